@@ -38,7 +38,7 @@ demo: $(READY)  ## the main job on real files, in a scratch folder
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)  ## the tests, slow ones aside
-	$(PYTEST) -m "not (slow or large or torch or browser)"
+	$(PYTEST) --dist worksteal -m "not (slow or large or torch or browser)"
 
 test-slow: $(READY)  ## the slow tests
 	$(PYTEST) $(BY_FILE) -m "slow and not (large or torch or browser)" $(LONGEST) $(FOLDERS)

@@ -41,6 +41,7 @@ PARTS: dict[str, Part] = {
     "git": lambda place, o: git.adds_and_checkouts(place, o.size, o.runs),
     "growth": lambda place, o: growth.versions(place, o.size),
     "git-diff": lambda place, o: compare.git_diffs(place, o.size, o.runs),
+    "git-diff-many": lambda place, o: compare.git_diff_of_many(place, 100, o.runs),
     "audit": lambda place, o: audit.audits(place, o.commits, o.runs),
     "long-history": lambda place, _: audit.long_history(place),
     "cluster": lambda place, o: cluster.verifications(place, o.size, o.runs),

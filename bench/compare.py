@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from bench.data import changed_chunks, changed_rows, model_of, text_of
 from bench.floors import Command, comparing, hashing, merging
@@ -129,11 +132,37 @@ def git_diffs(place: Place, size: int, runs: int) -> list[Row]:
     return found
 
 
+def git_diff_of_many(place: Place, files: int, runs: int) -> list[Row]:
+    """`git diff` of many small files: all in one process, each driver by itself, and git's part."""
+    repo = place.folder("many")
+    command(place, "git", "init", "-q", "-b", "main", repo)
+    command(place, *WTXTGIT, "install", "--local", cwd=repo)
+    command(place, *WTXTGIT, "track", "*.npy", cwd=repo)
+    for number in (1, 2):
+        for file in range(files):
+            np.save(repo / f"{file}.npy", np.full(4, number))
+        command(place, "git", "add", ".", cwd=repo)
+        command(place, "git", "commit", "-q", "-m", str(number), cwd=repo)
+    sides = "HEAD~1", "HEAD"
+    alone = f"GIT_DIFF_PATH_TOTAL=1 {shlex.join(WTXTGIT)} diff-driver --"
+    floor = "git diff, each driver by itself"
+    listed: dict[str, Command] = {
+        floor: ("git", "-c", f"diff.wtxt.command={alone}", "diff", *sides),
+        "git diff": ("git", "diff", *sides),
+        "git diff, a driver that does nothing": (
+            "git", "-c", "diff.wtxt.command=true", "diff", *sides,
+        ),
+    }  # fmt: skip
+    found = race(_entrants(place, listed, floor, None, f"{files} files", repo), runs)
+    shutil.rmtree(repo)
+    return found
+
+
 def _entrants(
     place: Place,
     listed: Mapping[str, Command],
     floor: str,
-    nbytes: int,
+    nbytes: int | None,
     note: str,
     folder: Path | None = None,
 ) -> list[Entrant]:

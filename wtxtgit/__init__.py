@@ -6,11 +6,13 @@ loaded when they are first used, so that a filter process starts quickly.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from wtxtgit.version import __version__
 
+TYPE_CHECKING = False
+"""What type checkers take for true, without `typing`: its import is half of a client's start."""
 if TYPE_CHECKING:
+    from typing import Any
+
     from wtxtgit.checkpoint.arrays import dump, dumps, load, loads, open, verify  # noqa: A004
     from wtxtgit.model.array import Meta
 

@@ -31,6 +31,12 @@ def main() -> int:
     module_name = PLUMBING.get(arguments[0]) if arguments and not asks_help else None
     if arguments == ["hook", "pre-commit"]:
         module_name = "commit_hooks"
+    if module_name == "diff_driver":
+        from wtxtgit.cli import diff_helper
+
+        answer = diff_helper.run(arguments)
+        if answer is not None:
+            return answer
     if module_name is not None:
         module = import_module(f"wtxtgit.cli.{module_name}")
         code: int = module.main(arguments)

@@ -160,7 +160,7 @@ def test_lookup() -> None:
     assert find(read(index([], n_stems=0)), "a.jpg").tolist() == []
 
 
-def built(*contents: bytes, contiguous: bool = False) -> write.Index:
+def built(*contents: bytes, contiguous: bool = False) -> write.NewIndex:
     return write.index([("x.tar", memoryview(c)) for c in contents], contiguous=contiguous)
 
 

@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,47 +190,63 @@ def _little_memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WTXTGIT_MEMORY", "8MiB")
 
 
+@dataclass(frozen=True)
+class Templates:
+    """Repositories that are made once and copied."""
+
+    folder: Path
+
+    def copy(self, name: str, make: Callable[[Path], object], to: Path) -> Path:
+        """Copy what `make` made, in a folder that was not there before."""
+        template = self.folder / name
+        if not template.exists():
+            making = self.folder / f"{name}.making"
+            make(making)
+            making.rename(template)
+        shutil.copytree(template, to)
+        return to
+
+
 @pytest.fixture(scope="session")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for repositories that are made once and copied."""
-    return tmp_path_factory.mktemp("templates")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    return Templates(tmp_path_factory.mktemp("templates"))
 
 
 @pytest.fixture
-def pairs(templates: Path, tmp_path: Path, driver: None) -> Repo:
+def pairs(templates: Templates, tmp_path: Path, driver: None) -> Repo:
     """A repository with commit and tag v1, then v2, of every file of PAIRS; v2 checked out."""
-    template = Repo(templates / "pairs")
-    if not template.path.exists():
-        template.path.mkdir()
-        template.git("init", "-q")
-        # The copies' stat differs in device and inode; without these git filters all again.
-        template.git("config", "core.checkStat", "minimal")
-        template.git("config", "core.trustctime", "false")
-        template.track(*PATTERNS)
-        for number in (1, 2):
-            write_version(template, number)
-            template.add()
-            template.commit(f"version {number}")
-            template.git("tag", f"v{number}")
-        assert_clean_when_touched(template, PAIRS)
-    shutil.copytree(template.path, tmp_path / "repo")
-    return Repo(tmp_path / "repo")
+    return Repo(templates.copy("pairs", _make_pairs, tmp_path / "repo"))
+
+
+def _make_pairs(folder: Path) -> None:
+    repo = Repo(folder)
+    folder.mkdir()
+    repo.git("init", "-q")
+    # The copies' stat differs in device and inode; without these git filters all again.
+    repo.git("config", "core.checkStat", "minimal")
+    repo.git("config", "core.trustctime", "false")
+    repo.track(*PATTERNS)
+    for number in (1, 2):
+        write_version(repo, number)
+        repo.add()
+        repo.commit(f"version {number}")
+        repo.git("tag", f"v{number}")
+    assert_clean_when_touched(repo, PAIRS)
 
 
 @pytest.fixture
-def diverged(templates: Path, pairs: Repo, tmp_path: Path) -> Repo:
+def diverged(templates: Templates, tmp_path: Path, driver: None) -> Repo:
     """The same, where main and topic changed none.fold in different ways since v1."""
-    template = templates / "diverged"
-    if not template.exists():
+
+    def make(folder: Path) -> None:
+        repo = Repo(templates.copy("pairs", _make_pairs, folder))
         for branch, content in (("topic", THEIRS), ("main", OURS)):
-            pairs.git("checkout", "-q", "-B", branch, "v1")
-            pairs.write(FOLD, content)
-            pairs.git("commit", "-qam", branch)
-        assert_clean_when_touched(pairs, PAIRS)
-        shutil.copytree(pairs.path, template)
-    shutil.rmtree(pairs.path)
-    shutil.copytree(template, pairs.path)
-    return pairs
+            repo.git("checkout", "-q", "-B", branch, "v1")
+            repo.write(FOLD, content)
+            repo.git("commit", "-qam", branch)
+        assert_clean_when_touched(repo, PAIRS)
+
+    return Repo(templates.copy("diverged", make, tmp_path / "repo"))
 
 
 @pytest.fixture
@@ -244,79 +261,78 @@ def undriven(home: Path) -> Any:
 
 
 @pytest.fixture
-def keys(templates: Path, home: Path) -> None:
+def keys(templates: Templates, home: Path) -> None:
     """Keys of the names in `sealed.KEYS`, the same in all tests."""
-    made = templates / "keys"
     folder = home / ".config/wtxtgit/keys"
-    if not made.exists():
-        here = Sealed(home)
+
+    def make(made: Path) -> None:
         for name in sealed.KEYS:
-            here.call("key", "new", "--name", name, "--no-passphrase")
-        shutil.copytree(folder, made)
-    else:
-        folder.parent.mkdir(parents=True)
-        shutil.copytree(made, folder)
-        folder.chmod(0o700)
+            Sealed(home).call("key", "new", "--name", name, "--no-passphrase")
+        folder.rename(made)
+
+    folder.parent.mkdir(parents=True)
+    templates.copy("keys", make, folder).chmod(0o700)
 
 
 @pytest.fixture
-def chain(templates: Path, tmp_path: Path, keys: None) -> Sealed:
+def chain(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
     """A repository with two sealed checkpoints and one signer, alice, in its first commit."""
-    template = templates / "chain"
-    if not template.exists():
-        sealed.make(template)
-    shutil.copytree(template, tmp_path / "chain")
-    return Sealed(tmp_path / "chain")
+    return Sealed(templates.copy("chain", _make_chain, tmp_path / "chain"))
+
+
+def _make_chain(folder: Path) -> None:
+    sealed.make(folder)
+    # Git's examples would be copied each time.
+    for example in (folder / ".git/hooks").glob("*.sample"):
+        example.unlink()
 
 
 @pytest.fixture
-def base(templates: Path, chain: Sealed, tmp_path: Path) -> Sealed:
+def base(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
     """The same with a file that no filter is for (tag `root`), and a second generation (`c2`)."""
-    template = templates / "base"
-    if not template.exists():
-        chain.write(hostile.DATA, '{"eos": 1}\n')
-        chain.add(hostile.DATA)
-        chain.seal(hostile.DATA)
-        chain.commit("tokenizer")
-        chain.git("tag", "-f", sealed.ROOT)
-        chain.generation(2.0)
-        chain.git("tag", hostile.SECOND)
-        hostile.honest(chain)
-        shutil.copytree(chain.path, template)
-    shutil.rmtree(chain.path)
-    shutil.copytree(template, chain.path)
-    return chain
+    make = partial(_make_base, templates)
+    return Sealed(templates.copy("base", make, tmp_path / "chain"))
+
+
+def _make_base(templates: Templates, folder: Path) -> None:
+    repo = Sealed(templates.copy("chain", _make_chain, folder))
+    repo.write(hostile.DATA, '{"eos": 1}\n')
+    repo.add(hostile.DATA)
+    repo.seal(hostile.DATA)
+    repo.commit("tokenizer")
+    repo.git("tag", "-f", sealed.ROOT)
+    repo.generation(2.0)
+    repo.git("tag", hostile.SECOND)
+    hostile.honest(repo)
 
 
 @pytest.fixture
-def revoked(templates: Path, base: Sealed) -> Sealed:
+def revoked(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
     """The same, where mallory was a signer up to the tag `before`, and is none any more."""
-    template = templates / "revoked"
-    if not template.exists():
-        base.add_signer("mallory")
-        base.change_signers("alice")
-        base.generation(3.0, key="mallory")
-        base.git("tag", hostile.BEFORE)
-        hostile.remove_mallory(base)
-        base.git("tag", hostile.REVOKED)
-        hostile.honest(base)
-        shutil.copytree(base.path, template)
-    shutil.rmtree(base.path)
-    shutil.copytree(template, base.path)
-    return base
+
+    def make(folder: Path) -> None:
+        repo = Sealed(templates.copy("base", partial(_make_base, templates), folder))
+        repo.add_signer("mallory")
+        repo.change_signers("alice")
+        repo.generation(3.0, key="mallory")
+        repo.git("tag", hostile.BEFORE)
+        hostile.remove_mallory(repo)
+        repo.git("tag", hostile.REVOKED)
+        hostile.honest(repo)
+
+    return Sealed(templates.copy("revoked", make, tmp_path / "chain"))
 
 
 @pytest.fixture
-def two(templates: Path, base: Sealed) -> Sealed:
+def two(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
     """The same as `base`, where alice and bob have to agree on who the signers are; tag `two`."""
-    template = templates / "two"
-    if not template.exists():
-        base.add_signer("bob")
-        base.set_threshold(2)
-        base.change_signers("alice")
-        base.git("tag", "two")
-        hostile.honest(base)
-        shutil.copytree(base.path, template)
-    shutil.rmtree(base.path)
-    shutil.copytree(template, base.path)
-    return base
+
+    def make(folder: Path) -> None:
+        repo = Sealed(templates.copy("base", partial(_make_base, templates), folder))
+        repo.add_signer("bob")
+        repo.set_threshold(2)
+        repo.change_signers("alice")
+        repo.git("tag", "two")
+        hostile.honest(repo)
+
+    return Sealed(templates.copy("two", make, tmp_path / "chain"))

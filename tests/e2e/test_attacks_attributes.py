@@ -21,6 +21,8 @@ from tests.e2e.hostile import (
 )
 from tests.e2e.sealed import MODEL, OTHER, Sealed, checkpoint, text
 
+pytestmark = pytest.mark.slow
+
 ALTERED = ("altered-checkout",)
 LOST = ("untracked-artifact", "content-mismatch", "altered-checkout")
 EVIL = checkpoint(66.0)

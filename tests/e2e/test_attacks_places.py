@@ -47,6 +47,8 @@ from wtxtgit.model.array import Array, Meta, Snapshot
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import TextWriter
 
+pytestmark = pytest.mark.slow
+
 THIRD = "third.safetensors"
 MOVED = ("moved-unsealed", "bad-record", REWRITTEN)
 EVIL = checkpoint(66.0)

@@ -29,6 +29,8 @@ from tests.e2e.hostile import (
 )
 from tests.e2e.sealed import LEDGER, MODEL, OTHER_LEDGER, ROOT, SIGNERS_LEDGER, Sealed, text
 
+pytestmark = pytest.mark.slow
+
 BROKEN = ("bad-record", REWRITTEN, "ledger-removed", "unsealed", *UNTRUSTED)
 Change = Callable[[bytes], bytes]
 

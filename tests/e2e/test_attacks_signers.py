@@ -41,6 +41,8 @@ from tests.e2e.sealed import (
     text,
 )
 
+pytestmark = pytest.mark.slow
+
 CHANGED = "signers-changed"
 NO_CHANGE = (CHANGED, REWRITTEN, *UNTRUSTED)
 

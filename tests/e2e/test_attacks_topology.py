@@ -22,6 +22,8 @@ from tests.e2e.hostile import (
 )
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, ROOT, Sealed, text
 
+pytestmark = pytest.mark.slow
+
 PAST = {"GIT_COMMITTER_DATE": "@1000 +0000", "GIT_AUTHOR_DATE": "@1000 +0000"}
 FUTURE = {"GIT_COMMITTER_DATE": "@4000000000 +0000", "GIT_AUTHOR_DATE": "@4000000000 +0000"}
 

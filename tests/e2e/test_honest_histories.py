@@ -32,6 +32,8 @@ from tests.e2e.sealed import (
     text,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def green(repo: Sealed, was: str | None = None, root: str | None = ROOT) -> None:
     """By default, of every commit, as the last push, and as one push after `was`."""

@@ -16,12 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 import pytest
 
 from tests.data import seeded
 from tests.kit import LAUNCHER, Repo
+from tests.kit.temporary import DISK
 
 pytestmark = pytest.mark.large
 
@@ -48,9 +50,10 @@ def limited() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes address space for its stack and its heap."""
+def _small_machine(monkeypatch: pytest.MonkeyPatch, disk: Path) -> None:
+    """Two threads, as each takes address space for its stack and its heap; and a real disk."""
     monkeypatch.setenv("WTXTGIT_THREADS", "2")
+    monkeypatch.setenv("TMPDIR", str(disk))
 
 
 def run(*arguments: str | Path, stdin: Path = NOTHING, cwd: Path | None = None) -> None:
@@ -120,13 +123,27 @@ def model(folder: Path, size: int) -> Model:
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    """A file and its text, made under the limit."""
-    folder = tmp_path_factory.mktemp("large")
-    if shutil.disk_usage(folder).free < 3 * SIZE:
-        pytest.skip("less disk is free than three times such a file")
-    yield model(folder, SIZE)
+def disk() -> Iterator[Path]:
+    """A folder on a real disk: the files are too large for memory."""
+    with TemporaryDirectory(dir=DISK) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def tmp_path(disk: Path) -> Iterator[Path]:
+    """As in other tests, on that disk."""
+    folder = disk / "test"
+    folder.mkdir()
+    yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def large(disk: Path) -> Model:
+    """A file and its text, made under the limit."""
+    if shutil.disk_usage(disk).free < 3 * SIZE:
+        pytest.skip("less disk is free than three times such a file")
+    return model(disk, SIZE)
 
 
 def test_a_large_file_is_checked_and_comes_back(large: Model) -> None:
@@ -149,7 +166,6 @@ def test_a_large_file_goes_into_git_and_comes_back(large: Model, repo: Repo, dri
     with file.open("rb") as written:
         assert digest(written) == large.sha256
     assert repo.git("diff-files") == b""
-    shutil.rmtree(repo.path)
 
 
 def test_a_filter_takes_and_gives_large_files(tmp_path: Path) -> None:

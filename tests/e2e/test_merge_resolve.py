@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import assert_clean
+from tests.e2e.conftest import Templates, assert_clean
 from tests.e2e.merging import (
     Sides,
     assert_merged,
@@ -35,16 +35,17 @@ OURS_FILE = SIDES[1]
 
 
 @pytest.fixture
-def conflict(templates: Path, repo: Repo) -> Repo:
+def conflict(templates: Templates, tmp_path: Path, driver: None) -> Repo:
     """Embed and head are in conflict, norm and the rest are not; the merge is under way."""
-    template = templates / "merging"
-    if not template.exists():
+
+    def make(folder: Path) -> None:
+        repo = Repo(folder)
+        folder.mkdir()
+        repo.git("init", "-q")
         diverge(repo, {NAME: SIDES})
         bring(repo, "merge", ok=(1,))
-        shutil.copytree(repo.path, template)
-    shutil.rmtree(repo.path)
-    shutil.copytree(template, repo.path)
-    return repo
+
+    return Repo(templates.copy("merging", make, tmp_path / "repo"))
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ def test_there_is_enough_to_mutate() -> None:
     assert len(TINY_CASES) >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SOURCES, ids=lambda c: c.file)
 def test_a_mutated_vector_is_refused_or_says_the_same(case: Case) -> None:
     rng = seeded(case.file)

@@ -64,7 +64,7 @@ def check(repo: Repo, commits: Sequence[str]) -> None:
         with CommitFilesReader(repo.repository) as made:
             for commit in order:
                 assert made.files(commit) == expected[commit], commit
-                assert made.entries(commit) == expected[commit].entries
+                assert made.files(commit).entries == expected[commit].entries
     for commit in commits:
         with CommitFilesReader(repo.repository) as made:
             assert made.files(commit) == expected[commit]
@@ -72,7 +72,7 @@ def check(repo: Repo, commits: Sequence[str]) -> None:
 
 def of(repo: Repo, commit: str) -> Mapping[bytes, TreeEntry]:
     with CommitFilesReader(repo.repository) as made:
-        return made.entries(commit)
+        return made.files(commit).entries
 
 
 @pytest.mark.slow
@@ -140,8 +140,8 @@ def test_merges_of_all_kinds(repo: Repo) -> None:
     with CommitFilesReader(repo.repository) as made:
         assert made.files(one_side) is made.files(ours)
         # No gitattributes file is there, and what was sealed is still seen.
-        assert set(made.entries(foreign)) == {b"z.fold", b"z.fold.wsum"}
-        assert made.entries(third)[b"c.fold"].mode == EXECUTABLE
+        assert set(made.files(foreign).entries) == {b"z.fold", b"z.fold.wsum"}
+        assert made.files(third).entries[b"c.fold"].mode == EXECUTABLE
 
 
 def test_what_stands_in_place_of_a_file(repo: Repo) -> None:
@@ -161,7 +161,7 @@ def test_what_stands_in_place_of_a_file(repo: Repo) -> None:
         modes = [
             entry.mode
             for commit in (root, link, submodule, back)
-            if not (entry := made.entries(commit)[b"a.fold"]).is_file or commit == root
+            if not (entry := made.files(commit).entries[b"a.fold"]).is_file or commit == root
         ]
     assert modes == [0o100644, LINK, SUBMODULE, SUBMODULE]
 
@@ -178,9 +178,9 @@ def test_a_filter_that_is_dropped(repo: Repo) -> None:
     with CommitFilesReader(repo.repository) as made:
         assert made.files(root).filtered == {b"x/a.fold", b"x/b.fold"}
         assert made.files(dropped).filtered == frozenset()
-        assert b"x/a.fold" not in made.entries(dropped)
-        assert b"x/b.fold" in made.entries(dropped)
-        assert set(made.entries(both)) == {b".gitattributes"}
+        assert b"x/a.fold" not in made.files(dropped).entries
+        assert b"x/b.fold" in made.files(dropped).entries
+        assert set(made.files(both).entries) == {b".gitattributes"}
 
 
 def test_a_ledger_for_a_file_that_nothing_filters(repo: Repo) -> None:
@@ -214,7 +214,7 @@ def test_gitattributes_behind_a_link_say_nothing(repo: Repo) -> None:
     check(repo, [root, after])
     with CommitFilesReader(repo.repository) as made:
         assert made.files(root).filtered == frozenset()
-        assert made.entries(root)[b".gitattributes"].mode == LINK
+        assert made.files(root).entries[b".gitattributes"].mode == LINK
         assert made.files(after).filtered == {b"a.fold"}
 
 
@@ -250,7 +250,7 @@ def test_few_processes_for_many_commits(repo: Repo, monkeypatch: pytest.MonkeyPa
     walked = history.commits(repository, [commits[-1]], first_parent=True)
     with CommitFilesReader(repository) as made:
         for commit in walked:
-            made.entries(commit.oid)
+            made.files(commit.oid)
     assert len(walked) == 40
     assert len(started) <= 12, started
 
@@ -261,17 +261,17 @@ def test_what_is_no_commit(repo: Repo) -> None:
     with CommitFilesReader(repo.repository) as made:
         for oid in (tree, "1" * 40, "HEAD"):
             with pytest.raises(EnvironmentFailure):
-                made.entries(oid)
+                made.files(oid)
         good = make.commit({b"a.wsum": b"1"})
-        assert set(made.entries(good)) == {b"a.wsum"}
+        assert set(made.files(good).entries) == {b"a.wsum"}
         # A commit whose tree is not there.
         text = repo.git("cat-file", "commit", good).replace(
             repo.git("rev-parse", good + "^{tree}").strip(), b"2" * 40
         )
         broken = repo.git("hash-object", "-t", "commit", "-w", "--stdin", "--literally", stdin=text)
         with pytest.raises(EnvironmentFailure):
-            made.entries(broken.decode().strip())
-        assert set(made.entries(good)) == {b"a.wsum"}
+            made.files(broken.decode().strip())
+        assert set(made.files(good).entries) == {b"a.wsum"}
 
 
 @pytest.mark.parametrize("first", [b"1", b"2"])
@@ -289,13 +289,13 @@ def test_a_tree_that_names_a_path_twice(repo: Repo, first: bytes) -> None:
         CommitFilesReader(repo.repository) as made,
         pytest.raises(EnvironmentFailure, match="twice"),
     ):
-        made.entries(twice)
+        made.files(twice)
     alone = make.commit(written.decode().strip())
     with (
         CommitFilesReader(repo.repository) as made,
         pytest.raises(EnvironmentFailure, match="twice"),
     ):
-        made.entries(alone)
+        made.files(alone)
 
 
 def test_commits_that_share_nothing_relevant_share_a_snapshot(repo: Repo) -> None:

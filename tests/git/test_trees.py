@@ -80,7 +80,9 @@ def test_one_folder(repo: Repo) -> None:
     })  # fmt: skip
     one = make.blob(b"1").decode()
     with TreeReader(repo.repository) as reader:
-        found = reader.entries(tree)
+        names = (b"file", b"run", b"link", b"sub", b"folder", b"\xff\n")
+        standing = {name: reader.standing(tree, name).entry for name in names}
+        found = {name: entry for name, entry in standing.items() if entry is not None}
         assert {name: entry.mode for name, entry in found.items()} == {
             b"file": MODE_FILE, b"run": MODE_EXECUTABLE, b"link": MODE_LINK,
             b"sub": MODE_SUBMODULE, b"folder": MODE_FOLDER, b"\xff\n": MODE_FILE,
@@ -91,9 +93,9 @@ def test_one_folder(repo: Repo) -> None:
         assert {name for name, entry in found.items() if entry.is_file} == {
             b"file", b"run", b"\xff\n",
         }  # fmt: skip
-        assert reader.entries(found[b"folder"].oid) == {b"a": TreeEntry(b"a", MODE_FILE, one)}
+        assert reader.listing(found[b"folder"].oid) == {b"a": TreeEntry(b"a", MODE_FILE, one)}
         # Nobody has stored it: git knows it of itself.
-        assert reader.entries(make.tree({})) == {}
+        assert reader.listing(make.tree({})) == {}
 
 
 def test_what_stands_at_a_path(repo: Repo) -> None:
@@ -176,7 +178,6 @@ def test_a_crooked_tree_is_refused(repo: Repo, name: str) -> None:
     tree = written(repo, content)
     good = History(repo).tree({b"a": b"1"})
     asks: list[Callable[[TreeReader], object]] = [
-        lambda reader: reader.entries(tree),
         lambda reader: reader.listing(tree),
         lambda reader: reader.at(tree, [b"a"]),
         lambda reader: reader.standing(tree, b"z"),
@@ -213,7 +214,7 @@ def test_what_is_no_tree(repo: Repo) -> None:
                 reader.listing(oid)
             with pytest.raises(EnvironmentFailure, match=f"git has no tree {oid}"):
                 reader.between(tree, oid)
-        for ask in (reader.listing, lambda oid: reader.between(tree, oid), reader.entries):
+        for ask in (reader.listing, lambda oid: reader.between(tree, oid)):
             with pytest.raises(EnvironmentFailure, match="no object id"):
                 ask("HEAD")
         # A folder of which no tree is there, and a file in the place of one.

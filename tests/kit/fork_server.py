@@ -12,7 +12,6 @@ import array
 import atexit
 import fcntl
 import gc
-import io
 import os
 import pkgutil
 import resource
@@ -26,7 +25,6 @@ import warnings
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 _MOST = 253
 """Descriptors in one message."""
@@ -189,17 +187,16 @@ def _become(request: Request, executable: str) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, request.blocked)
-    os.environb.clear()
-    os.environb.update(request.environment)
+    # Imported like all else when the first client came.
+    from wtxtgit.cli.diff_server import become
+
+    become(request.environment)
     os.getppid = lambda: request.parent
     sys.executable = executable
     sys.argv = [os.fsdecode(word) for word in request.arguments]
     wanted = os.environ.get("PYTHONWARNINGS")
     if wanted and not request.is_isolated:
         warnings._processoptions(wanted.split(","))
-    sys.stdin = sys.__stdin__ = _stream(0, "r", "strict")
-    sys.stdout = sys.__stdout__ = _stream(1, "w", "strict")
-    sys.stderr = sys.__stderr__ = _stream(2, "w", "backslashreplace")
 
 
 def _moved(descriptor: int) -> int:
@@ -208,18 +205,6 @@ def _moved(descriptor: int) -> int:
 
 def _limit(value: int) -> int:
     return resource.RLIM_INFINITY if value == 2**64 - 1 else value
-
-
-def _stream(descriptor: int, mode: str, errors: str) -> Any:
-    try:
-        raw = io.FileIO(descriptor, mode, closefd=False)
-    except OSError:
-        return None
-    buffered = io.BufferedReader(raw) if mode == "r" else io.BufferedWriter(raw)
-    at_once = descriptor == 2 or raw.isatty()
-    stream = io.TextIOWrapper(buffered, "utf-8", errors, newline="\n", line_buffering=at_once)
-    stream.mode = mode  # type: ignore[misc]
-    return stream
 
 
 def _run() -> int:

@@ -21,7 +21,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.kit.temporary import use_memory
+
 TRUE_START = "WTXTGIT_TRUE_START"
+use_memory()
 _HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 """The folder of the real Python and its programs."""

@@ -54,13 +54,13 @@ def listed(*keys: tuple[bytes, bytes], count: int | None = None, more: bytes = b
 
 
 def asked(said: bytes) -> Agent:
-    return Agent(BytesIO(said), BytesIO())
+    return Agent(BytesIO(said).read, BytesIO().write)
 
 
 class TestOnBuffers:
     def test_what_is_asked_is_spelled_as_the_draft_says(self) -> None:
         sent = BytesIO()
-        agent = Agent(BytesIO(listed() + answer(14, string(SIGNATURE))), sent)
+        agent = Agent(BytesIO(listed() + answer(14, string(SIGNATURE))).read, sent.write)
         assert agent.held() == AgentKeys((), ())
         assert agent.sign(PUBLIC, b"message") == bytes(64)
         blob = public_blob(PUBLIC)
@@ -93,7 +93,7 @@ class TestOnBuffers:
             def read(self, size: int | None = -1, /) -> bytes:
                 return super().read(1)
 
-        assert Agent(Slow(listed((public_blob(PUBLIC), b""))), BytesIO()).held()
+        assert Agent(Slow(listed((public_blob(PUBLIC), b""))).read, BytesIO().write).held()
 
     @pytest.mark.parametrize(
         ("said", "told"),

@@ -26,10 +26,10 @@ from wtxtgit.model.array import Meta
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, Record, extends, is_deletion, shared
 from wtxtgit.text.ledger import native_record, next_record
 from wtxtgit.trust.state import (
-    LineId,
     SignersState,
     TrustState,
     Violation,
+    is_later,
     join,
     lets_go,
     line_of,
@@ -157,7 +157,7 @@ class Before:
         }
         free = [
             one
-            for name in sorted(lines, key=_order)
+            for name in sorted(lines, key=lambda line: (line[0].repo, line[0].path, line[1]))
             for one in self._open.get(name, ())
             if self._holder(one, standing) in (None, path)
         ]
@@ -179,7 +179,9 @@ class Before:
             return Choice(here if begins else None, is_here=begins)
         others = {*mine, *(self._other_signers(one) if path == SIGNERS_PATH else ())} - {one}
         # What is older than a sealed deletion does not come back by itself.
-        others |= {gone for gone in deleted if not extends(one, gone) and not _is_later(one, gone)}
+        others |= {
+            gone for gone in deleted if not extends(one, gone) and not is_later(one.last, gone)
+        }
         return Choice(one, tuple(others))
 
     def deleted(self, path: bytes, ledger: Ledger | None) -> tuple[Ledger, ...]:
@@ -208,9 +210,9 @@ class Before:
         own = standing.get(ledger.place)
         if own is not None and extends(own, ledger):
             return ledger.place
-        found = [path for path, other in standing.items() if extends(other, ledger)]
-        found.sort(key=lambda path: (standing[path].place != path, path))
-        return found[0] if found else None
+        holders = [path for path, other in standing.items() if extends(other, ledger)]
+        holders.sort(key=lambda path: (standing[path].place != path, path))
+        return holders[0] if holders else None
 
     def _only_one(self, path: bytes, away: Sequence[Ledger]) -> Ledger:
         """The ledger that moves here, which those that stand here are joined with."""
@@ -231,23 +233,13 @@ class Before:
         )
 
 
-def _is_later(one: Ledger, other: Ledger) -> bool:
-    last, before = one.last.meta, other.last.meta
-    return (last.ts, last.gen) > (before.ts, before.gen)
-
-
 def _preferred(ledgers: Sequence[Ledger], sides: Iterable[Ledger]) -> Ledger:
     """Of several ledgers that may go on, that of the first side that has one; else the longest."""
     for side in sides:
-        found = [one for one in ledgers if shared(one, side)]
-        if found:
-            return max(found, key=lambda one: (shared(one, side), len(one.records)))
+        related = [one for one in ledgers if shared(one, side)]
+        if related:
+            return max(related, key=lambda one: (shared(one, side), len(one.records)))
     return max(ledgers, key=lambda one: (len(one.records), one.last.merkle_this))
-
-
-def _order(line: LineId) -> tuple[bytes, bytes, bytes]:
-    head, first = line
-    return head.repo, head.path, first
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,11 +110,11 @@ class _CheckWork:
 
     def report(self, notes: Sequence[str]) -> CheckReport:
         judged = self._judged()
-        found = [*judged.findings, *self._judge_texts(judged.after)]
+        all_findings = [*judged.findings, *self._judge_texts(judged.after)]
         paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
         sizes = self._sizes(paths)
-        found += self._judge_sizes(self._new(sizes))
-        findings = tuple(dict.fromkeys(found))
+        all_findings += self._judge_sizes(self._new(sizes))
+        findings = tuple(dict.fromkeys(all_findings))
         by_path: dict[bytes, list[Finding]] = {}
         for finding in findings:
             by_path.setdefault(finding.path, []).append(finding)
@@ -182,7 +182,7 @@ class _CheckWork:
         files = judge.whole(walk.snapshots, snapshot, self._staged.entries, after)
         if not (after.is_signed or self._staged.is_whole) and parents:
             before = walk.snapshot(parents[0])
-            same = (path for path in files.paths if _is_same(snapshot, before, path))
+            same = (path for path in files.paths if judge.is_same_place(snapshot, before, path))
             files = files.only(frozenset(files.paths).difference(same))
             known = self._known_violations(parents[0])
             violations = [one for one in violations if (one.path, one.kind) not in known]
@@ -199,7 +199,7 @@ class _CheckWork:
         return {
             (one.path, one.kind)
             for one in self._walk.violations(parent)
-            if _is_same(self._staged.snapshot, before, one.path)
+            if judge.is_same_place(self._staged.snapshot, before, one.path)
         }
 
     def _find_facts(self, files: JudgedFiles) -> dict[str, ArtifactFacts]:
@@ -281,7 +281,3 @@ class _CheckWork:
 def _required(finding: Finding) -> Finding:
     """Where everything has to be sealed, what is not is an error."""
     return replace(finding, severity=Severity.ERROR) if finding.kind == "unsealed" else finding
-
-
-def _is_same(snapshot: CommitFiles, before: CommitFiles, path: bytes) -> bool:
-    return judge.place(snapshot, path) == judge.place(before, path)

@@ -143,6 +143,7 @@ def _snapshot(
         given = (meta, prev, audit, rows_per_chunk)
         if all(value is None for value in given) and not pending:
             return arrays.snapshot
+        # A layout binds the arrays to a file: with other metadata it is made anew.
         if arrays.snapshot.layout is None and rows_per_chunk is None:
             old = arrays.snapshot
             return replace(

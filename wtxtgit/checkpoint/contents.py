@@ -78,6 +78,7 @@ class ReadBudget:
 
     def take(self, tensor: Tensor) -> str | None:
         """Count the reading of a tensor; gives the reason where it is not to be read."""
+        # Of a view the items that are read, which may be more than what is stored.
         size = content_size(tensor)
         if size > self.left:
             return f"not read: more than {self.most} bytes are not"
@@ -182,6 +183,7 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
         return Checkpoint(
             side.name, NATIVE, tensors, metadata, {}, ReadBudget(text.size), (), text, shared
         )
+    # Structure is decoded always, tensors only where the other side has other bytes.
     extents = text.layout.extents if text.layout is not None else ()
     late = {e.array for e in extents if e.array is not None and e.is_tensor} & shared.keys()
     text.fill(array for array in text.by_name if array not in late)

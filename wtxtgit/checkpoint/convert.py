@@ -81,6 +81,7 @@ def common_chunk(description: Description, sources: Sequence[TensorSource]) -> s
     known = registry.by_name(description.format)
     if known is None or not known.wraps_tensors:
         return None
+    # Formats that wrap tensors name them `chunk/tensor`; one chunk for all says nothing.
     chunks = {source.name.partition("/")[0] for source in sources}
     if len(chunks) != 1 or not all("/" in source.name for source in sources):
         return None
@@ -186,6 +187,7 @@ def convert(
     keeps = target.keeps_tag
     tags = {key: value for key, value in description.tags.items() if keeps and keeps(key)}
     dropped += [f"tag {quoted(key)}" for key in description.tags if key not in tags]
+    # Shards hold whole tensors: one may be over the limit by itself.
     if set_writer is not None and max_shard is not None:
         notes += [
             f"tensor {quoted(source.name)} alone is larger than a file should be"
@@ -201,6 +203,7 @@ def convert(
         has_bytes = inline_data or not target.lists_only
         if not has_bytes:
             dropped.insert(0, f"bytes of all {len(sources)} tensors: --inline-data keeps them")
+        # Such a format holds one array without a name: npy.
         if target.sole_name is not None and target.sole_name not in wanted:
             dropped += [f"name {quoted(key)}" for key in wanted]
             (digest,) = wanted.values()
@@ -235,10 +238,12 @@ def _read(
             f"{name}: {problem}", hint=f"wtxtgit verify {name} lists all that is wrong"
         )
     description = any_format.describe(target.data, options, open_member)
+    # Tensors may come from files in chunks, which have hashes of their own.
     for problem in any_format.check_nested(description, options).errors:
         raise CheckError(f"{name}: the file in {problem}")
     dropped = list(description.untold)
     sources = sources_of(name, description, options, len(target.data), dropped)
+    # An empty file of another format would look like a conversion that went well.
     if not sources:
         encrypted = any(part.is_encrypted for part in description.parts)
         hint = "--key F opens what is encrypted" if encrypted else None
@@ -302,6 +307,7 @@ def _write_set(
         description = any_format.describe(data, options, open_member)
         _prove(shown(out), description, len(data), wanted, options)
         files = [out.with_name(file_name) for file_name in names]
+        # The index comes last: until then readers find the set that was there before.
         for file in files:
             with failures(file, missing=EnvironmentFailure):
                 (folder / file.name).replace(file)

@@ -111,6 +111,7 @@ def apply(
     if text[: len(MAGIC)] != MAGIC:
         raise InputError(f"{delta}: no WTXT delta, it starts with {quote(bytes(text[:_QUOTED]))}")
     report = check(text)
+    # The delta first: the base may be large, and is read for nothing otherwise.
     if not report.ok:
         raise _refusal(delta, report.problems[0])
     opened = _open(base, threads, progress)
@@ -122,6 +123,7 @@ def apply(
     except TextError as error:
         raise CheckError(f"{delta} on {base}: {error}") from error
     layout = target.layout
+    # Of a file a file is made, of a text a text: the user need not know what git stores.
     if opened.is_file and layout is not None and layout.is_container:
         return sides.file_pieces(target.side, layout, threads=threads)
     return sides.text_pieces(target.side, threads=threads)

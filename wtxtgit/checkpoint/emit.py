@@ -159,6 +159,7 @@ def _snapshot(name: str, data: ByteView, threads: int | None) -> tuple[Snapshot,
         raise InputError(
             f"{name}: {error}", hint=f"wtxtgit verify -- {shlex.quote(name)}"
         ) from error
+    # Its root is not final: another generation would be signed over a guess.
     if snapshot.pending:
         raise InputError(f"{name}: the text is pending, finalize it first")
     return replace(snapshot, signature=None), None

@@ -148,6 +148,7 @@ def _inspect_container(
     arrays: dict[tuple[int | None, str | None], str | None] = {
         (part.offset, part.name): part.array for part in parts if part.kind == "tensor"
     }
+    # Views may repeat bytes: a small file can list tensors of any size.
     budget = ReadBudget.of(description, options, len(data))
     facts = tuple(
         _facts(tensor, budget, arrays.get((tensor.offset, tensor.name)), progress)
@@ -249,6 +250,7 @@ def _with_details(
     inside: defaultdict[str, list[str]] = defaultdict(list)
     for tensor in facts:
         chunk, slash, name = tensor.name.partition("/")
+        # A tensor of a file in a chunk has no array of its own in the text.
         if slash and tensor.array is None:
             inside[chunk].append(name)
     for part in parts:

@@ -169,6 +169,7 @@ def members(
     Raises InputError for what is not in the set's folder: paths that lead
     out of it, by themselves or through a symbolic link, included.
     """
+    # file:// is this file system: the rules for links hold there as well.
     if is_url(target, place) and (local := urls.local_path(target)) is not None:
         return members(str(local), place, threads=threads)
 

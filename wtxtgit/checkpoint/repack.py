@@ -57,6 +57,7 @@ def repack(
         kind = "a file of no known format has" if known is None else f"{known.name} files have"
         raise InputError(f"{shown(path)}: {kind} no compression to change")
     repacker = known.repack()
+    # Before the file is read whole.
     if compression not in repacker.COMPRESSIONS:
         raise UsageError(
             f"{known.name} files know no {compression}, only {', '.join(repacker.COMPRESSIONS)}"
@@ -116,6 +117,7 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
         names = " or ".join(f.name.upper() for f in registry.FORMATS if f.parity is not None)
         raise InputError(f"{shown(path)}: no {names} file, no other format holds parity")
     pieces, mended, lost = known.parity().repair(container, options)
+    # All or nothing: a file that is mended in part would pass for a whole one.
     for name in lost:
         raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
 

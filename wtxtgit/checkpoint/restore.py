@@ -54,6 +54,7 @@ def restore(
         raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
     wsum_bytes = None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM")
     indexed = index(text)
+    # The layout is read before it is verified; what is written by it counts only if all verifies.
     assumed = None if out is None else assumed_layout(text, indexed)
     # One pass: the file is written while the text is verified, and gets its name only if all holds.
     if out is not None and assumed is not None:
@@ -77,6 +78,7 @@ def restore(
     report = verify(text, indexed=indexed, wsum=wsum_bytes, threads=threads, progress=progress)
     _check(report, path)
     layout = report.layout
+    # A native snapshot stands for no file: one is made of its arrays.
     if layout is None or layout.size is None:
         _restore_native(weights_of(text, report, threads=threads), path, out)
         return
@@ -109,6 +111,7 @@ def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:
         )
     writer = writes()
     for name in weights:
+        # Checked for all names before a byte is written.
         if not writer.can_hold(name):
             shown_name = clipped(name, MAX_NAME)
             raise UsageError(f"an {out.suffix} file can't hold an array called {shown_name!r}")

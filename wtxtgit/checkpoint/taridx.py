@@ -117,6 +117,7 @@ def find(target: str, name: str, folder: Path) -> Hit:
             hint=f"wtxtgit taridx verify {shlex.quote(shown_name(target))} "
             f"--shards {shlex.quote(shown(folder))} lists all that is wrong",
         )
+    # Several members may have the same STEM.EXT: the one asked for by its whole name wins.
     best = next((member for member in members if member.name == wanted), members[0])
     warnings = []
     if len(members) > 1:
@@ -142,6 +143,7 @@ def verify(target: str, folder: Path, *, progress: Callable[[int], None] | None 
     alone = _FORMAT.check().check(index, ReadOptions())
     together = _INDEXING().check_shards(index, _map(listing.paths), progress)
     warnings = [*alone.warnings, *together.warnings]
+    # Not wrong by itself: shards may have been renamed together.
     if listing.guessed:
         message = f"no shard is called {fold_of(target)}_*.tar, all tars are taken in order"
         warnings.append(Problem("structure", message, field="fid"))

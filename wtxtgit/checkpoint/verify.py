@@ -168,6 +168,7 @@ def _with_demands(asked: Demands, verdict: FileVerdict) -> FileVerdict:
 
 
 def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
+    # A ledger's records carry signatures of their own, which were looked at one by one.
     if asked.require_signed and verdict.format != LEDGER:
         yield Problem("signature", "a signature is required: a container carries none, a text can")
     is_told_of_key = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
@@ -229,6 +230,7 @@ def _ledger_verdict(
             None if record.at is None else shown_path(record.at),
         )
         records.append(facts)
+    # One record without a good signature is what the user has to know of.
     worst = next(state for state in _WORST_FIRST if state in states)
     return FileVerdict(path, LEDGER, tuple(errors), signature=str(worst), records=tuple(records))
 
@@ -241,6 +243,7 @@ def _delta_verdict(path: str, report: DeltaReport, asked: Demands) -> FileVerdic
     if asked.hmac_key is not None and not asked.allow_unauthenticated:
         what = "a key is given: delta apply --hmac-key checks the arrays' hmacs, with the base"
         errors.append(Problem("hmac", what))
+    # Cut short in its head: there are no facts to tell.
     if index.base is None or index.stop is not None:
         return FileVerdict(path, DELTA, tuple(errors))
     head = index.head

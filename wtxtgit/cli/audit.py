@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import tempfile
@@ -22,7 +21,14 @@ from wtxtgit.cli.options import (
     no_cache_option,
     root_of_trust,
 )
-from wtxtgit.cli.output import is_printed, print_json, print_line, print_table, progress
+from wtxtgit.cli.output import (
+    is_printed,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    write_json,
+)
 from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
 from wtxtgit.report.figures import OID_SHOWN, size
@@ -181,8 +187,8 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
 
     repo = discover()
     root = root_of_trust(repo, trust_root)
-    found = chain_log.log(repo, path, revision=revision, trust_root=root)
-    if is_printed({"generations": found}, as_json):
+    generations = chain_log.log(repo, path, revision=revision, trust_root=root)
+    if is_printed({"generations": generations}, as_json):
         return
     rows = [
         (
@@ -195,7 +201,7 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
             "" if generation.size is None else size(generation.size),
             generation.verdict,
         )
-        for generation in found
+        for generation in generations
     ]
     columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
     print_table(columns, rows, right=("gen", "size"), split=4)
@@ -212,6 +218,7 @@ def annotate(report: AuditReport) -> None:
 @contextmanager
 def plain_lines() -> Iterator[None]:
     """Print lines in which a runner looks for no commands: `##[` is one anywhere in a line."""
+    # Nobody who writes a message can know the word that starts commands again.
     word = secrets.token_hex(16)
     print(f"::stop-commands::{word}")
     try:
@@ -225,11 +232,11 @@ def hand_over(report: AuditReport) -> None:
     from wtxtgit.report.forges import outputs
     from wtxtgit.report.markdown import summary
 
-    if (file := environment.step_summary()) is not None:
+    if (file := environment.path(environment.STEP_SUMMARY)) is not None:
         _append(file, summary(report))
-    if (file := environment.step_output()) is not None:
+    if (file := environment.path(environment.STEP_OUTPUT)) is not None:
         values = outputs(report)
-        if (folder := environment.job_folder()) is not None:
+        if (folder := environment.path(environment.JOB_FOLDER)) is not None:
             values["json"] = _write_json(report, folder)
         _append(file, "".join(f"{name}={value}\n" for name, value in values.items()))
 
@@ -242,6 +249,5 @@ def _append(file: Path, text: str) -> None:
 def _write_json(report: AuditReport, folder: Path) -> str:
     descriptor, name = tempfile.mkstemp(".json", "wtxtgit-audit-", folder)
     with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-        json.dump(report.as_dict(), stream, indent=2)
-        stream.write("\n")
+        write_json(report, stream.write)
     return name

@@ -13,11 +13,14 @@ MEMORY = "WTXTGIT_MEMORY"
 SKIP_SMUDGE = "WTXTGIT_SKIP_SMUDGE"
 SIGNING_KEY = "WTXTGIT_KEY"
 AGENT_SOCKET = "SSH_AUTH_SOCK"
+"""Where an ssh-agent listens."""
 
 _MERGED = re.compile("GITHEAD_([0-9a-f]{40}(?:[0-9a-f]{24})?)")
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The file that a step of a GitHub workflow adds its summary to, and one for its outputs."""
 STEP_OUTPUT = "GITHUB_OUTPUT"
 JOB_FOLDER = "RUNNER_TEMP"
+"""The folder for files of a GitHub workflow's job."""
 
 
 def threads() -> int | None:
@@ -35,10 +38,10 @@ def memory() -> int | None:
     value = os.environ.get(MEMORY, "")
     if not value:
         return None
-    found = re.fullmatch("([1-9][0-9]{0,6})MiB", value)
-    if found is None:
+    match = re.fullmatch("([1-9][0-9]{0,6})MiB", value)
+    if match is None:
         raise UsageError(f'{MEMORY} is "{value[:40]}", a size such as 64MiB is wanted')
-    return int(found[1]) * 1024 * 1024
+    return int(match[1]) * 1024 * 1024
 
 
 def processes() -> int:
@@ -98,28 +101,9 @@ def take_signing_key() -> bytes | None:
 
     It is taken out of there: the programs that we start have no use for it.
     """
+    # Not even a child process that dumps its environment shall have it.
     value = os.environ.pop(SIGNING_KEY, "")
     return os.fsencode(value) if value else None
-
-
-def agent_socket() -> Path | None:
-    """Where an ssh-agent listens."""
-    return _path(AGENT_SOCKET)
-
-
-def step_summary() -> Path | None:
-    """The file that a step of a GitHub workflow adds its summary to."""
-    return _path(STEP_SUMMARY)
-
-
-def step_output() -> Path | None:
-    """The file that a step of a GitHub workflow adds its outputs to."""
-    return _path(STEP_OUTPUT)
-
-
-def job_folder() -> Path | None:
-    """The folder for files of a GitHub workflow's job."""
-    return _path(JOB_FOLDER)
 
 
 def merged_commits() -> tuple[str, ...]:
@@ -127,8 +111,8 @@ def merged_commits() -> tuple[str, ...]:
 
     GITHEAD_<object id> holds what a commit was called: git's builtin/merge.c, cmd_merge().
     """
-    found = (_MERGED.fullmatch(name) for name in os.environ)
-    return tuple(sorted(match[1] for match in found if match))
+    matches = (_MERGED.fullmatch(name) for name in os.environ)
+    return tuple(sorted(match[1] for match in matches if match))
 
 
 def pushed_by_framework() -> tuple[str, str, str, str | None] | None:
@@ -169,6 +153,7 @@ def login_name() -> str | None:
         return None
 
 
-def _path(name: str) -> Path | None:
+def path(name: str) -> Path | None:
+    """The path that a variable holds; None where it is not set, or empty."""
     value = os.environ.get(name, "")
     return Path(value) if value else None

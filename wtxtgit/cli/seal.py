@@ -92,6 +92,7 @@ def seal(
         raise UsageError(f"--countersign and {other} exclude each other")
     if trust_root is not None and not countersign and reseal is None:
         raise UsageError("--trust-root is for --reseal and --countersign")
+    # Only here is a clock read: all below takes the time as an argument.
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     repo = discover()
     root = root_of_trust(repo, trust_root)

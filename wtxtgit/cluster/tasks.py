@@ -66,20 +66,14 @@ class _Blobs:
     wanted: tuple[Wanted, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _TaskFindings:
-    facts: tuple[ArtifactFacts, ...]
-
-
 def examiner(cluster: Cluster, repo: Repository, clone: Path | None) -> Examiner:
     """Find facts on a cluster; `clone` is its workers' clone, None for `repo`'s path."""
     folder = clone or repo.home
 
     def examined(blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
         items = [_Blobs(folder, batch) for batch in _batches(repo, blobs)]
-        for number, found in cluster.run(_examine, items, _TaskFindings):
-            oids = (oid for oid, _ in items[number].wanted)
-            yield from zip(oids, found.facts, strict=True)
+        for _, facts in cluster.run(_examine, items, tuple):
+            yield from facts
 
     return examined
 
@@ -99,9 +93,9 @@ def _batches(repo: Repository, blobs: list[Wanted]) -> Iterator[tuple[Wanted, ..
         yield tuple(batch)
 
 
-def _examine(blobs: _Blobs, _progress: Progress) -> _TaskFindings:
+def _examine(blobs: _Blobs, _progress: Progress) -> tuple[tuple[str, ArtifactFacts], ...]:
     with clone_at(blobs.clone) as repo, BlobReader(repo) as reader:
-        return _TaskFindings(tuple(read_facts(reader, blob, 1)[1] for blob in blobs.wanted))
+        return tuple(read_facts(reader, blob, 1) for blob in blobs.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +112,15 @@ class _ComparisonTask:
 def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
     """Compare on a cluster; `clone` is where workers have a clone, by default at the same path."""
 
-    def compared(reader: BranchReader, found: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
+    def compared(
+        reader: BranchReader, changed: Sequence[ChangedCheckpoint]
+    ) -> Iterator[Comparison]:
         if reader.options.decryption_key is not None:
             cluster.refuse_secrets("a key")
         folder = clone or reader.repo.home
         items = [
             _ComparisonTask(folder, reader.branch, reader.options, reader.with_distributions, one)
-            for one in found
+            for one in changed
         ]
         done = dict(cluster.run(_compare, items, Comparison, reader.progress))
         return (done[number] for number in range(len(items)))
@@ -175,6 +171,7 @@ def emit_files(
     Raises UsageError for what needs a secret or a second file, and
     EnvironmentFailure where a text is not here that a worker wrote to a path.
     """
+    # Keys are files of this machine, and a WSUM is a second file, for which nobody gave a name.
     if generation.sign is not None or generation.hmac_key is not None or generation.pending:
         raise UsageError("texts that are signed, authenticated or pending are made here alone")
     folder = Path.cwd()
@@ -190,10 +187,10 @@ def emit_files(
 
 def _check_here(file: Path, out: str, nbytes: int) -> None:
     try:
-        found = file.stat().st_size
+        size = file.stat().st_size
     except OSError:
-        found = None
-    if found != nbytes:
+        size = None
+    if size != nbytes:
         raise EnvironmentFailure(
             f"{shown(out)}: a worker wrote {nbytes} bytes, which are not here",
             hint="-o names a folder that the workers share, or a URL",
@@ -255,13 +252,6 @@ class _Looked:
     members: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _SetFindings:
-    """What was found in files of a set."""
-
-    members: tuple[MemberFindings, ...]
-
-
 def verify_files(
     cluster: Cluster,
     names: Sequence[str],
@@ -308,14 +298,12 @@ def _verify_sets(
         for number, every in listed.items()
         for paths in _parted(every, _ROUNDS * cluster.threads)
     ]
-    found: dict[int, tuple[MemberFindings, ...]] = {}
-    for n, one in cluster.run(_check_shards, [item for _, item in shards], _SetFindings, progress):
-        found[n] = one.members
+    findings = dict(cluster.run(_check_shards, [item for _, item in shards], tuple, progress))
     numbers = list(listed)
     checked = [
         _Checked(
             files[number],
-            tuple(m for n, (of, _) in enumerate(shards) if of == number for m in found[n]),
+            tuple(m for n, (of, _) in enumerate(shards) if of == number for m in findings[n]),
         )
         for number in numbers
     ]
@@ -362,14 +350,12 @@ def _look(file: _File, progress: Progress) -> _Looked:
     return _Looked(verdict)
 
 
-def _check_shards(shards: _Shards, progress: Progress) -> _SetFindings:
+def _check_shards(shards: _Shards, progress: Progress) -> tuple[MemberFindings, ...]:
     file = shards.file
     open_member = members(file.name, file.place, threads=1)
     options = replace(file.asked.reading, integrity_key=file.asked.hmac_key)
     counted = _counting(open_member, progress)
-    return _SetFindings(
-        tuple(any_format.check_members(_read(file), shards.paths, options, counted))
-    )
+    return tuple(any_format.check_members(_read(file), shards.paths, options, counted))
 
 
 def _conclude(checked: _Checked, progress: Progress) -> FileVerdict:

@@ -59,6 +59,7 @@ def split(data: ByteView) -> Cut:
 
 def identify(data: ByteView) -> str | None:
     """What a file is, sets and what is stored whole included; None where unknown."""
+    # Sets come last: a JSON file has to be searched for the words of an index.
     known = detected(data) or stored_whole(data)
     if known is not None:
         return known.name

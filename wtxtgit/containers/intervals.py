@@ -60,6 +60,7 @@ def gaps(spans: Iterable[Span], size: int) -> list[Span]:
         if start > reached and reached < size:
             between.append((reached, min(start, size)))
         reached = max(reached, end)
+    # Spans may reach beyond the end: what they claim was not checked here.
     if reached < size:
         between.append((reached, size))
     return between

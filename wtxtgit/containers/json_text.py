@@ -115,6 +115,7 @@ def _refuse_nul(data: ByteView, what: str, offset: int) -> None:
 
 def _depth(raw: bytes) -> int:
     """How deep a JSON text nests; any number if it is no JSON."""
+    # Mostly there are too few brackets for that, and nothing is copied.
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return 0
     without_escapes = raw.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -177,6 +178,7 @@ def _find(text: str, pos: int, tree: _Tree | _NewText | None, replacements: _Rep
         inner: _Replacements = []
         pos = _skip(text, _find(text, pos, tree.get(key), inner))
         if key in tree:
+            # Of equal keys the last one counts, as for `parse`.
             last[key] = inner
         if text[pos] == ",":
             pos = _skip(text, pos + 1)

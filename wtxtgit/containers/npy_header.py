@@ -228,6 +228,7 @@ def build(element: str, shape: tuple[int, ...]) -> bytes:
     fields = {"descr": DESCR[element], "fortran_order": False, "shape": shape}
     text = "{" + "".join(f"{key!r}: {value!r}, " for key, value in fields.items()) + "}"
     if shape:
+        # So that arrays can be appended to in place.
         text += " " * (GROWTH_DIGITS - len(str(shape[0])))
     fixed = NPY_MAGIC + bytes((1, 0))
     text += " " * (-(len(fixed) + 2 + len(text) + 1) % ALIGNMENT) + "\n"
@@ -239,6 +240,7 @@ def _number(descr: object) -> tuple[str | None, str]:
     if not isinstance(descr, str):
         return None, "little"
     element = _ELEMENTS.get(descr[1:])
+    # Of items of one byte any order is the same.
     if element is not None and ITEM_BYTES[element] == 1:
         return element if descr[0] in "|<>=" else None, "little"
     return element if descr[0] in "<>" else None, "big" if descr[0] == ">" else "little"

@@ -106,6 +106,7 @@ def replaced(
     # A file can list one range as any number of tensors: to compare them all takes too long.
     left = MAX_PASSES * len(data)
     edits: list[Edit] = []
+    # Tensors without bytes have no place, and share none.
     pairs = [pair for pair in zip(own, parts, strict=True) if pair[0].end > pair[0].start]
     for group in groups(pairs, lambda pair: (pair[0].start, pair[0].end)):
         given = [part for _, part in group if part.content is not None or part.data is not data]

@@ -75,6 +75,7 @@ def read(data: ByteView, start: int, end: int) -> TensorHeader:
     items = json_text.parse(body, "header", offset=cursor.pos - length, unique_keys=True)
     if not isinstance(items, dict):
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
+    # Null is told apart from no metadata: a writer put it there.
     has_metadata = METADATA_KEY in items
     metadata = items.pop(METADATA_KEY, None)
     if len(items) > MAX_TENSORS:
@@ -142,6 +143,7 @@ def format_header(
     except ValueError:
         # A number that is none or a lone surrogate, deep in a key that is not the format's.
         raise FormatError("header holds what is no JSON", field="header") from None
+    # Spaces are JSON's own padding, so tensors can start at a multiple of 8.
     encoded += b" " * (-len(encoded) % ALIGNMENT)
     # Only here: a filter reads headers, writes none, and starts for every command.
     from wtxtgit.containers.budget import refuse_long

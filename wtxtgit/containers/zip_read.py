@@ -121,6 +121,7 @@ def read(data: ByteView, start: int = 0, end: int | None = None) -> Directory:
     Raises FormatError, also where a member is on another disk.
     """
     zipped = data if end is None else data[:end]
+    # From the end: bytes before the zip, and between members, are nobody's.
     said = _read_end(zipped, start)
     first = start + said.offset
     # Bounded before an entry is read: the count is what the file claims.
@@ -253,6 +254,8 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
     name = _name(cursor, name_length, flags)
     extra = cursor.take(extra_length, "extra fields")
     cursor.skip(comment_length, "comment")
+    # Only fields that are all ones in the entry stand in the zip64 field, in this order (APPNOTE
+    # 4.5.3).
     wide = _zip64_extra(extra, at) if extra_length else None
     if wide is not None:
         try:
@@ -266,6 +269,7 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
     if disk != 0:
         fail(f"member {quoted(name)} is on another disk", offset=at, field="disk")
     header = start + offset
+    # Sizes are those of the directory: before a descriptor the local header has zeros.
     payload = _payload(data, header) if length else _nowhere(data, header)
     check_inside(payload, length, len(data), f"member {quoted(name)}")
     return ZipMember(name, method, crc32, payload, payload + length, size, header, at, flags)
@@ -274,6 +278,7 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
 def _name(cursor: Cursor, length: int, flags: int) -> str:
     if flags & UTF8_NAME:
         return cursor.text(length, "name")
+    # Without the flag a name is in the code page of the first PCs (APPNOTE, appendix D).
     return bytes(cursor.take(length, "name")).decode("cp437")
 
 
@@ -404,6 +409,8 @@ def find(data: ByteView, member: ZipMember, limit: int) -> tuple[int, int] | Non
     byte `limit` at the latest.
     """
     length = member.end - member.start
+    # The signature is optional, and nothing says how wide the sizes are (APPNOTE 4.3.9): a
+    # descriptor is what says the same as the directory.
     for layout, magic in LAYOUTS:
         is_narrow = layout.size < DESCRIPTOR_ZIP64.size - len(DESCRIPTOR_MAGIC)
         if is_narrow and max(length, member.size) > MAX_32:

@@ -235,6 +235,7 @@ def _described(member: NewMember) -> Generator[Buffer, None, int]:
 
 
 def _is_wide(member: NewMember) -> bool:
+    # All ones say that the number stands in the zip64 field, so it is no size itself.
     return max(member.length, member.size) >= MAX_32
 
 

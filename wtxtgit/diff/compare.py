@@ -103,6 +103,7 @@ class _Diff:
         added = {key: tensor for key, tensor in new.items() if key not in old}
         renamed = self._renamed(removed, added)
         rows = []
+        # In the order of the file after: that is the one that a reader has at hand.
         for key, tensor in new.items():
             if key in old:
                 rows.append(self._compared(old[key], tensor))
@@ -170,6 +171,7 @@ class _Diff:
                 return None, None
             change = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
             return change, None
+        # Packed dtypes: what their bytes mean is the format's alone.
         if is_same(a, b, self.pages.advance):
             return None, None
         # Without an element there is no telling which byte is whose.
@@ -279,6 +281,7 @@ def _metadata(before: Checkpoint, after: Checkpoint) -> tuple[list[MetadataChang
     """Changes of metadata; of two formats only tags, which mean the same in all of them."""
     notes = []
     old, new = before.metadata, after.metadata
+    # Two formats have different words for the same thing.
     if before.format != after.format:
         old, new = dict(before.tags), dict(after.tags)
         notes.append(f"{before.format} and {after.format}: of the metadata only tags are compared")

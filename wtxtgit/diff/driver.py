@@ -79,6 +79,7 @@ def compare_pair(
             if _is_empty(report) and not _equal(before, after, pages):
                 return replace(report, notes=(*report.notes, OTHER_BYTES))
             return report
+        # One side alone: a file that was added or removed is listed, not compared.
         name = shown_path(pair.path)
         if pair.new is not None:
             return _inventory(opened(pair.new, name), TensorStatus.ADDED, options, pages)
@@ -109,6 +110,7 @@ def _is_empty(report: DiffReport) -> bool:
 
 def _equal(a: Side, b: Side, pages: Pages) -> bool:
     """Whether the files are the same; of two texts, or a text and a file, that is not asked."""
+    # Of texts the arrays were compared, and git shows the rest of their lines on request.
     if a.text is not None or b.text is not None:
         return True
     before, after = a.data, b.data

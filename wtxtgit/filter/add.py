@@ -24,7 +24,7 @@ from wtxtgit.git.staging import StagedFile, stage_files
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
-from wtxtgit.git.work_tree import moment_of
+from wtxtgit.git.work_tree import file_size, moment_of
 from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
 from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.io.workers import default_threads
@@ -53,18 +53,19 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     Raises EnvironmentFailure where there is no work tree, or the filter is not set up.
     """
     repo.check_worktree()
-    paths = index.candidates(repo, wanted)
+    tracked, untracked = index.candidates(repo, wanted)
     # Where a new file may be added in a sparse checkout is git's to say.
     is_sparse = repo.config.is_true("core.sparseCheckout")
-    asked = paths.tracked if is_sparse else [*paths.tracked, *paths.untracked]
+    asked = tracked if is_sparse else [*tracked, *untracked]
     links = _links(repo)
     filtered = tuple(
         path
         for path in filtered_alone(repo, asked)
-        if path not in links and _is_regular(repo.file(path))
+        if path not in links and file_size(repo.file(path)) is not None
     )
     chosen = set(filtered)
-    others = tuple(path for path in (*paths.tracked, *paths.untracked) if path not in chosen)
+    others = tuple(path for path in (*tracked, *untracked) if path not in chosen)
+    # Git compares with what its own filter gives: another driver would never give our texts.
     if filtered and not is_driven(repo):
         raise EnvironmentFailure(
             "the filter is not set up here: git would show the files as changed",
@@ -97,6 +98,7 @@ def add(
         ):
             work = _AddWork(repo, store, pack, known, warn, threads, progress)
             staged = [work.file(path, modes.get(path)) for path in planned.filtered]
+            # The index names these blobs next, so they have to be in the repository now.
             pack.finish()
             work.learn()
     # First, so that folders are gone where files come, and the other way round.
@@ -137,8 +139,10 @@ class _AddWork:
                     raise
                 raise EnvironmentFailure(f"{shown(name)}: {NOT_REGULAR} any more") from None
             after = name.stat(follow_symlinks=False)
+        # The index would say that the blob is what the file holds now.
         if moment_of(before) != moment_of(after):
             raise _changed(name)
+        # As git does (core.fileMode): the user's own bit alone, the others are the umask's.
         if mode is None:
             mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)
@@ -185,10 +189,3 @@ def _links(repo: Repository) -> set[bytes]:
     if repo.config.is_true("core.symlinks", default=True):
         return set()
     return {entry.path for entry in index.entries(repo) if not entry.is_file}
-
-
-def _is_regular(file: Path) -> bool:
-    try:
-        return stat.S_ISREG(file.lstat().st_mode)
-    except OSError:
-        return False

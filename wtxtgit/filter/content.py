@@ -112,6 +112,7 @@ def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
     from wtxtgit.text.write import TextWriter
 
     cut = whole(data, "sealed as it is")
+    # Nothing is written: the root alone is asked for.
     return TextWriter(snapshot_of(cut), threads=threads).root.sha256_all
 
 
@@ -161,6 +162,7 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
     wanted = snapshot_of(any_format.split(restored))
     arrays = [(a.name, a.claim.dtype, a.claim.shape, a.rows) for a in index.arrays]
     return (
+        # Equal bytes of all arrays follow: the text verified, and the file was made of them.
         wanted.layout == layout
         and (wanted.meta, wanted.cap, wanted.prev)
         == (index.meta, index.cap, index.root.merkle_prev)
@@ -283,6 +285,7 @@ class ContentCache:
             return
         with self._lock:
             self._pending |= rows
+            # Each writing is a transaction: many rows in one.
             if len(self._pending) >= _PENDING:
                 self._flush()
 

@@ -80,6 +80,7 @@ def _answer(process: FilterProcess, request: Request, settings: FilterSettings, 
             spool.write(piece)
         spool.end()
         cleaned = ahead.result()
+        # Git sent another number of bytes than the file had: what was made ahead is of no use.
         if not spool.is_as_expected:
             cleaned = None
         try:
@@ -133,6 +134,7 @@ def filtered(
     if cleaned.warning is not None:
         warn(f"{_shown(path)}: {cleaned.warning}, stored as it is", None)
     writer = cleaned.writer
+    # Git deflates little texts faster than we find the object store.
     if writer is None or writer.size < _WORTH_STORING:
         return Answer(cleaned.pieces())
     store = settings.store()
@@ -233,6 +235,7 @@ def _expected(request: Request) -> int | None:
     Git need not read them from there, nor find as many. No byte of the file
     is looked at.
     """
+    # What smudge is given is a blob, of which no file tells the size.
     if request.command != "clean":
         return None
     try:
@@ -337,6 +340,7 @@ def stores(words: Sequence[str]) -> bool:
             rest.pop(0)
     if not rest or rest[0] not in _ADDING:
         return False
+    # Options that only look, and those that make git ask the user, may store nothing in the end.
     for word in rest[1:]:
         if word == "--":
             return True

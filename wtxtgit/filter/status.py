@@ -68,7 +68,9 @@ def file_changes(
             if outcome.is_same:
                 del changes[entry.path]
                 unchanged.append(StagedFile(entry.path, entry.mode, entry.oid, outcome.status))
+    # Git takes them for unchanged from now on, and does not read them again.
     refresh_stats(repo, unchanged)
+    # What is left may be changed by other conversions, or be a text: git compares it.
     if doubtful:
         by_git = index.changes(repo)
         for path in doubtful:
@@ -116,6 +118,7 @@ def _compare(
             after = os.fstat(descriptor)
     except OSError:
         return None
+    # It changed while it was read: what was hashed may be neither state of it.
     if is_same is None or moment_of(before) != moment_of(after):
         return None
     return _Outcome(is_same, before)
@@ -125,6 +128,7 @@ def _is_blob(descriptor: int, oid: str, known: ContentCache, threads: int | None
     """Whether clean makes a blob of a file, None where the file is changed meanwhile."""
     digest, size = file_digest(descriptor)
     blob = known.blob_of(digest, size)
+    # The blob of this very content is known, so the ids decide.
     if blob is not None:
         return blob == oid
     file = known.file_of(oid)
@@ -137,6 +141,7 @@ def _is_blob(descriptor: int, oid: str, known: ContentCache, threads: int | None
     cleaned = clean(view_of(descriptor), threads=threads)
     length = len(cleaned.source) if cleaned.writer is None else cleaned.writer.size
     blob = blob_id(cleaned.pieces(), length, like=oid)
+    # The mapped file may have changed under clean: then nothing that was made of it is kept.
     if file_digest(descriptor) != (digest, size):
         return None
     known.put_blob(digest, size, blob, is_binary=True)
@@ -310,9 +315,13 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
             )
     # A sparse checkout of a partial clone lacks the blobs of what it skips.
     heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
-    return Listing(
-        tuple(_listed(entry, None if entry.intended else heads.get(entry.oid)) for entry in entries)
-    )
+    files = []
+    for entry in entries:
+        # `git add -N` stages no content: the empty blob says nothing of the file.
+        head = None if entry.intended else heads.get(entry.oid)
+        size, kind = (None, None) if head is None else (head.size, format_of(head.head))
+        files.append(Listed(entry.path, entry.oid, size, kind))
+    return Listing(tuple(files))
 
 
 def raw_files(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:
@@ -327,13 +336,8 @@ def _with_content(entries: Iterable[TreeEntry]) -> list[TreeEntry]:
     return [e for e in entries if e.stage == 0 and not e.skipped and not e.intended]
 
 
-def _listed(entry: TreeEntry, head: BlobHead | None) -> Listed:
-    if head is None:
-        return Listed(entry.path, entry.oid, None, None)
-    return Listed(entry.path, entry.oid, head.size, format_of(head.head))
-
-
 def _state(path: Path, blob: BlobHead, change: FileChange) -> State:
+    # What is gone is told first: there is no content to judge.
     if change is FileChange.DELETED:
         return State.MISSING
     if format_of(blob.head) == RAW:

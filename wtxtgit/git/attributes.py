@@ -75,6 +75,7 @@ def content(lines: Iterable[Line]) -> bytes:
 def format_line(pattern: bytes, attributes: Sequence[bytes], ending: bytes = b"\n") -> Line:
     """Make a line; raises UsageError for a pattern that git would not obey."""
     check_pattern(pattern)
+    # Quoted as git reads it back: gitattributes(5) has the rules of C strings.
     raw = b" ".join((quote(pattern), *attributes)) + ending
     if len(raw) > MAX_LINE:
         raise UsageError(f"the pattern {_shown(pattern)} is too long: git ignores such a line")
@@ -87,6 +88,7 @@ def append(lines: Sequence[Line], pattern: bytes, attributes: Sequence[bytes]) -
     before = list(lines)
     if before and not before[-1].raw.endswith(b"\n"):
         last = before[-1]
+        # Else the new line would go on where the last one ends.
         before[-1] = Line(last.raw + ending, last.pattern, last.attributes)
     return [*before, format_line(pattern, attributes, ending)]
 
@@ -103,6 +105,7 @@ def check_pattern(pattern: bytes) -> None:
     """Raise UsageError for a pattern that can't match a file."""
     if not pattern or b"\0" in pattern:
         raise UsageError("a pattern is empty")
+    # gitattributes(5): negative patterns are forbidden.
     if pattern.startswith(b"!"):
         raise UsageError(
             f"git takes no negative pattern in {FILE_NAME}: {_shown(pattern)}",
@@ -122,6 +125,7 @@ def quote(pattern: bytes) -> bytes:
         return pattern
     spelled = bytearray(b'"')
     for byte in pattern:
+        # Bytes over 0x7F stand as they are: git unquotes bytes, not characters.
         if byte in _ESCAPES:
             spelled += b"\\" + _ESCAPES[byte]
         elif byte < 0x20 or byte == 0x7F:
@@ -133,10 +137,12 @@ def quote(pattern: bytes) -> bytes:
 
 def _parse_line(raw: bytes) -> Line:
     text = raw.strip(_BLANK)
+    # Git reads a macro only at the top level, and gives it no path: no line of ours.
     if not text or text.startswith((b"#", _MACRO)):
         return Line(raw)
     if text.startswith(b'"'):
         quoted = _QUOTED.match(text)
+        # Git takes a quote that does not end for the pattern's first letter: never ours.
         if quoted is None:
             return Line(raw)
         pattern = _ESCAPE.sub(_unescaped, quoted[1])
@@ -255,6 +261,7 @@ class TreeAttributes:
         key = frozenset(attribute_files.items()), names, ignore_case
         question = self._asked.pop(key, None)
         if question is None:
+            # The one that was asked longest ago ends: a walk comes back to the last few sets.
             if len(self._asked) >= _ALIVE:
                 self._asked.popitem(last=False)[1].close()
             question = self._begin(attribute_files, names, ignore_case=ignore_case)
@@ -293,6 +300,7 @@ class TreeAttributes:
 
     def _write(self, work_tree: Path, path: bytes, oid: str) -> bytes:
         """Write a gitattributes file; gives what git takes of it."""
+        # A hostile tree must not have us write outside of the folder.
         if {b"", b".", b".."} & set(path.split(b"/")):
             raise EnvironmentFailure(f"no checkout has a file {os.fsdecode(path)!a}")
         try:
@@ -304,6 +312,7 @@ class TreeAttributes:
             return b""
         file = work_tree / os.fsdecode(path)
         file.parent.mkdir(parents=True, exist_ok=True)
+        # "x": two paths that this file system takes for one would hide one another's lines.
         with file.open("xb") as out:
             out.write(content)
         return content
@@ -312,6 +321,7 @@ class TreeAttributes:
         try:
             import tempfile
 
+            # Removed with all in it, even where a question is still open.
             temporary = tempfile.TemporaryDirectory(prefix="wtxtgit-")
             folder = Path(self._closing.enter_context(temporary))
             for name in ("git/objects", "git/refs"):
@@ -346,6 +356,7 @@ class _Question:
         answers = {path: self._known[path] for path in paths if path in self._known}
         asked = (path for path in paths if path not in self._known)
         for batch in run.batches(asked, _BATCH):
+            # All at once: what is asked again soon is asked in batches anyway.
             if len(self._known) > _REMEMBERED:
                 self._known.clear()
             values = dict(zip(batch, self._answers(batch), strict=True))
@@ -368,6 +379,7 @@ class _Question:
             missing -= block.count(b"\0")
             output += block
         fields = run.records(bytes(output))
+        # An answer that is out of step would give one path another's attributes.
         if fields[:: 3 * several] != batch:
             raise EnvironmentFailure("git check-attr answers what it was not asked")
         values = fields[2::3]

@@ -72,6 +72,7 @@ class CatFiles:
         with self._lock:
             self._readers -= 1
             ended = [] if self._readers else [s for some in self._idle.values() for s in some]
+            # Ended outside of the lock: waiting for a process may take a while.
             if not self._readers:
                 self._idle = {}
         for stream in ended:
@@ -86,6 +87,7 @@ class CatFiles:
         with self._lock:
             idle = self._idle.get(how)
             stream = idle.pop() if idle else None
+        # Outside of the lock: other threads need not wait until a process has started.
         if stream is None:
             stream = self._repo.stream("cat-file", how, env=run.TRUE_OBJECTS)
         is_kept = False
@@ -179,6 +181,7 @@ class ObjectReader:
                 stream.stdin.flush()
             # A process that died gives an empty line.
             told_oid, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
+            # Whatever git makes of the question: only the object that was asked for counts.
             if told_oid != oid:
                 raise EnvironmentFailure(f"git gives {self._kind} {told_oid} for {oid}")
             yield stream, size
@@ -212,6 +215,7 @@ def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, byte
     """What git says of each object, asked once."""
     wanted = list(dict.fromkeys(map(check_oid, oids)))
     asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
+    # More questions than a pipe holds would wait for us to read answers: git reads them all first.
     if len(wanted) <= _FEW:
         with CatFiles.of(repo).lent("--batch-check") as stream:
             with contextlib.suppress(BrokenPipeError):

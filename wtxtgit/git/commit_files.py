@@ -75,10 +75,6 @@ class CommitFilesReader:
     def _boundary(self) -> frozenset[str]:
         return history.shallow_boundary(self._repo)
 
-    def entries(self, oid: str) -> Mapping[bytes, TreeEntry]:
-        """Give the entries of a commit's files."""
-        return self.files(oid).entries
-
     def files(self, oid: str) -> CommitFiles:
         """Give the files of a commit, by its object id.
 
@@ -134,6 +130,7 @@ class CommitFilesReader:
     def _compared(self, oid: str, near: Sequence[str]) -> CommitFiles | None:
         """Tell a tree from a known one that has the same gitattributes files, if any."""
         last = next(reversed(self._trees), "")
+        # Parents differ least; a merge of very many is not compared with each.
         for other in dict.fromkeys([*near[:_NEAR], last]):
             base = self._trees.get(other)
             if base is None:
@@ -145,6 +142,7 @@ class CommitFilesReader:
 
     def _changed(self, oid: str, base: CommitFiles, changes: Sequence[TreeChange]) -> CommitFiles:
         before, filtered = base.entries, base.filtered
+        # What is filtered is a matter of path and gitattributes alone, and those are the same.
         changed = {change.path for change in changes}
         there = {change.path: change.after for change in changes if change.after is not None}
         filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
@@ -156,6 +154,7 @@ class CommitFilesReader:
         for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
             if not _is_special(path):
                 del entries[path]
+        # Commits that hold the same share one object.
         if entries == before and filtered == base.filtered:
             return base
         return CommitFiles(entries, filtered, base.attribute_files)

@@ -84,6 +84,7 @@ def launcher_of(key: str, value: str) -> Launcher | None:
     start = words[: -len(rest)]
     if words[-len(rest) :] != rest or not start:
         return None
+    # Any interpreter, any folder: an install that has moved since is still ours.
     is_module = start[-2:] == ["-m", "wtxtgit"]
     is_script = len(start) == 1 and start[0].rpartition("/")[2] in PROGRAMS
     return Launcher(tuple(start)) if is_module or is_script else None

@@ -85,6 +85,7 @@ def parse(arguments: Sequence[bytes]) -> Pair | Unmerged:
 
     What may once follow the nine that there are is left alone.
     """
+    # git(1): of a path that is unmerged git gives the path alone.
     if len(arguments) == 1:
         return Unmerged(arguments[0])
     if len(arguments) < _LEAST:
@@ -109,5 +110,6 @@ def _side(file: bytes, oid: bytes, mode: bytes) -> DiffFile | None:
         return None
     if _MODE.fullmatch(mode) is None or _OID.fullmatch(oid) is None:
         raise UsageError(f"{oid[:80]!a} and {mode[:80]!a} are no object id and mode of git")
+    # All zeros stand for content that git has not hashed: a file of the work tree.
     named = oid.decode() if oid.strip(b"0") else None
     return DiffFile(Path(os.fsdecode(file)), named, int(mode, 8))

@@ -97,6 +97,7 @@ class PacketReader:
         if _LENGTH.fullmatch(header) is None:
             raise ProtocolError(f"a packet's length is {header!r}, not four hex digits")
         length = int(header, 16)
+        # 0001 to 0003 are packets of other protocols of git, so they are refused below.
         if length == 0:
             return None
         if not HEADER_SIZE <= length <= MAX_PACKET:
@@ -323,6 +324,7 @@ class FilterProcess:
     def handshake(self) -> None:
         """Agree on version 2 and on clean and smudge; raises ProtocolError."""
         welcome = list(self._reader.lines())
+        # gitattributes(5), "Long Running Filter Process": a welcome, its versions, a flush.
         if not welcome or welcome[0] != CLIENT:
             raise ProtocolError(
                 f"git was to greet with {CLIENT.decode()!r}, got {welcome[:1]!r}",
@@ -334,6 +336,7 @@ class FilterProcess:
         self._writer.line(VERSION)
         self._writer.flush_packet()
 
+        # Capabilities come in any order; those that we don't know are left out.
         offered = set(self._reader.lines())
         for command in COMMANDS:
             capability = b"capability=" + command.encode()
@@ -349,6 +352,7 @@ class FilterProcess:
                 first = self._reader.line()
             except EndOfStream:
                 return
+            # gitattributes(5): a request begins with its command.
             if first is None:
                 raise ProtocolError("a request without a command")
             keys = _parse_keys([first, *self._reader.lines()])

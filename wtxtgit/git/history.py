@@ -88,6 +88,7 @@ def commits(
     so nothing that is trusted may depend on a commit's not being listed.
     Raises EnvironmentFailure for an id that is none.
     """
+    # Ids alone: a name could begin with a dash, or mean something else by now.
     asked = [*map(check_oid, tips), *("^" + check_oid(oid) for oid in excluded)]
     if not asked:
         return []
@@ -97,6 +98,7 @@ def commits(
     output = repo.git(
         *_TRUE,
         "rev-list",
+        # Parents first, whatever the dates say: those are the committer's to choose.
         "--topo-order",
         "--reverse",
         *(("--first-parent",) if first_parent else ()),
@@ -247,6 +249,7 @@ def refuse_altered(repo: Repository) -> None:
         hint = "git fetch --unshallow"
     if repo.git("for-each-ref", "--count=1", "--format=%(refname)", "refs/replace/"):
         reasons.append("objects are replaced (refs/replace/)")
+    # gitrepository-layout(5): git still obeys this file, long after it was deprecated.
     if os.path.lexists(repo.common_dir / "info" / "grafts"):
         reasons.append("commits are grafted (info/grafts)")
     if reasons:

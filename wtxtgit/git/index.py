@@ -48,6 +48,7 @@ def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
     for record in run.records(output):
         about, tab, path = record.partition(b"\t")
         tag, mode, oid, stage = about.split(b" ")
+        # A path may hold anything but NUL; without the tab the record is not git's.
         if not tab:
             raise EnvironmentFailure(f"git ls-files gives {record[:200]!r}")
         listed.append(TreeEntry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
@@ -167,21 +168,17 @@ class Wanted:
     with_ignored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Paths from the top level: tracked ones that may have changed, gone ones too, and new ones."""
+def candidates(repo: Repository, wanted: Wanted) -> tuple[list[bytes], list[bytes]]:
+    """List tracked files that may have changed, deleted ones too, and new ones.
 
-    tracked: list[bytes]
-    untracked: list[bytes]
-
-
-def candidates(repo: Repository, wanted: Wanted) -> Candidates:
-    """List what may have to be added; raises UsageError for a pathspec that git would refuse."""
+    Paths from the top level. Raises UsageError for a pathspec that git would refuse.
+    """
     here = repo.here
     named = tuple(wanted.pathspecs) or _EVERYTHING
     others: tuple[str, ...] = ()
     if not wanted.only_tracked:
         others = ("--others",) if wanted.with_ignored else ("--others", "--exclude-standard")
+    # Before anything is listed: a pathspec that git refuses must not be half obeyed.
     _check(here, wanted, others)
     changed = run.git(
         *UNFILTERED,
@@ -197,9 +194,10 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
     )
     tracked = list(dict.fromkeys(run.records(changed)))
     if not others:
-        return Candidates(tracked, [])
+        return tracked, []
+    # gitignore(5) decides what is new, unless -f asks for what is ignored as well.
     listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
-    return Candidates(tracked, run.records(listed))
+    return tracked, run.records(listed)
 
 
 def _check(here: Path, wanted: Wanted, others: Sequence[str]) -> None:
@@ -207,6 +205,7 @@ def _check(here: Path, wanted: Wanted, others: Sequence[str]) -> None:
     if not wanted.pathspecs:
         return
     listed = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
+    # git-ls-files(1): --error-unmatch ends with 1 for a pathspec that names nothing.
     if run.call(*listed, cwd=here, ok=(0, 1, 128)).code or _are_skipped(here, wanted):
         # Nothing there that is tracked or new: ignored, empty, outside, misspelled.
         given = {"--update": wanted.only_tracked, "--force": wanted.with_ignored}

@@ -76,6 +76,7 @@ class Config:
         value = self._last(key)
         if value is None:
             return default
+        # git-config(1), "boolean": other spellings, such as a number, are git's to judge.
         known = _BOOLEANS.get(value.lower())
         return self._by_git(key, "--type=bool").stdout == b"true\n" if known is None else known
 
@@ -90,6 +91,7 @@ class Config:
             return default
 
     def _last(self, key: str) -> bytes | None:
+        # Read again after each of our own writes; what others write meanwhile counts next time.
         if self._read_at != _writes:
             self._values = {}
             for record in run.records(run.git("config", "--list", "-z", cwd=self._cwd)):

@@ -84,6 +84,7 @@ def executable() -> str:
     """Find git's absolute path; entries of PATH that are relative are passed over."""
     for entry in os.environ.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(entry, "git")  # noqa: PTH118 - Path would drop a "." that tells more
+        # A relative entry would be a folder of the work tree, which is not trusted.
         if os.path.isabs(entry) and os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH117, PTH113
             return path
     raise EnvironmentFailure("git is not on PATH", hint="install git 2.31 or later")
@@ -99,6 +100,7 @@ def environment(extra: Environment | None = None) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("GIT_") or _PASSED.fullmatch(name)
     }
+    # Git is started in another folder than this process was.
     for name in _RELATIVE_TO_PROCESS:
         if name in env:
             env[name] = str(Path(env[name]).absolute())
@@ -131,6 +133,7 @@ def call(
         )
     except OSError as error:
         raise EnvironmentFailure(f"git can't be started: {error}") from error
+    # What git said on stderr goes into the error: there is nothing else to go by.
     if done.returncode not in ok:
         raise GitFailure(arguments, done.returncode, done.stderr)
     return Result(done.returncode, done.stdout, done.stderr)

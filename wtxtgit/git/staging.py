@@ -48,6 +48,7 @@ def stage(repo: Repository, files: Iterable[TreeEntry], removed: Iterable[bytes]
     A conflict at a path ends with that. Raises GitFailure where the index is
     locked, or a folder stands at a path.
     """
+    # One call for all of them: git writes the index once, or not at all.
     lines = _index_lines(files)
     # Mode 0 takes a path out; the object id counts for nothing, git-update-index(1).
     nothing = b"0" * (2 * hashlib.new(repo.object_format, usedforsecurity=False).digest_size)
@@ -115,6 +116,7 @@ def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
         repo.git("update-index", "-z", "--index-info", stdin=lines, env=there)
         staged = _Index(copy, chosen)
         missing = staged.note()
+        # Of a split index the entry may stand in the shared part, gitformat-index(5).
         if missing and not staged.is_split:
             name = ascii(os.fsdecode(missing[0]))
             raise EnvironmentFailure(f"git takes no file called {name} into the index")
@@ -177,6 +179,7 @@ class _Index:
         missing = dict.fromkeys(self._files)
         for start, path in self._entries:
             file = self._files.get(path)
+            # An entry of a conflict is no file that was staged.
             if file is None or self._flags(start) & _STAGES:
                 continue
             oid = self._data[start + _STAT.size : start + _STAT.size + size].hex()
@@ -225,6 +228,7 @@ class _Index:
         start, path = _HEAD.size, b""
         for _ in range(count):
             name = start + _STAT.size + self._digest_size + 2
+            # gitformat-index(5): sixteen more bits of flags, from version 3 on.
             if self._flags(start) & _EXTENDED:
                 name += 2
             if version == _PACKED_NAMES:
@@ -263,6 +267,7 @@ def _stat_fields(file: StagedFile) -> Iterator[int]:
     size = status.st_size & _WORD
     if status.st_size and not size and run.version() >= _WRAPPING:
         size = _WRAPPED_SIZE
+    # In the order in which gitformat-index(5) has the fields.
     for moment in (status.st_ctime_ns, status.st_mtime_ns):
         yield moment // _NANO & _WORD
         yield moment % _NANO
@@ -292,6 +297,7 @@ def _locked(index: Path) -> Iterator[Path]:
         ) from error
     except OSError as error:
         raise EnvironmentFailure(f"{lock}: can't be made: {error.strerror}") from error
+    # By its inode it is known as ours, see below.
     os.close(descriptor)
     mine = lock.stat()
     try:

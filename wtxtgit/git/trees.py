@@ -146,10 +146,6 @@ class TreeReader(ObjectReader):
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
         self._remembered = 0
 
-    def entries(self, tree: str) -> dict[bytes, TreeEntry]:
-        """Give what stands in a tree itself, folders too, by its name there."""
-        return {name: _entry(name, about) for name, about in self._folder(tree).items()}
-
     def listing(self, tree: str) -> dict[bytes, TreeEntry]:
         """List all that a tree has, but its folders, by path and in order of the paths."""
         return {c.path: c.after for c in self.between(None, tree) if c.after is not None}
@@ -191,6 +187,7 @@ class TreeReader(ObjectReader):
         waiting = [(b"", 0, before, after, chosen)]
         while waiting:
             prefix, depth, one, other, within = waiting.pop()
+            # The same tree, or the same folder in both: nothing in it can differ.
             if one == other:
                 continue
             if depth > DEEPEST:
@@ -200,6 +197,7 @@ class TreeReader(ObjectReader):
             names = [*compress(new, map(ne, new.values(), map(old.get, new)))]
             names += old.keys() - new.keys()
             looked_at += len(names)
+            # Folders may be shared: a tree of a few bytes can name any number of paths.
             if looked_at > MOST_ENTRIES:
                 raise EnvironmentFailure(f"a tree names more than {MOST_ENTRIES} paths")
             for name in names:
@@ -211,6 +209,7 @@ class TreeReader(ObjectReader):
                     elif path not in within.above:
                         continue
                 folders = _folder_of(was), _folder_of(now)
+                # A file that became a folder, or the other way round, is a change of both.
                 if any(folders):
                     waiting.append((path + b"/", depth + 1, *folders, below))
                 if below is None:
@@ -222,6 +221,7 @@ class TreeReader(ObjectReader):
 
     def _folder(self, oid: str) -> _Folder:
         folder = self._folders.pop(oid, None)
+        # Checked once, when it is read: what is remembered is believed.
         if folder is None:
             folder = _parse(oid, self.read(oid, MAX_TREE))
             self._remembered += len(folder)
@@ -252,6 +252,7 @@ def _entry(path: bytes, about: _Row) -> TreeEntry:
 
 def _parse(oid: str, tree: bytes) -> _Folder:
     """Read a folder's entries; raises EnvironmentFailure unless git could have written them."""
+    # One pass of a regular expression: a tree of a large repository has many entries.
     rows: list[_Row] = _ENTRIES[len(oid)].findall(tree)
     modes, names, _ = zip(*rows, strict=True) if rows else ((), (), ())
     folder = dict(zip(names, rows, strict=True))

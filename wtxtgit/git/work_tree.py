@@ -40,12 +40,14 @@ def write_file(
     """
     *folders, name = path.split(b"/")
     with _folder(top, folders) as folder:
+        # Random: nobody can have put a link there before.
         temporary = b".wtxtgit-" + secrets.token_hex(8).encode("ascii")
         descriptor = os.open(temporary, _NEW_FILE, 0o777 if is_executable else 0o666, dir_fd=folder)
         try:
             write(descriptor)
             if _moment_at(name, folder) != replaces:
                 raise OSError(errno.EBUSY, "was written meanwhile")
+            # rename(2) within one folder: readers see the old file or the new one.
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             return os.fstat(descriptor)
         except BaseException:
@@ -60,6 +62,7 @@ def moment(top: Path, path: bytes) -> Moment | None:
     """What changes when something is written at a path, or replaced; None where nothing is."""
     try:
         return _moment_at(os.fsencode(top) + b"/" + path, None)
+    # A file stands where a folder of the path would be.
     except NotADirectoryError:
         return None
 
@@ -86,6 +89,7 @@ def _folder(top: Path, names: list[bytes]) -> Iterator[int]:
             try:
                 inner = os.open(name, _FOLDER, dir_fd=here)
             except FileNotFoundError:
+                # Another process may make the same folder at this moment.
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, dir_fd=here)
                 inner = os.open(name, _FOLDER, dir_fd=here)

@@ -11,14 +11,13 @@ the other side its form, the result has both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from wtxtgit.containers import registry
 from wtxtgit.containers.budget import most_decoded
-from wtxtgit.containers.format import Container, Resealer
+from wtxtgit.containers.format import Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
@@ -66,6 +65,7 @@ class Merger:
 
         Raises nothing because of content: what can't be merged is a conflict.
         """
+        # All passes over the three files and what they decode to share one budget.
         sizes = [len(version) for version in (base, ours, theirs) if version is not None]
         left = _PASSES * sum(most_decoded(size, self.options) for size in sizes)
         self.opener = Opener(self.options, left)
@@ -86,6 +86,7 @@ class Merger:
             taken = ours if side == "ours" else theirs
             return Merged(registry.detect(taken), side, data=taken)
         formats = {registry.detect(file) for file in (base, ours, theirs) if file is not None}
+        # A checkpoint that changed its format has no entries in common with what it was.
         if len(formats) > 1:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
@@ -178,11 +179,11 @@ class EntryMerge:
             for what, value in self.skeleton.rest.items()
             if not equal_values(rest.get(what), value)
         ]
-        broken: Callable[[Container], Sequence[str]] | None = getattr(self.resealer, "broken", None)
-        if broken is not None:
+        known = registry.by_name(name)
+        if known is not None and known.signed is not None:
             self.notes += [
                 f"{self.prefix}{what} is kept, and signs what was before"
-                for what in broken(container)
+                for what in known.signed().broken_by_reseal(container)
             ]
         return self._merged(name, data)
 
@@ -211,6 +212,7 @@ class EntryMerge:
                 continue
             wanted[what] = self.theirs if choice is Strategy.THEIRS else self.ours
             self.settled.append(Settled(name, MergedKind.FILE, wanted[what].name, choice))
+        # Only one file can be the skeleton: bytes that have no name can't be put together.
         if len({id(side) for side in wanted.values()}) > 1:
             changes = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
             raise FormatError(f"{changes}: that can't be put together")
@@ -321,6 +323,7 @@ class EntryMerge:
             self._settle(key, entry, side.name)
             return side.placed(key)
         remover = "theirs" if o is not None else "ours"
+        # One side took it out, the other left it as it was: it goes.
         if b.form == entry.form and self._is_same(b, entry):
             self._settle(key, entry, remover)
             return None
@@ -392,6 +395,7 @@ class EntryMerge:
         self.settled += merged.settled
         self.conflicts += merged.conflicts
         self.notes += merged.notes
+        # The side's own bytes are placed: what was compressed is not compressed anew.
         if merged.taken in {"ours", "theirs"}:
             return self._put_together(
                 key, self.ours if merged.taken == "ours" else self.theirs, former

@@ -127,6 +127,7 @@ def side_names(repo: Repository, action: str = "") -> SideNames:
     """
     rebase = repo.git_dir / "rebase-merge"
     apply = repo.git_dir / "rebase-apply"
+    # git-am(1) is under way, not a rebase that applies patches.
     if (apply / "applying").is_file():
         return SideNames("ours (HEAD)", "theirs (the patch)")
     if action.startswith(_MERGES) or (repo.git_dir / "MERGE_HEAD").is_file():
@@ -154,6 +155,7 @@ def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
         return one_sided(base, ours, theirs)
     reports = [ledger.read(bytes(one)) for one in (mine, other)]
     first, second = (report.ledger if report.ok else None for report in reports)
+    # Neither can be told to go on from one that does not read.
     if first is None or second is None:
         return None
     if extends(first, second):

@@ -98,7 +98,11 @@ def resolve(
     if before is None:
         before = Policy(strategy_of(repo, from_top))
     policy = Policy(strategy or before.strategy, (*before.takes, *takes))
-    base, ours, theirs = (_content(repo, stages.get(stage)) for stage in (_BASE, _OURS, _THEIRS))
+    # Git has no stage of a base where both sides added the file.
+    base, ours, theirs = (
+        blob(repo, stages[stage].oid) if stage in stages else memoryview(b"")
+        for stage in (_BASE, _OURS, _THEIRS)
+    )
     report, merged = merge_texts(base, ours, theirs, Merger(policy), threads=threads)
     check_takes(takes, report)
     resolution = Resolution(from_top, report, has_ledger(repo, from_top))
@@ -127,6 +131,7 @@ def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
         raise InputError(f"{shown}: a ledger", hint="wtxtgit seal --reseal joins its two sides")
     if _BASE not in stages and len(stages) == 1:
         raise InputError(f"{shown}: one side alone has it here", hint="git status says why")
+    # Deleted on one side: git keeps the stage of the other, and the user decides.
     if _OURS not in stages or _THEIRS not in stages:
         quoted = shlex.quote(shown)
         side = "ours" if _OURS not in stages else "theirs"
@@ -137,12 +142,6 @@ def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
     for entry in stages.values():
         if not entry.is_file:
             raise InputError(f"{shown}: a link or a submodule on one side")
-
-
-def _content(repo: Repository, entry: TreeEntry | None) -> ByteView:
-    if entry is None:
-        return memoryview(b"")
-    return blob(repo, entry.oid)
 
 
 def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:

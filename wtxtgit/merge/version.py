@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from wtxtgit.containers import any_format
 from wtxtgit.containers.format import Container, Resealer
@@ -123,6 +124,7 @@ class Opener:
                 return a.form == b.form
             x, y = (as_numbers(tensor) or tensor for tensor in (a.tensor, b.tensor))
             return is_same(x, y, lambda _count: None)
+        # What can't be opened is not known to be the same, unless its stored bytes are.
         if a.unread is not None or b.unread is not None:
             return False
         return same_bytes(self.content(a), self.content(b))
@@ -182,21 +184,12 @@ def described(entry: Entry) -> str:
     return f"{entry.tensor.label} {extents(entry.tensor.logical_shape)}"
 
 
+_STORAGE = attrgetter("label", "nbytes", "shape", "order", "byteorder", "strides", "absent")
+
+
 def fits(a: Tensor, b: Tensor) -> bool:
     """Whether the stored bytes of one can stand in the other's place."""
-    return _storage(a) == _storage(b)
-
-
-def _storage(tensor: Tensor) -> tuple[object, ...]:
-    return (
-        tensor.label,
-        tensor.nbytes,
-        tensor.shape,
-        tensor.order,
-        tensor.byteorder,
-        tensor.strides,
-        tensor.absent,
-    )
+    return bool(_STORAGE(a) == _STORAGE(b))
 
 
 def overlaps(tensor: Tensor) -> bool:

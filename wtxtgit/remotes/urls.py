@@ -63,6 +63,7 @@ def read_url(url: str) -> ByteView:
     with _failures(url):
         fs, path = _opened(url)
         if _is_local(fs):
+            # Mapped in place: a copy in the temporary folder would help nobody.
             return view_file(Path(path))
         return _fetched(fs, path, url)
 
@@ -73,6 +74,7 @@ def member_of(url: str, path: str) -> ByteView:
     Raises as `read_url` does, and InputError for a path that the store might
     take for another one.
     """
+    # The index is not trusted: its paths must mean one file of its own folder.
     if _NOT_IN_MEMBERS.search(path):
         raise InputError("its name has characters that URLs give a meaning")
     with _failures(url):
@@ -155,6 +157,7 @@ def _size(fs: Any, path: str, url: str) -> int:
     size = info.get("size")
     if info.get("type") == "directory":
         raise InputError(f"{shown_url(url)}: is a folder")
+    # Chunked answers have no length; a file that is cut short would look whole.
     if type(size) is not int or size < 0:
         raise InputError(f"{shown_url(url)}: the store does not tell its length")
     return size
@@ -184,6 +187,7 @@ def _pieces(file: Any, size: int, url: str) -> Iterator[bytes]:
         if left < 0:
             break
         yield piece
+    # A store that gives more than it told may have had the file replaced meanwhile.
     if left < 0 or file.read(1):
         raise InputError(f"{shown_url(url)}: has more than the {size} bytes that were told")
 

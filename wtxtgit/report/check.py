@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.audit import Finding, WithFindings
+from wtxtgit.report.audit import Finding, WithFindings, pasted
 
 LARGE_BLOB = "large-blob"
-_PLACEHOLDER = re.compile("LEDGER|PATH")
 
 _SEAL = "wtxtgit seal --staged -- PATH"
 _RESEAL = "wtxtgit seal --reseal -- PATH"
@@ -29,7 +25,7 @@ HINTS = {
     "moved-unsealed": _SEAL,
     "bad-record": _RESEAL,
     "ledger-rewritten": _RESEAL,
-    "ledger-removed": "git restore --staged --worktree -- LEDGER",
+    "ledger-removed": "git restore --staged --worktree -- PATH.wsum",
     "bad-signature": _RESEAL,
     "missing-signature": _COUNTERSIGN,
     "untrusted-signer": f"{_COUNTERSIGN}  # with a trusted signer's key",
@@ -69,10 +65,7 @@ class Occasion(StrEnum):
 def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT) -> str:
     """What to do about a finding, as commands that can be pasted."""
     hints = {Occasion.MERGE: _IN_A_MERGE, Occasion.PATHS: _OF_PATHS}.get(occasion, {})
-    path = os.fsdecode(finding.path)
-    spelled = hints.get(finding.kind) or HINTS[finding.kind]
-    words = {"LEDGER": shlex.quote(f"{path}.wsum"), "PATH": shlex.quote(path)}
-    return _PLACEHOLDER.sub(lambda found: words[found[0]], spelled)
+    return pasted(hints.get(finding.kind) or HINTS[finding.kind], finding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wtxtgit.chain.check import TEXT_SUFFIX
-from wtxtgit.chain.judge import place
+from wtxtgit.chain.judge import is_same_place
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.chain.walk import commit_of
 from wtxtgit.errors import MAX_NAME, EnvironmentFailure, UsageError, clipped, counted
@@ -55,6 +55,7 @@ def branch_of(repo: Repository, asked: str | None) -> Branch:
     before: str | None = tip
     if not is_direct:
         before = history.merge_base(repo, tip, after)
+    # Another root, or a shallow clone that ends before the fork.
     if before is None:
         raise EnvironmentFailure(
             f"{base!r} and {head!r} have no commit in common",
@@ -70,8 +71,8 @@ def _ends(asked: str) -> tuple[str, str, bool]:
         raise UsageError(f"{asked!r} is no revision")
     # The longer one first, which the shorter one is part of.
     for dots in ("...", ".."):
-        base, found, head = asked.partition(dots)
-        if found:
+        base, separator, head = asked.partition(dots)
+        if separator:
             return base or "HEAD", head or "HEAD", dots == ".."
     return asked, "HEAD", False
 
@@ -148,7 +149,7 @@ def _differing(
 ) -> dict[bytes, tuple[TreeEntry | None, TreeEntry | None]]:
     """What stands at each path, before and after."""
     paths = sorted(artifacts(old) | artifacts(new))
-    differing = [path for path in paths if place(old, path) != place(new, path)]
+    differing = [path for path in paths if not is_same_place(old, new, path)]
     with TreeReader(repo) as trees:
         ends = [
             _standing(trees, commit.tree, state, differing)
@@ -197,6 +198,7 @@ def _moved(
     # By ledger first: a chain that went on under another name is proof, likeness is a guess.
     left = [*(gone.keys() - moved.values()), *(come.keys() - moved.keys())]
     trees = branch.before.tree, branch.after.tree
+    # Git compares all pairs, and past its own limit gives up without a word.
     renamed = renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
     if renamed is None:
         note = f"renames by content are not looked for: {counted(len(left), 'file')} came or went"

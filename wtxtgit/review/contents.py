@@ -22,6 +22,7 @@ from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, Numbers, TensorStatus
+from wtxtgit.report.figures import OID_SHOWN
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.flags import flags_of, groups, limited
@@ -31,7 +32,6 @@ from wtxtgit.text.grammar import MAGIC
 
 MOST_DISTRIBUTIONS = 100
 """Tensors whose values are counted: those that changed most."""
-_OID_SHOWN = 12
 _BASE, _HEAD = "base", "head"
 _STORED_WHOLE = "opaque"
 _NEW = "items of a new tensor"
@@ -141,8 +141,8 @@ class BranchReader:
         # What is gone has no risky content; that it is gone is a flag of its own (`review`).
         is_new = changed.fate is Fate.ADDED
         status = TensorStatus.ADDED if is_new else TensorStatus.REMOVED
-        found, checkpoint = compare.listed(side, status, self.options, pages)
-        report = self._named(changed, found)
+        listed, checkpoint = compare.listed(side, status, self.options, pages)
+        report = self._named(changed, listed)
         flags = []
         if is_new:
             flags = [*_not_numbers(checkpoint, report, pages), *_held_back(checkpoint, side)]
@@ -151,7 +151,7 @@ class BranchReader:
     def _named(self, changed: ChangedCheckpoint, report: DiffReport) -> DiffReport:
         """A report whose sides are called as they can be asked for."""
         names = {
-            name: f"{commit.oid[:_OID_SHOWN]}:{os.fsdecode(entry.path)}"
+            name: f"{commit.oid[:OID_SHOWN]}:{os.fsdecode(entry.path)}"
             for name, commit, entry in self._ends(changed)
         }
         return replace(report, a=names.get(_BASE, ""), b=names.get(_HEAD, ""))
@@ -178,9 +178,9 @@ Comparer = Callable[[BranchReader, Sequence[ChangedCheckpoint]], Iterator[Compar
 """Compares all changed checkpoints of a branch, in their order."""
 
 
-def here(reader: BranchReader, found: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
+def here(reader: BranchReader, changed: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
     """Compare checkpoints one after the other, in this process."""
-    return map(reader.compare, found)
+    return map(reader.compare, changed)
 
 
 def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:

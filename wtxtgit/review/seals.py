@@ -60,6 +60,7 @@ class Seals:
         # What stands wrong at the head may stem from before the branch: told once, by either.
         known = {(one.path, one.kind) for one in self._violations}
         for one in self.walk.violations(self.branch.after.oid):
+            # By path and kind, as an audit passes over what a parent has.
             if (one.path, one.kind) not in known:
                 self._violations.append(one)
 
@@ -101,9 +102,9 @@ class Seals:
         added = self._added(changed, ledger)
         shown, more = added[:MOST_GENERATIONS], len(added) - MOST_GENERATIONS
         rest = f"; {counted(more, 'generation')} before these" if more > 0 else ""
-        seal, found = self._of_last(changed, ledger, facts, findings, is_broken=bool(flags))
-        if found is not None and found.risk not in {flag.risk for flag in flags}:
-            flags.append(found)
+        seal, flag_of_seal = self._of_last(changed, ledger, facts, findings, is_broken=bool(flags))
+        if flag_of_seal is not None and flag_of_seal.risk not in {flag.risk for flag in flags}:
+            flags.append(flag_of_seal)
         return SealVerdict(seal.state, seal.message + rest, shown), flags
 
     @property
@@ -113,13 +114,10 @@ class Seals:
 
     def _ledger(self, path: bytes) -> tuple[Ledger | None, str | None]:
         """The ledger of a path at the head, or why it can't be read."""
-        ledger_path = path + LEDGER_SUFFIX
-        entry = self.walk.snapshot(self.branch.after.oid).entries.get(ledger_path)
-        if entry is None:
-            return None, None
-        if not entry.is_file:
+        entry = self.snapshot.entries.get(path + LEDGER_SUFFIX)
+        if entry is not None and not entry.is_file:
             return None, "a link or submodule stands in its place"
-        report = self.walk.reader.ledger(ledger_path, entry.oid)
+        report = self.walk.reader.ledger_in(self.snapshot, path)
         if report is None:
             return None, None
         return report.ledger, str(report.problems[0]) if report.problems else None
@@ -193,18 +191,14 @@ class Seals:
 
     def _added(self, changed: ChangedCheckpoint, ledger: Ledger) -> tuple[ReviewedGeneration, ...]:
         """The generations that the base has not, the newest first."""
-        known = set()
-        before = self.walk.snapshot(self.branch.before.oid).entries
-        for path in changed.paths:
-            entry = before.get(path + LEDGER_SUFFIX)
-            if entry is not None and entry.is_file:
-                report = self.walk.reader.ledger(path + LEDGER_SUFFIX, entry.oid)
-                ledger_before = report.ledger if report is not None else None
-                known |= (
-                    {record.merkle_this for record in ledger_before.records}
-                    if ledger_before
-                    else set()
-                )
+        before = self.walk.snapshot(self.branch.before.oid)
+        reports = (self.walk.reader.ledger_in(before, path) for path in changed.paths)
+        known = {
+            record.merkle_this
+            for report in reports
+            if report is not None and report.ledger is not None
+            for record in report.ledger.records
+        }
         is_new = [record.merkle_this not in known for record in reversed(ledger.records)]
         if not any(is_new):
             return ()

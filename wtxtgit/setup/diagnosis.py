@@ -140,6 +140,7 @@ def deltas(
         message = f"git makes deltas up to {sizes.told(now.threshold)} of text"
         return CheckResult("deltas", Level.OK, message)
     values = sizes.changes(now, wanted)
+    # Offsets in a delta have 32 bits, and making one takes memory: some texts stay whole.
     hopeless = [size for size in whole if size.text > wanted.threshold]
     return CheckResult(
         "deltas",
@@ -173,6 +174,7 @@ def memory(
             "wtxtgit checkout writes files piece by piece",
             paths=_paths(large),
         )
+    # Only told where git would take more than this machine has.
     if wanted.window != now.window:
         largest = max(size.text for size in texts if size.text <= wanted.threshold)
         need = sizes.REPACK_UNBOUND * largest * now.threads

@@ -54,6 +54,7 @@ def examine(repo: Repository | None) -> Diagnosis:
     """Check the installation, and the repository where there is one."""
     configured = _guarded("driver", lambda: _configured(repo))
     checks = [_guarded("git", _git_version), _guarded("python", _modules), configured]
+    # A driver that is not set up, or somebody else's, is not started.
     if configured.level is Level.OK:
         checks.append(_guarded("start", lambda: _starts(repo)))
     if repo is not None and not repo.is_bare:
@@ -74,6 +75,7 @@ def repair(repo: Repository | None, settings: FilterSettings | None = None) -> D
         "deltas": _fix_settings,
         "memory": _fix_settings,
     }
+    # In the checks' order: later repairs rest on the driver.
     for check in examine(repo).checks:
         if check.fixable and check.level is not Level.OK:
             done += repairs[check.name](repo)
@@ -104,6 +106,7 @@ def _modules() -> CheckResult:
         try:
             import_module(module)
             versions.append(f"{distribution} {metadata.version(distribution)}")
+        # OSError: a shared library that was built for another system.
         except (ImportError, metadata.PackageNotFoundError, OSError) as error:
             broken.append(f"{distribution} ({error})")
     if broken:
@@ -211,6 +214,7 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
 
 def _line_endings(repo: Repository) -> CheckResult:
     """Our text files have `eol=lf`, where git is told to convert line endings."""
+    # Patterns of the companion lines that are endings; the others name our own folder.
     suffixes = tuple(
         pattern.removeprefix(b"*") for pattern, _ in track.COMPANIONS if pattern[:1] == b"*"
     )
@@ -263,6 +267,7 @@ def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
 
 def _raw(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     raw = [entry.path for entry in raw_files(repo, entries)]
+    # A file that was edited since would be staged with its edits: that is the user's to decide.
     if raw:
         unedited = set(_unedited_raw(repo, entries))
         others = [path for path in raw if path not in unedited]

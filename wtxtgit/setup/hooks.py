@@ -69,6 +69,7 @@ class _Hook:
         start, end = self.template()
         with failures(self.file):
             script = self.file.read_bytes()
+        # What a user added, or another version wrote, is not ours to remove.
         if not (script.startswith(start) and script.endswith(end)):
             return False
         call = os.fsdecode(script[len(start) : len(script) - len(end)])
@@ -91,6 +92,7 @@ class _Hook:
 
     def check_place(self) -> None:
         self.check_unedited()
+        # There is room for one foreign hook beside ours; a second one would be lost.
         if self.is_there() and not self.is_ours() and os.path.lexists(self.before):
             raise CheckError(
                 f"{_quoted(self.file)} is not ours, and {_quoted(self.before)} is there already",
@@ -105,11 +107,13 @@ class _Hook:
             foreign = self.is_there() and not self.is_ours()
             try:
                 replace_file(self.ready, lambda descriptor: write_all(descriptor, (script,)))
+                # githooks(5): git passes over a hook that may not be executed.
                 self.ready.chmod(0o755)
                 if foreign:
                     self.file.rename(self.before)
                 self.ready.replace(self.file)
             except BaseException:
+                # Whatever fails, the user's own hook is where it was.
                 if foreign and not self.is_there():
                     self.before.rename(self.file)
                 self.ready.unlink(missing_ok=True)
@@ -143,6 +147,7 @@ def check_unedited(repo: Repository) -> None:
 def check_place(repo: Repository, *, force: bool = False) -> None:
     """Raise CheckError where the hooks can't be installed politely."""
     folder = repo.hooks_dir
+    # core.hooksPath may be shared by all of a user's repositories, or be under version control.
     if not force and not folder.is_relative_to(repo.common_dir):
         raise CheckError(
             f"core.hooksPath names {_quoted(folder)}, which is not this repository's own",
@@ -165,6 +170,7 @@ def install(repo: Repository, launcher: Launcher, *, force: bool = False) -> tup
             if is_new:
                 added.append(hook)
     except BaseException:
+        # All hooks or none: some alone would let through what the others stop.
         for hook in added:
             hook.uninstall()
         raise
@@ -188,6 +194,7 @@ def _hooks(repo: Repository) -> tuple[_Hook, ...]:
 def _shipped(name: str) -> bytes:
     """Read a hook as it is shipped: in the package, or beside it in a source tree."""
     package = files("wtxtgit")
+    # A wheel has them in the package, a source tree beside it.
     for place in (package / "share" / "hooks" / name, Path(str(package)).parent / "hooks" / name):
         if place.is_file():
             return place.read_bytes()

@@ -93,6 +93,7 @@ def install(
     cwd = repo.home if repo else None
     if repo is not None and with_hooks:
         hooks.check_place(repo, force=force)
+    # The filter first: hooks that judge texts are of no use without what makes them.
     changed = set_driver(launcher, scope=scope, force=force, cwd=cwd)
     placed: tuple[Path, ...] = ()
     if repo is not None and with_hooks:
@@ -111,6 +112,7 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
         raise EnvironmentFailure("this is not in a git repository")
     if repo is not None:
         hooks.check_unedited(repo)
+    # Nothing was changed up to here: a hook that was edited stops it all.
     changed = unset_driver(scope=scope, cwd=repo.home if repo else None)
     removed = hooks.uninstall(repo) if repo else ()
     undone = sizes.put_back(cwd=repo.home) if repo else ()
@@ -145,6 +147,7 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
             changed.append(entry.path)
     if not unchanged:
         return Resmudged(changed=tuple(changed))
+    # With `filter.wtxt.required` git would refuse each file if the driver did not start.
     check_start(repo.config.get("filter.wtxt.process") or "")
     alone = filtered_alone(repo, unchanged)
     files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
@@ -169,11 +172,10 @@ _START_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What setting or unsetting did: keys set or unset, keys as they were, foreign values."""
+    """What setting or unsetting did: keys set or unset, and foreign values."""
 
-    keys: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    foreign: Mapping[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...]
+    foreign: Mapping[str, str]
 
 
 def find_launcher() -> Launcher:
@@ -183,6 +185,7 @@ def find_launcher() -> Launcher:
     the folder where git runs it, the untrusted work tree, and nothing from
     PYTHONPATH. Raises EnvironmentFailure where nothing starts.
     """
+    # The script that runs now is tried before others of the same name.
     script = Path(sys.argv[0]).absolute()
     candidates = [Launcher((sys.executable, "-E", "-P", "-m", "wtxtgit"))]
     folders = [Path(sys.executable).parent]
@@ -231,6 +234,7 @@ def check_start(command: str) -> None:
     except ProtocolError as error:
         words = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
         raise EnvironmentFailure(f"{command}: {words or error.message}") from error
+    # A greeting alone does not tell that the process also ends well.
     if done.returncode:
         raise EnvironmentFailure(f"{command}: ended with {done.returncode}")
 
@@ -245,16 +249,18 @@ def set_driver(
     wanted = launcher.values()
     present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
     foreign = _foreign(present)
+    # Before the first key is written: either all are ours, or nothing changes.
     if foreign and not force:
         key, value = next(iter(foreign.items()))
         raise CheckError(
             f"{key} is set to {value!r} in the {scope} config, not by wtxtgit",
             hint=f"wtxtgit install --{scope} --force replaces it",
         )
+    # Only what differs is written: a second install leaves the file's bytes alone.
     stale = [key for key in KEYS if present[key] != [wanted[key]]]
     for key in stale:
         change_config(scope, "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
-    return Changed(tuple(stale), tuple(key for key in KEYS if key not in stale), foreign)
+    return Changed(tuple(stale), foreign)
 
 
 def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
@@ -264,7 +270,7 @@ def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
     ours = [key for key in KEYS if present[key] and key not in foreign]
     for key in ours:
         change_config(scope, "--unset-all", key, cwd=cwd)
-    return Changed(tuple(ours), foreign=foreign)
+    return Changed(tuple(ours), foreign)
 
 
 def _foreign(present: Mapping[str, Iterable[str]]) -> dict[str, str]:

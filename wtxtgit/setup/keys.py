@@ -76,6 +76,7 @@ def read_importable(path: Path) -> SecretKey:
     """The key of an unencrypted OpenSSH private key file; raises KeyFileError for others."""
     with failures(path):
         content = read_secret_file(path)
+    # Its .pub would be missing, and its passphrase would not be asked for.
     if is_protected(content):
         raise KeyFileError(f"{shown(path)}: a key of wtxtgit's own: copy it with its .pub")
     return parse_secret_key(content, shown(path))
@@ -114,6 +115,7 @@ def only_name(ring: Keyring) -> str:
 
 
 def _add(ring: Keyring, name: str, key: SecretKey, passphrase: str | None) -> KeyFacts:
+    # OpenSSH's own format: the key stays usable without wtxtgit.
     content = format_secret_key(key)
     if passphrase is not None:
         content = protect(content, passphrase)
@@ -193,6 +195,7 @@ def key_of_file(path: Path, ask: AskPassphrase | None) -> SeedKey:
 def _named(sources: KeySources, spec: str) -> SigningKey:
     if spec.startswith(AGENT):
         return agent_key(sources.agent_socket, spec.removeprefix(AGENT) or None)
+    # No name of a key has a slash, so a path is never taken for one.
     if "/" in spec:
         return key_of_file(Path(spec), sources.ask)
     return _of_ring(sources, spec)
@@ -208,6 +211,7 @@ def _of_ring(sources: KeySources, name: str) -> SeedKey:
             )
         public = ring.public(name)
         key = seed_key(ring.secret(name), name, sources.ask)
+    # Else signatures would carry a keyid that no list of signers has for this name.
     if key.public_key != public.key:
         raise KeyFileError(f"{name}: its .pub file is of another key")
     return key

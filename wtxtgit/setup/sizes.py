@@ -134,6 +134,7 @@ def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]
     texts: dict[bytes, int] = {}
     for entry in present:
         texts[entry.path] = max(texts.get(entry.path, 0), stored[entry.oid])
+    # What git add would take up is judged as well: after the commit it is too late.
     others = index.untracked_paths(repo)
     drivers = repo.attributes(others, ("filter",))
     texts.update((path, 0) for path in others if drivers[path]["filter"] == DRIVER)
@@ -155,8 +156,10 @@ def suited(sizes: Sequence[TextSize], now: BlobSettings, here: Machine) -> BlobS
         threshold = min(_next_power(wanted), max(wanted, most // _MIB * _MIB))
     largest = max((size.text for size in sizes if size.text <= threshold), default=0)
     room = here.memory // 2
+    # A bound that somebody set, or no need for one.
     if now.window or REPACK_UNBOUND * largest * now.threads <= room:
         return BlobSettings(threshold, now.window, now.threads)
+    # Fewer threads before smaller windows: a window below its text finds no delta at all.
     threads = min(now.threads, max(1, room // (REPACK_LEAST * largest)))
     spare = room // threads - (REPACK_LEAST - 1) * largest
     window = min(max(spare, largest), FULL_WINDOW * largest)
@@ -220,6 +223,7 @@ def set_values(values: Mapping[str, str], *, cwd: Path) -> None:
     """Set keys out of TUNED in the repository's config, and note what was there."""
     for key, value in values.items():
         present = values_in(key, scope=_SCOPE, cwd=cwd)
+        # What was there before the first time is kept, not what we set since.
         if present != _noted(key, "set", cwd):
             _put(_note(key, "before"), present, cwd)
         _put(_note(key, "set"), [value], cwd)
@@ -233,6 +237,7 @@ def put_back(*, cwd: Path) -> tuple[str, ...]:
         was_set = _noted(key, "set", cwd)
         if not was_set:
             continue
+        # Somebody's later value is theirs, and stays.
         if values_in(key, scope=_SCOPE, cwd=cwd) == was_set:
             _put(key, _noted(key, "before", cwd), cwd)
             undone.append(key)

@@ -98,6 +98,7 @@ def track(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
     file = _file(repo)
     lines = attributes.parse(_read(file))
     lines, changed, unchanged = _edited(lines, patterns, _tracked)
+    # With the first pattern: texts that reach the work tree must keep their line ends.
     for pattern, names in COMPANIONS:
         if not any(line.pattern == pattern for line in lines):
             lines = attributes.append(lines, pattern, names)
@@ -110,6 +111,7 @@ def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
     file = _file(repo)
     lines = attributes.parse(_read(file))
     lines, changed, unchanged = _edited(lines, patterns, _untracked)
+    # Lines that a user changed are theirs, and stay.
     if changed and not any(_is_filter_line(line) for line in lines):
         lines = [line for line in lines if (line.pattern, line.attributes) not in COMPANIONS]
     if changed:
@@ -195,6 +197,7 @@ def _complete(line: Line) -> Line:
 
 def _conflicts(name: bytes) -> bool:
     """Tell whether an attribute on our own line takes back what ours say."""
+    # gitattributes(5): `-` unsets, `!` leaves unspecified, `=` gives a value.
     key = name.lstrip(b"-!").partition(b"=")[0]
     return key in (b"text", b"eol", b"crlf", b"binary") and name not in (b"-text", b"-eol")
 
@@ -226,6 +229,7 @@ def _read(file: Path) -> bytes:
 
 def _write(repo: Repository, file: Path, lines: Sequence[Line]) -> None:
     content = attributes.content(lines)
+    # A file that is written again is a changed one for git, and for editors.
     if content == _read(file):
         return
     # Git goes on obeying the index's copy of a file that is gone, so one that

@@ -19,7 +19,7 @@ PACKED = TensorDiff("q", TensorStatus.CHANGED, "q4_0", (5, 32), change=BYTES)
 
 def pictures(tensor: TensorDiff) -> list[Picture]:
     values = distributions(1, tensor.change) if isinstance(tensor.change, Numbers) else None
-    return list(tensors.detail(tensor, (), values, "t").pictures)
+    return list(tensors.detail(tensor, (), values, "t")["pictures"])
 
 
 def test_numbers() -> None:
@@ -29,7 +29,7 @@ def test_numbers() -> None:
         "Element changes",
         "Floats apart (ULP)",
     ]
-    assert tensors.row(TENSOR, (), None).cells[0] == Cell("2%", 0.02)
+    assert tensors.row(TENSOR, (), None)["cells"][0] == Cell("2%", 0.02)
 
 
 def test_bytes() -> None:
@@ -38,7 +38,7 @@ def test_bytes() -> None:
     assert titles == ["rows 0\u20131: 1 changed", "row 4: 1 changed"]
     assert heat.notes == ("Rows 1, 4",)
     row = tensors.row(PACKED, (), None)
-    assert [cell.text for cell in row.cells] == [
+    assert [cell.text for cell in row["cells"]] == [
         "bytes", "3.21%", "2 / 5", "\u2013", "\u2013",
     ]  # fmt: skip
 
@@ -62,8 +62,8 @@ def test_a_single_row() -> None:
 def test_a_change_from_zero_is_sorted_first() -> None:
     assert isinstance(TENSOR.change, Numbers)
     zero = replace(TENSOR, change=replace(TENSOR.change, relative_l2=None, cosine=None))
-    assert tensors.row(zero, (), None).cells[0] == Cell("from 0", float("inf"))
-    assert ("Cosine", "\u2013") in tensors.detail(zero, (), None, "t").facts
+    assert tensors.row(zero, (), None)["cells"][0] == Cell("from 0", float("inf"))
+    assert ("Cosine", "\u2013") in tensors.detail(zero, (), None, "t")["facts"]
 
 
 def test_ulp_distances() -> None:
@@ -108,6 +108,6 @@ def test_groups_that_are_not_measured() -> None:
         LayerGroup("same", 1, 0, 10, 0, 0.0, 0.0),
     ]
     lines = group_chart(groups, 4).lines
-    assert [line.cells[0].text for line in lines] == ["50%", "\u2013", "from 0", "0"]
-    assert [line.cells[1].text for line in lines] == ["50%", "\u2013", "50%", "0"]
-    assert ["fill" in line.bar for line in lines] == [True, False, True, False]
+    assert [cells[0].text for _, _, cells in lines] == ["50%", "\u2013", "from 0", "0"]
+    assert [cells[1].text for _, _, cells in lines] == ["50%", "\u2013", "50%", "0"]
+    assert ["fill" in bar for _, bar, _ in lines] == [True, False, True, False]

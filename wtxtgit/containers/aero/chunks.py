@@ -278,6 +278,7 @@ def plan(
         offset = aligned(end, PAYLOAD_ALIGNMENT)
         if not shards or (max_shard is not None and end and offset + source.nbytes > max_shard):
             shards.append([])
+            # Offsets count from the start of the shard.
             offset = 0
         shards[-1].append((offset, source))
         end = offset + source.nbytes

@@ -202,6 +202,7 @@ def _tags(
         **{key: value for key, value in json.items() if key != SOURCE_KEY},
     }
     for key, value in texts.items():
+        # Later ones win: what the MJSN says of the model goes before the manifest.
         if is_tag(key) and is_tag(value):
             tags[key] = str(value)
         elif value is not None:

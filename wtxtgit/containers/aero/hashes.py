@@ -78,6 +78,7 @@ def _check_seal_digest(
             kind="blake3",
         )
         return
+    # A seal says itself what it covers: one that leaves something out proves less, and holds.
     spans = _covered(value.get("covered_ranges"), chunk, len(aero.data))
     wanted = value.get("digest")
     if not isinstance(wanted, bytes) or len(wanted) != DIGEST_SIZE:
@@ -253,6 +254,7 @@ def _check_content(
 ) -> None:
     check_length(chunk)
     allowance.decode(chunk)
+    # All zeros say that there is no hash.
     if chunk.digest != NO_HASH:
         claims.insert(0, Claim((0, chunk.ulen), chunk.digest, None, "TOC", "blake3_256"))
     spans = {claim.span for claim in claims}

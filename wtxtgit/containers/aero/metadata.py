@@ -150,6 +150,7 @@ def like(aero: Aero, chunk: AeroChunk, raw: bytes) -> Payload:
     payload = metadata_payload(
         chunk.fourcc, name, raw, flags=chunk.flags, compress=chunk.is_compressed
     )
+    # Who wrote a chunk without a hash wanted none.
     return replace(payload, digest=NO_HASH) if chunk.digest == NO_HASH else payload
 
 
@@ -191,6 +192,7 @@ def _new_json(before: bytes | None, own: object, value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     raw = _dumped(value)
+    # The file's own spelling stays where the value does.
     return before if before is not None and isinstance(own, dict) and _dumped(own) == raw else raw
 
 

@@ -208,6 +208,7 @@ def laid_out(parts: Sequence[Item], page_size: int | None) -> NewShard:
         by_shard.setdefault((id(part.source), part.shard), []).append(part)
     sharing = [group for inside in by_shard.values() for group in _groups(inside)]
     ordered = [*sharing, *([part] for part in parts if not part.entry.data_len)]
+    # By what is written first, so that the same merge gives the same bytes.
     ordered.sort(key=lambda group: min(part.place for part in group))
     segments: list[Segment] = []
     offsets: dict[int, int] = {}

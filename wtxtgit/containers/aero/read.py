@@ -299,6 +299,7 @@ def read(data: ByteView) -> Aero:
     shards: dict[bytes, AeroChunk] = {}
     for chunk in chunks:
         if chunk.fourcc == SHARD and chunk.name_len <= MAX_SHARD_NAME:
+            # Of equal names the first one counts ("Layout").
             shards.setdefault(header.name(data, chunk), chunk)
     tensors = tuple(_locate(shards.get(SHARD_NAME % entry.shard_id), entry) for entry in entries)
     return Aero(data, header, chunks, shards, tuple(entries), tensors)
@@ -337,6 +338,7 @@ def _read_toc(data: ByteView, header: FileHeader) -> tuple[AeroChunk, ...]:
     entries = TOC_ENTRY.iter_unpack(mapped(toc.take(TOC_ENTRY.size * count, "toc")))
     chunks = tuple(AeroChunk(place, *fields) for place, fields in enumerate(entries))
     for place, chunk in enumerate(chunks):
+        # Payloads may overlap, and names as well: only where they reach is looked at here.
         name, at = f"name of chunk {place}", header.entry_offset(place)
         check_inside(chunk.name_off, chunk.name_len, header.names_length, name, at)
         check_inside(chunk.offset, chunk.length, len(data), f"chunk {place}")

@@ -100,6 +100,7 @@ class _NewFile:
             hasher.update(piece)
             size += len(piece)
             yield piece
+        # Only now: whoever stops early has not seen the whole file.
         self._known = size, hasher.hexdigest()
 
     def identity(self) -> tuple[int, str]:

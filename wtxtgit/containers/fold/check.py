@@ -353,9 +353,11 @@ class _ChunkCheck:
                     chunk,
                     kind="ecc",
                 )
+        # Parity of what is whole is checked as well, while it could still be made anew.
         elif verdict.intact:
             self._check_parity(stored, chunk)
         self._tell_hashes(stored, chunk, digests, verdict)
+        # Content is judged only where hashes hold: damage would be told twice.
         if verdict.intact and failure is not None:
             self._findings.refuse(failure, chunk)
         elif verdict.intact and content is not None:

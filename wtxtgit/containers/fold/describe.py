@@ -106,6 +106,7 @@ class _SortedChunks:
         ):
             # An index can name one chunk any number of times: it is decoded once.
             self._opened.add(chunk.offset)
+            # Only bytes that stand in the file as they are have an offset there.
             offset = chunk.payload_start if is_plain and mended is None else None
             decode = partial(payloads.payload, self._data, chunk, self._options)
             opened = decode

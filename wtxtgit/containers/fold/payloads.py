@@ -85,6 +85,7 @@ def stored(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
 
 def mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView | None:
     """The stored payload where it is damaged and its parity mends it, else None."""
+    # Hash first: the parity of a whole payload is never decoded.
     if not usable_parity(chunk) or is_whole(chunk.payload(data), chunk, options):
         return None
     whole, _, verdict_after = mend(data, chunk, options)
@@ -145,6 +146,7 @@ def content(
         )
     if chunk.encrypted:
         payload = _decrypt(payload, chunk, options.decryption_key)
+        # What was decrypted are not the stored bytes, which alone are hashed.
         seen = None
     if chunk.flags == UNCOMPRESSED:
         yield from pieces(_of_length(payload, chunk))

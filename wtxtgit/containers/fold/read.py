@@ -185,6 +185,7 @@ class _ChunkReader:
         check_inside(start + comp_len, ecc_len, len(self._data), f"parity of {quoted(name)}")
         # Nothing in a chunk's own header says that it is encrypted.
         encrypted = entry.get("encrypted") is True
+        # Compressed or encrypted payloads stay arrays as they are: clean decodes nothing.
         nested = None
         if ctype == TENSOR_CTYPE and flags == UNCOMPRESSED and not encrypted:
             nested = self._read_nested(name, start, start + comp_len)

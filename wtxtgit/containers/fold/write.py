@@ -182,6 +182,7 @@ def plan(source: ChunkSource, form: ChunkForm, offset: int) -> Laid:
         raise FormatError(f"ecc {form.ecc} is not 0 to {CODEWORD - 1} bytes a block", field="ecc")
     if form.compression not in get_args(Compression):
         raise FormatError(f"compression {quoted(form.compression)} is unknown", field="flags")
+    # A header stands before what it is of: one pass to measure and hash, a second one to write.
     crc, comp_len, sha256 = 0, 0, hashlib.sha256()
     for block in _stored(source, form):
         crc = crc32c(block, crc)

@@ -351,6 +351,7 @@ def read(data: ByteView) -> Gguf:
     alignment = alignment_of(cursor, entries)
     listed = [_read_info(cursor) for _ in range(tensor_count)]
     start = aligned(cursor.pos, alignment)
+    # Offsets count from behind all infos, which is only known now.
     infos = tuple(_info(raw, start, len(data), order) for raw in listed)
     return Gguf(data, version, order, entries, alignment, infos, cursor.pos)
 
@@ -360,6 +361,7 @@ def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
     if cursor.take(len(MAGIC), "magic") != MAGIC:
         fail("magic is not GGUF", offset=0, field="magic")
     raw = cursor.take(TYPE_SIZE, "version")
+    # A version read in the wrong order is a huge number: both can't be known.
     little, big = int.from_bytes(raw, "little"), int.from_bytes(raw, "big")
     if little in VERSIONS:
         return little, "little"

@@ -163,6 +163,7 @@ def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tu
         pairs += (len(name).to_bytes(COUNT_SIZE, order), name)
         pairs += (value_type.to_bytes(TYPE_SIZE, order), raw)
     metadata = b"".join(pairs)
+    # Read again as a reader would: a value that was given must not break the file.
     cursor = Cursor(memoryview(metadata), order=order)
     return metadata, alignment_of(cursor, tuple(read_entry(cursor) for _ in given))
 

@@ -70,6 +70,7 @@ def file_pieces(
     for tensor in tensors:
         yield from _padding(size, alignment)
         yield from tensor.blocks()
+        # Tensors start at multiples of the alignment, so only the last one's length counts.
         size = tensor.nbytes
     if tensors:
         yield from _padding(size, alignment)

@@ -169,6 +169,7 @@ class _Update:
     def __init__(self, container: Mlcp, rows: Sequence[SourceRecord], placement: Placement) -> None:
         self.container = container
         self.files = {id(row.container): row.container for row in rows}
+        # The file that is written comes first: its metadata are the model for the others.
         self.files = {id(container): container, **self.files}
         self.own = rows_of(container)
         self.rows = rows

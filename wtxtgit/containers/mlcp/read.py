@@ -287,6 +287,7 @@ def _read_shard(
         # Without tensor bytes a size is a mere claim, which a check warns of.
         if record.size < 0 and placement is not Placement.NOWHERE:
             fail(f"size is {record.size}", offset=record.end - DIM_SIZE, field="size")
+        # In the other placements records follow one another.
         if placement is Placement.AFTER_EACH:
             cursor.skip(record.size, f"tensor {quoted(record.name)}")
         records.append(record)

@@ -123,6 +123,7 @@ def _packed(
     def inflate() -> ByteView:
         return inflated(data, member, options)
 
+    # The header alone was inflated for its dtype and shape.
     whole = PackedBytes(member.size, lambda: decoded.open(member, member.size, inflate))
     absent = None
     if member.size > options.max_chunk:

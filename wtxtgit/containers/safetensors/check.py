@@ -102,6 +102,7 @@ def _check_coverage(container: Safetensors, findings: Findings) -> None:
                 "data_offsets",
                 end,
             )
+        # The library wants tensors back to back, whatever their order in the header.
         elif tensor.start != end:
             what = "begins inside of another" if tensor.start < end else "of 0 bytes is far off"
             findings.warn(f"tensor {name} {what}: {REFUSED}", "data_offsets", tensor.start)

@@ -68,6 +68,7 @@ def reseal(
     own = _metadata(container)
     metadata = own if values is None else values
     if _spelled(metadata) == _spelled(own) and _has_places(container, placed):
+        # In place: gaps, and the header's own spelling, stay.
         return replacing.replaced(container.data, container.header.tensors, parts)
     replacing.check_size(parts, (source.data for source in sources.values()))
     return replacing.behind(_header(placed, metadata), parts)

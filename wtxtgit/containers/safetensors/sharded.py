@@ -104,6 +104,7 @@ class ShardedModel(FileSet):
         for member in members:
             findings.add(member)
             total += member.nbytes
+        # Bytes of a file that can't be read were not counted.
         if not findings.errors:
             self._check_total(total, findings)
         return findings

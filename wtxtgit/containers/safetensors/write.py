@@ -137,6 +137,7 @@ def build_set(
     files: list[tuple[str, Iterator[Buffer]]] = []
     weight_map: dict[str, str] = {}
     for number, group in enumerate(groups, 1):
+        # As transformers names the files of a sharded model.
         count = f"-{number:05}-of-{len(groups):05}" if len(groups) > 1 else ""
         name = stem + count + SUFFIX
         files.append((name, build_model(group, tags)))

@@ -152,6 +152,7 @@ def _check_use(container: Taridx, rows: Rows, extensions: list[str], findings: F
     for _, part in slices(rows):
         fids[part["fid"]] = True
         extids[part["extid"]] = True
+    # fids count shards from 0: one that is missing between others had no members.
     if fids.any():
         gaps = np.flatnonzero(~fids[: int(np.flatnonzero(fids)[-1])])
         if len(gaps):

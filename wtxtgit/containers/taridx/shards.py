@@ -74,6 +74,7 @@ def check_shards(
             progress(len(shard.data))
     for way in ways:
         rows.check_fids(way)
+    # Of ways that fit alike the first one is taken, which is that of the spec.
     best = min(ways, key=lambda way: way.bad)
     if best is not ways[0]:
         findings.warn(

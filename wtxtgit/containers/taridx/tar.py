@@ -94,6 +94,7 @@ def header(data: ByteView, offset: int) -> TarMember | None:
     block = bytes(data[offset : offset + BLOCK])
     if len(block) < BLOCK or block == _ZEROS:
         if not offset:
+            # A compressed tar is told as such, and not as a damaged header.
             _refuse_compressed(block)
         return None
     if not _checksum_holds(block):

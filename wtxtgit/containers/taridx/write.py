@@ -122,6 +122,7 @@ class _RowTables:
         stem, extension = tar.split_name(member.name)
         key = self._keyhash(stem)
         crashid = 0
+        # The first stem of a hash needs no id: those after it are told apart by theirs.
         if self._canonical.setdefault(key, stem) != stem:
             crashid = self._number(self._crashids, stem, "stem", member, len(self._crashids) + 1)
         extid = self._number(

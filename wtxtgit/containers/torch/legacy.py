@@ -73,6 +73,7 @@ def read(data: ByteView) -> Legacy:
     magic = pickle_read.parse(data, "magic", load)
     if magic.root != MAGIC:
         fail("magic is not that of a legacy torch file", offset=0, field="magic")
+    # Pickles stand one after another: each says where it ends.
     version = pickle_read.parse(data, "protocol version", load, start=magic.end)
     if version.root != PROTOCOL_VERSION:
         fail("protocol version is not 1001", offset=magic.end, field="protocol version")

@@ -257,6 +257,7 @@ class _PickleMachine:
         if self.stack:
             self.stack.pop()
         else:
+            # Python's own reader takes the mark, too, where nothing stands on it.
             self._pop_mark()
 
     def dup(self) -> None:

@@ -129,6 +129,7 @@ class Torch:
             member = None if key is None else self.storages.get(key)
             if key is None or member is None or not member.stored:
                 continue
+            # A member that is cut as a tensor is all of it, and nobody else's.
             if not covers(view, member.size):
                 continue
             if covering.setdefault(id(member), (name, view))[1] is not view:

@@ -19,13 +19,13 @@ from wtxtgit.containers import zip_read, zip_write
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch import contents, overlay, zip_layout
 from wtxtgit.containers.torch.contents import TensorPlace, TorchContents, shown, values
-from wtxtgit.containers.torch.overlay import Said
+from wtxtgit.containers.torch.overlay import TensorSpan
 from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.torch.zip_layout import ChangedMember
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, hashed, pieces
-from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions
+from wtxtgit.model.tensor import Entry, Key, NewContent, PlacedEntry, ReadOptions, keys_of
 
 __all__ = ["entries", "reseal", "rest", "values"]
 
@@ -103,47 +103,40 @@ class _TensorFiles:
         placed: Sequence[PlacedEntry],
         wanted: Mapping[str, object] | None,
     ) -> FormatError | None:
-        names = dict.fromkeys(entry.name for entry in file.entries)
-        given: dict[str, list[Entry]] = {}
-        for one in placed:
-            entry = self.of(one.source).entries[one.number]
-            if entry.name not in names:
-                return _refused(f"gain tensor {quoted(entry.name)}")
-            given.setdefault(entry.name, []).append(entry)
-        for entry in reversed(file.entries):
-            same_name = given.get(entry.name)
-            if not same_name:
-                return _refused(f"lose tensor {quoted(entry.name)}")
-            if same_name.pop().form != entry.form:
-                name = quoted(entry.name)
+        # Names may be there more than once: they are paired in their order.
+        own = dict(zip(_keys(file.entries), file.entries, strict=True))
+        listed = [self.of(one.source).entries[one.number] for one in placed]
+        given = dict(zip(_keys(listed), listed, strict=True))
+        gained = next((name for name, n in given if (name, n) not in own), None)
+        if gained is not None:
+            return _refused(f"gain tensor {quoted(gained)}")
+        for key, entry in own.items():
+            name = quoted(entry.name)
+            if key not in given:
+                return _refused(f"lose tensor {name}")
+            if given[key].form != entry.form:
                 return _refused(f"give tensor {name} another dtype, shape or strides")
-        more = next((name for name, left in given.items() if left), None)
-        if more is not None:
-            return _refused(f"gain tensor {quoted(more)}")
         if wanted is not None:
-            own = values(file.container, self._options)
+            by_member = values(file.container, self._options)
             missing = object()
-            for key in {**own, **wanted}:
-                if own.get(key, missing) != wanted.get(key, missing):
-                    return _refused(f"take another {quoted(key)}")
+            for member in {**by_member, **wanted}:
+                if by_member.get(member, missing) != wanted.get(member, missing):
+                    return _refused(f"take another {quoted(member)}")
         return None
 
     def _contents(
         self, written: TorchContents, placed: Sequence[PlacedEntry]
     ) -> dict[int, NewContent]:
         """The bytes of tensors that are not to be the file's own, by number."""
-        numbers: dict[str, list[int]] = {}
-        for number in reversed(range(len(written.entries))):
-            numbers.setdefault(written.entries[number].name, []).append(number)
+        numbers = {key: n for n, key in enumerate(_keys(written.entries))}
         contents: dict[int, NewContent] = {}
-        for one in placed:
-            source = self.of(one.source)
-            entry = source.entries[one.number]
-            number = numbers[entry.name].pop()
+        listed = [self.of(one.source).entries[one.number] for one in placed]
+        for one, key in zip(placed, _keys(listed), strict=True):
+            source, number = self.of(one.source), numbers[key]
             size = written.tensors[number].nbytes
             if one.content is not None and one.content.nbytes != size:
                 raise FormatError(
-                    f"tensor {quoted(entry.name)} has {size} bytes, not {one.content.nbytes}",
+                    f"tensor {quoted(key[0])} has {size} bytes, not {one.content.nbytes}",
                     field="entries",
                 )
             if one.content is not None:
@@ -166,6 +159,10 @@ class _TensorFiles:
         return NewContent(tensor.nbytes, lambda: pieces(tensor.view))
 
 
+def _keys(entries: Iterable[Entry]) -> Iterator[Key]:
+    return keys_of(entry.name for entry in entries)
+
+
 def _changed(
     written: TorchContents,
     contents: Mapping[int, NewContent],
@@ -178,12 +175,12 @@ def _changed(
         if place is not None
     }
     changed: list[ChangedMember] = []
-    for entry, said in _said_of(written, contents, set(touched)).items():
+    for entry, spans in _spans_of(written, contents, set(touched)).items():
         member = touched[entry]
-        overlay.refuse_bomb(said, member.size)
+        overlay.refuse_bomb(spans, member.size)
         zip_layout.check_crc32(written.container, member, options)
         old = partial(written.container.blocks, member, options)
-        blocks = partial(overlay.overlaid, old, member.size, said)
+        blocks = partial(overlay.overlaid, old, member.size, spans)
         changed.append(ChangedMember(member, blocks, zip_write.crc32_of(blocks())))
     # Without CRC-32 the fingerprint is that of zeros, and stays.
     return changed + (
@@ -191,24 +188,24 @@ def _changed(
     )
 
 
-def _said_of(
+def _spans_of(
     written: TorchContents, contents: Mapping[int, NewContent], members: set[int]
-) -> dict[int, list[Said]]:
-    """What the tensors in these members say of them; those that keep their bytes say so once."""
-    by_member: dict[int, list[Said]] = {}
+) -> dict[int, list[TensorSpan]]:
+    """The spans of tensors in these members; of equal ones that keep their bytes only one."""
+    by_member: dict[int, list[TensorSpan]] = {}
     kept: set[TensorPlace] = set()
     for number, place in enumerate(written.places):
         if place is None or place.member.entry not in members:
             continue
         content = contents.get(number)
         if content is not None:
-            said = replace(place.said, blocks=content.blocks)
+            span = replace(place.span, blocks=content.blocks)
         elif place in kept:
             continue
         else:
             kept.add(place)
-            said = place.said
-        by_member.setdefault(place.member.entry, []).append(said)
+            span = place.span
+        by_member.setdefault(place.member.entry, []).append(span)
     return by_member
 
 

@@ -214,6 +214,7 @@ def storage(pid: object, offset: int) -> object:
         _fail("persistent id has a wrong key", offset)
     if not _is_size(numel):
         _fail(f"storage {quoted(key)} has a wrong numel", offset)
+    # Where a storage was says nothing of its bytes, so any object may stand there.
     device = location if isinstance(location, str) else ""
     part = rest[0] if rest else None
     if part is None:

@@ -126,6 +126,7 @@ def _put_tensor(
     pickle.put_integer(0)
     pickle.put_sizes(shape)
     pickle.put_sizes(contiguous_strides(shape))
+    # requires_grad is false, and there are no backward hooks.
     pickle.put(b"\x89")
     pickle.put_ordered_dict()
     if not is_typed:

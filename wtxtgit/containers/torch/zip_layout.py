@@ -186,6 +186,7 @@ def _crc32_places(data: ByteView, member: ZipMember, limit: int) -> Iterator[int
     yield member.entry + ENTRY_CRC32
     _, _, flags, _, _, _, crc32, *_ = unpack_at(LOCAL, data, member.header)
     is_described = bool(flags & WITH_DESCRIPTOR)
+    # Before a descriptor the field of the local header is zero, and stays so.
     if crc32 == member.crc32 and (crc32 or not is_described):
         yield member.header + LOCAL_CRC32
     if not is_described:

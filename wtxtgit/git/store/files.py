@@ -121,6 +121,7 @@ class Places:
 def _shared(value: str) -> int:
     """Permission bits that core.sharedRepository gives, git-config(1)."""
     known = _SHARED.get(value.lower())
+    # git-config(1), core.sharedRepository: a word, or permissions as an octal number.
     if known is not None:
         return known
     with contextlib.suppress(ValueError):
@@ -134,11 +135,13 @@ def _borrowed(folder: Path) -> Iterator[Path]:
     waiting = [folder]
     listed = os.environ.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")
     first = [Path(name).absolute() for name in listed.split(os.pathsep) if name]
+    # Alternates may name one another in a circle.
     while waiting and len(seen) < _MOST_BORROWED:
         here = waiting.pop(0)
         named = [here / line for line in _lines(here / "info" / "alternates")]
         for path in (*first, *named):
             place = Path(os.path.normpath(path))
+            # gitrepository-layout(5): relative paths start from the objects folder that names them.
             if place not in seen:
                 seen.add(place)
                 waiting.append(place)
@@ -190,6 +193,7 @@ def format_index(objects: Sequence[PackedObject], pack_hash: bytes, places: Plac
     fanout = struct.pack(f">{_FANOUT}I", *accumulate(counts))
     near: list[int] = []
     far: list[int] = []
+    # Offsets of 2 GiB and more stand in a table of their own, found by the highest bit.
     for packed in ordered:
         if packed.offset < _FAR:
             near.append(packed.offset)
@@ -228,6 +232,7 @@ class PackIndex:
                 self._data = os.read(descriptor, _SMALL)
         if self._data[: len(_HEAD)] == _HEAD and len(self._data) >= _TABLE:
             (count,) = struct.unpack_from(">I", self._data, _TABLE - 4)
+            # Ids, checksums and offsets have to be there before any of them is looked up.
             if _TABLE + count * (digest_size + 8) + 2 * digest_size <= len(self._data):
                 self._count = count
 
@@ -242,6 +247,7 @@ class PackIndex:
         if number >= high or self._oid(number) != oid:
             return None
         offsets = _TABLE + self._count * (self._size + 4)
+        # The highest bit says that the offset is in the table of long ones.
         near = self._number(offsets + 4 * number)
         if near < _FAR:
             return near

@@ -70,6 +70,7 @@ class ObjectStore:
     def find(self, oid: str) -> Location | None:
         """Find an object in this repository and those that it borrows from."""
         raw = bytes.fromhex(check_oid(oid))
+        # Packs first: most objects of a history are there, and looking there costs no system call.
         for index in self._indexes:
             offset = index.offset(raw)
             # A pack may be gone, and its index left.
@@ -168,6 +169,7 @@ def _stream(descriptor: int, location: Location) -> _BlobStream | None:
             if (matched := _LOOSE_HEAD.match(begin)) is not None:
                 return _BlobStream(0, matched.end(), int(matched[1]))
         return None
+    # gitformat-pack(5): three bits of kind and four of size, then seven bits of size a byte.
     kind, size, shift = 0, 0, 4
     for number, byte in enumerate(head[:_HEAD_MOST]):
         if number == 0:

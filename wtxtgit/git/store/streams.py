@@ -188,11 +188,14 @@ def inflated(
     keep_freed_memory()
     check = _InflatedBytes(nbytes)
     head = os.pread(descriptor, _HEAD_SIZE, start)
+    # RFC 1950, section 2.2: method 8 is deflate, and the two bytes are a multiple of 31.
     if len(head) != _HEAD_SIZE or head[0] & 0xF != 8 or int.from_bytes(head, "big") % 31:
         raise Damaged("it does not begin as zlib's streams do")
+    # FDICT: git never writes such a stream.
     if head[1] & 0x20:
         raise Damaged("it needs a dictionary")
     start += _HEAD_SIZE
+    # What could not be cut on the way is inflated by this thread alone.
     if threads > 1:
         start = yield from _side_by_side(descriptor, start, threads, check)
     if not check.is_done:

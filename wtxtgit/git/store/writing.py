@@ -73,6 +73,7 @@ class PackWriter:
         for piece in deflated(content, self._put, self._threads):
             digest.update(piece)
         oid = digest.digest()
+        # Taken back: what the repository has, or this pack, is not written again.
         if oid in self._known or self._store.keep(oid.hex()):
             os.ftruncate(self._descriptor, start)
             self._end, self._hash = start, before
@@ -86,6 +87,7 @@ class PackWriter:
         count = len(self._objects)
         if not count:
             return
+        # gitformat-pack(5): the number of objects stands in the head, which was hashed first.
         if count != self._expected:
             self._rewrite_head(count)
         digest = self._hash.digest()

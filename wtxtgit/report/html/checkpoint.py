@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import floor, inf, isfinite, log10
 
 from markupsafe import Markup
@@ -23,11 +22,10 @@ from wtxtgit.report.html.bounds import (
     Room,
     first,
 )
-from wtxtgit.report.html.tensors import Cell, Detail, Picture, TensorRow
+from wtxtgit.report.html.tensors import Cell, Picture, Shown
 from wtxtgit.report.review import (
     SEVERE,
     Chip,
-    Fate,
     Flag,
     LayerGroup,
     Reviewed,
@@ -56,95 +54,61 @@ _SEALINGS = {
     Sealing.STALE: Chip("Stale seal", "severe"),
     Sealing.UNSEALED: Chip("Unsealed", "look"),
 }
-_FATES = {
-    Fate.CHANGED: Chip("Changed", "plain"),
-    Fate.ADDED: Chip("Added", "plain"),
-    Fate.REMOVED: Chip("Removed", "plain"),
-    Fate.RENAMED: Chip("Renamed", "plain"),
-}
+FlagLine = tuple[Chip, str, str, str | None]
+"""A risk, its message, the tensor that it is about, and the id of all about that."""
+GroupLine = tuple[str, Markup, tuple[Cell, ...]]
+"""A layer, a bar for its relative change, and cells: relative, elements, tensors."""
 _BINS = 4
 """For each power of ten."""
 _MOST_DECADES = 12
 """What changed less is drawn in the lowest bin."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlagLine:
-    """A flag; `target` is the id of all about its tensor, None where the page lacks that."""
-
-    chip: Chip
-    message: str
-    tensor: str
-    target: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointSection:
-    """All that a page shows of a checkpoint; `target` is its id.
+def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Shown:
+    """As much of a checkpoint as there is room for; `target` is its id in the page.
 
     `changed` and `relative` are for the list of checkpoints, `same` is of the
     tensors that are not listed.
     """
-
-    target: str
-    path: str
-    base_path: str
-    formats: str
-    unfolded: bool
-    chips: tuple[Chip, ...]
-    reason: str
-    totals: tuple[tuple[str, str], ...]
-    changed: str
-    relative: str
-    flags: Excerpt[FlagLine]
-    history: History
-    sizes: SizeChart
-    groups: Excerpt[GroupLine]
-    spread: Picture | None
-    rows: Excerpt[TensorRow]
-    details: tuple[Detail, ...]
-    others: Excerpt[tuple[str, str, str]]
-    metadata: Excerpt[tuple[str, str, str]]
-    same: tuple[str, ...]
-    notes: Excerpt[str]
-
-
-def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> CheckpointSection:
-    """As much of a checkpoint as there is room for; `target` is its id in the page."""
     diff, changed = one.diff, one.changed
     targets = {tensor.name: f"{target}-t{n}" for n, tensor in enumerate(changed[: room.pictured])}
     flags: dict[str, list[Flag]] = defaultdict(list)
     for flag in one.flags:
         if flag.tensor is not None:
             flags[flag.tensor].append(flag)
-    return CheckpointSection(
-        target,
-        _path(one.path),
-        "" if one.base_path in (None, one.path) else _path(one.base_path or b""),
-        "" if diff is None else _formats(diff),
-        unfolded,
-        chips(one.flags),
-        clipped(one.reason or "", MOST_TEXT),
-        () if diff is None else tuple(_totals(diff)),
-        NONE if diff is None else tensors_changed(diff),
-        NONE if diff is None else relative_change(diff),
-        _flags(one.flags, targets, room.flags),
-        history(one, room.listed),
-        size_chart(one.sizes),
-        group_chart(one.groups, room.groups),
-        spread(changed),
-        first(changed, room.rows).each(
+    return {
+        "target": target,
+        "path": _path(one.path),
+        "base_path": "" if one.base_path in (None, one.path) else _path(one.base_path or b""),
+        "formats": "" if diff is None else _formats(diff),
+        "unfolded": unfolded,
+        "fate": Chip(str(one.fate).capitalize(), "plain"),
+        "sealing": _SEALINGS[one.seal.state],
+        "seal": _text(one.seal.message),
+        "chips": chips(one.flags),
+        "reason": _text(one.reason or ""),
+        "totals": [] if diff is None else list(_totals(diff)),
+        "changed": NONE if diff is None else tensors_changed(diff),
+        "relative": NONE if diff is None else relative_change(diff),
+        "flags": _flags(one.flags, targets, room.flags),
+        "generations": first(one.seal.generations, room.listed).each(_generation),
+        "commits": first(one.commits, room.listed).each(lambda commit: _commit(commit, one.seal)),
+        "sizes": list(_size_bars(one.sizes)),
+        "limit": _limit(one.sizes),
+        "groups": group_chart(one.groups, room.groups),
+        "spread": spread(changed),
+        "rows": first(changed, room.rows).each(
             lambda t: tensors.row(t, flags[t.name], targets.get(t.name))
         ),
-        tuple(
+        "details": [
             tensors.detail(t, flags[t.name], one.distributions.get(t.name), targets[t.name])
             for t in changed[: room.pictured]
-        ),
-        first(one.others, room.listed).each(_other),
-        first(() if diff is None else diff.metadata, room.listed).each(_value),
-        () if diff is None else tuple(_same(diff)),
-        first(() if diff is None else diff.notes, room.listed).each(_text),
-    )
+        ],
+        "others": first(one.others, room.listed).each(_other),
+        "metadata": first(() if diff is None else diff.metadata, room.listed).each(_value),
+        "same": [] if diff is None else list(_same(diff)),
+        "notes": first(() if diff is None else diff.notes, room.listed).each(_text),
+    }
 
 
 def _path(path: bytes) -> str:
@@ -167,9 +131,9 @@ def _totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
     yield "Tensors changed", f"{count(changed)} of {count(summary.tensors)}"
     yield "Parameters changed", parameters_changed(diff)
     if changed:
-        told = relative_change(diff)
-        yield "Relative L2", told
-        yield "L2", NONE if told == NONE else number(summary.l2)
+        relative = relative_change(diff)
+        yield "Relative L2", relative
+        yield "L2", NONE if relative == NONE else number(summary.l2)
     for status in (TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED):
         if summary.counts[status]:
             yield f"Tensors {status}", count(summary.counts[status])
@@ -178,9 +142,11 @@ def _totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
 
 
 def _flags(flags: Sequence[Flag], targets: Mapping[str, str], most: int) -> Excerpt[FlagLine]:
+    """Flags, the severe ones first, with the id of all about a flag's tensor where there is one."""
+    # sorted is stable: within a severity flags stay in the order of the review.
     ranked = sorted(flags, key=lambda flag: flag.risk not in SEVERE)
     return first(ranked, most).each(
-        lambda flag: FlagLine(
+        lambda flag: (
             chip(flag.risk),
             _text(flag.message),
             clipped(flag.tensor or "", MOST_NAME),
@@ -211,63 +177,33 @@ def _same(diff: DiffReport) -> Iterator[str]:
         yield f"{counted(times, 'tensor')} by dtype and shape alone: {clipped(reason, MOST_TEXT)}"
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    """What the chain says, and the commits."""
-
-    fate: Chip
-    sealing: Chip
-    message: str
-    generations: Excerpt[tuple[int, str, str, str, str]]
-    commits: Excerpt[tuple[str, str, tuple[int, ...]]]
-
-
-@dataclass(frozen=True, slots=True)
-class SizeLine:
-    """A size, with a bar that is longer the nearer it is to the limit."""
-
-    label: str
-    text: str
-    bar: Markup
-
-
-@dataclass(frozen=True, slots=True)
-class SizeChart:
-    """Sizes before and after, and words on the limit."""
-
-    lines: tuple[SizeLine, ...]
-    limit: str
-
-
-def history(one: Reviewed, most: int) -> History:
-    """What the chain says of a checkpoint, and commits that changed it, at most so many."""
-    seal = one.seal
-    return History(
-        _FATES[one.fate],
-        _SEALINGS[seal.state],
-        clipped(seal.message, MOST_TEXT),
-        first(seal.generations, most).each(_generation),
-        first(one.commits, most).each(lambda commit: _commit(commit, seal)),
-    )
-
-
-def size_chart(sizes: Sizes) -> SizeChart:
-    """Bars over the limit, or over the largest where that is larger or no limit is known."""
-    known = [value for _, value in _sizes(sizes) if value is not None]
+def _size_bars(sizes: Sizes) -> Iterator[tuple[str, str, Markup]]:
+    """Sizes with bars over the limit, or over the largest where that is larger or none is known."""
+    named = {
+        "File before": sizes.file_before,
+        "File after": sizes.file_after,
+        "Text before": sizes.text_before,
+        "Text after": sizes.text_after,
+    }
+    known = {label: value for label, value in named.items() if value is not None}
     limit = sizes.limit
-    most = max((*known, limit or 0, 1))
+    # A file of no bytes has a bar, too: nothing is divided by 0.
+    most = max((*known.values(), limit or 0, 1))
     mark = None if limit is None else limit / most
-    lines = [
-        SizeLine(label, size(value), _bar(value, most, limit, mark))
-        for label, value in _sizes(sizes)
-        if value is not None
-    ]
+    for label, value in known.items():
+        over = limit is not None and value > limit
+        yield label, size(value), svg.bar(value / most, "over" if over else "fill", mark)
+
+
+def _limit(sizes: Sizes) -> str:
+    """Words on what the forge takes, nothing where that is not known."""
+    limit = sizes.limit
     if limit is None:
-        return SizeChart(tuple(lines), "")
+        return ""
     words = f"The forge takes {size(limit)} as one blob"
     if sizes.text_after is not None and limit:
         words += f"; the text takes {percent(sizes.text_after / limit)} of that"
-    return SizeChart(tuple(lines), words)
+    return words
 
 
 def _generation(one: ReviewedGeneration) -> tuple[int, str, str, str, str]:
@@ -287,27 +223,6 @@ def _commit(one: ReviewedCommit, seal: SealVerdict) -> tuple[str, str, tuple[int
     return (one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), brought.lines)
 
 
-def _sizes(sizes: Sizes) -> Iterator[tuple[str, int | None]]:
-    yield "File before", sizes.file_before
-    yield "File after", sizes.file_after
-    yield "Text before", sizes.text_before
-    yield "Text after", sizes.text_after
-
-
-def _bar(value: int, most: int, limit: int | None, mark: float | None) -> Markup:
-    over = limit is not None and value > limit
-    return svg.bar(value / most, "over" if over else "fill", mark)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupLine:
-    """A layer group: a bar for its relative change, and cells: relative, elements, tensors."""
-
-    name: str
-    bar: Markup
-    cells: tuple[Cell, Cell, Cell]
-
-
 def group_chart(groups: Sequence[LayerGroup], shown: int) -> Excerpt[GroupLine]:
     """A bar for each of the first groups, as long as it changed by its own size."""
     known = [group.relative_l2 for group in groups if group.relative_l2 is not None]
@@ -317,18 +232,18 @@ def group_chart(groups: Sequence[LayerGroup], shown: int) -> Excerpt[GroupLine]:
 
 def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
     """How many tensors changed by how much, on a logarithmic axis; None below two of them."""
-    found = [
+    logs = [
         log10(t.change.relative_l2)
         for t in tensors
         if isinstance(t.change, Numbers) and t.change.relative_l2
     ]
-    found = [value for value in found if isfinite(value)]
-    if len(found) < 2:
+    logs = [value for value in logs if isfinite(value)]
+    if len(logs) < 2:
         return None
     # The end is open: what is on it belongs into the next bin.
-    high = floor(max(found)) + 1
-    low = max(floor(min(found)), high - _MOST_DECADES)
-    counts = Counter(max(floor((value - low) * _BINS), 0) for value in found)
+    high = floor(max(logs)) + 1
+    low = max(floor(min(logs)), high - _MOST_DECADES)
+    counts = Counter(max(floor((value - low) * _BINS), 0) for value in logs)
     bars = [(counts[n], _said(low + n / _BINS, counts[n])) for n in range((high - low) * _BINS)]
     step = -(-(high - low) // svg.MOST_TICKS)
     ticks = [
@@ -349,7 +264,7 @@ def _line(group: LayerGroup, most: float) -> GroupLine:
         measured = (Cell(layer_change(group), key), Cell(percent(share), share))
     touched = group.changed + group.added + group.removed
     tensors = Cell(layer_tensors(group), touched)
-    return GroupLine(clipped(group.name, MOST_NAME), svg.bar(length), (*measured, tensors))
+    return clipped(group.name, MOST_NAME), svg.bar(length), (*measured, tensors)
 
 
 def _said(exponent: float, tensors: int) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -32,9 +31,9 @@ from wtxtgit.report.html.bounds import (
     first,
     rooms,
 )
-from wtxtgit.report.html.checkpoint import CheckpointSection, checkpoint
-from wtxtgit.report.html.tensors import COLUMNS
-from wtxtgit.report.review import Chip, Review, chips
+from wtxtgit.report.html.checkpoint import checkpoint
+from wtxtgit.report.html.tensors import COLUMNS, Shown
+from wtxtgit.report.review import Review, chips
 from wtxtgit.report.tables import parameters_changed
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def page(review: Review) -> str:
     """
     style, script = _source("review.css"), _source("review.js")
     return _template().render(
-        page=view(review),
+        page=_view(review),
         columns=COLUMNS,
         # Both are files of this package.
         style=Markup(style),  # noqa: S704
@@ -81,6 +80,8 @@ def _template() -> Template:
 
 def _shown(value: object) -> object:
     """A leaf of the page. Markup is ours."""
+    # Markup is escaped by Jinja; this takes out what controls a terminal or the order of
+    # letters.
     return value if isinstance(value, Markup) or not isinstance(value, str) else escaped(value)
 
 
@@ -100,39 +101,24 @@ def _hash(source: str) -> str:
     return f"sha256-{b64encode(sha256(source.encode()).digest()).decode()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """All that a page shows; `chips` are the risks of all checkpoints."""
-
-    base: str
-    head: str
-    base_commit: str
-    head_commit: str
-    totals: tuple[tuple[str, str], ...]
-    chips: tuple[Chip, ...]
-    checkpoints: Excerpt[CheckpointSection]
-    notes: Excerpt[str]
-    filters: bool
-
-
-def view(review: Review) -> Page:
+def _view(review: Review) -> Shown:
     """What a page shows of a review: the worst checkpoints, of each what changed most."""
     listed = first(review.artifacts, MOST_CHECKPOINTS)
     shown = tuple(
         checkpoint(one, f"c{n}", room, unfolded=not n or len(listed.lines) <= _UNFOLDED)
         for n, (one, room) in enumerate(zip(listed.lines, rooms(listed.lines), strict=True))
     )
-    return Page(
-        clipped(review.base, MOST_NAME),
-        clipped(review.head, MOST_NAME),
-        review.base_commit[:OID_SHOWN],
-        review.head_commit[:OID_SHOWN],
-        tuple(_totals(review)),
-        chips(flag for one in review.artifacts for flag in one.flags),
-        Excerpt(shown, listed.more),
-        first(review.notes, MOST_LISTED).each(lambda note: clipped(note, MOST_TEXT)),
-        len(shown) > 1 or any(len(one.rows.lines) > 1 for one in shown),
-    )
+    return {
+        "base": clipped(review.base, MOST_NAME),
+        "head": clipped(review.head, MOST_NAME),
+        "base_commit": review.base_commit[:OID_SHOWN],
+        "head_commit": review.head_commit[:OID_SHOWN],
+        "totals": list(_totals(review)),
+        "chips": chips(flag for one in review.artifacts for flag in one.flags),
+        "checkpoints": Excerpt(shown, listed.more),
+        "notes": first(review.notes, MOST_LISTED).each(lambda note: clipped(note, MOST_TEXT)),
+        "has_filter": len(shown) > 1 or any(len(one["rows"].lines) > 1 for one in shown),
+    }
 
 
 def _totals(review: Review) -> Iterator[tuple[str, str]]:

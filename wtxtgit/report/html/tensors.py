@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
+from typing import Any
 
 from markupsafe import Markup
 
@@ -15,7 +16,7 @@ from wtxtgit.report.diff import ByteChange, Numbers, RowFacts, SideFacts, Tensor
 from wtxtgit.report.figures import NONE, count, extents, number, percent
 from wtxtgit.report.html import svg
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT, MOST_VALUE
-from wtxtgit.report.review import Chip, Distributions, Flag, Histogram, chips
+from wtxtgit.report.review import Distributions, Flag, Histogram, chips
 from wtxtgit.report.tables import (
     ChangeCell,
     Json,
@@ -33,6 +34,8 @@ _MOST_PLAIN = 16
 _RAISED = str.maketrans(
     "0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 )
+Shown = Mapping[str, Any]
+"""What the template shows of something, by the names that it uses: it refuses a missing one."""
 COLUMNS = ("Tensor", "Relative", "Elements", "Rows", "L2", "Max")
 """The cosine is told of the tensor that is chosen."""
 
@@ -43,17 +46,6 @@ class Cell:
 
     text: str
     key: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class TensorRow:
-    """A tensor in the table; `target` is the id of all about it, None where the page lacks that."""
-
-    name: str
-    kind: str
-    chips: tuple[Chip, ...]
-    cells: tuple[Cell, ...]
-    target: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,40 +62,35 @@ class Picture:
     half: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """All about a tensor: facts by name, values of both sides by name, pictures."""
+def row(tensor: TensorDiff, flags: Sequence[Flag], target: str | None) -> Shown:
+    """The tensor in the table, with the risks that `flags` name.
 
-    target: str
-    name: str
-    kind: str
-    chips: tuple[Chip, ...]
-    facts: tuple[tuple[str, str], ...]
-    sides: tuple[tuple[str, str, str], ...]
-    pictures: tuple[Picture, ...]
-    reason: str
-
-
-def row(tensor: TensorDiff, flags: Sequence[Flag], target: str | None) -> TensorRow:
-    """The tensor in the table, with the risks that `flags` name."""
-    return TensorRow(_name(tensor), _kind(tensor), chips(flags), _cells(tensor), target)
+    `target` is the id of all about it, None where the page lacks that.
+    """
+    return {
+        "name": _name(tensor),
+        "kind": _kind(tensor),
+        "chips": chips(flags),
+        "cells": _cells(tensor),
+        "target": target,
+    }
 
 
 def detail(
     tensor: TensorDiff, flags: Sequence[Flag], values: Distributions | None, target: str
-) -> Detail:
+) -> Shown:
     """All about the tensor; without `values` there are no histograms of them."""
     change = tensor.change
-    return Detail(
-        target,
-        _name(tensor),
-        _kind(tensor),
-        chips(flags),
-        tuple(_facts(tensor)),
-        tuple(_sides(change.before, change.after)) if isinstance(change, Numbers) else (),
-        tuple(_pictures(tensor, values)),
-        clipped(tensor.reason or "", MOST_TEXT),
-    )
+    return {
+        "target": target,
+        "name": _name(tensor),
+        "kind": _kind(tensor),
+        "chips": chips(flags),
+        "facts": list(_facts(tensor)),
+        "sides": list(_sides(change.before, change.after)) if isinstance(change, Numbers) else [],
+        "pictures": list(_pictures(tensor, values)),
+        "reason": clipped(tensor.reason or "", MOST_TEXT),
+    }
 
 
 def _name(tensor: TensorDiff) -> str:
@@ -127,8 +114,8 @@ def _cells(tensor: TensorDiff) -> tuple[Cell, ...]:
         relative = Cell(relative.text, inf)
     rows = Cell(NONE, None)
     if tensor.change is not None and (changed := tensor.change.rows) is not None:
-        told = f"{count(changed.changed)} / {count(changed.rows)}"
-        rows = Cell(told, changed.changed / changed.rows)
+        words = f"{count(changed.changed)} / {count(changed.rows)}"
+        rows = Cell(words, changed.changed / changed.rows)
     return relative, share, rows, page_cell(l2_cell(tensor)), page_cell(max_cell(tensor))
 
 
@@ -160,8 +147,8 @@ def _facts(tensor: TensorDiff) -> Iterator[tuple[str, str]]:
         yield "Bytes changed", f"{count(change.changed)} of {count(change.nbytes)} ({share})"
     else:
         relative = change.relative_l2
-        told = "from 0" if relative is None else percent(relative)
-        yield "Relative L2", f"{told} (L2 {number(change.l2)})"
+        words = "from 0" if relative is None else percent(relative)
+        yield "Relative L2", f"{words} (L2 {number(change.l2)})"
         yield "Cosine", NONE if change.cosine is None else f"{change.cosine:.6f}"
         at = ", ".join(map(str, change.max_abs_at or ()))
         yield "Largest change", number(change.max_abs) + (f" at [{at}]" if at else "")
@@ -176,9 +163,9 @@ def _facts(tensor: TensorDiff) -> Iterator[tuple[str, str]]:
 def _ranges(rows: RowFacts) -> str:
     spans = [str(a) if b == a + 1 else f"{a}\u2013{b - 1}" for a, b in rows.ranges[:_MOST_RANGES]]
     noun = "Row" if rows.changed == 1 else "Rows" if rows.exact else "Within rows"
-    told = f"{noun} {', '.join(spans)}"
+    words = f"{noun} {', '.join(spans)}"
     more = len(rows.ranges) - len(spans)
-    return f"{told} and {counted(more, 'more range')}" if more > 0 else told
+    return f"{words} and {counted(more, 'more range')}" if more > 0 else words
 
 
 def _sides(before: SideFacts, after: SideFacts) -> Iterator[tuple[str, str, str]]:
@@ -215,11 +202,11 @@ def _heat_map(rows: RowFacts) -> Picture:
     cells = []
     for n, (height, end) in enumerate(zip(heights, accumulate(heights), strict=True)):
         first = end - height
-        said = f"row {first}" if height == 1 else f"rows {first}\u2013{end - 1}"
-        said += f": {blocks.changed_rows[n]} changed"
+        words = f"row {first}" if height == 1 else f"rows {first}\u2013{end - 1}"
+        words += f": {blocks.changed_rows[n]} changed"
         if blocks.l2 is not None:
-            said += f", L2 {number(blocks.l2[n])}"
-        cells.append((height / rows.rows, said))
+            words += f", L2 {number(blocks.l2[n])}"
+        cells.append((height / rows.rows, words))
     cut = "row by row" if blocks.rows == 1 else f"blocks of {count(blocks.rows)} rows"
     title = f"Where it changed: {cut}"
     notes = (_ranges(rows),) if rows.changed < rows.rows else ()
@@ -248,9 +235,9 @@ def _histograms(values: Distributions) -> Iterator[Picture]:
 def _outside(histogram: Histogram, side: str) -> Iterator[str]:
     """What the axis leaves out."""
     sides = (("below", histogram.below), ("above", histogram.above))
-    told = " and ".join(f"{count(items)} {where}" for where, items in sides if items)
-    if told:
-        yield f"{side}{told} the axis"
+    words = " and ".join(f"{count(items)} {where}" for where, items in sides if items)
+    if words:
+        yield f"{side}{words} the axis"
 
 
 def _ulp(buckets: Sequence[tuple[int, int]]) -> Picture:
