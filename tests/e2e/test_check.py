@@ -420,7 +420,7 @@ class TestWhatIsKnown:
         chain.write("native.wtxt", native_text())
         chain.add("native.wtxt")
         chain.call("check", "--staged")
-        monkeypatch.setattr("wtxtgit.chain.reader.examine", None)
+        monkeypatch.setattr("wtxtgit.chain.reader.read_facts", None)
         monkeypatch.setattr("wtxtgit.chain.staged.verify", None)
         assert check(chain) == hook(chain) == []
         said = chain.call("check", "--staged", "--no-cache", ok=(70,))
@@ -443,7 +443,7 @@ class TestWhatIsKnown:
         check(chain)
         chain.write("new.safetensors", checkpoint(7.0))
         chain.call("add", "new.safetensors")
-        monkeypatch.setattr("wtxtgit.chain.reader.examine", None)
+        monkeypatch.setattr("wtxtgit.chain.reader.read_facts", None)
         assert hook(chain, code=1) == [("new.safetensors", "unsealed")]
 
     @pytest.mark.slow
@@ -454,5 +454,5 @@ class TestWhatIsKnown:
         check(chain)
         chain.write("new.safetensors", safetensors(*range(400_000)))
         chain.git("add", "new.safetensors")
-        monkeypatch.setattr("wtxtgit.chain.reader.examine", None)
+        monkeypatch.setattr("wtxtgit.chain.reader.read_facts", None)
         assert hook(chain, code=1) == [("new.safetensors", "unsealed")]

@@ -411,7 +411,7 @@ def test_a_second_review_verifies_nothing(repo: Repo, monkeypatch: pytest.Monkey
     here, request = repo.repository, ReviewRequest("main...topic")
     plain = reviewed(repo)
     assert review(here, request, Facts(here, 1, key_file=facts_key()), threads=1) == plain
-    monkeypatch.setattr("wtxtgit.chain.reader.examine", None)
+    monkeypatch.setattr("wtxtgit.chain.reader.read_facts", None)
     assert review(here, request, Facts(here, 1, key_file=facts_key()), threads=1) == plain
     with pytest.raises(TypeError):
         reviewed(repo)
