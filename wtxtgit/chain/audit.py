@@ -140,13 +140,15 @@ class _Audit:
         # What a commit of the tip's line was told of is not told again of the tip.
         for tip, (files, standing, violations, unseen) in ends.items():
             found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
-            told = {
+            told_of_commits = {
                 (one.path, one.kind, one.severity)
                 for oid in self._lines[tip].keys() & judged.keys()
                 for one in by_commit[oid]
             }
             state = [*(of_violation(tip, one) for one in violations), *found, *unseen]
-            findings += [one for one in state if (one.path, one.kind, one.severity) not in told]
+            findings += [
+                one for one in state if (one.path, one.kind, one.severity) not in told_of_commits
+            ]
             findings += self._judge_push(tip)
         return self._summary(len(judged), findings)
 

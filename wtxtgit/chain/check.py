@@ -100,12 +100,12 @@ def _texts(
     repo: Repository, entries: dict[bytes, TreeEntry], snapshot: CommitFiles, *, every: bool
 ) -> list[TreeEntry]:
     """Choose the native texts that are to be verified."""
-    found = [
+    texts = [
         entry
         for path, entry in sorted(entries.items())
         if path.endswith(TEXT_SUFFIX) and entry.is_file and path not in snapshot.filtered
     ]
-    if not found or every:
-        return found
+    if not texts or every:
+        return texts
     changed = index.staged_paths(repo)
-    return [entry for entry in found if entry.path in changed]
+    return [entry for entry in texts if entry.path in changed]

@@ -53,8 +53,8 @@ def is_same_place(one: CommitFiles, other: CommitFiles, path: bytes) -> bool:
 
 def judged_paths(snapshot: CommitFiles, standing: TrustFacts) -> set[bytes]:
     """The artifacts of a commit: those of its tree, and what ever was one while any is trusted."""
-    found = artifacts(snapshot)
-    return found | standing.places if standing.is_signed else found
+    paths = artifacts(snapshot)
+    return paths | standing.places if standing.is_signed else paths
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class JudgedFiles:
     @cached_property
     def blobs(self) -> dict[bytes, str]:
         """The blobs whose facts judging takes, by their paths."""
-        found = ((path, self.entries.get(path)) for path in self.paths)
-        return {path: entry.oid for path, entry in found if entry is not None and entry.is_file}
+        entries = ((path, self.entries.get(path)) for path in self.paths)
+        return {path: entry.oid for path, entry in entries if entry is not None and entry.is_file}
 
     def only(self, paths: Container[bytes]) -> JudgedFiles:
         """Those of these files that are at some paths."""
@@ -131,8 +131,10 @@ def changed(
     paths = {path for path in every if path in now or path + LEDGER_SUFFIX in now}
     # A folder came in a file's place, or a link in a folder's.
     paths |= {above for path in now for above in above_of(path) if above in every}
+    # Only what came can stand in a folder's place; what went clears it.
     if any(after is not None for after in now.values()):
         paths |= {path for path in every if any(now.get(above) for above in above_of(path))}
+    # An attribute may change what a checkout writes of files that the commit does not touch.
     if before is not None and snapshot.attribute_files != before.attribute_files:
         paths |= _with_other_attributes(snapshots, snapshot, before, every)
     wanted = [one for path in paths for one in (path, path + LEDGER_SUFFIX)]
@@ -208,8 +210,8 @@ def _judge_path(
     # Facts cost reading the blob: they are asked for last, of regular files alone.
     facts = facts_of(entry.oid)
     is_filtered = path in files.filtered
-    if is_filtered and (found := _wrong_text(facts)) is not None:
-        yield *found, _ERROR
+    if is_filtered and (fault := _wrong_text(facts)) is not None:
+        yield *fault, _ERROR
     yield from _judge_sign_line(facts, standing)
     if ledger is not None:
         yield from _judge_seal(facts, is_filtered, ledger.last)
@@ -240,6 +242,7 @@ def _altered(values: tuple[bytes, ...]) -> str | None:
     if not values:
         return None
     driver, text, crlf, eol, ident, encoding, subst = values
+    # Another filter's smudge writes what it likes in the place of what is sealed.
     if driver not in (*_UNSET, _OURS):
         return f"filter={_shown(driver)}"
     # What `crlf` says counts where `text` says nothing.
@@ -274,17 +277,18 @@ def _judge_sign_line(facts: ArtifactFacts, standing: TrustFacts) -> Iterator[_Fo
     if facts.signed is None or not standing.is_signed:
         return
     message, signature = facts.signed
-    found = check_header(signature, message, sorted(standing.trusted))
-    if found is SignatureState.INVALID:
+    state = check_header(signature, message, sorted(standing.trusted))
+    if state is SignatureState.INVALID:
         message_ = f"its own sign line is not by key {signature.keyid}"
         yield "bad-signature", message_, _ERROR
-    elif found is SignatureState.UNKNOWN_KEY:
+    elif state is SignatureState.UNKNOWN_KEY:
         message_ = f"its own sign line is by key {signature.keyid}, which is not trusted"
         yield "untrusted-signer", message_, _WARNING
 
 
 def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Found]:
     """Whether a record is of what a checkout writes."""
+    # The row of deletions comes first: such a record has no content to compare with.
     if is_deletion(last):
         yield "content-mismatch", "its deletion is sealed, and a file stands there", _ERROR
         return
@@ -293,6 +297,7 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
         if is_text and facts.sha256_all != last.sha256_all:
             yield _of_other_content(last)
         return
+    # The opaque hash binds each byte, so it is asked for before the text's own root.
     if facts.opaque == last.sha256_all:
         return
     if facts.sha256_all != last.sha256_all:
@@ -344,23 +349,23 @@ def twins(files: Collection[bytes], paths: Iterable[bytes]) -> dict[bytes, bytes
     """
     # Most trees are all of lower-case ASCII: there names can't meet.
     standing: dict[str, bytes] = {}
-    met: dict[str, bytes] = {}
+    shared_names: dict[str, bytes] = {}
     for path in files:
         for one in (path, *above_of(path)):
             name = _folded(one)
             other = standing.setdefault(name, one)
             if other != one:
-                met[name] = one
-    if not met:
+                shared_names[name] = one
+    if not shared_names:
         return {}
-    found: dict[bytes, bytes] = {}
+    pairs: dict[bytes, bytes] = {}
     for path in paths:
         for one in (path, path + LEDGER_SUFFIX, *above_of(path)):
             name = _folded(one)
-            if name in met:
-                other = standing[name] if standing[name] != one else met[name]
-                found.setdefault(path, other)
-    return found
+            if name in shared_names:
+                other = standing[name] if standing[name] != one else shared_names[name]
+                pairs.setdefault(path, other)
+    return pairs
 
 
 def attribute_twins(files: Iterable[bytes]) -> list[bytes]:
@@ -393,6 +398,7 @@ def untracked(
 
 @cache
 def _folded_name(name: bytes) -> str:
+    # Nothing in it is folded: this is nearly every name, and a tree may have a million.
     if name.isascii() and name.islower() and not name.endswith((b".", b" ")):
         return name.decode("ascii")
     text = name.decode("utf-8", "surrogateescape").translate(_PASSED_OVER)

@@ -77,13 +77,14 @@ def generations(
     first: dict[bytes, _First] = {}
     for place in dict.fromkeys([ledger.head.path, *moves, artifact]):
         before: Ledger | None = None
-        for came, other in _ledgers_at(walk, place, tip):
+        for commit, other in _ledgers_at(walk, place, tip):
+            # Another ledger stood here before: its records are not of this artifact.
             if other.head != ledger.head:
                 continue
             # Most ledgers have all records of the one before.
             known = 0 if before is None else equal_records(before, other)
             for record in other.records[known:]:
-                first.setdefault(record.merkle_this, came)
+                first.setdefault(record.merkle_this, commit)
             before = other
     keys = frozenset(walk.reader.principals)
     generations = []
@@ -93,6 +94,7 @@ def generations(
         brought = first.get(record.merkle_this)
         oid = None if brought is None else brought.commit.oid
         who = signed(ledger, n, keys)
+        # Records of one commit seal contents that were never committed, but for the last.
         blob = None if brought is None or oid == after else brought.blob
         generations.append(
             LogEntry(
@@ -138,14 +140,14 @@ def _ledgers_at(walk: Walk, place: bytes, tip: str) -> Iterator[tuple[_First, Le
                 yield _First(commit, place, blob), report.ledger
 
 
-def _verdict(walk: Walk, came: _First | None, gen: int, tip: str) -> str:
+def _verdict(walk: Walk, first: _First | None, gen: int, tip: str) -> str:
     """What the commit that brought a record did that it may not, and that no seal mended since."""
-    if came is None or came.commit.oid not in walk.commits:
+    if first is None or first.commit.oid not in walk.commits:
         return OK
     kinds = [
         violation.kind
-        for violation in walk.brought(came.commit.oid)
-        if violation.path == came.place
+        for violation in walk.brought(first.commit.oid)
+        if violation.path == first.place
         and violation.gen in (None, gen)
         and not seals_move(walk.state(tip), violation, signed)
     ]

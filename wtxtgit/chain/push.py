@@ -48,6 +48,7 @@ class PushedRef(JsonObject):
 
 def parse(lines: bytes) -> list[Ref]:
     """Read what git writes to a pre-push hook; raises UsageError for anything else."""
+    # The caller reads one byte more than that.
     if len(lines) > MAX_LINES:
         raise UsageError(f"over {MAX_LINES} bytes of refs are pushed")
     return [_parse_line(line) for line in lines.splitlines() if line]
@@ -75,6 +76,7 @@ def audit_push(
             continue
         # Several refs may be pushed at one commit, as a branch and its tag are.
         done.add((tip, was))
+        # A branch that is there is judged from where it was, also where others have its commits.
         bases = [was] if was is not None else known
         if was is None and not history.commits(repo, [tip], known):
             continue
@@ -95,11 +97,11 @@ def audit_push(
 
 
 def _parse_line(line: bytes) -> Ref:
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         raise UsageError(f"git gives a pre-push hook other lines than {line[:80]!a}")
     local, local_oid, remote, remote_oid = (
-        word.decode("utf-8", "backslashreplace") for word in found.groups()
+        word.decode("utf-8", "backslashreplace") for word in match.groups()
     )
     return Ref(local, _present(local_oid), remote, _present(remote_oid))
 

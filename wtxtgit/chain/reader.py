@@ -128,6 +128,7 @@ class ChainReader:
         except TooLarge as error:
             most = f"a ledger has at most {text.MAX_SIZE}"
             return LedgerReport(None, (Problem("limit", f"{error.size} bytes, {most}"),))
+        # Other tools have files that end in .wsum, too.
         if data[: len(text.MAGIC)] != text.MAGIC:
             self._others.add(oid)
             return None
@@ -142,6 +143,7 @@ class ChainReader:
 
     def attribute_file(self, oid: str) -> bytes:
         """A gitattributes file; one that git ignores for its size is as none."""
+        # attr.c of git: ATTR_MAX_FILE_SIZE. Its lines decide nothing then.
         if self._blobs.size(oid) >= MAX_FILE:
             return b""
         return self._blobs.read(oid, MAX_FILE)
@@ -163,22 +165,23 @@ class ChainReader:
         """The content of a signers file, or why it can't be read."""
         name = SIGNERS_PATH.decode()
         try:
-            found = signers_file.parse(content, name).signers
+            signer_list = signers_file.parse(content, name).signers
         except WtxtgitError as error:
             return None, clipped(error.message, MAX_MESSAGE)
+        # What a seal of the file would have, by the same rule as for any other artifact.
         sha256_all = examine(memoryview(content)).sha256_all or b""
-        principals = frozenset((one.public_key, one.principal) for one in found.signers)
-        if found.signers and found.threshold > len({who for _, who in principals}):
-            return None, f"its threshold is {found.threshold}, and it has fewer signers"
-        for signer in found.signers:
+        principals = frozenset((one.public_key, one.principal) for one in signer_list.signers)
+        if signer_list.signers and signer_list.threshold > len({who for _, who in principals}):
+            return None, f"its threshold is {signer_list.threshold}, and it has fewer signers"
+        for signer in signer_list.signers:
             self.principals.setdefault(signer.public_key, signer.principal)
-        return SignersContent(principals, found.threshold, sha256_all), None
+        return SignersContent(principals, signer_list.threshold, sha256_all), None
 
     def tree(self, snapshot: CommitFiles) -> Tree:
         """A commit's files as the rules see them."""
-        held = self._trees.get(id(snapshot))
-        if held is not None:
-            return held[1]
+        known = self._trees.get(id(snapshot))
+        if known is not None:
+            return known[1]
         tree = self._read_tree(snapshot)
         self._trees[id(snapshot)] = snapshot, tree
         while len(self._trees) > _TREES:
@@ -192,15 +195,15 @@ class ChainReader:
         for path, entry in snapshot.entries.items():
             if not path.endswith(LEDGER_SUFFIX) or not entry.is_file:
                 continue
-            held = self._near.get(path)
-            if held is None or (held[0] is not entry and held[0] != entry):
+            reading = self._near.get(path)
+            if reading is None or (reading[0] is not entry and reading[0] != entry):
                 report = self.ledger(path, entry.oid)
                 if report is None:
                     continue
-                held = entry, report.ledger
-            seen[path] = held
-            if held[1] is not None:
-                ledgers[path] = held[1]
+                reading = entry, report.ledger
+            seen[path] = reading
+            if reading[1] is not None:
+                ledgers[path] = reading[1]
             else:
                 broken.add(path)
         self._near = self._near | seen if self._is_near(seen) else seen
@@ -219,14 +222,14 @@ class ChainReader:
 
     def _artifacts(self, snapshot: CommitFiles) -> frozenset[bytes]:
         """The artifacts of a tree; most have those of the tree before."""
-        before, found = self._last_artifacts
+        before, paths = self._last_artifacts
         if before is None or not (
             before.entries.keys() == snapshot.entries.keys()
             and before.filtered == snapshot.filtered
         ):
-            found = frozenset(artifacts(snapshot))
-        self._last_artifacts = snapshot, found
-        return found
+            paths = frozenset(artifacts(snapshot))
+        self._last_artifacts = snapshot, paths
+        return paths
 
 
 def signed(ledger: Ledger, n: int, keys: frozenset[bytes]) -> RecordSigners:
@@ -285,18 +288,18 @@ class Facts:
         """
         wanted = list(dict.fromkeys(oids))
         with ContentCache(self._repo, self._key_file) as known:
-            found = {
+            facts_by_oid = {
                 oid: facts
                 for oid, facts in known.facts(wanted).items()
                 if facts.opaque is not None or not (oid in opaque or facts.is_native)
             }
-            missing = [(oid, oid in opaque) for oid in wanted if oid not in found]
+            missing = [(oid, oid in opaque) for oid in wanted if oid not in facts_by_oid]
             for oid, facts in self._examined(missing):
-                found[oid] = facts
+                facts_by_oid[oid] = facts
                 known.put_facts({oid: facts})
                 if progress is not None:
                     progress(facts.size)
-        return found
+        return facts_by_oid
 
     def _examined(self, blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
         if self._examiner is not None:

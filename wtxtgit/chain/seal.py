@@ -149,6 +149,7 @@ class SealPlanner:
             return
         chosen = self._choose(paths)
         contents = {path: content for path in chosen if (content := self.contents.of(path))}
+        # Cosigning appends nothing, so no ledger can move with it.
         if not self._options.cosign:
             self._taken = self._take_along(contents)
         left = set(self._taken.values())
@@ -244,6 +245,7 @@ class SealPlanner:
             return content.record(ledger, after, build=self._options.build, at=at)
         record = content.record(None, after, build=self._options.build)
         # Two ledgers of one first record would be one: the later one counts from there.
+        # Here, and in the commits that the next one follows: a deleted file's may be there alone.
         others = [*self._files.standing.values(), *self._at_parents(path)]
         gens = [
             other.last.meta.gen for other in others if line_of(other) == (head, record.merkle_this)
@@ -370,12 +372,12 @@ class SealPlanner:
             and not lets_go(ledger)
             and self._files.is_gone(path)
         }
-        found = {
+        candidates = {
             path: [one for one in left if contents[path].is_sealed_by(left[one].last)]
             for path in new
         }
-        taken = {path: some[0] for path, some in found.items() if some}
-        for path, some in found.items():
+        taken = {path: some[0] for path, some in candidates.items() if some}
+        for path, some in candidates.items():
             if len(some) > 1:
                 names = " and ".join(shown_path(one + LEDGER_SUFFIX) for one in some)
                 raise CheckError(
@@ -383,7 +385,7 @@ class SealPlanner:
                     hint=f"git mv -- {quoted(some[0] + LEDGER_SUFFIX)} "
                     f"{quoted(path + LEDGER_SUFFIX)} says with which",
                 )
-            same = [other for other, others in found.items() if others == some and some]
+            same = [other for other, others in candidates.items() if others == some and some]
             if len(same) > 1:
                 names = " and ".join(map(shown_path, same))
                 raise CheckError(
@@ -422,6 +424,7 @@ class SealPlanner:
         for other, there in self._files.standing.items():
             if other in (path, self._taken.get(path)) or there.head != ledger.head:
                 continue
+            # One begins the other: a copy, which would fork the moment that either goes on.
             if shared(there, ledger) == min(len(there.records), len(ledger.records)):
                 raise CheckError(
                     f"{shown_path(path)}: {shown_path(other)} has the same ledger",
@@ -467,15 +470,15 @@ class SealPlanner:
         return self._at(self._parents, path)
 
     def _at(self, commits: Sequence[str], path: bytes) -> list[Ledger]:
-        found = []
+        ledgers = []
         for commit in commits:
             try:
                 ledger = self._files.ledger_at(commit, path)
             except CheckError:
                 continue
             if ledger is not None:
-                found.append(ledger)
-        return found
+                ledgers.append(ledger)
+        return ledgers
 
     def _at_sides(self, path: bytes) -> list[Ledger]:
         """The ledgers of the commits whose records may stay, those to be kept first."""
@@ -564,6 +567,7 @@ def seal(
             f'build "{DELETED_BUILD}" is what the record of a deletion says',
             hint="wtxtgit seal --staged -- PATH seals that PATH is deleted",
         )
+    # Both go on with what is staged: after a merge the work tree may hold anything.
     is_staged = options.staged or options.countersign or options.reseal is not None
     with BlobReader(repo) as blobs, ExitStack() as closing:
         files = SealedFiles(repo, blobs, is_staged)

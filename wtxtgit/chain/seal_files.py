@@ -59,11 +59,11 @@ class SealedFiles:
     @cached_property
     def conflicts(self) -> dict[bytes, set[int]]:
         """Paths that are in a conflict, with the stages that there are."""
-        found: dict[bytes, set[int]] = {}
+        stages: dict[bytes, set[int]] = {}
         for entry in self._all:
             if entry.stage:
-                found.setdefault(entry.path, set()).add(entry.stage)
-        return found
+                stages.setdefault(entry.path, set()).add(entry.stage)
+        return stages
 
     @cached_property
     def filtered(self) -> set[bytes]:
@@ -131,15 +131,15 @@ class SealedFiles:
 
     def choose_ledgers(self, paths: Sequence[str]) -> dict[bytes, Ledger]:
         """The staged ledgers of artifacts at paths of the command line, or all; gone ones too."""
-        found = self.standing
+        ledgers = self.standing
         if not paths:
-            return found
+            return ledgers
         chosen: dict[bytes, Ledger] = {}
         for given in paths:
             path = self._from_top(given).removesuffix(LEDGER_SUFFIX)
             some = {
                 one: ledger
-                for one, ledger in found.items()
+                for one, ledger in ledgers.items()
                 if not path or one == path or one.startswith(path + b"/")
             }
             if not some:
@@ -217,13 +217,13 @@ class SealedFiles:
         names = {path for path in self.entries if path.endswith(LEDGER_SUFFIX)}
         if not self.is_staged:
             names |= {path + LEDGER_SUFFIX for path in self.filtered}
-        found = {}
+        ledgers = {}
         for name in sorted(names):
             content = self._here(name)
             report = text.read(content) if content is not None else None
             if report is not None and report.ok and report.ledger is not None:
-                found[name.removesuffix(LEDGER_SUFFIX)] = report.ledger
-        return found
+                ledgers[name.removesuffix(LEDGER_SUFFIX)] = report.ledger
+        return ledgers
 
     def _here(self, ledger_path: bytes) -> bytes | None:
         """What stands in a ledger's place, None where that is no file that may be one."""
@@ -232,19 +232,20 @@ class SealedFiles:
             is_file = file.is_file() and not file.is_symlink()
             return bytes(map_file(file)) if is_file else None
         entry = self.entries.get(ledger_path)
+        # The size first: a ledger that is too large is not read to find that out.
         if entry is None or not entry.is_file or self.blobs.size(entry.oid) > text.MAX_SIZE:
             return None
         return self.blobs.read(entry.oid, text.MAX_SIZE)
 
     def sides(self, path: bytes) -> list[Ledger]:
         """The ledgers that are in a conflict at an artifact's ledger, those that read."""
-        found = []
+        ledgers = []
         for entry in self._all:
             if entry.stage and entry.path == path + LEDGER_SUFFIX and entry.is_file:
                 report = text.read(self.blobs.read(entry.oid, text.MAX_SIZE))
                 if report.ok and report.ledger is not None:
-                    found.append(report.ledger)
-        return found
+                    ledgers.append(report.ledger)
+        return ledgers
 
     def _read(self, ledger_path: bytes, content: bytes | None) -> Ledger | None:
         if content is None:
@@ -323,6 +324,7 @@ class SealedFiles:
         """A ledger's file; its folder is one of the work tree, not behind a link."""
         file = self.repo.file(path)
         top, folder = self.repo.worktree.resolve(), file.parent.resolve()
+        # Both: in a linked work tree the common folder is elsewhere.
         is_git = folder.is_relative_to(self.repo.git_dir.resolve()) or folder.is_relative_to(
             self.repo.common_dir.resolve()
         )
@@ -380,15 +382,15 @@ class ContentReader:
         if content.facts.signed is None:
             return
         message, signature = content.facts.signed
-        found = check_header(signature, message, sorted(self.files.signers))
-        if found is SignatureState.INVALID:
+        state = check_header(signature, message, sorted(self.files.signers))
+        if state is SignatureState.INVALID:
             raise TrustError(
                 f"{shown_path(path)}: bad-signature: its own sign line is not by key "
                 f"{signature.keyid}",
                 hint=f"git checkout HEAD^ -- {quoted(path)} takes the text of before back; "
                 "or emit and sign it again",
             )
-        if found is SignatureState.UNKNOWN_KEY and self.files.signers:
+        if state is SignatureState.UNKNOWN_KEY and self.files.signers:
             by = f"its own sign line is by key {signature.keyid}, none of the signers"
             self.doubts.append(Doubt(f"{shown_path(path)}: {by}"))
 
@@ -397,7 +399,7 @@ def _doubt_of_signers(content: bytes) -> Doubt | None:
     """Why nobody will take a signers file, if so."""
     name = os.fsdecode(SIGNERS_PATH)
     try:
-        found = signers_file.parse(content, name).signers
+        signers = signers_file.parse(content, name).signers
     except KeyFileError as error:
         hint = None
         try:
@@ -406,10 +408,10 @@ def _doubt_of_signers(content: bytes) -> Doubt | None:
         except KeyFileError:
             pass
         return Doubt(f"{error.message}: nobody will take these signers", hint)
-    there = len(found.principals)
-    if found.signers and found.threshold > there:
+    there = len(signers.principals)
+    if signers.signers and signers.threshold > there:
         return Doubt(
-            f"{name}: a threshold of {found.threshold}, and {counted(there, 'principal')}: "
+            f"{name}: a threshold of {signers.threshold}, and {counted(there, 'principal')}: "
             "nobody will take these signers",
             f"wtxtgit signers threshold {there}",
         )

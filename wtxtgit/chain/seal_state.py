@@ -210,9 +210,9 @@ class Before:
         own = standing.get(ledger.place)
         if own is not None and extends(own, ledger):
             return ledger.place
-        found = [path for path, other in standing.items() if extends(other, ledger)]
-        found.sort(key=lambda path: (standing[path].place != path, path))
-        return found[0] if found else None
+        holders = [path for path, other in standing.items() if extends(other, ledger)]
+        holders.sort(key=lambda path: (standing[path].place != path, path))
+        return holders[0] if holders else None
 
     def _only_one(self, path: bytes, away: Sequence[Ledger]) -> Ledger:
         """The ledger that moves here, which those that stand here are joined with."""
@@ -236,9 +236,9 @@ class Before:
 def _preferred(ledgers: Sequence[Ledger], sides: Iterable[Ledger]) -> Ledger:
     """Of several ledgers that may go on, that of the first side that has one; else the longest."""
     for side in sides:
-        found = [one for one in ledgers if shared(one, side)]
-        if found:
-            return max(found, key=lambda one: (shared(one, side), len(one.records)))
+        related = [one for one in ledgers if shared(one, side)]
+        if related:
+            return max(related, key=lambda one: (shared(one, side), len(one.records)))
     return max(ledgers, key=lambda one: (len(one.records), one.last.merkle_this))
 
 

@@ -80,8 +80,8 @@ class SignersReport(JsonObject):
 
 def list_signers(repo: Repository) -> SignersReport:
     """All signers of the work tree's file; none where there is no file."""
-    found = _read(repo).signers
-    return _report(found.signers, found.threshold)
+    signers = _read(repo).signers
+    return _report(signers.signers, signers.threshold)
 
 
 def add(repo: Repository, principal: str, key: str, ring: Keyring) -> SignersReport:
@@ -139,14 +139,15 @@ def remove(repo: Repository, which: str) -> SignersReport:
     left, threshold = len(changed.signers.principals), changed.signers.threshold
     if not left:
         raise CheckError("no signer would be left", hint="add another signer first")
+    # Such a file could never be changed again: no change would get enough signatures.
     if left < threshold:
         raise CheckError(
             f"{counted(left, 'principal')} would be left for a threshold of {threshold}",
             hint=f"add another signer first, or lower it: wtxtgit signers threshold {left}",
         )
     _write(repo, changed)
-    gone = tuple(signer for signer in every if signer.public_key in meant[0])
-    return replace(_report(gone, threshold, changed=True), consequence=REVOCATION)
+    removed = tuple(signer for signer in every if signer.public_key in meant[0])
+    return replace(_report(removed, threshold, changed=True), consequence=REVOCATION)
 
 
 def set_threshold(repo: Repository, threshold: int) -> SignersReport:

@@ -110,11 +110,11 @@ class _CheckWork:
 
     def report(self, notes: Sequence[str]) -> CheckReport:
         judged = self._judged()
-        found = [*judged.findings, *self._judge_texts(judged.after)]
+        all_findings = [*judged.findings, *self._judge_texts(judged.after)]
         paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
         sizes = self._sizes(paths)
-        found += self._judge_sizes(self._new(sizes))
-        findings = tuple(dict.fromkeys(found))
+        all_findings += self._judge_sizes(self._new(sizes))
+        findings = tuple(dict.fromkeys(all_findings))
         by_path: dict[bytes, list[Finding]] = {}
         for finding in findings:
             by_path.setdefault(finding.path, []).append(finding)

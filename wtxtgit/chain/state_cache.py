@@ -57,15 +57,15 @@ class KeptStates:
         rows = self._rows(make=False)
         if rows is None:
             return {}
-        found = {}
+        states = {}
         try:
             for name, value in rows.get(names).items():
                 state = _parsed(value, reader)
                 if state is not None:
-                    found[names[name]] = state
+                    states[names[name]] = state
         finally:
             rows.close()
-        return found
+        return states
 
     def put(
         self, root: str, oid: str, state: TrustState, snapshot: CommitFiles, reader: ChainReader
@@ -132,17 +132,18 @@ def _format_ledger(
 
 def _format_signers(signers: SignersState, ledger: int | None) -> list[object]:
     file = signers.file
-    told = None
+    content = None
     if file is not None:
         principals = [(key.hex(), who) for key, who in sorted(file.principals)]
-        told = [principals, file.threshold, file.sha256_all.hex()]
-    return [told, ledger]
+        content = [principals, file.threshold, file.sha256_all.hex()]
+    return [content, ledger]
 
 
 def _parsed(value: bytes, reader: ChainReader) -> TrustState | None:
     """The state of a row, None where another state of the program wrote it."""
     try:
         unpacker = zlib.decompressobj()
+        # Bounded: what is packed says nothing of how much comes out.
         record: dict[str, Any] = json.loads(unpacker.decompress(value, _MOST))
         ledgers = [_parse_ledger(one, reader) for one in record["ledgers"]]
         signers = [_parse_signers(one, ledgers) for one in record["signers"]]
@@ -163,23 +164,23 @@ def _parsed(value: bytes, reader: ChainReader) -> TrustState | None:
         return None
 
 
-def _parse_ledger(told: list[Any], reader: ChainReader) -> Ledger:
-    if len(told) == 1:
-        report = text.read(told[0].encode("ascii"))
+def _parse_ledger(spelled: list[Any], reader: ChainReader) -> Ledger:
+    if len(spelled) == 1:
+        report = text.read(spelled[0].encode("ascii"))
         length = None
     else:
-        path, oid, length = told
-        found = reader.ledger(path.encode("latin-1"), oid)
-        if found is None:
+        path, oid, length = spelled
+        at_path = reader.ledger(path.encode("latin-1"), oid)
+        if at_path is None:
             raise ValueError(oid)
-        report = found
+        report = at_path
     if report.ledger is None:
         raise ValueError("no ledger")
     return report.ledger if length is None else cut(report.ledger, length)
 
 
-def _parse_signers(told: list[Any], ledgers: list[Ledger]) -> SignersState:
-    about, number = told
+def _parse_signers(spelled: list[Any], ledgers: list[Ledger]) -> SignersState:
+    about, number = spelled
     file = None
     if about is not None:
         principals, threshold, sha256_all = about

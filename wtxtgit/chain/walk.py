@@ -130,14 +130,14 @@ class Walk:
 
     def state(self, oid: str) -> TrustState:
         """The state after a commit."""
-        found = self._states.get(oid)
-        if found is None:
+        state = self._states.get(oid)
+        if state is None:
             if oid not in self.commits and not self._known:
                 return self.start
             # It was passed over, or dropped.
             self._advance(self._from_root([oid]), {oid})
-            found = self._states.get(oid, self.start)
-        return found
+            state = self._states.get(oid, self.start)
+        return state
 
     def standing(self, oid: str) -> TrustFacts:
         """What judging a commit's files takes of the state after it."""
@@ -161,31 +161,31 @@ class Walk:
             oid == root or (oid not in self.commits and history.is_ancestor(self.repo, oid, root))
         )
 
-    def brought(self, oid: str, told: Container[str] = ()) -> list[Violation]:
+    def brought(self, oid: str, judged: Container[str] = ()) -> list[Violation]:
         """Rules that a commit breaks which its first parent keeps, or at paths that it changes.
 
-        Left out is what a parent in `told` has as well, at the same files; what
+        Left out is what a parent in `judged` has as well, at the same files; what
         a branch has from before the root, where it began; and a move that its
         first parent has not sealed either: one record seals it.
         """
         parents = list(dict.fromkeys(self.commits[oid].parents))
-        found = []
+        violations = []
         for violation in self.violations(oid):
-            said = (violation.path, violation.kind)
+            subject = (violation.path, violation.kind)
             for n, parent in enumerate(parents or [None]):
-                if n and parent not in told:
+                if n and parent not in judged:
                     continue
                 if len(parents) > 1 and parent != self.root and parent not in self.commits:
                     continue  # from before the root: a merge takes nothing back from there
                 if parent is not None and self._has_moved(parent, violation):
                     break
                 if self._is_same_place(parent, oid, violation.path) and (
-                    parent is None or said in {(v.path, v.kind) for v in self.violations(parent)}
+                    parent is None or subject in {(v.path, v.kind) for v in self.violations(parent)}
                 ):
                     break
             else:
-                found.append(violation)
-        return found
+                violations.append(violation)
+        return violations
 
     def _has_moved(self, oid: str, violation: Violation) -> bool:
         """Whether a commit has the same unsealed move, of an earlier generation maybe."""
@@ -196,9 +196,9 @@ class Walk:
         )
 
     def _is_same_place(self, before: str | None, after: str, path: bytes) -> bool:
-        held = [self.snapshot(oid).entries if oid else {} for oid in (before, after)]
+        entries = [self.snapshot(oid).entries if oid else {} for oid in (before, after)]
         paths = path, path + LEDGER_SUFFIX
-        return all(held[0].get(one) == held[1].get(one) for one in paths)
+        return all(entries[0].get(one) == entries[1].get(one) for one in paths)
 
     def count_unjudged(self) -> int:
         """Count the commits that the trust root reaches, or that are from before it."""
@@ -244,6 +244,7 @@ class Walk:
         report = ledger_text.read(read_small(beside, ledger_text.MAX_SIZE, "a ledger"))
         if report.ledger is None or report.problems:
             raise BadRoot(f"{shown(beside)}: {report.problems[0]}")
+        # A signers file may stand anywhere here; its ledger has to speak of .wtxt/signers.
         if report.ledger.place != SIGNERS_PATH:
             raise BadRoot(f"{shown(beside)}: it is the ledger of another file")
         if report.ledger.last.sha256_all != signers.sha256_all:
@@ -261,6 +262,7 @@ class Walk:
                 if entry is None or not entry.is_file:
                     continue
                 signers, _ = reader.signers(entry.oid)
+                # A file without keys trusts nobody: trust starts with the first that does.
                 if signers is not None and signers.keys:
                     self.root, self.is_first_use = commit.oid, True
                     self.start = _root_state(self.tree(commit.oid))
@@ -283,6 +285,7 @@ class Walk:
         root = self.root or ""
         near = [commit.oid for commit in self._from_root(bases)[-_NEAR:]]
         # Kept states are those of commits in which no rule was broken, from this very root.
+        # Near the tips alone: hooks run on every commit, and most states are of the commit before.
         states = kept.get(root, near, self.reader)
         left = self.graph.listed(tips, states)
         known = {*states, root, *(commit.oid for commit in left)}
@@ -330,6 +333,7 @@ class Walk:
                 children[parent] -= 1
                 if not children[parent]:
                     trees.pop(parent, None)
+                    # All states would not fit in memory: one for each open branch does.
                     if parent not in kept and parent not in self._known:
                         self._states.pop(parent, None)
         self.unjudged |= before_root
@@ -372,7 +376,7 @@ def _refuse(repo: Repository, revision: str) -> NoReturn:
         oid = resolve(repo, revision)
     except EnvironmentFailure as error:
         raise EnvironmentFailure(error.message, hint=_REVISIONS_HINT) from None
-    found = repo.call("cat-file", "-t", oid, ok=(0, 128))
-    kind = found.stdout.decode("ascii").strip()
-    told = f"a {kind}, not a commit" if kind not in ("", "commit") else "nothing in this repository"
-    raise EnvironmentFailure(f"{revision!r} names {told}", hint=_REVISIONS_HINT) from None
+    result = repo.call("cat-file", "-t", oid, ok=(0, 128))
+    kind = result.stdout.decode("ascii").strip()
+    what = f"a {kind}, not a commit" if kind not in ("", "commit") else "nothing in this repository"
+    raise EnvironmentFailure(f"{revision!r} names {what}", hint=_REVISIONS_HINT) from None

@@ -31,12 +31,11 @@ from wtxtgit.cli.output import (
 )
 from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.figures import OID_SHOWN, size
+from wtxtgit.report.figures import HASH_SHOWN, OID_SHOWN, size
 from wtxtgit.version import __version__
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
-_HASH_SHOWN = 12
 _LOG_OID_SHOWN = 10
 
 
@@ -187,8 +186,8 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
 
     repo = discover()
     root = root_of_trust(repo, trust_root)
-    found = chain_log.log(repo, path, revision=revision, trust_root=root)
-    if is_printed({"generations": found}, as_json):
+    generations = chain_log.log(repo, path, revision=revision, trust_root=root)
+    if is_printed({"generations": generations}, as_json):
         return
     rows = [
         (
@@ -196,12 +195,12 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
             generation.ts,
             generation.build,
             ", ".join(generation.signers) or "none",
-            generation.sha256_all.hex()[:_HASH_SHOWN],
+            generation.sha256_all.hex()[:HASH_SHOWN],
             (generation.commit or "")[:_LOG_OID_SHOWN],
             "" if generation.size is None else size(generation.size),
             generation.verdict,
         )
-        for generation in found
+        for generation in generations
     ]
     columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
     print_table(columns, rows, right=("gen", "size"), split=4)
@@ -218,6 +217,7 @@ def annotate(report: AuditReport) -> None:
 @contextmanager
 def plain_lines() -> Iterator[None]:
     """Print lines in which a runner looks for no commands: `##[` is one anywhere in a line."""
+    # Nobody who writes a message can know the word that starts commands again.
     word = secrets.token_hex(16)
     print(f"::stop-commands::{word}")
     try:

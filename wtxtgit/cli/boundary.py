@@ -44,6 +44,7 @@ def run(command: Callable[[], int | None]) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = command() or 0
+        # Inside of the boundary: a full disk or a closed pipe may show only here.
         sys.stdout.flush()
     except WtxtgitError as error:
         complain(str(error), error.hint)

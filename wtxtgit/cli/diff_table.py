@@ -24,18 +24,18 @@ _MOST_VALUE = 60
 """Characters of a metadata value that are shown."""
 
 
-def print_changes(found: DiffReport) -> None:
+def print_changes(report: DiffReport) -> None:
     """Print all but which two checkpoints are compared."""
     from wtxtgit.report.diff import TensorStatus
 
-    print_line(totals(found))
-    for note in found.notes:
+    print_line(totals(report))
+    for note in report.notes:
         print_line(f"note: {note}")
-    print_tensors(found.by_change())
-    others = found.of(TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED)
+    print_tensors(report.by_change())
+    others = report.of(TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED)
     print_others(others)
-    print_metadata(found.metadata)
-    same = found.of(TensorStatus.SAME)
+    print_metadata(report.metadata)
+    same = report.of(TensorStatus.SAME)
     if same:
         print_line()
         print_line(f"the same: {counted(len(same), 'tensor')}")
@@ -44,11 +44,11 @@ def print_changes(found: DiffReport) -> None:
         print_line(f"of these {counted(count, 'tensor')} by dtype and shape alone: {reason}")
 
 
-def totals(found: DiffReport) -> str:
+def totals(report: DiffReport) -> str:
     """The line that sums up: counts, and how much changed."""
     from wtxtgit.report.diff import TensorStatus
 
-    summary = found.summary
+    summary = report.summary
     words = [
         f"{count} {status}"
         for status, count in summary.counts.items()
@@ -75,10 +75,11 @@ def print_tensors(tensors: list[TensorDiff]) -> None:
     rows = [(t.name, *_measures(t)) for t in tensors if t.change is not None]
     if rows:
         columns = (*_LISTED, *_VALUES)
-        told = [n for n in range(len(columns)) if n < len(_LISTED) or any(r[n] for r in rows)]
+        # Values that no tensor has are left out; the first columns always stand.
+        shown = [n for n in range(len(columns)) if n < len(_LISTED) or any(r[n] for r in rows)]
         print_table(
-            [columns[n] for n in told],
-            [[row[n] for n in told] for row in rows],
+            [columns[n] for n in shown],
+            [[row[n] for n in shown] for row in rows],
             right=columns[1:3] + _VALUES,
             split=len(_LISTED),
         )
@@ -141,8 +142,8 @@ def print_metadata(changes: Sequence[MetadataChange], most: int = MOST_METADATA)
     print_line()
     for change in changes[:most]:
         before, after = _value(change.before), _value(change.after)
-        told = {"added": f"added {after}", "removed": f"removed, was {before}"}
-        what = told.get(str(change.kind), f"{before} -> {after}")
+        words = {"added": f"added {after}", "removed": f"removed, was {before}"}
+        what = words.get(str(change.kind), f"{before} -> {after}")
         print_line(f"metadata {change.path}: {what}")
     if len(changes) > most:
         print_line(f"and {len(changes) - most} more changes of metadata, --json has them")
@@ -178,11 +179,11 @@ def _measures(tensor: TensorDiff) -> tuple[str, ...]:
 
 
 def _rows(rows: RowFacts) -> str:
-    told = f"{rows.changed} of {rows.rows}"
+    words = f"{rows.changed} of {rows.rows}"
     if rows.changed in (0, rows.rows) or len(rows.ranges) > _MOST_RANGES or not rows.exact:
-        return told
+        return words
     spans = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in rows.ranges]
-    return f"{told}: {', '.join(spans)}"
+    return f"{words}: {', '.join(spans)}"
 
 
 def _value(value: object) -> str:

@@ -38,10 +38,10 @@ def memory() -> int | None:
     value = os.environ.get(MEMORY, "")
     if not value:
         return None
-    found = re.fullmatch("([1-9][0-9]{0,6})MiB", value)
-    if found is None:
+    match = re.fullmatch("([1-9][0-9]{0,6})MiB", value)
+    if match is None:
         raise UsageError(f'{MEMORY} is "{value[:40]}", a size such as 64MiB is wanted')
-    return int(found[1]) * 1024 * 1024
+    return int(match[1]) * 1024 * 1024
 
 
 def processes() -> int:
@@ -101,6 +101,7 @@ def take_signing_key() -> bytes | None:
 
     It is taken out of there: the programs that we start have no use for it.
     """
+    # Not even a child process that dumps its environment shall have it.
     value = os.environ.pop(SIGNING_KEY, "")
     return os.fsencode(value) if value else None
 
@@ -110,8 +111,8 @@ def merged_commits() -> tuple[str, ...]:
 
     GITHEAD_<object id> holds what a commit was called: git's builtin/merge.c, cmd_merge().
     """
-    found = (_MERGED.fullmatch(name) for name in os.environ)
-    return tuple(sorted(match[1] for match in found if match))
+    matches = (_MERGED.fullmatch(name) for name in os.environ)
+    return tuple(sorted(match[1] for match in matches if match))
 
 
 def pushed_by_framework() -> tuple[str, str, str, str | None] | None:

@@ -133,10 +133,10 @@ def status(no_cache: bool, as_json: bool) -> None:
     from wtxtgit.filter import status as filter_status
 
     key_file = environment.facts_key(no_cache)
-    found = filter_status.status(discover(), key_file, threads=environment.threads())
-    if is_printed(found, as_json):
+    report = filter_status.status(discover(), key_file, threads=environment.threads())
+    if is_printed(report, as_json):
         return
-    if not found.files:
+    if not report.files:
         print_line("no file is tracked; wtxtgit track '*.safetensors' tracks a pattern")
         return
     rows = [
@@ -147,11 +147,11 @@ def status(no_cache: bool, as_json: bool) -> None:
             _size(file.blob_size),
             os.fsdecode(file.path),
         )
-        for file in found.files
+        for file in report.files
     ]
     print_table(("state", "format", "file", "blob", "path"), rows, right=("file", "blob"))
     for state, about in filter_status.HELP.items():
-        if any(file.state is state for file in found.files):
+        if any(file.state is state for file in report.files):
             print_line(f"{state}: {about}")
 
 

@@ -27,7 +27,7 @@ from wtxtgit.cli.output import (
     raw_size,
 )
 from wtxtgit.errors import counted
-from wtxtgit.report.figures import digits, extents, size
+from wtxtgit.report.figures import HASH_SHOWN, digits, extents, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _MOST_CHILDREN = 8
 _LISTED = ("tensor", "dtype", "shape", "size", "sha256")
 _VALUES = ("min", "max", "mean", "std", "zeros", "NaN/Inf")
 _LEAST_SHARE = 0.0005
-_HASH = 12
-"""Digits of a hash that a table shows."""
 _MOST = 20
 """How many problems of a file are printed; --json gives all."""
 
@@ -62,32 +60,32 @@ def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int
     from wtxtgit.checkpoint.inspect import inspect as inspect_checkpoint
 
     with progress("inspecting", file_size(Path(target))) as advance:
-        found = inspect_checkpoint(
+        inspection = inspect_checkpoint(
             target,
             read_options(key, max_chunk),
             threads=environment.threads(),
             progress=advance,
         )
-    if is_printed(found, as_json):
+    if is_printed(inspection, as_json):
         return 0
-    print_line(f"{found.path}: {found.format}, {size(found.size)}")
-    if found.reason is not None:
-        whole = found.stored_as == "opaque" and "stored whole" not in found.reason
-        print_line(f"stored whole: {found.reason}" if whole else f"note: {found.reason}")
-    for note in found.notes:
+    print_line(f"{inspection.path}: {inspection.format}, {size(inspection.size)}")
+    if inspection.reason is not None:
+        whole = inspection.stored_as == "opaque" and "stored whole" not in inspection.reason
+        print_line(f"stored whole: {inspection.reason}" if whole else f"note: {inspection.reason}")
+    for note in inspection.notes:
         print_line(f"note: {note}")
-    _print_parts(found)
-    _print_tensors(found.tensors)
+    _print_parts(inspection)
+    _print_tensors(inspection.tensors)
     return 0
 
 
-def _print_parts(found: Inspection) -> None:
-    if not found.parts:
+def _print_parts(inspection: Inspection) -> None:
+    if not inspection.parts:
         return
     print_line()
     rows = []
-    gaps = [part for part in found.parts if part.is_gap]
-    for part in found.parts:
+    gaps = [part for part in inspection.parts if part.is_gap]
+    for part in inspection.parts:
         if part.is_gap:
             continue
         rows.append((str(part.offset), size(part.size), part.array or part.kind, _about(part)))
@@ -119,7 +117,7 @@ def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
             t.dtype,
             extents(t.shape),
             "absent" if t.absent else size(t.size),
-            t.sha256[:_HASH] if t.size and t.sha256 else "",
+            t.sha256[:HASH_SHOWN] if t.size and t.sha256 else "",
             *_values(t.statistics),
         )
         for t in tensors
@@ -133,20 +131,23 @@ def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
         print_line(f"absent: {counted(count, 'tensor')}: {reason}")
 
 
-def _values(found: Statistics | None) -> tuple[str, ...]:
-    if found is None:
+def _values(statistics: Statistics | None) -> tuple[str, ...]:
+    if statistics is None:
         return ("",) * len(_VALUES)
     return (
-        *(digits(value) for value in (found.min, found.max, found.mean, found.std)),
-        _share(found),
-        f"{found.nan}/{found.inf}" if found.nan or found.inf else "0",
+        *(
+            digits(value)
+            for value in (statistics.min, statistics.max, statistics.mean, statistics.std)
+        ),
+        _share(statistics),
+        f"{statistics.nan}/{statistics.inf}" if statistics.nan or statistics.inf else "0",
     )
 
 
-def _share(found: Statistics) -> str:
-    if not found.zeros:
+def _share(statistics: Statistics) -> str:
+    if not statistics.zeros:
         return "0"
-    return "<0.1%" if found.zeros_share < _LEAST_SHARE else f"{found.zeros_share:.1%}"
+    return "<0.1%" if statistics.zeros_share < _LEAST_SHARE else f"{statistics.zeros_share:.1%}"
 
 
 @click.command()
@@ -303,7 +304,7 @@ def diff(
     from wtxtgit.diff.diff import diff as diff_checkpoints
 
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
-        found = diff_checkpoints(
+        report = diff_checkpoints(
             a,
             b,
             read_options(key, max_chunk),
@@ -312,8 +313,8 @@ def diff(
             progress=advance,
         )
     if as_json or form == "json":
-        print_json(found)
+        print_json(report)
     else:
-        print_line(f"{found.a} -> {found.b}")
-        print_changes(found)
+        print_line(f"{report.a} -> {report.b}")
+        print_changes(report)
     return 0

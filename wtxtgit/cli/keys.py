@@ -120,12 +120,12 @@ def list_keys(as_json: bool) -> None:
     """
     from wtxtgit.setup import keys
 
-    found = keys.list_keys(keyring())
+    listed = keys.list_keys(keyring())
     if as_json:
-        print_json({"keys": found})
-    elif found:
+        print_json({"keys": listed})
+    elif listed:
         words = {True: "yes", False: "no", None: "?"}
-        rows = [(one.name, one.fingerprint, one.keyid, words[one.protected]) for one in found]
+        rows = [(one.name, one.fingerprint, one.keyid, words[one.protected]) for one in listed]
         print_table(("key", "fingerprint", "keyid", "passphrase"), rows)
     else:
         print_line("there is no key; wtxtgit key new makes one")
@@ -145,21 +145,21 @@ def show(name: str | None, as_json: bool) -> None:
     """
     from wtxtgit.setup import keys
 
-    found = keys.show(keyring(), name)
-    if is_printed(found, as_json):
+    facts = keys.show(keyring(), name)
+    if is_printed(facts, as_json):
         return
-    print_line(found.public)
-    note(f"{found.name}: {found.fingerprint}, keyid {found.keyid}")
+    print_line(facts.public)
+    note(f"{facts.name}: {facts.fingerprint}, keyid {facts.keyid}")
 
 
-def _print(made: KeyFacts, as_json: bool) -> None:
-    if is_printed(made, as_json):
+def _print(facts: KeyFacts, as_json: bool) -> None:
+    if is_printed(facts, as_json):
         return
-    print_line(f"key {made.name}: {made.fingerprint}, keyid {made.keyid}")
+    print_line(f"key {facts.name}: {facts.fingerprint}, keyid {facts.keyid}")
     note(
         "who is to trust the key needs its public line",
-        f"wtxtgit key show {made.name} prints it; "
-        f"wtxtgit signers add PRINCIPAL {made.name} adds it to a repository",
+        f"wtxtgit key show {facts.name} prints it; "
+        f"wtxtgit signers add PRINCIPAL {facts.name} adds it to a repository",
     )
 
 
@@ -251,6 +251,7 @@ def _from_descriptor(descriptor: int) -> str:
 
     line = bytearray()
     try:
+        # Byte by byte: what follows the line may be for another program.
         while len(line) <= MAX_PASSPHRASE:
             byte = os.read(descriptor, 1)
             if byte in (b"", b"\n"):
@@ -346,31 +347,31 @@ def list_signers(as_json: bool) -> None:
     """
     from wtxtgit.chain import signers as chain_signers
 
-    found = chain_signers.list_signers(discover())
+    report = chain_signers.list_signers(discover())
     if as_json:
-        print_json(found)
-    elif found.signers:
-        rows = [(s.principal, s.fingerprint, s.keyid, s.comment) for s in found.signers]
+        print_json(report)
+    elif report.signers:
+        rows = [(s.principal, s.fingerprint, s.keyid, s.comment) for s in report.signers]
         print_table(("principal", "fingerprint", "keyid", "comment"), rows)
-        print_line(f"threshold: {found.threshold}")
+        print_line(f"threshold: {report.threshold}")
     else:
         print_line("there is no signer; wtxtgit signers add PRINCIPAL KEY adds one")
 
 
-def _print_signers(done: SignersReport, what: str, as_json: bool) -> None:
+def _print_signers(report: SignersReport, what: str, as_json: bool) -> None:
     if as_json:
-        print_json(done)
+        print_json(report)
     else:
-        for signer in done.signers:
+        for signer in report.signers:
             print_line(f"{what} {signer.principal}: {signer.fingerprint}, keyid {signer.keyid}")
-    _tell_signers(done)
+    _tell_signers(report)
 
 
-def _tell_signers(done: SignersReport) -> None:
+def _tell_signers(report: SignersReport) -> None:
     """Say on standard error what a change asks for."""
-    if done.consequence is not None:
-        note(done.consequence.message, done.consequence.hint)
-    if done.changed:
+    if report.consequence is not None:
+        note(report.consequence.message, report.consequence.hint)
+    if report.changed:
         note(
             "a change of the signers counts once it is sealed",
             "git add .wtxt, then wtxtgit seal --staged, then git commit",

@@ -34,6 +34,7 @@ class _Commands(click.Group):
             # Needed for a mistyped name alone, and not small.
             from difflib import get_close_matches
 
+            # One guess: a list would be longer than the help.
             near = get_close_matches(args[0], COMMANDS, n=1)
             meant = f", did you mean {near[0]}?" if near else ""
             raise click.UsageError(f"no such command '{args[0]}'{meant}", ctx)

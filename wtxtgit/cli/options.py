@@ -150,8 +150,8 @@ def cluster(scheduler: str | None, worker_clone: Path | None = None) -> Iterator
         )
     from wtxtgit.cluster.client import connected
 
-    with connected(scheduler) as found:
-        yield found
+    with connected(scheduler) as workers:
+        yield workers
 
 
 def facts_key(workers: Cluster | None, no_cache: bool) -> Path | None:

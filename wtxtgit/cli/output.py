@@ -73,6 +73,7 @@ def print_table(
     follow in tables of their own, as many to each as fit, with the first
     column again.
     """
+    # Before widths are taken: what is escaped is longer.
     cells = [[escaped(cell) for cell in row] for row in rows]
     is_terminal = sys.stdout.isatty()
     is_folded = is_terminal and len(rows) <= _MOST_FOLDED

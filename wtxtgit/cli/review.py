@@ -104,7 +104,7 @@ def review(
             key_file=facts_key(workers, no_cache),
             examiner=examiner(workers, repo, worker_clone),
         )
-        found = review_review.review(
+        report = review_review.review(
             repo,
             request,
             facts,
@@ -112,56 +112,56 @@ def review(
             progress=advance,
             comparer=comparer(workers, worker_clone),
         )
-    page = _page(found, form)
+    page = _page(report, form)
     if output is not None and str(output) != "-":
-        _write(found, form, page, output)
+        _write(report, form, page, output)
     elif page is not None:
         # In UTF-8 whatever the terminal's encoding is: the page says so itself.
         sys.stdout.flush()
         sys.stdout.buffer.write(page)
     else:
-        _print(found, form)
+        _print(report, form)
     return 0
 
 
-def _page(found: Review, form: str) -> bytes | None:
+def _page(report: Review, form: str) -> bytes | None:
     """A review as Markdown or HTML; None where the other forms are asked for."""
     if form == "md":
         from wtxtgit.report.markdown import comment
 
-        return comment(found).encode("utf-8", "backslashreplace")
+        return comment(report).encode("utf-8", "backslashreplace")
     if form == "html":
         from wtxtgit.report.html.page import page
 
-        return page(found).encode("utf-8", "backslashreplace")
+        return page(report).encode("utf-8", "backslashreplace")
     return None
 
 
-def _print(found: Review, form: str) -> None:
+def _print(report: Review, form: str) -> None:
     if form == "json":
-        print_json(found)
+        print_json(report)
     else:
-        _print_text(found)
+        _print_text(report)
 
 
-def _write(found: Review, form: str, page: bytes | None, output: Path) -> None:
+def _write(report: Review, form: str, page: bytes | None, output: Path) -> None:
     """Write the same to a file, whole or not at all."""
     from wtxtgit.io.files import write_output
     from wtxtgit.io.view import write_all
 
     if page is None:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            _print(found, form)
+            _print(report, form)
         page = printed.getvalue().encode("utf-8", "backslashreplace")
     write_output(output, partial(write_all, content=[page]))
 
 
-def _print_text(found: Review) -> None:
-    told = f"{counted(len(found.artifacts), 'checkpoint')}, {counted(found.flags, 'risk flag')}"
-    print_line(f"{found.base} -> {found.head}: {counted(found.commits, 'commit')}, {told}")
-    for note in found.notes:
+def _print_text(report: Review) -> None:
+    risks = f"{counted(len(report.artifacts), 'checkpoint')}, {counted(report.flags, 'risk flag')}"
+    print_line(f"{report.base} -> {report.head}: {counted(report.commits, 'commit')}, {risks}")
+    for note in report.notes:
         print_line(f"note: {note}")
-    for one in found.artifacts:
+    for one in report.artifacts:
         print_line()
         _print_checkpoint(one)
 
@@ -177,8 +177,8 @@ def _print_checkpoint(one: Reviewed) -> None:
     )
 
     path = os.fsdecode(one.path)
-    came = one.base_path is not None and one.base_path != one.path
-    before = f" from {os.fsdecode(one.base_path or b'')}" if came else ""
+    is_moved = one.base_path is not None and one.base_path != one.path
+    before = f" from {os.fsdecode(one.base_path or b'')}" if is_moved else ""
     print_line(f"{path}: {one.fate}{before}")
     if one.diff is not None:
         print_line(totals(one.diff))

@@ -210,11 +210,11 @@ def _print(done: Tracking, changed: str, unchanged: str) -> None:
 def _list(repo: Repository, as_json: bool) -> None:
     from wtxtgit.setup import track as setup_track
 
-    found = setup_track.list_patterns(repo)
+    tracked = setup_track.list_patterns(repo)
     if as_json:
-        print_json(found)
-    elif found.patterns:
-        rows = [(os.fsdecode(item.pattern), os.fsdecode(item.file)) for item in found.patterns]
+        print_json(tracked)
+    elif tracked.patterns:
+        rows = [(os.fsdecode(item.pattern), os.fsdecode(item.file)) for item in tracked.patterns]
         print_table(("pattern", "in"), rows)
     else:
         print_line("no pattern is tracked; wtxtgit track '*.safetensors' tracks one")
@@ -244,16 +244,18 @@ def doctor(fix: bool, as_json: bool) -> int:
     from wtxtgit.setup.diagnosis import Level
 
     repo = Repository.find()
-    found = setup_doctor.repair(repo, settings()) if fix else setup_doctor.examine(repo)
+    diagnosis = setup_doctor.repair(repo, settings()) if fix else setup_doctor.examine(repo)
     if as_json:
-        print_json(found)
-        return 0 if found.ok else 1
-    for line in found.repaired:
+        print_json(diagnosis)
+        return 0 if diagnosis.ok else 1
+    for line in diagnosis.repaired:
         print_line(f"mended: {line}")
-    print_table(("", "check", "found"), [(str(c.level), c.name, c.message) for c in found.checks])
-    for check in found.checks:
+    print_table(
+        ("", "check", "found"), [(str(c.level), c.name, c.message) for c in diagnosis.checks]
+    )
+    for check in diagnosis.checks:
         if check.level is not Level.OK and check.fix:
             print_line(f"{check.name}: {check.fix}")
-    if not fix and any(c.fixable and c.level is not Level.OK for c in found.checks):
+    if not fix and any(c.fixable and c.level is not Level.OK for c in diagnosis.checks):
         print_line("wtxtgit doctor --fix mends what it can")
-    return 0 if found.ok else 1
+    return 0 if diagnosis.ok else 1

@@ -84,8 +84,8 @@ def list_rows(index: str, as_json: bool) -> int:
     from wtxtgit.checkpoint import taridx as checkpoint_taridx
     from wtxtgit.cli.taridx_rows import json_lines, text_lines
 
-    found = checkpoint_taridx.open_index(index)
-    lines = json_lines(found, index) if as_json else text_lines(found, sys.stdout.encoding)
+    opened = checkpoint_taridx.open_index(index)
+    lines = json_lines(opened, index) if as_json else text_lines(opened, sys.stdout.encoding)
     write_all(sys.stdout.fileno(), lines)
     return 0
 

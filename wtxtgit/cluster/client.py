@@ -96,6 +96,7 @@ class Cluster:
         done: SimpleQueue[int] = SimpleQueue()
         futures: dict[int, Any] = {}
         left = iter(range(len(items)))
+        # All at once would hold every answer in memory while one is waited for.
         most = max(_LEAST_AHEAD, _AHEAD * self.threads)
         try:
             while True:
@@ -106,14 +107,14 @@ class Cluster:
                 if not futures:
                     return
                 number = self._next(done)
-                found = self._taken(futures.pop(number))
-                if found.error is not None:
-                    raise found.error
-                if not isinstance(found.value, kind):
-                    raise EnvironmentFailure(f"a worker gave {type(found.value).__name__}")
+                result = self._taken(futures.pop(number))
+                if result.error is not None:
+                    raise result.error
+                if not isinstance(result.value, kind):
+                    raise EnvironmentFailure(f"a worker gave {type(result.value).__name__}")
                 if progress is not None:
-                    progress(found.done)
-                yield number, found.value
+                    progress(result.done)
+                yield number, result.value
         finally:
             if futures:
                 # What a thread has begun it ends, as Python's threads do.
@@ -147,12 +148,13 @@ class Cluster:
 
     def _taken(self, future: Any) -> TaskAnswer:
         with self._failures():
-            found = future.result(timeout=_RESULT)
+            result = future.result(timeout=_RESULT)
             future.release()
-        if not isinstance(found, TaskAnswer):
-            raise EnvironmentFailure(f"a worker gave {type(found).__name__}")
-        _check_version([found.version], self._address)
-        return found
+        if not isinstance(result, TaskAnswer):
+            raise EnvironmentFailure(f"a worker gave {type(result).__name__}")
+        # Workers come and go: one that joined later may have another version.
+        _check_version([result.version], self._address)
+        return result
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -180,6 +182,7 @@ def _client(address: str) -> Any:
     try:
         import dask
 
+        # Before distributed is imported, which reads it once.
         dask.config.set(logging=dict.fromkeys(_LOGS, "critical"))
         import distributed
     except ImportError:
@@ -189,9 +192,9 @@ def _client(address: str) -> Any:
     _check_address(address)
     try:
         # A client of Dask's waits without end for a server of another kind to say something.
-        told = asyncio.run(_identity(address))
-        if told != "Scheduler":
-            raise UsageError(f"at {address} is a {told.lower()}, not a scheduler", hint=_ADDRESS)
+        kind = asyncio.run(_identity(address))
+        if kind != "Scheduler":
+            raise UsageError(f"at {address} is a {kind.lower()}, not a scheduler", hint=_ADDRESS)
         with warnings.catch_warnings():
             # What tasks are made of is checked to be the same: our own version.
             warnings.simplefilter("ignore", distributed.versions.VersionMismatchWarning)
@@ -233,8 +236,8 @@ async def _identity(address: str) -> str:
         )
     rpc: Any = core.rpc
     async with rpc(address, timeout=SECONDS, connection_args=arguments) as server:
-        told = await asyncio.wait_for(server.identity(), SECONDS + _ANSWER)
-    return str(told.get("type"))
+        identity = await asyncio.wait_for(server.identity(), SECONDS + _ANSWER)
+    return str(identity.get("type"))
 
 
 def _check_workers(client: Any, address: str) -> int:
@@ -246,13 +249,15 @@ def _check_workers(client: Any, address: str) -> int:
             f"the scheduler at {address} has no workers", hint=f"dask worker {address}"
         ) from None
     try:
-        found = client.run(version, on_error="return", callback_timeout=_ROLL_CALL)
+        versions = client.run(version, on_error="return", callback_timeout=_ROLL_CALL)
         threads = _threads(client)
     except TimeoutError:
         raise EnvironmentFailure(f"not all workers of {address} answer") from None
     except Exception as error:
         raise EnvironmentFailure(f"{address}: {type(error).__name__}: {error}") from error
-    lacking = sorted(worker for worker, told in found.items() if not isinstance(told, str))
+    lacking = sorted(
+        worker for worker, answered in versions.items() if not isinstance(answered, str)
+    )
     if lacking:
         more = ", ..." if len(lacking) > _SHOWN else ""
         raise EnvironmentFailure(
@@ -260,12 +265,12 @@ def _check_workers(client: Any, address: str) -> int:
             f"{', '.join(lacking[:_SHOWN])}{more}",
             hint=f"pip install 'wtxtgit[dask]=={__version__}' where the workers run",
         )
-    _check_version(found.values(), address)
+    _check_version(versions.values(), address)
     return threads
 
 
-def _check_version(found: Any, address: str) -> None:
-    others = sorted({told for told in found if told != __version__})
+def _check_version(versions: Any, address: str) -> None:
+    others = sorted({one for one in versions if one != __version__})
     if others:
         raise EnvironmentFailure(
             f"workers of {address} have wtxtgit {', '.join(map(str, others))}, "

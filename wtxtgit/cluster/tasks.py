@@ -112,13 +112,15 @@ class _ComparisonTask:
 def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
     """Compare on a cluster; `clone` is where workers have a clone, by default at the same path."""
 
-    def compared(reader: BranchReader, found: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
+    def compared(
+        reader: BranchReader, changed: Sequence[ChangedCheckpoint]
+    ) -> Iterator[Comparison]:
         if reader.options.decryption_key is not None:
             cluster.refuse_secrets("a key")
         folder = clone or reader.repo.home
         items = [
             _ComparisonTask(folder, reader.branch, reader.options, reader.with_distributions, one)
-            for one in found
+            for one in changed
         ]
         done = dict(cluster.run(_compare, items, Comparison, reader.progress))
         return (done[number] for number in range(len(items)))
@@ -169,6 +171,7 @@ def emit_files(
     Raises UsageError for what needs a secret or a second file, and
     EnvironmentFailure where a text is not here that a worker wrote to a path.
     """
+    # Keys are files of this machine, and a WSUM is a second file, for which nobody gave a name.
     if generation.sign is not None or generation.hmac_key is not None or generation.pending:
         raise UsageError("texts that are signed, authenticated or pending are made here alone")
     folder = Path.cwd()
@@ -184,10 +187,10 @@ def emit_files(
 
 def _check_here(file: Path, out: str, nbytes: int) -> None:
     try:
-        found = file.stat().st_size
+        size = file.stat().st_size
     except OSError:
-        found = None
-    if found != nbytes:
+        size = None
+    if size != nbytes:
         raise EnvironmentFailure(
             f"{shown(out)}: a worker wrote {nbytes} bytes, which are not here",
             hint="-o names a folder that the workers share, or a URL",

@@ -101,16 +101,16 @@ def pasted(spelled: str, finding: Finding) -> str:
     commit, path = finding.commit[:OID_SHOWN], shlex.quote(os.fsdecode(finding.path))
     ledger = shlex.quote(f"{os.fsdecode(finding.path)}.wsum")
     words = {"COMMIT": commit, "PATH.wsum": ledger, "PATH": path}
-    return _PLACEHOLDER.sub(lambda found: words[found[0]], spelled)
+    return _PLACEHOLDER.sub(lambda match: words[match[0]], spelled)
 
 
 def hints(findings: Iterable[Finding]) -> dict[str, str]:
     """What to do about each kind that was found: about its errors, if there are any."""
-    told: dict[str, str] = {}
+    by_kind: dict[str, str] = {}
     for finding in findings:
-        if finding.severity is Severity.ERROR or finding.kind not in told:
-            told[finding.kind] = _spelled(finding)
-    return told
+        if finding.severity is Severity.ERROR or finding.kind not in by_kind:
+            by_kind[finding.kind] = _spelled(finding)
+    return by_kind
 
 
 def _spelled(finding: Finding) -> str:
@@ -141,6 +141,7 @@ class WithFindings:
     def exit_code(self) -> int:
         """0 all holds; 1 integrity; 4 only trust."""
         kinds = {finding.kind for finding in self.errors}
+        # Integrity comes first: who can't trust the bytes need not ask who signed them.
         if kinds - UNTRUSTED:
             return CheckError.exit_code
         return TrustError.exit_code if kinds else 0

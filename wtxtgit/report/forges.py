@@ -103,6 +103,7 @@ def _result(finding: Finding, kinds: list[str], seen: Counter[str]) -> dict[str,
 def _fingerprint(finding: Finding, seen: Counter[str]) -> str:
     """What stays the same when messages are worded otherwise: what, where, and a count."""
     words = (finding.commit.encode("ascii"), finding.kind.encode("ascii"), finding.path)
+    # Paths have no NUL, so no two findings spell the same bytes.
     digest = sha256(b"\0".join(words)).hexdigest()[:32]
     seen[digest] += 1
     return f"{digest}:{seen[digest]}"
@@ -127,6 +128,6 @@ def _command(finding: Finding) -> str:
         f"{name}={value.translate(_IN_PROPERTY)}" for name, value in properties.items()
     )
     where = f" (commit {finding.commit[:OID_SHOWN]})" if finding.commit else ""
-    told = hints([finding])[finding.kind]
-    message = f"{escaped(clipped(finding.message, MAX_MESSAGE))}{where}\n{told}"
+    hint = hints([finding])[finding.kind]
+    message = f"{escaped(clipped(finding.message, MAX_MESSAGE))}{where}\n{hint}"
     return f"::{finding.severity} {listed}::{message.translate(_IN_MESSAGE)}"

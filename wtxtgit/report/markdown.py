@@ -153,6 +153,7 @@ def comment(review: Review) -> str:
         lines += section
         room -= _length(section)
         left -= 1
+    # What did not fit is told, so that nobody takes a part for the whole.
     if left:
         lines += ["", f"{counted(left, 'checkpoint')} without a section: {_ELSEWHERE}"]
     return "\n".join(lines) + "\n"
@@ -230,10 +231,10 @@ def _section(one: Reviewed, room: int) -> list[str]:
         _table(LAYERS, one.layers),
         chain(_table(GENERATIONS, one.seal.generations), _table(COMMITS, one.commits)),
     ):
-        said = list(part)
-        if _length(said) <= room:
-            lines += said
-            room -= _length(said)
+        lines_of_part = list(part)
+        if _length(lines_of_part) <= room:
+            lines += lines_of_part
+            room -= _length(lines_of_part)
     return lines + _END
 
 
@@ -253,8 +254,8 @@ def _facts(one: Reviewed) -> Iterator[str]:
         yield f"- not compared: {text(clipped(one.reason, MOST_MESSAGE))}"
     if one.diff is not None:
         counts = one.diff.summary.counts
-        told = [f"{count(n)} {status}" for status, n in counts.items() if n]
-        yield f"- tensors: {', '.join(told) or 'none'}"
+        by_status = [f"{count(n)} {status}" for status, n in counts.items() if n]
+        yield f"- tensors: {', '.join(by_status) or 'none'}"
         for note in one.diff.notes[:MOST_ROWS]:
             yield f"- {text(clipped(note, MOST_MESSAGE))}"
         if one.diff.metadata:
@@ -263,12 +264,12 @@ def _facts(one: Reviewed) -> Iterator[str]:
     yield f"- {sizes_told(one.sizes, 'to')}"
 
 
-def _table(told: Table[_T], things: Sequence[_T]) -> Iterator[str]:
+def _table(columns: Table[_T], things: Sequence[_T]) -> Iterator[str]:
     """A table of the first things, and how many are left out; nothing where there is none."""
     if things:
-        rows = told.rows(things[:MOST_ROWS])
-        yield from table(tuple(told.columns), [list(map(_cell, row)) for row in rows])
-        yield from _more(len(things), told.noun)
+        rows = columns.rows(things[:MOST_ROWS])
+        yield from table(tuple(columns.columns), [list(map(_cell, row)) for row in rows])
+        yield from _more(len(things), columns.noun)
 
 
 def _cell(cell: Cell) -> str:

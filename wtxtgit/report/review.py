@@ -284,6 +284,7 @@ def chip(risk: Risk, times: int = 1) -> Chip:
 
 def chips(flags: Iterable[Flag]) -> tuple[Chip, ...]:
     """One label for each risk among the flags, severe ones first."""
-    found = Counter(flag.risk for flag in flags)
-    ranked = sorted(found, key=lambda risk: (risk not in SEVERE, list(Risk).index(risk)))
-    return tuple(chip(risk, found[risk]) for risk in ranked)
+    counts = Counter(flag.risk for flag in flags)
+    # By severity, then in the order of the list above: the same review makes the same page.
+    ranked = sorted(counts, key=lambda risk: (risk not in SEVERE, list(Risk).index(risk)))
+    return tuple(chip(risk, counts[risk]) for risk in ranked)

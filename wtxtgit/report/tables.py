@@ -100,8 +100,8 @@ def relative_cell(tensor: TensorDiff) -> Cell:
     """How much a tensor changed by its own size, or why there is no such number."""
     if not isinstance(tensor.change, Numbers):
         return "not compared" if tensor.change is None else "bytes"
-    told = tensor.change.relative_l2
-    return relative(None) if told is None else Share(told)
+    change = tensor.change.relative_l2
+    return relative(None) if change is None else Share(change)
 
 
 def share_cell(tensor: TensorDiff) -> Cell:
@@ -169,13 +169,13 @@ def parameters_changed(*diffs: DiffReport, spell: Callable[[int], str] = count) 
     A tensor of another shape came with that and went with the one before. What
     is compared as bytes is not counted; a dash where that is all.
     """
-    came, went = _turnover(tensor for diff in diffs for tensor in diff.tensors)
-    told = []
+    added, removed = _turnover(tensor for diff in diffs for tensor in diff.tensors)
+    words = []
     if not diffs or any(map(_is_measured, diffs)):
-        told.append(spell(sum(diff.summary.changed_elements for diff in diffs)))
-    if came or went:
-        told.append(f"+{spell(came)}/-{spell(went)}")
-    return ", ".join(told) or NONE
+        words.append(spell(sum(diff.summary.changed_elements for diff in diffs)))
+    if added or removed:
+        words.append(f"+{spell(added)}/-{spell(removed)}")
+    return ", ".join(words) or NONE
 
 
 def relative_change(diff: DiffReport) -> str:
@@ -194,18 +194,18 @@ def sizes_told(sizes: Sizes, to: str) -> str:
         ("file", sizes.file_before, sizes.file_after),
         ("text", sizes.text_before, sizes.text_after),
     )
-    told = []
+    words = []
     for what, before, after in pairs:
         known = [size(value) for value in (before, after) if value is not None]
         if known:
-            told.append(f"{what} {f' {to} '.join(dict.fromkeys(known))}")
+            words.append(f"{what} {f' {to} '.join(dict.fromkeys(known))}")
     limit = "" if sizes.limit is None else f", of {size(sizes.limit)} that a blob may have"
-    return ", ".join(told) + limit
+    return ", ".join(words) + limit
 
 
 def _of(changed: int, tensors: int, added: int, removed: int) -> str:
-    came = f", +{count(added)}/-{count(removed)}" if added or removed else ""
-    return f"{count(changed)} of {count(tensors)}{came}"
+    turnover = f", +{count(added)}/-{count(removed)}" if added or removed else ""
+    return f"{count(changed)} of {count(tensors)}{turnover}"
 
 
 def _is_measured(diff: DiffReport) -> bool:
@@ -217,16 +217,16 @@ def _is_measured(diff: DiffReport) -> bool:
 
 def _turnover(tensors: Iterable[TensorDiff]) -> tuple[int, int]:
     """Elements that came, and that went."""
-    came = went = 0
+    added = removed = 0
     for tensor in tensors:
         if tensor.status is TensorStatus.ADDED:
-            came += prod(tensor.shape)
+            added += prod(tensor.shape)
         elif tensor.status is TensorStatus.REMOVED:
-            went += prod(tensor.shape)
+            removed += prod(tensor.shape)
         elif tensor.base_shape is not None and tensor.status is TensorStatus.CHANGED:
-            came += prod(tensor.shape)
-            went += prod(tensor.base_shape)
-    return came, went
+            added += prod(tensor.shape)
+            removed += prod(tensor.base_shape)
+    return added, removed
 
 
 FLAGS: Table[Flag] = Table(

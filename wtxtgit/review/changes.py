@@ -55,6 +55,7 @@ def branch_of(repo: Repository, asked: str | None) -> Branch:
     before: str | None = tip
     if not is_direct:
         before = history.merge_base(repo, tip, after)
+    # Another root, or a shallow clone that ends before the fork.
     if before is None:
         raise EnvironmentFailure(
             f"{base!r} and {head!r} have no commit in common",
@@ -70,8 +71,8 @@ def _ends(asked: str) -> tuple[str, str, bool]:
         raise UsageError(f"{asked!r} is no revision")
     # The longer one first, which the shorter one is part of.
     for dots in ("...", ".."):
-        base, found, head = asked.partition(dots)
-        if found:
+        base, separator, head = asked.partition(dots)
+        if separator:
             return base or "HEAD", head or "HEAD", dots == ".."
     return asked, "HEAD", False
 
@@ -197,6 +198,7 @@ def _moved(
     # By ledger first: a chain that went on under another name is proof, likeness is a guess.
     left = [*(gone.keys() - moved.values()), *(come.keys() - moved.keys())]
     trees = branch.before.tree, branch.after.tree
+    # Git compares all pairs, and past its own limit gives up without a word.
     renamed = renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
     if renamed is None:
         note = f"renames by content are not looked for: {counted(len(left), 'file')} came or went"

@@ -141,8 +141,8 @@ class BranchReader:
         # What is gone has no risky content; that it is gone is a flag of its own (`review`).
         is_new = changed.fate is Fate.ADDED
         status = TensorStatus.ADDED if is_new else TensorStatus.REMOVED
-        found, checkpoint = compare.listed(side, status, self.options, pages)
-        report = self._named(changed, found)
+        listed, checkpoint = compare.listed(side, status, self.options, pages)
+        report = self._named(changed, listed)
         flags = []
         if is_new:
             flags = [*_not_numbers(checkpoint, report, pages), *_held_back(checkpoint, side)]
@@ -178,9 +178,9 @@ Comparer = Callable[[BranchReader, Sequence[ChangedCheckpoint]], Iterator[Compar
 """Compares all changed checkpoints of a branch, in their order."""
 
 
-def here(reader: BranchReader, found: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
+def here(reader: BranchReader, changed: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
     """Compare checkpoints one after the other, in this process."""
-    return map(reader.compare, found)
+    return map(reader.compare, changed)
 
 
 def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:

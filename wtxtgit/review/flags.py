@@ -29,8 +29,8 @@ _LAST = re.compile(r"[./][^./]*$")
 def group_of(name: str) -> str:
     """The group of a tensor: `docs/review.md`, section "Layers"."""
     for pattern in (_NUMBER, _DIGITS):
-        if found := pattern.search(name):
-            return name[: found.end()]
+        if match := pattern.search(name):
+            return name[: match.end()]
     return _LAST.sub("", name, count=1) or name
 
 
@@ -105,6 +105,7 @@ def outliers(changes: Mapping[str, float]) -> list[Outlier]:
         # Without a floor, layers that all change alike would make any other one an outlier.
         score = (value - middle) / max(spread, LEAST_SPREAD)
         if score >= LEAST_SCORE:
+            # 10 ** 308 is where floats end.
             unusual.append(Outlier(name, score, 10 ** min(value - middle, 300)))
     return sorted(unusual, key=lambda one: one.score, reverse=True)
 
@@ -187,9 +188,9 @@ def _told(one: Outlier, others: str, *, with_name: bool = True) -> str:
     )
 
 
-def limited(risk: Risk, found: Iterable[tuple[str | None, str]]) -> Iterator[Flag]:
+def limited(risk: Risk, reasons: Iterable[tuple[str | None, str]]) -> Iterator[Flag]:
     """Flags of one risk: of many tensors the first ones, and how many more there are."""
-    left = iter(found)
+    left = iter(reasons)
     for name, message in islice(left, MOST_TENSORS):
         yield Flag(risk, message, name)
     more = sum(1 for _ in left)

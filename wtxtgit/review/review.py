@@ -119,7 +119,6 @@ def _seals(
     every = history.commits(repo, [branch.after.oid], excluded)
     ids = frozenset(commit.oid for commit in every)
     seals = Seals(walk, blobs, branch, tuple(line), ids, fault)
-    seals.read()
     notes += _notes_on_trust(seals)
     return seals, notes
 
@@ -154,9 +153,9 @@ class _ReviewWork:
 
     def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
         branch, walk = self.branch, self.seals.walk
-        found, more = changes(self.repo, branch, walk.snapshots, walk.reader)
-        files = self._files(found)
-        wanted = [*self._to_be_verified(found), *files.blobs.values()]
+        changed, more = changes(self.repo, branch, walk.snapshots, walk.reader)
+        files = self._files(changed)
+        wanted = [*self._to_be_verified(changed), *files.blobs.values()]
         known = facts.of(wanted, progress, opaque=files.unfiltered)
         after = branch.after.oid
         # Judged as `audit` judges the head, so that both say the same of a seal.
@@ -167,11 +166,14 @@ class _ReviewWork:
             judged.setdefault(finding.path, []).append(finding)
         ends = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
         more += attribute_notes(self.repo, *ends)
+        # One limit for flags and sizes: they are told side by side.
         limit = max_blob(self.repo)
-        compared = self.comparer(self.contents, found)
+        compared = self.comparer(self.contents, changed)
         reviewed = [
             self._reviewed(one, contents, known, judged.get(one.path, ()), limit, touching)
-            for one, contents, touching in zip(found, compared, self._commits(found), strict=True)
+            for one, contents, touching in zip(
+                changed, compared, self._commits(changed), strict=True
+            )
         ]
         return Review(
             branch.base,
@@ -183,19 +185,19 @@ class _ReviewWork:
             (*notes, *more),
         )
 
-    def _files(self, found: list[ChangedCheckpoint]) -> JudgedFiles:
+    def _files(self, changed: list[ChangedCheckpoint]) -> JudgedFiles:
         """What is judged at the head: the artifacts among what the branch changes."""
         walk, oid = self.seals.walk, self.branch.after.oid
         listing = walk.snapshots.listing(oid)
         files = judge.whole(walk.snapshots, walk.snapshot(oid), listing, walk.standing(oid))
-        return files.only({path for one in found for path in one.paths})
+        return files.only({path for one in changed for path in one.paths})
 
-    def _to_be_verified(self, found: list[ChangedCheckpoint]) -> list[str]:
+    def _to_be_verified(self, changed: list[ChangedCheckpoint]) -> list[str]:
         """Blobs that are read to the last line: what a seal is of, and what nothing is known of."""
         ledgers = self.seals.walk.snapshot(self.branch.after.oid).entries
         return [
             one.after.oid
-            for one in found
+            for one in changed
             if one.after is not None
             and one.after.is_file
             and (one.fate is Fate.ADDED or one.path + LEDGER_SUFFIX in ledgers)

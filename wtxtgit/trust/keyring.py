@@ -113,6 +113,7 @@ class Keyring:
         self.folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         self._check_folder()
         public_path = self._public_path(name)
+        # Links count, too: a dangling one would be followed to where it points.
         if os.path.lexists(path) or os.path.lexists(public_path):
             raise _taken(name)
         # The secret first: a public key whose secret is lost would be trusted in vain.
@@ -132,6 +133,7 @@ class Keyring:
             mode = self.folder.stat().st_mode
         except FileNotFoundError:
             return
+        # Who may add files here may add a public key beside a secret one; a sticky bit is no help.
         if mode & _WRITTEN_BY_OTHERS:
             raise EnvironmentFailure(
                 f"{self.folder}: the folder of keys can be written by others",
@@ -160,6 +162,7 @@ def _read(path: Path, *, secret: bool) -> bytes:
         if secret:
             _check_private(path, status)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
+            # A byte more than the limit tells a file that is too large from one that just fits.
             content = file.read(MAX_KEY_FILE + 1)
     finally:
         os.close(descriptor)
@@ -170,6 +173,7 @@ def _read(path: Path, *, secret: bool) -> bytes:
 
 def _check_private(path: Path, status: os.stat_result) -> None:
     user = os.geteuid()
+    # By the open descriptor, not the path: what is checked is what is read.
     if status.st_uid != user and user != 0:
         raise EnvironmentFailure(f"{path}: the secret key belongs to another user")
     if status.st_mode & _OF_OTHERS:
@@ -226,10 +230,12 @@ def unprotect(content: bytes, passphrase: str, name: str) -> bytes:
     import pyrage
 
     binary = _dearmored(content, name)
+    # Before decrypt: pyrage would start on whatever cost the file asks for.
     _check_header(binary, name)
     try:
         opened: bytes = pyrage.passphrase.decrypt(binary, _checked(passphrase))
     except pyrage.DecryptError as error:
+        # pyrage has one type of error for both; its words are all that tells them apart.
         if "work" in str(error).lower():
             raise KeyFileError(f"{name}: takes too long to open on this machine") from None
         raise PassphraseError(f"{name}: the passphrase is wrong, or the file damaged") from None
@@ -260,6 +266,7 @@ def _checked(passphrase: str) -> str:
         size = len(passphrase.encode("utf-8"))
     except UnicodeEncodeError:
         raise PassphraseError("the passphrase is no text") from None
+    # Bytes, not characters: what age is given is UTF-8.
     if not 0 < size <= MAX_PASSPHRASE:
         raise PassphraseError(f"a passphrase has 1 to {MAX_PASSPHRASE} bytes")
     return passphrase

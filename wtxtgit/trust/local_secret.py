@@ -49,6 +49,7 @@ def _read(path: Path) -> bytes | None:
     descriptor = os.open(path, flags)
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
+        # By the open descriptor: a file that is exchanged after the look would be believed.
         is_secret = (
             stat.S_ISREG(facts.st_mode)
             and facts.st_uid == os.geteuid()

@@ -107,6 +107,7 @@ def fingerprint(public_key: bytes) -> str:
 
 def blob_fingerprint(blob: bytes) -> str:
     """The same of a key of any type, in SSH's spelling."""
+    # OpenSSH leaves base64's padding out: ssh-keygen(1), -l.
     digest = sha256(blob).digest()
     return "SHA256:" + b64encode(digest).decode().rstrip("=")
 
@@ -153,6 +154,7 @@ def is_small_order(public_key: bytes) -> bool:
 
 def format_public(key: PublicKey) -> str:
     """Spell a public key as the line of a `.pub` file, without LF."""
+    # The blob is a length and the type again, then a length and the 32 bytes.
     line = f"{KEY_TYPE.decode()} {b64encode(public_blob(key.key)).decode()}"
     return f"{line} {key.comment}" if key.comment else line
 
@@ -173,6 +175,7 @@ def parse_public_file(content: bytes, name: str) -> PublicKey:
 def parse_secret_key(content: bytes, name: str) -> SecretKey:
     """Parse an unencrypted OpenSSH ed25519 private key; raises KeyFileError."""
     armor = content.strip()
+    # PROTOCOL.key of OpenSSH: armor, magic, cipher, kdf, options, count, public part, secret part.
     if not armor.startswith(_BEGIN) or not armor.endswith(_END):
         raise KeyFileError(
             f"{name}: not an OpenSSH private key", hint="wtxtgit key new makes a key"
@@ -193,8 +196,9 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
         )
     if outer.number() != 1:
         raise KeyFileError(f"{name}: the file does not hold exactly one key")
-    told = outer.string()
+    outer_public = outer.string()
     inner = _strings(outer.string(), name)
+    # OpenSSH writes one random number twice: they differ where a passphrase was wrong.
     if inner.number() != inner.number():
         raise KeyFileError(f"{name}: the key's check numbers differ")
     if (kind := inner.string()) != KEY_TYPE:
@@ -206,11 +210,12 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
         raise KeyFileError(f"{name}: the ed25519 key has the wrong size")
     comment = inner.string()
     padding = inner.rest()
+    # Padding is 1, 2, 3 and so on up to the block: whatever else stands there is no key of ours.
     if outer.left or len(padding) >= _BLOCK or padding != _padding(len(padding)):
         raise KeyFileError(f"{name}: more follows the key")
     key = _secret(secret[:SEED_SIZE], _shown_comment(comment))
     # Who signed with a public key that is not its secret's would give the secret away.
-    if key.public_key != public or told != public_blob(public):
+    if key.public_key != public or outer_public != public_blob(public):
         raise KeyFileError(f"{name}: the public key is not that of the secret one")
     return key
 
@@ -305,9 +310,9 @@ class Strings:
     def take(self, size: int) -> bytes:
         if size > self.left:
             raise self._cut_short()
-        found = self._data[self._pos : self._pos + size]
+        taken = self._data[self._pos : self._pos + size]
         self._pos += size
-        return found
+        return taken
 
     def rest(self) -> bytes:
         return self.take(self.left)
@@ -434,13 +439,13 @@ class SignersFile:
 
         Raises KeyFileError for a number that no file can have.
         """
-        found = f"# threshold: {threshold}"
+        spelled = f"# threshold: {threshold}"
         lines = [line for line, _ in self.lines]
         at = next((n for n, line in enumerate(lines) if _is_threshold(line)), None)
         if at is None:
-            lines.insert(0, found)
+            lines.insert(0, spelled)
         else:
-            lines[at] = found + ("\r" if lines[at].endswith("\r") else "")
+            lines[at] = spelled + ("\r" if lines[at].endswith("\r") else "")
         return parse("".join(f"{line}\n" for line in lines).encode("utf-8"), name)
 
 
@@ -459,6 +464,7 @@ def parse(content: bytes, name: str) -> SignersFile:
         lines.append((line, signer))
         if signer is not None:
             _check(signer, where)
+            # One key for two principals would let one person count twice towards a threshold.
             first = seen.setdefault(signer.public_key, number)
             if first != number:
                 raise KeyFileError(f"{where}: the key stands in line {first} already")
@@ -466,13 +472,14 @@ def parse(content: bytes, name: str) -> SignersFile:
             if threshold is not None:
                 raise KeyFileError(f"{where}: a second threshold")
             threshold = _parse_threshold(line.removesuffix("\r"), where)
-    found = tuple(signer for _, signer in lines if signer is not None)
-    return SignersFile(tuple(lines), SignerList(found, threshold or 1))
+    signers = tuple(signer for _, signer in lines if signer is not None)
+    return SignersFile(tuple(lines), SignerList(signers, threshold or 1))
 
 
 def without_threshold(content: bytes) -> bytes:
     """A file's content but for lines that say, or seem to say, a threshold."""
     lines = content.split(b"\n")
+    # Bytes that are no UTF-8 are replaced for the look alone: what is kept is kept to the byte.
     kept = [one for one in lines if not _is_threshold(one.decode("utf-8", "replace"))]
     return b"\n".join(kept)
 
@@ -532,6 +539,7 @@ def _check(signer: Signer, where: str) -> None:
     )
     if not single or len(principal) > MAX_PRINCIPAL:
         raise KeyFileError(f'{where}: "{principal[:MAX_PRINCIPAL]}" is not one principal')
+    # A terminal that lists signers must not be told what to do by one of them.
     if not signer.comment.replace("\t", " ").isprintable():
         raise KeyFileError(f"{where}: the comment holds what can't be printed")
 
@@ -542,6 +550,7 @@ def _is_threshold(line: str) -> bool:
 
 def _parse_threshold(line: str, where: str) -> int:
     match = _THRESHOLD.fullmatch(line)
+    # Any other spelling is refused: who reads it would take a threshold for what is not obeyed.
     if match is None or int(match[1]) > MAX_THRESHOLD:
         raise KeyFileError(
             f"{where}: a threshold is spelled # threshold: N, from 1 to {MAX_THRESHOLD}"

@@ -92,9 +92,11 @@ class AgentKey:
         from nacl.exceptions import BadSignatureError
         from nacl.signing import VerifyKey
 
+        # An agent asks its user to confirm, so signing may take longer than listing.
         with connect(self.socket, SIGN_SECONDS) as connected:
             signature = connected.sign(self.public_key, message)
         try:
+            # An agent that signs wrongly must not leave a record that nobody accepts.
             VerifyKey(self.public_key).verify(message, signature)
         except BadSignatureError:
             raise AgentError(f"{self.name}: the ssh-agent's signature does not hold") from None
@@ -108,6 +110,7 @@ def seed_key(content: bytes, name: str, ask: AskPassphrase | None) -> SeedKey:
     Raises KeyFileError, and whatever `ask` raises.
     """
     if is_protected(content):
+        # Hooks of graphical clients have no terminal: there nobody can be asked.
         if ask is None:
             raise KeyFileError(f"{name}: the key is protected by a passphrase")
         content = unprotect(content, ask(name), name)
@@ -121,29 +124,30 @@ def agent_key(socket: Path | None, wanted: str | None) -> AgentKey:
     over.
     """
     with connect(socket, LIST_SECONDS) as connected:
-        found = connected.held()
-    held = {fingerprint(key.public_key): key.public_key for key in found.keys}
+        identities = connected.held()
+    keys = {fingerprint(key.public_key): key.public_key for key in identities.keys}
     if wanted is None:
-        if not held:
-            passed = ", ".join(sorted({other.kind for other in found.others})[:_TYPES_SHOWN])
+        if not keys:
+            passed = ", ".join(sorted({other.kind for other in identities.others})[:_TYPES_SHOWN])
             raise AgentError(
                 "the ssh-agent holds no ed25519 key" + (f", only {passed}" if passed else ""),
                 hint="ssh-add FILE adds a key",
             )
-        if len(held) > 1:
+        if len(keys) > 1:
             raise AgentError(
-                f"the ssh-agent holds {len(held)} ed25519 keys, and one is wanted",
+                f"the ssh-agent holds {len(keys)} ed25519 keys, and one is wanted",
                 hint="ssh-add -l lists fingerprints, agent:SHA256:... takes one",
             )
-        (wanted,) = held
-    for other in found.others:
+        (wanted,) = keys
+    # One that is there, of another type, deserves its reason, not that it is missing.
+    for other in identities.others:
         if blob_fingerprint(other.blob) == wanted:
             raise AgentError(f"agent:{wanted}: {why_no_key(other.kind)}")
-    if wanted not in held or socket is None:
+    if wanted not in keys or socket is None:
         raise AgentError(
             f"the ssh-agent does not hold the ed25519 key {wanted}", hint="ssh-add FILE adds a key"
         )
-    return AgentKey(f"agent:{wanted}", held[wanted], socket)
+    return AgentKey(f"agent:{wanted}", keys[wanted], socket)
 
 
 class AgentError(EnvironmentFailure):
@@ -195,19 +199,20 @@ class Agent:
         """The agent's keys; raises AgentError."""
         answer = self._ask(bytes([REQUEST_IDENTITIES]), IDENTITIES_ANSWER, "to list its keys")
         count = answer.number()
+        # Before the loop: a count alone must not make us work.
         if count > answer.left // _LEAST_IDENTITY:
             raise _nonsense("claims more keys than it sends")
-        found, others = [], []
+        keys, others = [], []
         for _ in range(count):
             blob, comment = answer.string(), answer.string().decode("utf-8", "backslashreplace")
             key = parse_public_blob(blob)
             if key is not None:
-                found.append(Identity(key, comment))
+                keys.append(Identity(key, comment))
             else:
                 others.append(OtherKey(blob, comment))
         if answer.left:
             raise _nonsense("sends more than it claims")
-        return AgentKeys(tuple(found), tuple(others))
+        return AgentKeys(tuple(keys), tuple(others))
 
     def sign(self, public_key: bytes, message: bytes) -> bytes:
         """Let the agent sign with a key of its own (32 bytes); gives 64 bytes.
@@ -225,6 +230,7 @@ class Agent:
     def _ask(self, request: bytes, wanted: int, what: str) -> Strings:
         self._send(string(request))
         size = int.from_bytes(self._read(4), "big")
+        # The size is the agent's own word: nothing is allocated before it is bounded.
         if not 0 < size <= MAX_ANSWER:
             raise _nonsense(f"an answer of {size} bytes")
         answer = self._read(size)
@@ -235,13 +241,13 @@ class Agent:
         return Strings(answer[1:], lambda: _nonsense("an answer that is cut short"))
 
     def _read(self, size: int) -> bytes:
-        held = bytearray()
-        while len(held) < size:
-            piece = self._receive(size - len(held))
+        content = bytearray()
+        while len(content) < size:
+            piece = self._receive(size - len(content))
             if not piece:
                 raise _nonsense("ends in the middle of an answer")
-            held += piece
-        return bytes(held)
+            content += piece
+        return bytes(content)
 
 
 @contextmanager
@@ -287,6 +293,7 @@ class _TimedSocket:
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
+        # What is left of the whole: a byte now and then must not start the clock anew.
         self._connection.settimeout(left)
 
 

@@ -109,10 +109,10 @@ class Introduction:
 
     @cached_property
     def by_line(self) -> Mapping[LineId, tuple[Ledger, ...]]:
-        found: dict[LineId, tuple[Ledger, ...]] = {}
+        ledgers: dict[LineId, tuple[Ledger, ...]] = {}
         for ledger in self.ledgers:
-            found[line_of(ledger)] = (*found.get(line_of(ledger), ()), ledger)
-        return found
+            ledgers[line_of(ledger)] = (*ledgers.get(line_of(ledger), ()), ledger)
+        return ledgers
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,7 @@ class TrustState:
 
     def _is_joined(self, one: SignersState) -> bool:
         """Whether another signers state has gone on in this one's place."""
+        # Only sealed signers can be joined: without a ledger there is nothing that goes on.
         if one.ledger is None or one.is_fixed:
             return False
         joined = self.lines.get(line_of(one.ledger), LedgerLine()).joined
@@ -176,6 +177,7 @@ class TrustState:
     @cached_property
     def trusted(self) -> frozenset[bytes]:
         """Keys that are trusted now: those in every newest signers state."""
+        # Of two changes that never met a key counts that both kept: what either took out is out.
         return frozenset.intersection(*(one.keys for one in self.newest))
 
     @property
@@ -328,28 +330,28 @@ def held_ledgers(state: TrustState, name: LineId, signed_by: SignedBy) -> tuple[
     if len(ledgers) == 1 and len(line.stands) == len(state.signers):
         return tuple(ledgers)
     lengths = {one: accepted_length(state, one, signed_by, held=True) for one in ledgers}
-    found = {cut(ledger, length) for ledger, length in lengths.items() if length}
+    ledgers_held = {cut(ledger, length) for ledger, length in lengths.items() if length}
     return tuple(
         ledger
-        for ledger in found
-        if not any(other is not ledger and extends(other, ledger) for other in found)
+        for ledger in ledgers_held
+        if not any(other is not ledger and extends(other, ledger) for other in ledgers_held)
     )
 
 
 def sole_ledgers(state: TrustState) -> Mapping[bytes, Ledger]:
     """Open ledgers by their paths, those that are accepted and the only ones of line and place."""
-    found = state._sole
-    if not found and state._open:
-        met: set[bytes] = set()
+    ledgers_by_path = state._sole
+    if not ledgers_by_path and state._open:
+        shared_paths: set[bytes] = set()
         for name, ledgers in state._open.items():
             for ledger in ledgers:
                 path = ledger.place + LEDGER_SUFFIX
-                if path in found or len(ledgers) > 1 or name in state._contested:
-                    met.add(path)
-                found[path] = ledger
-        for path in met:
-            del found[path]
-    return found
+                if path in ledgers_by_path or len(ledgers) > 1 or name in state._contested:
+                    shared_paths.add(path)
+                ledgers_by_path[path] = ledger
+        for path in shared_paths:
+            del ledgers_by_path[path]
+    return ledgers_by_path
 
 
 def is_accepted(state: TrustState, ledger: Ledger, signed_by: SignedBy) -> bool:
@@ -384,6 +386,7 @@ def lets_go(ledger: Ledger) -> bool:
 
 def comes_after(later: SignersState, earlier: SignersState) -> bool:
     """Whether a signers state followed another one."""
+    # A file given as the trust root is what its giver trusts: no record of the repository moves it.
     if earlier.is_fixed or later == earlier:
         return False
     if not earlier.keys:
@@ -433,13 +436,13 @@ def accepted_length(
     # A record that a signers state stands under needs no further word of its keys.
     lengths = standing_lengths(state, line, ledger)
     known = max((shared(ledger, other) for other in {one for one, _ in line.stands}), default=0)
-    found: dict[SignersState, list[int]] = {}
+    by_introduction: dict[SignersState, list[int]] = {}
     for one in state.introductions:
         there = (shared(ledger, other) for other in one.by_line.get(name, ()))
-        found.setdefault(one.signers, []).append(max(there, default=0))
+        by_introduction.setdefault(one.signers, []).append(max(there, default=0))
     # Whoever copies a sealed change of the signers brings them again, behind records of their own:
     # so what counts is what each introduction found, and any is enough to be held.
-    for signers, each in found.items():
+    for signers, each in by_introduction.items():
         lengths[signers] = max(lengths[signers], max(each) if held else min(each))
     least = min(lengths.values(), default=known)
 
@@ -476,10 +479,12 @@ def _is_joined(state: TrustState, line: LedgerLine, ledger: Ledger, signed_by: S
 
 def reuse(state: TrustState, other: TrustState) -> None:
     """Take over what was derived of lines that another state has as well."""
+    # Which records count depends on both; a line that is the same object has the same answer then.
     if (state.signers, state.introductions) != (other.signers, other.introductions):
         return
     for name, ledgers in other._open.items():
         line = state.lines[name]
+        # What has joined a line may be in another one, which may have changed.
         if line is other.lines[name] and not line.joined:
             state._open[name] = ledgers
             if name in other._contested:

@@ -95,11 +95,11 @@ class _StepWork:
         state = TrustState(before.signers, lines, places, before.introductions)
         if self.has_changed_signers:
             # All that is held here counts under them as well.
-            held = frozenset(
+            ledgers = frozenset(
                 one for name in lines for one in held_ledgers(state, name, self._signed_by)
             )
             introductions = before.introductions | {
-                Introduction(one, held) for one in self._signers - before.signers
+                Introduction(one, ledgers) for one in self._signers - before.signers
             }
             state = TrustState(self._signers, lines, places, introductions)
         reuse(state, before)
@@ -121,6 +121,7 @@ class _StepWork:
         """Follow a change of the signers, if those of before sealed it."""
         newest = self._before.newest
         file, ledger = self._tree.signers, self._tree.ledgers.get(SIGNERS_LEDGER)
+        # A trust root that is a file is never followed: `docs/spec/trust.md`, "State".
         if any(one.is_fixed for one in newest) or self._is_as_before(file, ledger):
             return
         why = self._why_refused(file, ledger)
@@ -241,9 +242,9 @@ class _StepWork:
         # Others name the repository by the signers' ledger.
         for path in sorted({*changed, *again}, key=lambda path: (path != SIGNERS_LEDGER, path)):
             self._take_ledger(path, ledgers[path], missing)
-        told = {one.path for one in self.violations if one.kind == "ledger-rewritten"}
+        rewritten = {one.path for one in self.violations if one.kind == "ledger-rewritten"}
         for one in missing:
-            if one not in self._joined and one.place not in told:
+            if one not in self._joined and one.place not in rewritten:
                 self._miss(one)
 
     def _take_ledger(self, path: bytes, ledger: Ledger, missing: Sequence[Ledger]) -> None:
@@ -279,8 +280,8 @@ class _StepWork:
             message = what if can_join else "another ledger stands in its place"
             self._fail("ledger-rewritten", place, message)
             return
-        gone = [one for one in self._gone if one.place == ledger.place]
-        if not all(is_later(ledger.last, one) for one in gone):
+        deleted = [one for one in self._gone if one.place == ledger.place]
+        if not all(is_later(ledger.last, one) for one in deleted):
             message = "it is of before a sealed deletion, and no later record brings it back"
             self._fail("ledger-rewritten", place, message)
             return
@@ -325,6 +326,7 @@ class _StepWork:
         """
         before = self._line(name)
         signers = self._before.signers
+        # It adds nothing: a longer ledger of the same records is known.
         if not is_sealed and any(extends(other, ledger) for other, _ in before.stands):
             return
         if not is_sealed:

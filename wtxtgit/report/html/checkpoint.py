@@ -131,9 +131,9 @@ def _totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
     yield "Tensors changed", f"{count(changed)} of {count(summary.tensors)}"
     yield "Parameters changed", parameters_changed(diff)
     if changed:
-        told = relative_change(diff)
-        yield "Relative L2", told
-        yield "L2", NONE if told == NONE else number(summary.l2)
+        relative = relative_change(diff)
+        yield "Relative L2", relative
+        yield "L2", NONE if relative == NONE else number(summary.l2)
     for status in (TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED):
         if summary.counts[status]:
             yield f"Tensors {status}", count(summary.counts[status])
@@ -143,6 +143,7 @@ def _totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
 
 def _flags(flags: Sequence[Flag], targets: Mapping[str, str], most: int) -> Excerpt[FlagLine]:
     """Flags, the severe ones first, with the id of all about a flag's tensor where there is one."""
+    # sorted is stable: within a severity flags stay in the order of the review.
     ranked = sorted(flags, key=lambda flag: flag.risk not in SEVERE)
     return first(ranked, most).each(
         lambda flag: (
@@ -231,18 +232,18 @@ def group_chart(groups: Sequence[LayerGroup], shown: int) -> Excerpt[GroupLine]:
 
 def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
     """How many tensors changed by how much, on a logarithmic axis; None below two of them."""
-    found = [
+    logs = [
         log10(t.change.relative_l2)
         for t in tensors
         if isinstance(t.change, Numbers) and t.change.relative_l2
     ]
-    found = [value for value in found if isfinite(value)]
-    if len(found) < 2:
+    logs = [value for value in logs if isfinite(value)]
+    if len(logs) < 2:
         return None
     # The end is open: what is on it belongs into the next bin.
-    high = floor(max(found)) + 1
-    low = max(floor(min(found)), high - _MOST_DECADES)
-    counts = Counter(max(floor((value - low) * _BINS), 0) for value in found)
+    high = floor(max(logs)) + 1
+    low = max(floor(min(logs)), high - _MOST_DECADES)
+    counts = Counter(max(floor((value - low) * _BINS), 0) for value in logs)
     bars = [(counts[n], _said(low + n / _BINS, counts[n])) for n in range((high - low) * _BINS)]
     step = -(-(high - low) // svg.MOST_TICKS)
     ticks = [

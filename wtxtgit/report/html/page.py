@@ -80,6 +80,8 @@ def _template() -> Template:
 
 def _shown(value: object) -> object:
     """A leaf of the page. Markup is ours."""
+    # Markup is escaped by Jinja; this takes out what controls a terminal or the order of
+    # letters.
     return value if isinstance(value, Markup) or not isinstance(value, str) else escaped(value)
 
 

@@ -93,12 +93,12 @@ def columns(title: str, bars: Sequence[tuple[int, str]], ticks: Sequence[Tick]) 
     """A column for each count, with what it is of as its title."""
     highest = max((count for count, _ in bars), default=0)
     drawn = []
-    for n, (count, said) in enumerate(bars):
+    for n, (count, title_of_bar) in enumerate(bars):
         if count:
             height = max(_HEIGHT * count / highest, 1.0)
             x, width = 100 * n / len(bars), 100 / len(bars)
             y, tall = _short(_HEIGHT - height), _short(height)
-            drawn.append(_rect("column", x + width * 0.1, width * 0.8, y, tall, said))
+            drawn.append(_rect("column", x + width * 0.1, width * 0.8, y, tall, title_of_bar))
     return _chart(title, _HEIGHT, _joined(drawn), ticks)
 
 
@@ -119,7 +119,7 @@ def heat_map(
     ]
     tops = [max((v for v in lane.values if isfinite(v)), default=0.0) for lane in lanes]
     drawn, x = [], 0.0
-    for n, (width, said) in enumerate(cells):
+    for n, (width, title_of_cell) in enumerate(cells):
         shades = [_shade(lane.values[n], top) for lane, top in zip(lanes, tops, strict=True)]
         rects = _joined(
             _rect(f"h{shade}", x, 100 * width, f"{i * pitch + _LANE_LABEL}", f"{_LANE}")
@@ -127,7 +127,7 @@ def heat_map(
             if shade
         )
         if rects:
-            drawn.append(Markup("<g><title>{}</title>{}</g>").format(escaped(said), rects))
+            drawn.append(Markup("<g><title>{}</title>{}</g>").format(escaped(title_of_cell), rects))
         x += 100 * width
     height = len(lanes) * pitch - _LANE_GAP
     return _chart(title, height, _joined((*labels, *tracks, *drawn)), ticks)
@@ -144,9 +144,9 @@ def ticks(low: float, high: float, most: int = MOST_TICKS) -> list[Tick]:
         return ends
     step = next(step for step in _round_steps(span / most) if span / step <= most)
     inner = [n * step for n in range(ceil(low / step), floor(high / step) + 1)]
-    found = [Tick((value - low) / span, _label(value)) for value in inner]
-    told_apart = len({tick.label for tick in found}) == len(found) > 1
-    return found if told_apart else ends
+    rounded = [Tick((value - low) / span, _label(value)) for value in inner]
+    told_apart = len({tick.label for tick in rounded}) == len(rounded) > 1
+    return rounded if told_apart else ends
 
 
 def _round_steps(least: float) -> Iterator[float]:

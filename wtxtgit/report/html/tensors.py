@@ -114,8 +114,8 @@ def _cells(tensor: TensorDiff) -> tuple[Cell, ...]:
         relative = Cell(relative.text, inf)
     rows = Cell(NONE, None)
     if tensor.change is not None and (changed := tensor.change.rows) is not None:
-        told = f"{count(changed.changed)} / {count(changed.rows)}"
-        rows = Cell(told, changed.changed / changed.rows)
+        words = f"{count(changed.changed)} / {count(changed.rows)}"
+        rows = Cell(words, changed.changed / changed.rows)
     return relative, share, rows, page_cell(l2_cell(tensor)), page_cell(max_cell(tensor))
 
 
@@ -147,8 +147,8 @@ def _facts(tensor: TensorDiff) -> Iterator[tuple[str, str]]:
         yield "Bytes changed", f"{count(change.changed)} of {count(change.nbytes)} ({share})"
     else:
         relative = change.relative_l2
-        told = "from 0" if relative is None else percent(relative)
-        yield "Relative L2", f"{told} (L2 {number(change.l2)})"
+        words = "from 0" if relative is None else percent(relative)
+        yield "Relative L2", f"{words} (L2 {number(change.l2)})"
         yield "Cosine", NONE if change.cosine is None else f"{change.cosine:.6f}"
         at = ", ".join(map(str, change.max_abs_at or ()))
         yield "Largest change", number(change.max_abs) + (f" at [{at}]" if at else "")
@@ -163,9 +163,9 @@ def _facts(tensor: TensorDiff) -> Iterator[tuple[str, str]]:
 def _ranges(rows: RowFacts) -> str:
     spans = [str(a) if b == a + 1 else f"{a}\u2013{b - 1}" for a, b in rows.ranges[:_MOST_RANGES]]
     noun = "Row" if rows.changed == 1 else "Rows" if rows.exact else "Within rows"
-    told = f"{noun} {', '.join(spans)}"
+    words = f"{noun} {', '.join(spans)}"
     more = len(rows.ranges) - len(spans)
-    return f"{told} and {counted(more, 'more range')}" if more > 0 else told
+    return f"{words} and {counted(more, 'more range')}" if more > 0 else words
 
 
 def _sides(before: SideFacts, after: SideFacts) -> Iterator[tuple[str, str, str]]:
@@ -202,11 +202,11 @@ def _heat_map(rows: RowFacts) -> Picture:
     cells = []
     for n, (height, end) in enumerate(zip(heights, accumulate(heights), strict=True)):
         first = end - height
-        said = f"row {first}" if height == 1 else f"rows {first}\u2013{end - 1}"
-        said += f": {blocks.changed_rows[n]} changed"
+        words = f"row {first}" if height == 1 else f"rows {first}\u2013{end - 1}"
+        words += f": {blocks.changed_rows[n]} changed"
         if blocks.l2 is not None:
-            said += f", L2 {number(blocks.l2[n])}"
-        cells.append((height / rows.rows, said))
+            words += f", L2 {number(blocks.l2[n])}"
+        cells.append((height / rows.rows, words))
     cut = "row by row" if blocks.rows == 1 else f"blocks of {count(blocks.rows)} rows"
     title = f"Where it changed: {cut}"
     notes = (_ranges(rows),) if rows.changed < rows.rows else ()
@@ -235,9 +235,9 @@ def _histograms(values: Distributions) -> Iterator[Picture]:
 def _outside(histogram: Histogram, side: str) -> Iterator[str]:
     """What the axis leaves out."""
     sides = (("below", histogram.below), ("above", histogram.above))
-    told = " and ".join(f"{count(items)} {where}" for where, items in sides if items)
-    if told:
-        yield f"{side}{told} the axis"
+    words = " and ".join(f"{count(items)} {where}" for where, items in sides if items)
+    if words:
+        yield f"{side}{words} the axis"
 
 
 def _ulp(buckets: Sequence[tuple[int, int]]) -> Picture:
