@@ -173,7 +173,7 @@ class TestCache:
         self, faulty: Sealed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plain = faulty.audit()
-        monkeypatch.setattr("wtxtgit.chain.reader.examine", None)
+        monkeypatch.setattr("wtxtgit.chain.reader.read_facts", None)
         assert faulty.audit() == plain
         assert "TypeError" in faulty.call("audit", "--no-cache", ok=(70,)).err
 
