@@ -627,7 +627,7 @@ def test_contents_of_another_length_than_they_say() -> None:
 
 
 def test_many_tensors_of_the_same_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlay, "LEAST_SAID", 0)
+    monkeypatch.setattr(overlay, "LEAST_COVERED", 0)
     picked = {f"t{n}": tensor("0", 100, [50 - n], [2]) for n in range(40)}
     data = archive(named(**picked), {"0": bytes(400)})
     assert values(opened(data), OPTIONS)

@@ -192,10 +192,13 @@ class Repacker(Protocol):
 
 
 class SignedFields(Protocol):
-    """Files with fields that sign how the rest is stored."""
+    """Files with fields that sign the rest, or how it is stored."""
 
     def broken_by_repack(self, container: Any) -> tuple[str, ...]:
         """Fields that repacking keeps, and that do not hold for what it gives."""
+
+    def broken_by_reseal(self, container: Any) -> tuple[str, ...]:
+        """Fields that resealing keeps, and that do not hold for what it gives."""
 
 
 class Salvager(Protocol):

@@ -220,6 +220,7 @@ class Workers(Generic[T]):
         for which, is_busy in enumerate(self._is_busy):
             number = self._done[which]
             if not is_busy and self._is_due(number):
+                # One result at a time: followers are hashes, which go on from the last one.
                 self._is_busy[which] = True
                 return lambda: self._follow(which, number)
         return None
@@ -246,6 +247,7 @@ class Workers(Generic[T]):
 
     def _take(self) -> None:
         """Take the next task, and run it."""
+        # Outside of the lock: a task may be long in coming, as from a pipe.
         task = next(self._tasks, None)
         with self._lock:
             self._is_taking = False

@@ -11,14 +11,13 @@ the other side its form, the result has both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from wtxtgit.containers import registry
 from wtxtgit.containers.budget import most_decoded
-from wtxtgit.containers.format import Container, Resealer
+from wtxtgit.containers.format import Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
@@ -180,11 +179,11 @@ class EntryMerge:
             for what, value in self.skeleton.rest.items()
             if not equal_values(rest.get(what), value)
         ]
-        broken: Callable[[Container], Sequence[str]] | None = getattr(self.resealer, "broken", None)
-        if broken is not None:
+        known = registry.by_name(name)
+        if known is not None and known.signed is not None:
             self.notes += [
                 f"{self.prefix}{what} is kept, and signs what was before"
-                for what in broken(container)
+                for what in known.signed().broken_by_reseal(container)
             ]
         return self._merged(name, data)
 

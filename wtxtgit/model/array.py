@@ -226,6 +226,7 @@ class ArrayNames:
     def for_role(self, role: str) -> str:
         """`role`, numbered where it is taken."""
         name, n = role, self._next.get(role, 2)
+        # A name such as `w__2` may come from the file itself.
         while name in self._taken:
             name, n = f"{role}__{n}", n + 1
         # Names are only ever added, so the smallest free number never falls.

@@ -33,6 +33,7 @@ class JsonObject:
     def entries(self) -> Iterator[tuple[str, object]]:
         """Keys in order, with values: leaves, tuples, mappings and objects like this one."""
         kind = type(self)
+        # setdefault: threads may come here at once, and any plan of a class is as good.
         keys, marks, get = _PLANS.get(kind) or _PLANS.setdefault(kind, _planned(kind))
         for key, mark, value in zip(keys, marks, get(self), strict=False):
             if mark == "*":

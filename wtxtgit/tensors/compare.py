@@ -112,6 +112,7 @@ class BlockComparer:
         changed = _changed_segments(raw_a, raw_b)
         if changed.all():
             return self._changed(raw_a, raw_b, None)
+        # What did not change is summed up once, for both sides.
         same = raw_b if not changed.any() else _picked(raw_b, ~changed)
         sums = block_sums(numbers.values(same, self.b))
         norm = (sums.norm, 2 * sums.exponent)
@@ -185,11 +186,13 @@ class BlockComparer:
     ) -> Measures:
         """Measure the changes of the picked numbers, `a` to `b`, all finite."""
         signs = np.signbit(a) != np.signbit(b)
+        # From -0 to +0, or to any number, is no flip: zero has no side.
         flips = np.count_nonzero(signs & (a != 0) & (b != 0)) if signs.any() else 0
         ulp = None
         if self.has_ulp:
             ulp = numbers.ulp_buckets(raw_a, raw_b, numbers.part_element(self.b), picks)
         shift = 0
+        # Differences over 2^53 would be rounded as float64.
         if self.is_one_dtype and self.b in numbers.WIDE:
             exact = numbers.integer_distances(raw_a, raw_b, self.b, picks)
             at = int(exact.argmax())
@@ -199,6 +202,8 @@ class BlockComparer:
             apart = np.abs(b - a)
             at = int(apart.argmax())
             most = float(apart[at])
+            # The difference of two finite numbers can be beyond all floats: measured at a
+            # quarter.
             if isinf(most):
                 shift = 2
                 apart = np.abs(np.ldexp(b, -shift) - np.ldexp(a, -shift))
@@ -250,6 +255,7 @@ def _placed(items: _Indices, segments: _Indices | None, element: str) -> _Indice
 
 def _changed_segments(raw_a: memoryview, raw_b: memoryview) -> NDArray[np.bool_]:
     """Which segments of a block differ; a block that is no whole number of them is one."""
+    # Mostly the last block of a tensor.
     if len(raw_a) % SEGMENT:
         return np.array([not same_bytes(raw_a, raw_b)])
     a, b = np.frombuffer(raw_a, np.uint64), np.frombuffer(raw_b, np.uint64)
@@ -295,6 +301,7 @@ def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
     """Compare as bytes what has one dtype and shape, and as many bytes; raises FormatError."""
     shape = b.logical_shape
     rows = shape[0] if shape else 1
+    # Bytes of an unknown dtype may have padding, and then no rows.
     whole_rows = rows > 0 and b.nbytes % rows == 0
     tracked = RowChanges(rows, b.nbytes // rows) if whole_rows else None
     done = changed = 0
@@ -327,6 +334,7 @@ class _Largest:
                 self.value, self.index = magnitude, index
             return
         mantissa, exponent = frexp(magnitude)
+        # Compared in parts: the number itself may be beyond all floats.
         if (exponent + shift, mantissa) > self._key:
             self._key = (exponent + shift, mantissa)
             self.value, self.index = scaled(magnitude, shift), index
@@ -408,6 +416,7 @@ class _ComparisonSums:
     def _relative(self) -> float | None:
         if not self.change.total:
             return 0.0
+        # Of zeros any change is infinitely large: no share is told.
         if not self.base.total:
             return None
         exponent = (self.change.exponent - self.base.exponent) // 2
@@ -418,6 +427,7 @@ class _ComparisonSums:
             return None
         norms = sqrt(self.base.total) * sqrt(self.target.total)
         exponent = self.dot.exponent - (self.base.exponent + self.target.exponent) // 2
+        # Rounding may lead a little beyond 1.
         return max(-1.0, min(1.0, scaled(self.dot.total / norms, exponent)))
 
 

@@ -208,6 +208,7 @@ class RowMerge:
 
     def _marked(self, sides: _Sides) -> _Marks:
         apart = _differ(sides.ours, sides.theirs)
+        # Without a base nobody knows who changed a row: both did.
         if sides.base is None:
             return _Marks(np.ones_like(apart), np.ones_like(apart), apart)
         return _Marks(_differ(sides.base, sides.ours), _differ(sides.base, sides.theirs), apart)
@@ -270,6 +271,7 @@ def _rows_of(sides: _Sides, rows: _Truth) -> _Sides:
 def _differ(a: U1, b: U1) -> _Truth:
     """Which rows of two blocks of one shape differ."""
     x, y = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    # Eight bytes at a time, as rows of most tensors allow.
     if x.shape[1] % 8 == 0:
         x, y = x.view("<u8"), y.view("<u8")
     differ: _Truth = (x != y).any(axis=1)
@@ -336,6 +338,7 @@ def _average(x: _Bits, y: _Bits, element: str) -> tuple[_Bits, _Truth]:
         return x, np.zeros(len(x), np.bool_)
     if element in numbers.INTEGERS:
         a, b = _integers(x, element), _integers(y, element)
+        # The mean rounded down, of which no part overflows; of two nearest integers the even one.
         low = (a & b) + ((a ^ b) >> a.dtype.type(1))
         odd = (a ^ b) & low & a.dtype.type(1)
         mean = low + odd
@@ -356,6 +359,7 @@ def _task(z: _Bits, x: _Bits, y: _Bits, element: str) -> tuple[_Bits, _Truth]:
             total = b + c - a
         # Modulo 2^n it is right; a float tells whether it is right without.
         about = b.astype(np.float64) + c.astype(np.float64) - a.astype(np.float64)
+        # Off by a multiple of 2^n where it overflowed, by rounding of float64 otherwise.
         near = np.abs(about - total.astype(np.float64))
         return total.view(x.dtype), near < _HALF_RANGE / 2.0 ** (64 - 8 * x.itemsize)
     a, b, c = (_floats(side, element) for side in (z, x, y))
@@ -389,6 +393,7 @@ def _rounded(values: F8, element: str) -> tuple[_Bits, _Truth]:
     above = np.clip(np.searchsorted(known, values), 1, len(known) - 1)
     below = above - 1
     up, down = known[above] - values, values - known[below]
+    # To even, as IEEE 754 rounds: of neighbours one has an even pattern.
     is_tie_up = (up == down) & (patterns[above] % 2 == 0)
     nearest: _Bits = patterns[np.where((up < down) | is_tie_up, above, below)]
     return nearest, good

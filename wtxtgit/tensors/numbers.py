@@ -106,6 +106,8 @@ def ulp_buckets(
     if element == UNSIGNED_FLOAT:
         apart = np.maximum(x, y) - np.minimum(x, y)
     else:
+        # Bits of floats of one sign are ordered as the floats are. From one sign to the other the
+        # way leads through both zeros, which count as one.
         sign = x.dtype.type(1 << (8 * x.itemsize - 1))
         size_x, size_y = x & ~sign, y & ~sign
         between = np.maximum(size_x, size_y) - np.minimum(size_x, size_y)
@@ -116,6 +118,7 @@ def ulp_buckets(
     # Distance d > 0 is in the bucket of its binary exponent.
     exponents = (apart.astype(np.float64).view(np.uint64) >> np.uint64(52)).astype(np.intp)
     counts = np.bincount(exponents, minlength=_BIAS + BUCKETS)
+    # Distance 0 has an exponent field of 0, far below that of 1: it becomes the first bucket.
     counts[_BIAS - 1] = counts[0]
     return counts[_BIAS - 1 : _BIAS - 1 + BUCKETS]
 
@@ -130,6 +133,7 @@ _NO_SPREAD = 2.0**-90
 
 def level(top: float) -> int:
     """The power of two that numbers up to `top` are divided by before they are squared."""
+    # Most tensors are far from the bounds, and are spared a pass that scales them.
     exponent = frexp(top)[1]
     return exponent if abs(exponent) > MAX_EXPONENT else 0
 
@@ -166,6 +170,8 @@ class Sum:
         if not self._value and not self._rest:
             self.exponent = exponent
         elif exponent != self.exponent:
+            # To the larger one: what becomes too small for float64 on the way would not count in
+            # the sum.
             top = max(exponent, self.exponent)
             self._value = ldexp(self._value, self.exponent - top)
             self._rest = ldexp(self._rest, self.exponent - top)
@@ -175,6 +181,7 @@ class Sum:
         larger, smaller = self._value, value
         if abs(larger) < abs(smaller):
             larger, smaller = smaller, larger
+        # What rounding took from the sum, exactly: Neumaier (1974).
         self._rest += (larger - total) + smaller
         self._value = total
 
@@ -211,6 +218,8 @@ def block_sums(values: F8) -> BlockSums:
     zeros = int(np.count_nonzero(values == 0))
     if count:
         mean = float(values.sum()) / count
+        # Two passes over a block, which is in the cache: the sum of squares less the square of
+        # the sum would cancel.
         apart = values - mean
         squares = float(np.square(apart, out=apart).sum())
         norm = squares + count * mean * mean
@@ -355,6 +364,7 @@ class RowChanges:
     def add(self, items: NDArray[np.int64]) -> None:
         """Take in changed items by their index: ascending, and after those before."""
         rows = items // self._row_items
+        # Items ascend, so equal rows stand together: no sorting, as np.unique would.
         rows = rows[_with_first(rows[1:] != rows[:-1])]
         if len(self._ends) and rows[0] == self._ends[-1] - 1:
             rows = rows[1:]
@@ -371,6 +381,7 @@ class RowChanges:
             starts, ends = starts[1:], ends[1:]
         self._starts = np.concatenate((self._starts, starts))
         self._ends = np.concatenate((self._ends, ends))
+        # Seldom: joining sorts all gaps.
         if len(self._starts) > 4 * MAX_RANGES:
             self._join()
 
@@ -396,6 +407,8 @@ class RowChanges:
 
     def _join(self) -> None:
         """Keep the MAX_RANGES - 1 widest gaps."""
+        # The smallest gaps are joined: ranges then hold as few rows as possible that did not
+        # change.
         gaps = self._starts[1:] - self._ends[:-1]
         widest = np.sort(np.argsort(-gaps, kind="stable")[: MAX_RANGES - 1])
         self._starts = np.append(self._starts[0], self._starts[widest + 1])

@@ -94,6 +94,8 @@ def _of_patterns(tensor: Tensor, element: str) -> Statistics:
     """From how often each bit pattern of one or two bytes is there."""
     dtype = np.dtype(f"<u{ITEM_BYTES[element]}")
     raws = (np.frombuffer(block, dtype) for block in tensor_bytes.blocks(tensor, BLOCK))
+    # The value of each pattern is known: only counts are taken from the tensor, exact whatever
+    # their order.
     table = value_table(element)
     if prod(tensor.shape) <= FEW:
         patterns, counts = np.unique(np.concatenate(list(raws)), return_counts=True)
@@ -133,6 +135,8 @@ def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
         numbers = np.frombuffer(block, dtype)
         count += len(numbers)
         low, high = numbers.min().item(), numbers.max().item()
+        # min and max of numbers with a NaN are NaN, so that this is seen without a pass of its
+        # own.
         if not (isfinite(low) and isfinite(high)):
             nans += int(np.count_nonzero(np.isnan(numbers)))
             infs += int(np.count_nonzero(np.isinf(numbers)))
@@ -247,6 +251,7 @@ def _count(
 def _tally(values: F8, bounds: tuple[float, float]) -> _Counts:
     """How many values are below, in each bin, and above; NaN is nowhere."""
     counts = np.zeros(BINS + 2, np.int64)
+    # numpy leaves out what is outside of the bounds, and counts the last edge in.
     counts[1:-1] = np.histogram(values, BINS, bounds)[0]
     if counts.sum() != len(values):
         counts[0] = np.count_nonzero(values < bounds[0])

@@ -93,6 +93,7 @@ def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
     item = 1
     if swap is not None or not steps.is_contiguous:
         item = _item_size(tensor, steps)
+    # As it is stored: of a large file only the part in use is mapped.
     if steps.is_contiguous:
         stored = pieces(tensor.view, max(size // item, 1) * item)
     else:
@@ -134,6 +135,7 @@ def array(tensor: Tensor) -> NDArray[Any]:
     strides = _strides(tensor, shape)
     steps = _Strides(shape, strides)
     _check_bounds(tensor, steps, dtype.itemsize)
+    # Bounds before as_strided, which checks none.
     flat = np.frombuffer(tensor.data, dtype, steps.span)
     # No step is taken along a dimension of one item, however long it would be.
     steps_taken = (stride if size > 1 else 0 for size, stride in zip(shape, strides, strict=True))
@@ -256,6 +258,7 @@ def _gathered(data: memoryview, steps: _Strides, item: int, size: int) -> Iterat
         for row in range(0, shape[split], rows):
             count = min(rows, shape[split] - row)
             first = flat[start + row * strides[split] :]
+            # as_strided reads wherever strides lead: `_check_bounds` has seen to that.
             view = as_strided(first, (count, *inner), apart, writeable=False)
             yield _bytes(np.ascontiguousarray(view))
 
@@ -344,10 +347,12 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
     # The last dimension is of bytes of an item, so that any item is one of bytes.
     apart = (*(stride * item for stride in strides), 1)
     last = sum((n - 1) * step for n, step in zip((*shape, item), apart, strict=True))
+    # as_strided would write outside of the file.
     if last >= tensor.nbytes:
         raise FormatError("items lie outside of what is stored", field="strides")
     with tempfile.TemporaryFile(prefix="wtxtgit-") as file:
         for piece in pieces(tensor.data):
+            # A copy: the file that is read is never written.
             file.write(piece)
         file.flush()
         # Given up with the last view of it: closing it before would fail.
@@ -383,6 +388,7 @@ def as_numbers(tensor: Tensor) -> Tensor | None:
         # From the first to the last one; whether strides fit the shape is seen on reading.
         steps = zip(tensor.shape, tensor.strides, strict=False)
         items = 1 + sum((size - 1) * stride for size, stride in steps)
+    # Negative where a dim is: that fits nothing.
     needed = items * ITEM_BYTES[tensor.element]
     return tensor.first(needed) if 0 <= needed <= tensor.nbytes else None
 

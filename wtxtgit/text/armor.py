@@ -115,6 +115,8 @@ def _encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride
     lines = line_count(size)
     padded = lines * LINE_RAW
     scratch = _scratch()
+    # Filled up with zeros to whole lines: their characters, `A`, are replaced by `=` at the end,
+    # and parities are of the `A` until `_FILL_PARITY` corrects them.
     if padded != size:
         source = np.frombuffer(raw, dtype=np.uint8, count=count * size).reshape(count, size)
         filled = scratch.raw[: count * padded].reshape(count, padded)
@@ -166,6 +168,8 @@ def _decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | No
     raw = _decoded(records, characters, _last_lines(lines, fill))
     if raw is None:
         return None
+    # What stands behind the chunk came from fills and unused bits, which are zeros in the one
+    # spelling.
     chunks = np.frombuffer(raw, dtype=np.uint8).reshape(count, lines * LINE_RAW)
     return None if chunks[:, size:].any() else chunks[:, :size]
 
@@ -239,6 +243,7 @@ def decode_short(armored: Sequence[tuple[memoryview, int]]) -> list[memoryview] 
     position = 0
     for (line, _), (_, size) in zip(fills, armored, strict=True):
         end = (line + 1) * LINE_RAW
+        # As in `_decode`: unused bits are zeros.
         if any(raw[position + size : end]):
             return None
         chunks.append(whole[position : position + size])
@@ -279,6 +284,7 @@ def diagnose(text: ByteView, size: int) -> tuple[list[LineFault], bytes]:
         line = bytes(text[index * LINE_TEXT : (index + 1) * LINE_TEXT])
         length = LINE_RAW if index < lines - 1 else size - index * LINE_RAW
         for fault in _line_faults(line, index, length):
+            # The first of a kind: thousands of damaged lines are one finding.
             faults.setdefault(fault.kind, fault)
             if fault.stops:
                 return list(faults.values()), bytes(raw)
@@ -319,6 +325,7 @@ class _Scratch(threading.local):
     """What a thread needs for one pass, kept: fresh pages cost as much as hashing them."""
 
     def __init__(self) -> None:
+        # Not cleared: every pass writes what it reads.
         self.raw: U1 = np.empty(_PASS_RAW, dtype=np.uint8)
         self.base64: U1 = np.empty(PASS_LINES * LINE_BASE64, dtype=np.uint8)
         pairs = PASS_LINES // 2

@@ -102,6 +102,7 @@ class LazyArray:
 
     def __getitem__(self, key: Any) -> Any:
         first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
+        # A bool is an int to Python, and a mask of the whole array to numpy.
         if not self.shape or isinstance(first, bool | np.bool_):
             return self._rows(0, None)[key]
         if isinstance(first, int | np.integer):
@@ -121,6 +122,7 @@ class LazyArray:
     def _rows(self, low: int, high: int | None) -> NDArray[Any]:
         """Decode rows low to high (all, of a scalar too, where high is None)."""
         index = self._index
+        # Rows in bytes: of all of an array the bytes may be no multiple of a row, as of a scalar.
         start, end = (0, index.nbytes) if high is None else (low * self._row, high * self._row)
         shape = self.shape if high is None else (high - low, *self.shape[1:])
         if start == end:
@@ -131,6 +133,7 @@ class LazyArray:
         for part in checked_bytes(self._text, blocks):
             raw += part
         skipped = first * index.chunk_size
+        # Chunks are decoded whole: rows may start and end within one.
         wanted = memoryview(raw)[start - skipped : end - skipped]
         return shaped(wanted, self.dtype, shape, index.name)
 
@@ -195,6 +198,7 @@ def snapshot_from(
             rows = rows_for(array.dtype, array.shape, rows_per_chunk)
             named.append(replace(array, name=own, rows=rows))
             extents.append(Extent(own, descr, name, shape))
+        # In the order of their own names, which the layout wants to ascend.
         snapshot = with_layout(Layout(NATIVE_FORMAT, None, tuple(extents)), named, meta)
     return replace(snapshot, prev=prev, audit=audit, pending=pending)
 
@@ -229,6 +233,7 @@ def _snapshot_of(report: TextReport, raw: dict[str, NDArray[np.uint8]]) -> Snaps
     arrays = []
     for array in index.arrays:
         data = raw[array.name]
+        # Weights are read-only: what was verified stays what it is.
         data.flags.writeable = False
         arrays.append(
             Array(
@@ -272,10 +277,13 @@ def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Ar
     """An array's name, dtype and shape as numpy has them, and what carries its bytes."""
     array = np.asarray(value)
     dtype = array.dtype
+    # bfloat16 and others of ml_dtypes are registered with numpy as void, under names of their
+    # own.
     extension = dtype.kind == "V" and dtype.names is None and not dtype.name.startswith("void")
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
         raise UsageError(f'array "{name}" has dtype {dtype}: objects and records are not stored')
     if (
+        # longdouble: 80 bits in 12 or 16 bytes on x86, 128 elsewhere.
         dtype.kind in "fc"
         and dtype.str not in BY_NUMPY
         and dtype.itemsize > 16 - (8 if dtype.kind == "f" else 0)
@@ -283,6 +291,7 @@ def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Ar
         raise UsageError(f'array "{name}" has dtype {dtype}: it has padding and differs by machine')
     if not extension and dtype.str.startswith(">"):
         array = array.astype(dtype.newbyteorder("<"))
+    # ascontiguousarray gives a scalar one dimension: the shape is put back.
     array = np.ascontiguousarray(array).reshape(array.shape)
     descr = dtype.name if extension else array.dtype.str
     carrier, added = carrier_of(descr, array.dtype.itemsize, extension)

@@ -45,6 +45,8 @@ def fastxor(raw: Buffer, offset: int = 0) -> int:
     after a piece count as zero.
     """
     if len(raw) <= _FEW and not offset:
+        # Folded in halves until one word is left: a dozen steps of Python cost less than a call
+        # of numpy.
         few = int.from_bytes(raw, "little")
         bits = 8 * _FEW
         while bits > 8 * WORD:
@@ -56,6 +58,8 @@ def fastxor(raw: Buffer, offset: int = 0) -> int:
     words: NDArray[np.uint64] = data[:whole].view("<u8")
     value = int(np.bitwise_xor.reduce(words))
     value ^= int.from_bytes(data[whole:].tobytes(), "little")
+    # A piece that starts within a word: its bytes are turned to where they stand in words of the
+    # array.
     shift = offset % WORD * 8
     return (value << shift | value >> (64 - shift)) & _WORD_MASK
 
@@ -66,6 +70,7 @@ def array_hmac(key: bytes, salt: bytes) -> Mac:
 
 
 def same_mac(a: bytes, b: bytes) -> bool:
+    # In constant time: how long it takes must not say how much of a forged one is right.
     return _hmac.compare_digest(a, b)
 
 
@@ -134,6 +139,8 @@ def signed_with(signature: bytes, message: bytes, keys: Iterable[bytes]) -> byte
 
     for key in keys:
         try:
+            # libsodium's check, which takes keys and R of small order in some releases: refused
+            # below.
             VerifyKey(key).verify(message, signature)
         except BadSignatureError:
             continue

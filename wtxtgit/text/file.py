@@ -94,6 +94,7 @@ class TextFile:
         if self.size > _IN_MEMORY:
             spool = tempfile.TemporaryFile(prefix="wtxtgit-")  # noqa: SIM115 - until closes it
             self._file = until.enter_context(spool)
+            # A hole of zeros: arrays that nobody asks for take no room on disk.
             self._file.truncate(self.size)
             self.view = view_of(self._file.fileno())
         for start, content in literals:
@@ -107,6 +108,7 @@ class TextFile:
 
     def array_at(self, start: int, nbytes: int) -> tuple[str, int] | None:
         """The array that all bytes of a range are in, and where in it they start."""
+        # The last array that starts here or before: no name comes after that character.
         at = bisect_right(self._starts, (start, "\U0010ffff")) - 1
         if at < 0 or nbytes == 0:
             return None
@@ -117,6 +119,7 @@ class TextFile:
     def fill(self, names: Iterable[str]) -> None:
         """Bring arrays into the file; raises CheckError."""
         wanted = [self.by_name[n] for n in names if n not in self._filled]
+        # Before they are there: a failure ends the comparison that asks for them.
         self._filled.update(array.name for array in wanted)
         if not self.size or not wanted:
             return
@@ -211,8 +214,10 @@ def shared_arrays(a: TextFile, b: TextFile) -> tuple[dict[str, int], dict[str, i
                 continue
             key = (array.claim.sha256, array.nbytes, array.chunk_size)
             other, model, number = kinds.setdefault(key, (text, array, len(kinds)))
+            # Hashes are claims so far, and nothing was decoded.
             if model is array or text.same_lines(array, other, model):
                 numbers[array.name] = number
+    # Numbers of contents that only one text has mean nothing to the other.
     both = set(numbered[0].values()) & set(numbered[1].values())
     of_a, of_b = ({name: n for name, n in numbers.items() if n in both} for numbers in numbered)
     return of_a, of_b
@@ -329,8 +334,10 @@ def verify_into(
         progress=progress,
         deliver=placed.deliver,
     )
+    # The layout was read before it was verified: only now is it known to be that of the text.
     is_whole = report.ok and report.layout == layout and placed.finish()
     if not is_whole:
+        # No unverified byte stays behind.
         os.ftruncate(descriptor, 0)
     return report, is_whole
 
@@ -385,6 +392,7 @@ class _LayoutWriter:
     def _write(self, parts: list[_Part]) -> None:
         """Write parts at their places, those that stand side by side together."""
         run, first = bytearray(), 0
+        # In the order of the file, so that neighbours become one write.
         for start, raw in sorted(parts, key=itemgetter(0)):
             if run and start != first + len(run):
                 write_at(self._descriptor, run, first)

@@ -344,6 +344,7 @@ def parse_audit(text: Buffer, pos: int) -> tuple[str, int] | None:
     start = pos + len(_AUDIT_WORD)
     if text[pos:start] != _AUDIT_WORD:
         return None
+    # Field by field: one expression for a line of any number of them would keep a stack.
     m = _AUDIT_FIELD.match(text, start)
     while m is not None and m[1] == b" ":
         m = _AUDIT_FIELD.match(text, m.end())
@@ -390,4 +391,5 @@ def _canonical_base64(text: bytes) -> bytes | None:
         raw = a2b_base64(text)
     except Base64Error:
         return None
+    # a2b_base64 passes over unused bits: encoded again it has to be the same.
     return raw if len(raw) == SIGNATURE_SIZE and _base64(raw) == text else None

@@ -91,6 +91,8 @@ class LineCursor:
         start, first = self._pos, self._line
         self._pos, self._line = start + lines * grammar.LINE_TEXT, first + lines
         if self._pos > len(self._text):
+            # The lines go beyond the end, or `endch` is not where they end: one of them is too
+            # short or too long.
             self._find_bad_line(start, first, lines)
         return start, first
 
@@ -116,6 +118,7 @@ class LineCursor:
     def _take(self, parse: Callable[[memoryview, int], tuple[_T, int] | None], label: str) -> _T:
         near, at = self._near()
         parsed = parse(near, at)
+        # The line may go on behind what is at hand: an audit line has no bound.
         if parsed is None and not self._holds_line():
             parsed = parse(self._whole_line(), 0)
             at = 0
@@ -130,6 +133,8 @@ class LineCursor:
         """The text from here on, as far as it is at hand, and where in that this is."""
         at = self._pos - self._first
         end = self._first + len(self._near_text)
+        # A line's parser wants one buffer. Of a large text a part is mapped anew when less than
+        # the usual line is left of it; a longer line is taken as a whole by `_whole_line`.
         if self._pos + LEAST > end and end < len(self._text):
             self._first, at = self._pos, 0
             self._near_text = mapped(self._text[self._pos : self._pos + NEAR])
@@ -281,6 +286,7 @@ class _TextIndexer(LineCursor):
                 self._fail("syntax", f"neither arr, audit nor endwtxt: {self._shown()}")
         self._array = self._chunk = None
         self._expect(grammar.LAST_LINE)
+        # Nothing may stand outside of what is hashed.
         if self._pos != len(self._text):
             self._fail("syntax", f"text after endwtxt: {self._shown()}")
 
@@ -299,6 +305,8 @@ class _TextIndexer(LineCursor):
             result.root = self._take(grammar.parse_root, "root")
         result.covered = self._pos
         if self._at(b"sign "):
+            # Its root is not known where the header is written, so that nothing there could be
+            # signed.
             if result.pending:
                 self._fail("structure", "a pending text is signed in its WSUM, not in its header")
             result.signature = self._take(grammar.parse_sign, "sign")
@@ -315,6 +323,7 @@ class _TextIndexer(LineCursor):
             self._fail("structure", wrong, line=line)
         array.rows = self._take_rows(claim.dtype)
         array.chunk_size = armor.chunk_size(array.rows)
+        # Listed before its chunks are read: what stands before a fault is verified, too.
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
             self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
@@ -364,10 +373,12 @@ class _TextIndexer(LineCursor):
                 a2b_hex(hmac),
                 a2b_hex(salt),
             )
+            # Behind the `arr` line, the `idx` line where there is one, and the `ch` line.
             lines = self._line + (2 if rows is None else 3)
             arrays.append(
                 ArrayIndex(
                     claim,
+                    # As it is spelled, without its LF: hash_all takes it so.
                     bytes(near[at : frame.end(5)]),
                     self._line,
                     form.rows,
@@ -456,6 +467,7 @@ def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _Arr
 
     The parts are those of grammar.ARRAY_FRAME.
     """
+    # Cached by the spelling: of very many arrays few have a kind of their own.
     claim = grammar.parse_kind(kind)
     if claim is None:
         return None

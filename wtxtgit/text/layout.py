@@ -154,6 +154,7 @@ def check_layout(
             zeros += extent.zeros
     if missing:
         _refuse(f'does not name array "{min(missing)}"')
+    # A bound on the file that a few bytes of text can ask for.
     if zeros > ZEROS_ALLOWANCE + total:
         _refuse(f"has {zeros} zero bytes in runs, with {total} bytes in other extents")
     if layout.size is not None and total + zeros != layout.size:
@@ -248,6 +249,7 @@ def _parse_extent(item: Any, kind: str) -> Extent:
     dtype, shape = item["dtype"], item["shape"]
     if not isinstance(dtype, str) or not _is_unicode(dtype):
         _refuse(f'has an extent "{array}" without a proper dtype')
+    # By type: True is an int to isinstance.
     if not isinstance(shape, list) or not set(map(type, shape)) <= _INTEGERS:
         _refuse(f'has an extent "{array}" without a proper shape')
     return Extent(array, dtype, name, tuple(shape), item.get("order"))
@@ -260,6 +262,7 @@ def _parse_hex(value: Any) -> bytes:
         raw = bytes.fromhex(value)
     except ValueError:
         _refuse(f"has the literal {value!r}")
+    # fromhex takes upper case and spaces, too: a value has one spelling.
     if raw.hex() != value:
         _refuse(f"has the literal {value!r}, not in lower case hex")
     return raw
@@ -276,6 +279,7 @@ def _is_unicode(value: str) -> bool:
 
 
 def _parse_int(digits: str) -> int:
+    # Before int(), which takes time that grows with the square of the digits.
     if len(digits.removeprefix("-")) > _MAX_DIGITS:
         _refuse(f"has a number of {len(digits)} digits")
     return int(digits)
@@ -317,6 +321,7 @@ def file_tasks(
         own = literal(extent)
         if own is not None:
             literals += own
+            # Given up at a bound: zeros of a small text may be many MiB.
             if len(literals) < BLOCK_BYTES:
                 continue
         if literals:

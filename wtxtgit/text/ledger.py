@@ -78,6 +78,7 @@ def read(data: bytes | memoryview, after: LedgerReport | None = None) -> LedgerR
     starts with what that was read from, only the rest is read. The result is
     the same without it.
     """
+    # Before it is copied or parsed.
     if len(data) > MAX_SIZE:
         problem = Problem("limit", f"{len(data)} bytes, a ledger has at most {MAX_SIZE}")
         return LedgerReport(None, (problem,))
@@ -104,6 +105,7 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     if before is not None and meta.ts < before.meta.ts:
         message = f"ts is {meta.ts}, before that of the record before, {before.meta.ts}"
         yield Problem("structure", message, line=first)
+    # A ledger that is cut off at its start has another first link.
     prev = FIRST_PREV if before is None else before.merkle_this
     if record.merkle_prev != prev:
         wanted = f"it follows {_short(prev)}" if before is not None else "the first one has zeros"
@@ -113,6 +115,7 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     if record.merkle_this != this:
         message = f"merkle_this is {_short(this)}, the line says {_short(record.merkle_this)}"
         yield Problem("merkle", message, line=first + 1)
+    # In ascending order, so that a record has one spelling and no key signs twice.
     keyids = [signature.keyid for signature in record.signatures]
     for line, (one, two) in enumerate(pairwise(keyids), first + 3):
         if two <= one:
@@ -197,6 +200,7 @@ class _LedgerReader:
 
     def skip(self, after: LedgerReport) -> None:
         """Go on from an earlier reading, where the bytes start with those that it read."""
+        # Where history was rewritten all is read again.
         if after.ledger is None or not self._text.startswith(after.source):
             return
         # Its last record is read again: a signature may have been added to it.
@@ -213,6 +217,7 @@ class _LedgerReader:
             if self._head is None:
                 self._head = self._read_head()
                 self._place = self._head.path
+            # At least one record: an empty ledger says nothing.
             while not self._records or self._pos < len(self._text):
                 self._read_record()
         except TextError as error:
@@ -233,6 +238,7 @@ class _LedgerReader:
             at = self._take(parse_at, "at")
         meta = self._take(grammar.parse_meta, "meta")
         wsum = self._take(grammar.parse_wsum, "WSUM")
+        # A WSUM line has one place for a signature, a record may have several.
         if wsum.signature is not None:
             message = "in a ledger a signature stands on a sign line, not on the WSUM line"
             self._fail("syntax", message, line=self._line - 1)
@@ -245,6 +251,7 @@ class _LedgerReader:
         for problem in check_link(before, record, self._place):
             line = first - 1 + (problem.line or 1)
             self._problems.append(Problem(problem.kind, problem.message, line=line))
+        # Each record can be wrong in several ways: a report has to end.
         if len(self._problems) > MAX_PROBLEMS:
             self._fail("limit", f"over {MAX_PROBLEMS} findings, the rest is not read")
         self._records.append(record)
@@ -252,6 +259,7 @@ class _LedgerReader:
             self._place = at
 
     def _take(self, parse: Callable[[bytes, int], tuple[_T, int] | None], label: str) -> _T:
+        # Bounded before it is parsed: the time for a line does not grow with the ledger.
         bound = self._pos + MAX_LINE
         if len(self._text) > bound and self._text.find(b"\n", self._pos, bound) < 0:
             self._fail("limit", f"a line of over {MAX_LINE} bytes")
@@ -299,6 +307,7 @@ def _escaped(path: bytes) -> bytes:
 
 def _unescaped(spelled: bytes) -> bytes | None:
     """The path that is spelled so, None where this is not a path's one spelling."""
+    # Then spelled again: `%41` for A, or a lone %, would be a second spelling.
     path = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode("ascii")), spelled)
     return path if is_path(path) and _escaped(path) == spelled else None
 
@@ -378,6 +387,7 @@ def native_record(
     prev = FIRST_PREV if before is None else before.merkle_this
     grammar.format_meta(meta)
     record = Record(meta, sha256_all, prev, digest.merkle(prev, sha256_all, meta), at=at)
+    # Formatted for its checks: whatever is returned can be written.
     format_record(record)
     for problem in check_link(before, record, b"" if ledger is None else ledger.place):
         raise TextError(problem.kind, problem.message)
@@ -428,6 +438,8 @@ def signed_by(head: LedgerHead, record: Record, public_keys: Collection[bytes]) 
         candidates = by_keyid.get(signature.keyid)
         if candidates is None:
             unknown.append(signature.keyid)
+        # A keyid has 64 bits and is no hash to rely on: of several keys that have it each one is
+        # tried.
         elif (made_by := signed_with(signature.signature, message, candidates)) is not None:
             valid.append(made_by)
         else:

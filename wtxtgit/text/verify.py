@@ -106,6 +106,7 @@ def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
     for block in blocks:
         job.append(block)
         nbytes += block.nbytes
+        # Also by their count: blocks of empty arrays have no bytes.
         if nbytes >= BLOCK_BYTES // 2 or len(job) >= _JOB_BLOCKS:
             yield job
             job, nbytes = [], 0
@@ -160,6 +161,7 @@ def check(text: ByteView, block: Block) -> CheckedBlock:
     raw = decode(text, block)
     if raw is not None:
         return _compare(CheckedBlock(block, raw), raw)
+    # Which of its chunks is damaged, and whether the reading stops there, only they say.
     if block.count > 1:
         return _check_singly(text, block)
     array, ix = block.array, block.first
@@ -178,12 +180,14 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
         raws = None
         if len(blocks) > 1:
             raws = armor.decode_short([(block.lines(text), block.size) for block in blocks])
+        # Where one line is wrong all are checked again one by one, which says where it is.
         if raws is not None:
             for block, raw in zip(blocks, raws, strict=True):
                 checked.append(_compare(CheckedBlock(block, raw), raw))
             continue
         for block in blocks:
             checked.append(check(text, block))
+            # What follows can not be read: its place depends on lines that are broken.
             if checked[-1].raw is None:
                 return checked
     return checked
@@ -321,8 +325,10 @@ def verify(
         report.problems.append(stop)
         stopped = True
     if not stopped:
+        # The hash of a part would look like that of another text: none is reported after a stop.
         report.sha256_all = body.hash_all.digest()
         _check_root(report, body, wsum)
+    # Also after a stop: a signature covers the header alone, which may be whole.
     _check_signatures(report, text, wsum, public_keys)
     if not stopped:
         _check_layout(report, body.layout_bytes)
@@ -379,9 +385,12 @@ class _ArrayChecks:
         with Workers(tasks, threads, followers=followers, is_last=_stops) as jobs:
             for job in jobs:
                 self._to_all(job)
+        # Collected apart by followers that run at the same time, and joined in a fixed order:
+        # reports do not depend on threads.
         mac_problems = self._no_mac_problems + self._mac_problems
         self._report.problems += self._no_mac_problems + self._own_problems + self._mac_problems
         if not self._stopped and self._hmac_key is not None:
+            # A text without arrays proves nothing with a key.
             every = bool(arrays) and all(array.has_hmac for array in arrays)
             self._report.authenticated = every and not mac_problems
         return self._stopped
@@ -424,6 +433,7 @@ class _ArrayChecks:
                 break
             array = checked.block.array
             own = checked.sha256
+            # The only chunk's hash is that of the array: no byte is hashed twice for it.
             if array.chunks > 1:
                 if checked.block.first == 0:
                     self._own = sha256()
@@ -448,6 +458,7 @@ class _ArrayChecks:
             if self._mac is None:
                 continue
             self._mac.update(checked.raw)
+            # Of an array that was not read to its end the stop is reported instead.
             is_due = checked.is_last and array.complete
             if is_due and not digest.same_mac(self._mac.digest(), array.claim.hmac):
                 message = "the hmac does not fit the key"
@@ -494,6 +505,7 @@ def _check_root(report: TextReport, body: _ArrayChecks, wsum_bytes: bytes | None
     if wsum is None:
         problems.append(Problem("syntax", "the WSUM is not one proper WSUM 1 line"))
         return
+    # A text with a root of its own has that compared above: its WSUM has to say the same.
     wanted = computed if root is None else root.sha256_all
     if wsum.sha256_all != wanted:
         message = mismatch("hash_all", wanted, wsum.sha256_all, "the WSUM")
@@ -532,6 +544,7 @@ def _check_signatures(
     if wsum is not None and wsum.signature is not None:
         covered = grammar.wsum_covered(wsum)
         states.append(digest.check_wsum(wsum.signature, covered, public_keys))
+    # The worse one first: a good header must not hide a WSUM that does not hold.
     for state in (SignatureState.INVALID, SignatureState.UNKNOWN_KEY, SignatureState.VALID):
         if state in states:
             report.signature = state

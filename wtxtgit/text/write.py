@@ -30,7 +30,7 @@ from hashlib import sha256
 import numpy as np
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.view import Buffer, mapped, pieces, write_at
+from wtxtgit.io.view import Buffer, hashed, mapped, pieces, write_at
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import (
     ITEM_SIZE,
@@ -136,6 +136,7 @@ class PlannedBlock:
 
     @property
     def raw(self) -> memoryview:
+        # Without a slice: there may be 100,000 such arrays.
         if self.array.chunks == 1:
             return mapped(self.array.source.data)
         return mapped(self.array.source.data[self.offset : self.offset + self.count * self.size])
@@ -179,6 +180,8 @@ class TextPlan:
         blocks = (PlannedBlock(plan, *part) for part in parts)
         size = plan.lead + _body_size(plan)
         plan.is_long = size > RUN_TEXT
+        # Its `arr` line has to be known when the run is armored: only of a long array it is
+        # written apart, at the end.
         if not plan.is_long:
             if self._pending + size > RUN_TEXT:
                 self._end_run()
@@ -190,6 +193,8 @@ class TextPlan:
         self._add_span(plan.lead)
         for block in blocks:
             size = block.count * chunk_text_size(block.size)
+            # Two places end an array, here and in `_body_size`: a run has to be exactly as long
+            # as planned.
             if block.is_last:
                 size += len(grammar.END_ARRAY)
             if self._pending + size > RUN_TEXT:
@@ -214,6 +219,7 @@ def _plan_array(array: Array, hmac_key: bytes | None, gen: int) -> ArrayPlan:
     check_fits(array.name, array.data.nbytes, size)
     hmac, salt = array.hmac or bytes(32), array.salt or bytes(8)
     if hmac_key is not None:
+        # An hmac that the array brings along is of another key, or of this one: computed anew.
         hmac, salt = bytes(32), array.salt or digest.salt_for(hmac_key, gen, array.name)
     nbytes = array.data.nbytes
     return ArrayPlan(
@@ -230,6 +236,7 @@ def _plan_array(array: Array, hmac_key: bytes | None, gen: int) -> ArrayPlan:
 def check_fits(name: str, nbytes: int, size: int) -> None:
     """Raise TextError "limit" where the array's chunks can't be numbered."""
     count = chunk_count(nbytes, size)
+    # `ix` has 6 digits and `off` 12: docs/spec/wtxt.md, "Limits".
     if count > MAX_CHUNKS or (count - 1) * size > grammar.MAX_OFFSET:
         raise TextError(
             "limit",
@@ -243,6 +250,7 @@ def _body_size(plan: ArrayPlan) -> int:
     """Bytes of text from an array's first `ch` line to its `endarr`."""
     whole, tail = divmod(plan.source.data.nbytes, plan.chunk_size)
     size = len(grammar.END_ARRAY) + (whole * chunk_text_size(plan.chunk_size) if whole else 0)
+    # An array of no bytes has one chunk, which is empty.
     if tail or not whole:
         size += chunk_text_size(tail)
     return size
@@ -333,15 +341,15 @@ class TextWriter:
     def hashed(self) -> list[HashedArray]:
         """The arrays with their digests; hashes everything if that was not done yet."""
         _ = self.root
-        hashed = {
+        arrays = {
             id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._plan.arrays
         }
         for run in self._plan.runs:
             for block in run.blocks:
-                array = hashed[id(block.array)]
+                array = arrays[id(block.array)]
                 array.sha256.extend(block.sha256)
                 array.crc32c.extend(block.crc32c)
-        return list(hashed.values())
+        return list(arrays.values())
 
     def wsum(self) -> bytes:
         """The WSUM line of this snapshot, signed where a signer was given."""
@@ -355,9 +363,11 @@ class TextWriter:
     def stream(self) -> Iterator[Buffer]:
         """Give the text in order, in pieces, which stay as they are."""
         _ = self.root
+        # It has the root, so that everything is hashed before the first byte of text is given.
         yield self._header()
         plan = self._plan
         tasks = (partial(self._render_run, run) for run in plan.runs)
+        # A bounded number of runs are armored ahead of the pipe, whatever the size of the text.
         with Workers(tasks, self._worthwhile(len(plan.runs))) as texts:
             for run, text in zip(plan.runs, texts, strict=True):
                 first = run.blocks[0]
@@ -391,6 +401,7 @@ class TextWriter:
         self.render(lambda number, piece: write_at(fd, piece, self.spans[number].start))
 
     def _worthwhile(self, tasks: int) -> int:
+        # More threads than tasks would only start and end.
         return min(worthwhile(self._threads, self.raw_size, tasks), max(1, tasks))
 
     def _digest(self, place: Place | None) -> grammar.Root:
@@ -414,6 +425,7 @@ class TextWriter:
         fastxor = 0
         for run in self._plan.runs:
             for block in run.blocks:
+                # An exclusive or knows no order: blocks may be done in any.
                 fastxor ^= block.fastxor
         snapshot = self._snapshot
         this = digest.merkle(snapshot.prev, hash_all.digest(), snapshot.meta)
@@ -421,19 +433,14 @@ class TextWriter:
 
     def _hash_array(self, plan: ArrayPlan) -> ArrayPlan:
         """Hash an array by itself, which `arr` lines and hash_all need."""
-        own = sha256()
-        for piece in pieces(plan.source.data, _STEP):
-            own.update(piece)
-        plan.sha256 = own.digest()
+        plan.sha256 = hashed(sha256(), pieces(plan.source.data, _STEP)).digest()
         self._authenticate(plan)
         return plan
 
     def _authenticate(self, plan: ArrayPlan) -> None:
         if self._hmac_key is not None:
             mac = digest.array_hmac(self._hmac_key, plan.salt)
-            for piece in pieces(plan.source.data, _STEP):
-                mac.update(piece)
-            plan.hmac = mac.digest()
+            plan.hmac = hashed(mac, pieces(plan.source.data, _STEP)).digest()
 
     def _hash_run(self, run: BlockRun, place: Place | None) -> BlockRun | None:
         """Hash a run's chunks; gives it where hash_all takes its arrays from it."""
@@ -443,12 +450,15 @@ class TextWriter:
                 block.sha256, block.crc32c = [sha256(raw).digest()], [crc32c(raw)]
             else:
                 block.sha256, block.crc32c = [], []
+                # Both hashes of a chunk one after the other, while it is in the cache.
                 for start in range(0, raw.nbytes, block.size):
                     chunk = raw[start : start + block.size]
                     block.sha256.append(sha256(chunk).digest())
                     block.crc32c.append(crc32c(chunk))
             block.fastxor = digest.fastxor(raw, block.offset)
             array = block.array
+            # A short array's `arr` line stands in the run itself, so its hash is needed before
+            # the run is armored.
             if block.is_last and not array.is_long:
                 if array.chunks == 1:
                     array.sha256 = block.sha256[0]
@@ -500,6 +510,7 @@ class TextWriter:
         return covered if signature is None else covered + grammar.format_sign(signature)
 
     def _header_size(self) -> int:
+        # Any values will do: all fields of a root line have a fixed width.
         blank = grammar.Root(bytes(32), bytes(32), bytes(32), 0)
         pending = self._snapshot.pending
         size = len(grammar.FIRST_LINE) + len(self._meta_line) + len(self._cap_line)
@@ -569,6 +580,7 @@ def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[PlannedB
 
 
 def _check(snapshot: Snapshot) -> None:
+    # A reader refuses all that is refused here: nothing is written that can't be read again.
     previous = ""
     if snapshot.pending and snapshot.signature is not None:
         raise TextError("structure", "a pending text is not signed in its header but in its WSUM")

@@ -27,6 +27,9 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import ReadOptions
 
+SIGNATURE = "signature"
+"""In the metadata: it is over what the chunks hold, not over how they are stored."""
+
 COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 """What chunks can be stored with."""
 
@@ -54,6 +57,13 @@ def repack(
 def broken_by_repack(container: Fold) -> tuple[str, ...]:
     """Fields of the index that are kept, and sign what repacking changes."""
     return (TRUST_BLOCK,) if container.index.get(TRUST_BLOCK) is not None else ()
+
+
+def broken_by_reseal(container: Fold) -> tuple[str, ...]:
+    """Fields of the index that are kept, and sign what resealing changes."""
+    metadata = container.index.get("metadata")
+    is_signed = isinstance(metadata, dict) and metadata.get(SIGNATURE) is not None
+    return (*broken_by_repack(container), *([SIGNATURE] if is_signed else []))
 
 
 def _source(inside: Payloads, chunk: FoldChunk) -> ChunkSource:

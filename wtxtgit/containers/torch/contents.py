@@ -18,7 +18,7 @@ from hashlib import sha256
 from wtxtgit.containers import zip_read
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, overlay
-from wtxtgit.containers.torch.overlay import Said
+from wtxtgit.containers.torch.overlay import TensorSpan
 from wtxtgit.containers.torch.pickle_read import (
     FLOAT,
     CallResult,
@@ -58,7 +58,7 @@ class TensorPlace:
     """Where a tensor's bytes are: which ones of what a member holds."""
 
     member: ZipMember
-    said: Said
+    span: TensorSpan
 
 
 class TorchContents:
@@ -76,8 +76,8 @@ class TorchContents:
         for number, tensor in zip(container.arrays, tensors[len(views) :], strict=True):
             self.entries.append(_entry(tensor, ARRAY))
             member, array = container.directory.members[number], container.arrays[number]
-            said = Said(array.start - member.start, array.end - member.start)
-            self.places.append(TensorPlace(member, said) if tensor.nbytes else None)
+            span = TensorSpan(array.start - member.start, array.end - member.start)
+            self.places.append(TensorPlace(member, span) if tensor.nbytes else None)
 
 
 def values(container: Torch, options: ReadOptions) -> dict[str, object]:
@@ -102,15 +102,15 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
         if not is_told and not name.endswith("/"):
             blocks, size = _readable(container, member, options)
             by_name[name] = _short(blocks(), size)
-    said: dict[int, list[Said]] = {}
+    spans_of: dict[int, list[TensorSpan]] = {}
     for place in dict.fromkeys(TorchContents(container, options).places):
         if place is not None:
-            said.setdefault(place.member.entry, []).append(place.said)
+            spans_of.setdefault(place.member.entry, []).append(place.span)
     for entry, (name, member) in tensors.items():
         blocks, size = _readable(container, member, options)
-        spans = said.get(entry, [])
+        spans = spans_of.get(entry, [])
         overlay.refuse_bomb(spans, size)
-        rest = overlay.unsaid(blocks, size, spans)
+        rest = overlay.uncovered(blocks, size, spans)
         if rest is not None:
             by_name[name] = rest
     return by_name
@@ -175,8 +175,8 @@ def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:
         return None
     is_packed = view.dtype in PACKED
     steps = None if is_packed else overlay.item_steps(view.shape, view.strides)
-    said = Said(*view.span(), steps, view.item)
-    return TensorPlace(container.storages[view.storage.key], said)
+    span = TensorSpan(*view.span(), steps, view.item)
+    return TensorPlace(container.storages[view.storage.key], span)
 
 
 def digest(pickle: Pickle, content: Callable[[], Buffer]) -> bytes:

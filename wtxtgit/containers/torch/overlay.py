@@ -1,8 +1,8 @@
-"""Bytes that several tensors say something of: those of the items of each.
+"""Bytes of storages that tensors have, alone or several of them: those of the items of each.
 
 Tensors share storages, as a whole or item by item. What stands between the
-items of a tensor is not the tensor's. Who says what is put together in any
-order, so two that differ are refused.
+items of a tensor is not the tensor's. They are put together in any order, so
+two that give one byte different values are refused.
 Spec: `docs/spec/torch.md`, "Resealing"
 """
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 # Bytes that are put together at a time.
 STEP = 1 << 20
-# Tensors may speak of a storage so many times its size, or of LEAST_SAID bytes: a real model ties a
+# Tensors may have so many times the bytes of their storage, or LEAST_COVERED: a real model ties a
 # few weights, a hostile one lists a view of all bytes for each name.
 MOST_PASSES = 64
-LEAST_SAID = 1 << 26
+LEAST_COVERED = 1 << 26
 
 Steps = tuple[tuple[int, int], ...]
 """Distances between items and how many there are, the largest first; in items."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a tensor says of bytes [start, end) of a storage.
+class TensorSpan:
+    """Bytes [start, end) of a storage that are a tensor's.
 
     All of them where `steps` is None, else those of its items, of `item`
     bytes. `blocks` gives the bytes from start to end, None where they are to
@@ -51,7 +51,7 @@ class Said:
 def item_steps(shape: Sequence[int], strides: Sequence[int]) -> Steps | None:
     """Where the items of a view are, None where they leave no byte between them.
 
-    And where they lie in one another so that this can't be said in steps.
+    Also None where they lie in one another, so that no steps tell where they are.
     """
     steps = [(1, 1)]
     dims = zip(strides, shape, strict=True)
@@ -69,48 +69,50 @@ def item_steps(shape: Sequence[int], strides: Sequence[int]) -> Steps | None:
     return None if len(steps) == 1 else tuple(reversed(steps))
 
 
-def refuse_bomb(said: Iterable[Said], size: int) -> None:
-    """Raise FormatError where so much is said of `size` bytes that nobody could mean it."""
-    total = sum(one.end - one.start for one in said)
-    if total > max(MOST_PASSES * size, LEAST_SAID):
+def refuse_bomb(spans: Iterable[TensorSpan], size: int) -> None:
+    """Raise FormatError where tensors have so much of `size` bytes that nobody could mean it."""
+    total = sum(one.end - one.start for one in spans)
+    if total > max(MOST_PASSES * size, LEAST_COVERED):
         raise FormatError(
             f"tensors share a storage of {size} bytes too often", kind="limit", field="entries"
         )
 
 
 def overlaid(
-    old: Callable[[], Iterable[Buffer]], size: int, said: Sequence[Said]
+    old: Callable[[], Iterable[Buffer]], size: int, spans: Sequence[TensorSpan]
 ) -> Iterator[Buffer]:
-    """The `size` bytes that `old` gives with what is said of them, in pieces.
+    """The `size` bytes that `old` gives with those of tensors over them, in pieces.
 
-    Raises FormatError where two say different things of the same byte, and
-    where one has more or fewer bytes than it says.
+    Raises FormatError where two tensors have different values for the same
+    byte, and where one gives more or fewer bytes than it has.
     """
     was = _Feed(old())
-    sweep = _Sweep(said)
+    sweep = _Sweep(spans)
     for start in range(0, size, STEP):
         end = min(start + STEP, size)
         block = was.take(end - start)
         active = sweep.reach(start, end)
-        if any(one.said.blocks is not None for one in active):
+        if any(one.span.blocks is not None for one in active):
             yield _put_together(block, start, active)
         else:
             yield block
     sweep.close()
 
 
-def unsaid(old: Callable[[], Iterable[Buffer]], size: int, said: Sequence[Said]) -> bytes | None:
-    """The SHA-256 of the bytes of which nothing is said, None where there are none.
+def uncovered(
+    old: Callable[[], Iterable[Buffer]], size: int, spans: Sequence[TensorSpan]
+) -> bytes | None:
+    """The SHA-256 of the bytes that are no tensor's, None where there are none.
 
     `old` is read only where there are some.
     """
-    if all(one.steps is None for one in said) and not gaps(
-        ((one.start, one.end) for one in said), size
+    if all(one.steps is None for one in spans) and not gaps(
+        ((one.start, one.end) for one in spans), size
     ):
         return None
     hasher = sha256()
     count = 0
-    sweep = _Sweep([replace(one, blocks=None) for one in said])
+    sweep = _Sweep([replace(one, blocks=None) for one in spans])
     was = _Feed(old())
     for start in range(0, size, STEP):
         end = min(start + STEP, size)
@@ -150,39 +152,39 @@ class _Feed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Active:
-    """Something said of bytes that are being put together; `alone` if nobody else does."""
+    """A tensor's bytes that are being put in; `alone` if no other tensor shares them."""
 
-    said: Said
+    span: TensorSpan
     feed: _Feed | None
     alone: bool
 
 
 class _Sweep:
-    """What is said of one range after another."""
+    """The tensors that have bytes of one range after another."""
 
-    def __init__(self, said: Sequence[Said]) -> None:
-        self._said = sorted(said, key=lambda one: (one.start, one.end))
+    def __init__(self, spans: Sequence[TensorSpan]) -> None:
+        self._spans = sorted(spans, key=lambda one: (one.start, one.end))
         self._next = 0
         self._reached = 0
         self._active: list[_Active] = []
 
     def reach(self, start: int, end: int) -> list[_Active]:
-        """What is said of any byte of [start, end); ranges are asked for in order."""
+        """Those that have any byte of [start, end); ranges are asked for in order."""
         left = []
         for one in self._active:
-            if one.said.end > start:
+            if one.span.end > start:
                 left.append(one)
             elif one.feed is not None:
                 one.feed.close()
         self._active = left
-        while self._next < len(self._said) and self._said[self._next].start < end:
-            said = self._said[self._next]
+        while self._next < len(self._spans) and self._spans[self._next].start < end:
+            span = self._spans[self._next]
             self._next += 1
-            follows = self._said[self._next].start if self._next < len(self._said) else said.end
-            alone = self._reached <= said.start and said.end <= follows and said.steps is None
-            self._reached = max(self._reached, said.end)
-            feed = None if said.blocks is None else _Feed(said.blocks())
-            self._active.append(_Active(said, feed, alone))
+            follows = self._spans[self._next].start if self._next < len(self._spans) else span.end
+            alone = self._reached <= span.start and span.end <= follows and span.steps is None
+            self._reached = max(self._reached, span.end)
+            feed = None if span.blocks is None else _Feed(span.blocks())
+            self._active.append(_Active(span, feed, alone))
         return self._active
 
     def close(self) -> None:
@@ -192,12 +194,12 @@ class _Sweep:
 
 
 def _put_together(block: Buffer, start: int, active: Sequence[_Active]) -> bytearray:
-    """The bytes `held`, which stand at `start`, with what is said of them."""
+    """The bytes `block`, which stand at `start`, with those of tensors over them."""
     together = bytearray(block)
     shared = [one for one in active if not one.alone]
     for one in active:
         if one.alone and one.feed is not None:
-            first, last = _within(one.said, start, len(together))
+            first, last = _within(one.span, start, len(together))
             together[first:last] = one.feed.take(last - first)
     if shared:
         _agree(together, block, start, shared)
@@ -205,18 +207,18 @@ def _put_together(block: Buffer, start: int, active: Sequence[_Active]) -> bytea
 
 
 def _agree(together: bytearray, block: Buffer, start: int, active: Sequence[_Active]) -> None:
-    """Put into `made` what several say of it, each of the same bytes the same."""
+    """Put into `together` the bytes of tensors that share some, which have to be equal there."""
     import numpy as np
 
     target = np.frombuffer(together, np.uint8)
     known = np.zeros(len(together), np.bool_)
     for one in active:
-        first, last = _within(one.said, start, len(together))
+        first, last = _within(one.span, start, len(together))
         words = memoryview(block)[first:last] if one.feed is None else one.feed.take(last - first)
-        items = _items(one.said, start + first, start + last)
+        items = _items(one.span, start + first, start + last)
         mine = np.frombuffer(words, np.uint8)
         part = target[first:last]
-        # Bytes of which two speak have to be equal, whoever comes first.
+        # Bytes that two tensors have must be equal, whichever comes first.
         if bool(np.any((part != mine) & known[first:last] & items)):
             raise FormatError(
                 "tensors share bytes and would have different ones there", field="entries"
@@ -226,31 +228,31 @@ def _agree(together: bytearray, block: Buffer, start: int, active: Sequence[_Act
 
 
 def _left_over(block: Buffer, start: int, active: Sequence[_Active]) -> bytes:
-    """The bytes of `held`, which stand at `start`, of which nothing is said."""
+    """The bytes of `block`, which stands at `start`, that are no tensor's."""
     import numpy as np
 
     known = np.zeros(len(block), np.bool_)
     for one in active:
-        first, last = _within(one.said, start, len(block))
-        known[first:last] |= _items(one.said, start + first, start + last)
+        first, last = _within(one.span, start, len(block))
+        known[first:last] |= _items(one.span, start + first, start + last)
     return np.frombuffer(block, np.uint8)[~known].tobytes()
 
 
-def _within(said: Said, start: int, size: int) -> tuple[int, int]:
-    """The part of `size` bytes at `start` of which something is said."""
-    return max(said.start - start, 0), min(said.end - start, size)
+def _within(span: TensorSpan, start: int, size: int) -> tuple[int, int]:
+    """The part of `size` bytes at `start` that is in the span."""
+    return max(span.start - start, 0), min(span.end - start, size)
 
 
-def _items(said: Said, start: int, end: int) -> NDArray[np.bool_]:
+def _items(span: TensorSpan, start: int, end: int) -> NDArray[np.bool_]:
     """Which of the bytes [start, end) of a storage are those of items."""
     import numpy as np
 
-    if said.steps is None:
+    if span.steps is None:
         return np.ones(end - start, np.bool_)
-    first, last = (start - said.start) // said.item, -(-(end - said.start) // said.item)
+    first, last = (start - span.start) // span.item, -(-(end - span.start) // span.item)
     rest = np.arange(first, last, dtype=np.int64)
-    for step, count in said.steps:
+    for step, count in span.steps:
         rest -= np.minimum(rest // step, count - 1) * step
-    skipped = start - said.start - first * said.item
-    is_item: NDArray[np.bool_] = np.repeat(rest == 0, said.item)[skipped : skipped + end - start]
+    skipped = start - span.start - first * span.item
+    is_item: NDArray[np.bool_] = np.repeat(rest == 0, span.item)[skipped : skipped + end - start]
     return is_item

@@ -19,7 +19,7 @@ from wtxtgit.containers import zip_read, zip_write
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch import contents, overlay, zip_layout
 from wtxtgit.containers.torch.contents import TensorPlace, TorchContents, shown, values
-from wtxtgit.containers.torch.overlay import Said
+from wtxtgit.containers.torch.overlay import TensorSpan
 from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.torch.zip_layout import ChangedMember
 from wtxtgit.containers.zip_read import ZipMember
@@ -117,10 +117,10 @@ class _TensorFiles:
             if given[key].form != entry.form:
                 return _refused(f"give tensor {name} another dtype, shape or strides")
         if wanted is not None:
-            said = values(file.container, self._options)
+            by_member = values(file.container, self._options)
             missing = object()
-            for member in {**said, **wanted}:
-                if said.get(member, missing) != wanted.get(member, missing):
+            for member in {**by_member, **wanted}:
+                if by_member.get(member, missing) != wanted.get(member, missing):
                     return _refused(f"take another {quoted(member)}")
         return None
 
@@ -175,12 +175,12 @@ def _changed(
         if place is not None
     }
     changed: list[ChangedMember] = []
-    for entry, said in _said_of(written, contents, set(touched)).items():
+    for entry, spans in _spans_of(written, contents, set(touched)).items():
         member = touched[entry]
-        overlay.refuse_bomb(said, member.size)
+        overlay.refuse_bomb(spans, member.size)
         zip_layout.check_crc32(written.container, member, options)
         old = partial(written.container.blocks, member, options)
-        blocks = partial(overlay.overlaid, old, member.size, said)
+        blocks = partial(overlay.overlaid, old, member.size, spans)
         changed.append(ChangedMember(member, blocks, zip_write.crc32_of(blocks())))
     # Without CRC-32 the fingerprint is that of zeros, and stays.
     return changed + (
@@ -188,24 +188,24 @@ def _changed(
     )
 
 
-def _said_of(
+def _spans_of(
     written: TorchContents, contents: Mapping[int, NewContent], members: set[int]
-) -> dict[int, list[Said]]:
-    """What the tensors in these members say of them; those that keep their bytes say so once."""
-    by_member: dict[int, list[Said]] = {}
+) -> dict[int, list[TensorSpan]]:
+    """The spans of tensors in these members; of equal ones that keep their bytes only one."""
+    by_member: dict[int, list[TensorSpan]] = {}
     kept: set[TensorPlace] = set()
     for number, place in enumerate(written.places):
         if place is None or place.member.entry not in members:
             continue
         content = contents.get(number)
         if content is not None:
-            said = replace(place.said, blocks=content.blocks)
+            span = replace(place.span, blocks=content.blocks)
         elif place in kept:
             continue
         else:
             kept.add(place)
-            said = place.said
-        by_member.setdefault(place.member.entry, []).append(said)
+            span = place.span
+        by_member.setdefault(place.member.entry, []).append(span)
     return by_member
 
 

@@ -148,6 +148,7 @@ class _DeltaIndexer(LineCursor):
             self._array = self._chunk = None
             if self._at(b"arr "):
                 self._read_block()
+            # A plain delta has chunks alone.
             elif self._at(b"del ") and result.head is not None:
                 line = self._line
                 name = self._take(parse_removed, "del")
@@ -174,6 +175,7 @@ class _DeltaIndexer(LineCursor):
         meta = self._take(grammar.parse_meta, "meta")
         cap = self._take(grammar.parse_cap, "cap")
         root = self._take(grammar.parse_root, "root")
+        # The target's signature covers its own first line, which a delta does not have.
         covered = grammar.FIRST_LINE + bytes(self._text[start : self._pos])
         signature = self._take(grammar.parse_sign, "sign") if self._at(b"sign ") else None
         return DeltaHead(meta, cap, root, signature, covered)
@@ -197,9 +199,12 @@ class _DeltaIndexer(LineCursor):
             self._read_chunk(chunks, claim)
         self._chunk = None
         self._expect(grammar.END_ARRAY)
+        # In the bound form such a block gives another HMAC or salt.
         if claim is None and not chunks:
             self._fail("structure", "a block without chunks says nothing", line=line)
         change = DeltaBlock(name, line, claim, rows, tuple(chunks))
+        # With an `idx` line the block tells how the array is cut, so that this is seen without
+        # the base.
         if claim is not None and rows is not None:
             check_whole(change, claim)
         self.result.changes.append(change)
@@ -208,9 +213,11 @@ class _DeltaIndexer(LineCursor):
         line = self._line
         chunk = self._take(grammar.parse_chunk, "ch")
         self._chunk = chunk.ix
+        # Ascending: one spelling, and no chunk twice.
         if chunks and chunk.ix <= chunks[-1].claim.ix:
             what = f"ix={chunk.ix} does not follow {chunks[-1].claim.ix}"
             self._fail("structure", what, line=line)
+        # Of a plain block the size of the array is known with the base only.
         if claim is not None and chunk.off + chunk.size > claim.nbytes:
             what = f"off={chunk.off} len={chunk.size}, the array has {claim.nbytes} bytes"
             self._fail("structure", what, line=line)

@@ -5,7 +5,7 @@
 `make` compares chunks by their hashes: chunks that did not change are not read.
 `apply` gets a base that was verified and a delta that was checked by itself. What is
 left is whether they fit, and whether the target is what the delta says: it is
-proved before it is given.
+proved before it is given. Numbers in comments are those of the section "Applying".
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ def _same_cut(old: SideArray, new: SideArray) -> bool:
 def _changed_runs(old: SideArray, new: SideArray) -> Iterator[tuple[int, int]]:
     pairs = zip(old.sha256, new.sha256, strict=True)
     changed = (ix for ix, (a, b) in enumerate(pairs) if a != b)
+    # Numbers that follow one another keep their distance from their index: each run is a group.
     for _, run in groupby(enumerate(changed), lambda pair: pair[1] - pair[0]):
         every = [ix for _, ix in run]
         yield every[0], every[-1] + 1
@@ -165,6 +166,7 @@ class Regeneration:
 
         Raises TextError "limit" where a number of one digit more would be wanted.
         """
+        # One digit more would be no `meta` line.
         if base.gen >= grammar.MAX_GEN:
             raise TextError("limit", f"no generation follows {base.gen}")
         return replace(
@@ -238,11 +240,14 @@ def apply(
     the target is not what the delta says of it. `given` is for plain deltas, and
     has to make a `meta` line; with its key every HMAC of a bound target is checked.
     """
+    # (2) The base is the one that the delta names; that it verifies, and (1), the caller has seen
+    # to.
     if delta.base != base.root.sha256_all:
         wanted = "nothing" if delta.base is None else delta.base.hex()[:16]
         own = base.root.sha256_all.hex()[:16]
         message = f"the delta is for a base with sha256_all {wanted}..., this one has {own}..."
         raise TextError("root", message)
+    # (3) Delta and base fit, and (4) nothing is said that need not be.
     arrays = tuple(_patched(base, text, delta))
     if delta.head is None:
         return Applied(_regenerated(base, arrays, given, threads, progress), None)
@@ -251,6 +256,7 @@ def apply(
     hashes = hash_arrays(
         arrays, threads=threads, own=_is_patched, hmac_key=given.hmac_key, progress=progress
     )
+    # (5) The target is what the delta says.
     _prove(target, hashes)
     claims = [array.claim for array in arrays]
     return Applied(target, layout_of(head.meta, head.cap, claims, bytes(hashes.layout)))
@@ -282,13 +288,16 @@ def _array(old: SideArray | None, text: ByteView, change: DeltaBlock) -> SideArr
         raise TextError("structure", "an array without its arr line", array=change.name)
     carried = {chunk.claim.ix: chunk for chunk in change.chunks}
     if old is None or _is_whole(old, change):
+        # (3) A whole block has all chunks, as its own `idx` line cuts the array.
         check_whole(change, claim)
         digests = [chunk.claim.sha256 for chunk in change.chunks]
         return PatchedArray(claim, change.rows, digests, None, carried, text)
+    # (4) So that base and target have one bound delta.
     if change.rows is not None or change.claim == old.claim:
         what = "the idx line is" if change.rows is not None else "the arr line is"
         line = change.line + (change.rows is not None)
         raise TextError("structure", f"{what} the base's", line=line, array=change.name)
+    # (3) Chunks are where the base has chunks of these sizes.
     check_places(change, old.rows, claim.nbytes)
     for chunk in change.chunks:
         if chunk.claim.sha256 == old.sha256[chunk.claim.ix]:
@@ -336,7 +345,9 @@ def _regenerated(
         claim = replace(claim, sha256=own or claim.sha256, hmac=mac or claim.hmac)
         return replace(array, claim=claim)
 
+    # hash_all takes the `arr` lines, which have the arrays' own hashes: those come first.
     arrays = tuple(map(sealed, arrays))
+    # The second pass: hash_all can only follow the lines that the first one made.
     hashes = hash_arrays(arrays, threads=threads, progress=progress)
     prev = base.root.merkle_this
     this = digest.merkle(prev, hashes.sha256_all, meta)

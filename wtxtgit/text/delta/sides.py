@@ -146,6 +146,7 @@ class DeltaSide:
 
 def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:
     """A verified text as a side; raises TextError "pending" for one without a root."""
+    # A delta names its base by the root's hash.
     if index.root is None:
         raise TextError("pending", "a pending text has no root: no delta is from or to it")
     arrays = tuple(
@@ -171,6 +172,7 @@ def side_of_snapshot(
 def text_pieces(side: DeltaSide, *, threads: int | None = None) -> Iterator[Buffer]:
     """The text in order, in pieces."""
     yield grammar.FIRST_LINE + side.header
+    # Text of the base is copied, not decoded and armored again.
     with Workers(_array_texts(side), _worthwhile(side, threads)) as texts:
         yield from texts
     yield side.footer + grammar.LAST_LINE
@@ -237,15 +239,19 @@ def hash_arrays(
     """Hash arrays; those that `own` picks by themselves too, and with a key each one's HMAC."""
     result = Hashes()
     whole = sha256()
+    # Only of arrays that changed: the others' hashes stand in a text that was verified.
     hashers = {array.name: sha256() for array in arrays if own(array)}
     macs = {}
     if hmac_key is not None:
         macs = {array.name: digest.array_hmac(hmac_key, array.claim.salt) for array in arrays}
+    # The first piece of an array sets it to 0: fastxor depends on where bytes stand.
     offset = 0
 
     def to_all(piece: _ArrayPiece) -> None:
         nonlocal offset
         if piece.is_first:
+            # The `arr` line as it stands in the text: docs/spec/wtxt.md, "Root, chain,
+            # signature".
             whole.update(piece.array.header)
             offset = 0
         whole.update(piece.raw)
@@ -276,6 +282,7 @@ def _pieces(arrays: Sequence[SideArray]) -> Iterator[Callable[[], _ArrayPiece]]:
     for array in arrays:
         is_first = True
         for raw in array.raw(0, array.chunks):
+            # Nothing is read here: tasks are listed by whichever thread is free, and run on any.
             yield partial(_piece_of, array, is_first, raw)
             is_first = False
 
