@@ -31,12 +31,11 @@ from wtxtgit.cli.output import (
 )
 from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.figures import OID_SHOWN, size
+from wtxtgit.report.figures import HASH_SHOWN, OID_SHOWN, size
 from wtxtgit.version import __version__
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
-_HASH_SHOWN = 12
 _LOG_OID_SHOWN = 10
 
 
@@ -196,7 +195,7 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
             generation.ts,
             generation.build,
             ", ".join(generation.signers) or "none",
-            generation.sha256_all.hex()[:_HASH_SHOWN],
+            generation.sha256_all.hex()[:HASH_SHOWN],
             (generation.commit or "")[:_LOG_OID_SHOWN],
             "" if generation.size is None else size(generation.size),
             generation.verdict,

@@ -27,7 +27,7 @@ from wtxtgit.cli.output import (
     raw_size,
 )
 from wtxtgit.errors import counted
-from wtxtgit.report.figures import digits, extents, size
+from wtxtgit.report.figures import HASH_SHOWN, digits, extents, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _MOST_CHILDREN = 8
 _LISTED = ("tensor", "dtype", "shape", "size", "sha256")
 _VALUES = ("min", "max", "mean", "std", "zeros", "NaN/Inf")
 _LEAST_SHARE = 0.0005
-_HASH = 12
-"""Digits of a hash that a table shows."""
 _MOST = 20
 """How many problems of a file are printed; --json gives all."""
 
@@ -119,7 +117,7 @@ def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
             t.dtype,
             extents(t.shape),
             "absent" if t.absent else size(t.size),
-            t.sha256[:_HASH] if t.size and t.sha256 else "",
+            t.sha256[:HASH_SHOWN] if t.size and t.sha256 else "",
             *_values(t.statistics),
         )
         for t in tensors

@@ -14,14 +14,11 @@ from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import discover, no_cache_option, root_of_trust
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError
-from wtxtgit.report.figures import size
+from wtxtgit.report.figures import HASH_SHOWN, size
 
 if TYPE_CHECKING:
     from wtxtgit.chain.seal import SealReport
     from wtxtgit.report.check import CheckReport
-
-
-_HASH_SHOWN = 12
 
 
 class _SealCommand(click.Command):
@@ -127,7 +124,7 @@ def print_sealed(report: SealReport) -> None:
         print_line("there is nothing to seal: no checkpoint is tracked")
     changed = [sealed for sealed in report.sealed if sealed.action != "unchanged"]
     for sealed in changed:
-        shown = sealed.sha256_all.hex()[:_HASH_SHOWN]
+        shown = sealed.sha256_all.hex()[:HASH_SHOWN]
         came = "" if sealed.moved_from is None else f", from {os.fsdecode(sealed.moved_from)}"
         print_line(
             f"{sealed.action:9} {os.fsdecode(sealed.path)}  generation {sealed.gen}, {shown}{came}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 OID_SHOWN = 12
 """Digits of a commit's id that a report shows."""
+HASH_SHOWN = 12
+"""Digits of a SHA-256 that a table shows."""
 NONE = "\u2013"
 """What stands where there is no number."""
 _MOST_PERCENT = 10

@@ -119,7 +119,6 @@ def _seals(
     every = history.commits(repo, [branch.after.oid], excluded)
     ids = frozenset(commit.oid for commit in every)
     seals = Seals(walk, blobs, branch, tuple(line), ids, fault)
-    seals.read()
     notes += _notes_on_trust(seals)
     return seals, notes
 

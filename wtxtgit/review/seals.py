@@ -7,7 +7,8 @@ did is judged along its first parents, as an audit of it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from wtxtgit.chain import log
 from wtxtgit.chain.reader import signed
@@ -36,9 +37,9 @@ _RISKS = {
 """What a review calls findings that it tells in no other way."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Seals:
-    """The chain of a branch's checkpoints.
+    """The chain of a branch's checkpoints; without slots, for what is found out once.
 
     `line` are the commits of the branch that are judged, `all_commits` the
     ids of all of them. `fault` says why nobody is trusted, where that is so.
@@ -50,19 +51,17 @@ class Seals:
     line: tuple[Commit, ...]
     all_commits: frozenset[str]
     fault: str | None = None
-    _violations: list[Violation] = field(default_factory=list)
 
-    def read(self) -> None:
-        """Find out what the branch's commits did to ledgers, and what is wrong at its head."""
-        for commit in self.line:
-            if commit.oid in self.walk.commits:
-                self._violations.extend(self.walk.brought(commit.oid))
-        # What stands wrong at the head may stem from before the branch: told once, by either.
-        known = {(one.path, one.kind) for one in self._violations}
-        for one in self.walk.violations(self.branch.after.oid):
-            # By path and kind, as an audit passes over what a parent has.
-            if (one.path, one.kind) not in known:
-                self._violations.append(one)
+    @cached_property
+    def _violations(self) -> list[Violation]:
+        """What the branch's commits did to ledgers, and what is wrong at its head."""
+        line = (commit.oid for commit in self.line if commit.oid in self.walk.commits)
+        brought = [one for oid in line for one in self.walk.brought(oid)]
+        # What stands wrong at the head may stem from before the branch: told once, by either. By
+        # path and kind, as an audit passes over what a parent has.
+        known = {(one.path, one.kind) for one in brought}
+        at_head = self.walk.violations(self.branch.after.oid)
+        return [*brought, *(one for one in at_head if (one.path, one.kind) not in known)]
 
     @property
     def is_self_made(self) -> bool:
