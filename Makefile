@@ -9,6 +9,9 @@ READY = $(VENV)/.ready
 LONGEST = tests/e2e/test_large_files.py tests/scale tests/fuzz
 TORCH = torch==2.13.*
 
+# What is imported is compiled then; most of what is installed never is.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 PYTEST = $(BIN)/python -m pytest -q -n auto
 # A file's tests share what is dear to make, a cluster or a history: they stay together.
 # The longest ones come first, so that no core waits for them at the end.
@@ -31,7 +34,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "wtxtgit needs Python 3.11 or later: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) --editable '.[dev]'
 	@touch $(READY)
 
 demo: $(READY)  ## the main job on real files, in a scratch folder
@@ -56,7 +59,7 @@ test-more: torch-deps browser-deps  ## all that `make test` leaves aside, in one
 	$(PYTEST) $(BY_FILE) -m "slow or large or torch or browser" $(LONGEST) $(FOLDERS)
 
 torch-deps: $(READY)  ## install torch, without CUDA where pip is told of such a build
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	@$(PIP) '$(TORCH)'
 
 browser-deps:  ## install Chromium and its driver from Debian's packages, where there is none
 	@command -v chromedriver >/dev/null || { apt-get update -qq && \

@@ -32,11 +32,9 @@ def main() -> int:
     if arguments == ["hook", "pre-commit"]:
         module_name = "commit_hooks"
     if module_name == "diff_driver":
-        from wtxtgit.cli import diff_helper
-
-        answer = diff_helper.run(arguments)
-        if answer is not None:
-            return answer
+        shared = _shared_diff(arguments)
+        if shared is not None:
+            return shared
     if module_name is not None:
         module = import_module(f"wtxtgit.cli.{module_name}")
         code: int = module.main(arguments)
@@ -49,6 +47,22 @@ def main() -> int:
     from wtxtgit.cli.main import main as porcelain
 
     return porcelain(arguments)
+
+
+def _shared_diff(arguments: list[str]) -> int | None:
+    """The exit code of a diff that another process has shown; None where it is to be shown here."""
+    from wtxtgit.cli import diff_helper
+
+    place = diff_helper.place()
+    if place is None:
+        return None
+    path, git = place
+    code = diff_helper.ask(path, arguments)
+    if code is None:
+        from wtxtgit.cli import diff_server
+
+        diff_server.start(path, git, arguments)
+    return code
 
 
 if __name__ == "__main__":

@@ -54,10 +54,10 @@ def main() -> None:
         home = top / "home"
         home.mkdir()
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}
-        venv.create(top / "env", with_pip=True)
+        venv.create(top / "env")
         bin_dir = top / "env" / "bin"
-        pip = [bin_dir / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        run(*pip, wheel, cwd=top)
+        pip = [sys.executable, "-m", "pip", "--python", bin_dir / "python", "install"]
+        run(*pip, "-q", "--disable-pip-version-check", "--no-compile", wheel, cwd=top)
 
         for program in ("wtxtgit", "git-wtxt"):
             run(bin_dir / program, "--version", cwd=top, env=env)

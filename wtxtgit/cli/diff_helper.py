@@ -45,26 +45,11 @@ _LOST = 5
 """The exit code of `errors.EnvironmentFailure`."""
 
 
-def run(arguments: list[str]) -> int | None:
-    """Have the server do this driver's work, and give its exit code.
+def ask(path: str, arguments: list[str]) -> int | None:
+    """Have the server at `path` do this driver's work, and give its exit code.
 
-    None where this driver has to do it itself; it has started a server then, if there is to be one.
+    None where no work was begun: this driver does it itself.
     """
-    place = _place()
-    if place is None:
-        return None
-    path, git = place
-    code = _ask(path, arguments)
-    # After the last file nobody would ask.
-    if code is None and os.environ.get("GIT_DIFF_PATH_COUNTER") != os.environ[_TOTAL]:
-        from wtxtgit.cli import diff_server
-
-        diff_server.start(path, git, arguments)
-    return code
-
-
-def _ask(path: str, arguments: list[str]) -> int | None:
-    """The exit code of the server's work; None where no work was begun."""
     usual = signal.getsignal(signal.SIGINT)
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
         server.connect(path)
@@ -119,7 +104,7 @@ def is_own(peer: socket.socket) -> bool:
     return bool(_OWNER.unpack(owner)[1] == os.geteuid())
 
 
-def _place() -> tuple[str, int] | None:
+def place() -> tuple[str, int] | None:
     """The socket for the git that started this, and that git; None where there is to be none."""
     paths = os.environ.get(_TOTAL, "")
     if sys.platform != "linux" or not paths.isdecimal() or len(paths) > 9 or int(paths) < 2:

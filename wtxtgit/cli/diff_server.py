@@ -33,6 +33,8 @@ def start(path: str, git: int, arguments: list[str]) -> None:
     `arguments` are those of this driver. To be called before anything is done with
     standard streams, signals and threads.
     """
+    if os.environ.get("GIT_DIFF_PATH_COUNTER") == os.environ.get("GIT_DIFF_PATH_TOTAL"):
+        return  # after the last file nobody would ask
     try:
         _import_all(arguments)
         # Threads are not there in a forked process, and locks that they held stay locked.
