@@ -175,10 +175,11 @@ class TestLostWorkers:
             first = with_write_end(folder / "pipe")
             (reading,) = busy(lone.watcher(), lambda tasks: sum(map(len, tasks.values())) == 1)
             lone.workers[reading].kill()
-            os.close(first)
+            # Not closed before: the other worker may have it open, and would find it empty.
             second = with_write_end(folder / "pipe")
             os.write(second, content)
             os.close(second)
+            os.close(first)
             out, err = process.communicate()
         assert (process.returncode, err) == (0, b"")
         assert out == here.out
