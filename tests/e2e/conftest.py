@@ -197,12 +197,14 @@ class Templates:
     folder: Path
 
     def copy(self, name: str, make: Callable[[Path], object], to: Path) -> Path:
-        """Copy what `make` made, in a folder that was not there before."""
+        """Copy what `make` makes of a folder that is not there; `to` is replaced."""
         template = self.folder / name
         if not template.exists():
             making = self.folder / f"{name}.making"
             make(making)
             making.rename(template)
+        if to.exists():
+            shutil.rmtree(to)
         shutil.copytree(template, to)
         return to
 
@@ -307,7 +309,7 @@ def _make_base(templates: Templates, folder: Path) -> None:
 
 
 @pytest.fixture
-def revoked(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
+def revoked(templates: Templates, base: Sealed) -> Sealed:
     """The same, where mallory was a signer up to the tag `before`, and is none any more."""
 
     def make(folder: Path) -> None:
@@ -320,11 +322,11 @@ def revoked(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
         repo.git("tag", hostile.REVOKED)
         hostile.honest(repo)
 
-    return Sealed(templates.copy("revoked", make, tmp_path / "chain"))
+    return Sealed(templates.copy("revoked", make, base.path))
 
 
 @pytest.fixture
-def two(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
+def two(templates: Templates, base: Sealed) -> Sealed:
     """The same as `base`, where alice and bob have to agree on who the signers are; tag `two`."""
 
     def make(folder: Path) -> None:
@@ -335,4 +337,4 @@ def two(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
         repo.git("tag", "two")
         hostile.honest(repo)
 
-    return Sealed(templates.copy("two", make, tmp_path / "chain"))
+    return Sealed(templates.copy("two", make, base.path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.changes import MUTANTS, _concerns, share, told, why_all
+from tests.kit.changes import MUTANTS, TEXT, TRUST, _concerns, share, told, why_all
 
 
 @pytest.mark.parametrize(
@@ -16,11 +16,28 @@ from tests.kit.changes import MUTANTS, _concerns, share, told, why_all
         ("wtxtgit/model/reading.py", {"fold", "npy"}),
         ("tests/fuzz/mutations.py", {"fold", "npy"}),
         ("wtxtgit/trust/state.py", set()),
+        ("wtxtgit/text/armor.py", set()),
         ("docs/containers.md", set()),
     ],
 )
 def test_a_change_concerns_the_formats_that_go_through_it(path: str, packages: set[str]) -> None:
     assert {package for package in ("fold", "npy") if _concerns(path, package)} == packages
+
+
+@pytest.mark.parametrize(
+    ("path", "rooms"),
+    [
+        ("wtxtgit/text/armor.py", {TEXT, TRUST}),
+        ("wtxtgit/model/ledger.py", {TEXT, TRUST}),
+        ("wtxtgit/trust/state.py", {TRUST}),
+        ("tests/trust/naive.py", {TRUST}),
+        ("tests/fuzz/mutations.py", {TEXT}),
+        ("wtxtgit/containers/fold/read.py", set()),
+        ("docs/spec/trust.md", set()),
+    ],
+)
+def test_a_change_concerns_the_rooms_that_hang_on_it(path: str, rooms: set[str]) -> None:
+    assert {room for room in (TEXT, TRUST) if _concerns(path, room)} == rooms
 
 
 def test_a_variable_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:

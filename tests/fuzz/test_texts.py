@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.data import Case, cases, fixture, golden, seeded, valid_cases
 from tests.fuzz.mutations import text_mutant
 from tests.fuzz.oracle import check_text
+from tests.kit.changes import TEXT, share
 from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.model.array import ITEM_SIZE
 from wtxtgit.text import armor, grammar
@@ -50,7 +51,7 @@ def test_there_is_enough_to_mutate() -> None:
 def test_a_mutated_vector_is_refused_or_says_the_same(case: Case) -> None:
     rng = seeded(case.file)
     original = facts(index(memoryview(case.text)))
-    for _ in range(MUTANTS_OF_A_VECTOR):
+    for _ in range(share(TEXT, MUTANTS_OF_A_VECTOR)):
         mutant = text_mutant(case.text, rng)
         report = check_text(mutant, **case.given)
         if report.ok and case.valid:
@@ -63,7 +64,7 @@ def test_a_mutated_text_of_a_file_is_refused_or_gives_the_file(path: str) -> Non
     text = text_of(path)
     rng = seeded(path)
     original = facts(index(memoryview(text)))
-    for _ in range(MUTANTS_OF_A_FILE):
+    for _ in range(share(TEXT, MUTANTS_OF_A_FILE)):
         mutant = text_mutant(text, rng)
         report = check_text(mutant)
         if report.ok:
@@ -130,7 +131,7 @@ REPLACEMENTS = b"\n =A0\xff"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", TINY_CASES, ids=lambda c: c.file)
+@pytest.mark.parametrize("case", TINY_CASES[: share(TEXT, len(TINY_CASES))], ids=lambda c: c.file)
 def test_exactly_the_fields_that_no_hash_covers_can_be_changed(case: Case) -> None:
     """Every byte of the text, replaced by a byte of each kind."""
     text = case.text

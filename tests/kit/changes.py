@@ -1,4 +1,4 @@
-"""What changed since the last state that was tested, which says how much of it is mutated.
+"""What changed since the last state that was tested, which says how much of it is tried.
 
 Compared are the files as they lie here with a commit: WTXTGIT_BASE, or where the branch left
 `origin/main`, or on that itself the commit before. Where git can't tell, everything changed.
@@ -18,6 +18,12 @@ ROOT = Path(__file__).parents[2]
 CONTAINERS = "wtxtgit/containers/"
 MUTANTS = "WTXTGIT_MUTANTS"
 PACKAGES = sorted(one.name for one in FORMATS)
+TEXT, TRUST = "text", "trust"
+_ROOMS = {
+    TEXT: ("wtxtgit/text/",),
+    TRUST: ("wtxtgit/trust/", "wtxtgit/text/", "wtxtgit/model/", "tests/trust/"),
+}
+"""What is tried beside the formats, and what that hangs on."""
 _SHARED = (
     *("wtxtgit/io/", "wtxtgit/model/", "wtxtgit/errors.py", "pyproject.toml"),
     *("tests/fuzz/", "tests/data/fixtures/"),
@@ -51,8 +57,8 @@ def _changed() -> tuple[str, ...] | None:
 
 
 @cache
-def why_all(package: str) -> str:
-    """Why a container format is to be mutated in full; "" where a sample is enough."""
+def why_all(subject: str) -> str:
+    """Why a container format, or a room, is to be tried in full; "" where a sample is enough."""
     asked = os.environ.get(MUTANTS)
     if asked is not None:
         assert asked in ("all", "sample"), f"{MUTANTS} is all or sample"
@@ -60,25 +66,29 @@ def why_all(package: str) -> str:
     changed = _changed()
     if changed is None:
         return "git does not tell what changed"
-    return next((path for path in changed if _concerns(path, package)), "")
+    return next((path for path in changed if _concerns(path, subject)), "")
 
 
-def _concerns(path: str, package: str) -> bool:
+def _concerns(path: str, subject: str) -> bool:
+    if subject == TRUST:
+        return path.startswith(_ROOMS[TRUST])
+    if subject == TEXT:
+        return path.startswith((*_ROOMS[TEXT], *_SHARED))
     folder = path.removeprefix(CONTAINERS).partition("/")[0]
     if path.startswith(CONTAINERS) and folder in PACKAGES:
-        return folder == package
+        return folder == subject
     return path.startswith((CONTAINERS, *_SHARED))
 
 
-def share(package: str, batches: int) -> int:
-    """How many of so many batches of mutants run: all, or a tenth."""
-    return batches if why_all(package) else max(1, batches // 10)
+def share(subject: str, count: int) -> int:
+    """How many of so many mutants, or batches of them, are tried: all, or a tenth."""
+    return count if why_all(subject) else max(1, count // 10)
 
 
-def told(packages: Iterable[str]) -> list[str]:
-    """How much of each format is mutated, and why: a line for each reason."""
+def told(subjects: Iterable[str]) -> list[str]:
+    """How much is tried of each, and why: a line for each reason."""
     by_reason: dict[str, list[str]] = {}
-    for package in packages:
-        by_reason.setdefault(why_all(package), []).append(package)
+    for subject in subjects:
+        by_reason.setdefault(why_all(subject), []).append(subject)
     amounts = {why: f"all ({why})" if why else "a tenth (nothing changed)" for why in by_reason}
     return [f"mutants: {amounts[why]} of {', '.join(by_reason[why])}" for why in sorted(by_reason)]
