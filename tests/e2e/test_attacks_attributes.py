@@ -167,7 +167,6 @@ class TestLost:
         assert not said.endswith(b": wtxt\n"), said
         assert_refused(base, tip, *LOST, was=SECOND)
 
-    @pytest.mark.slow
     def test_by_a_file_that_git_does_not_read(self, base: Sealed) -> None:
         """Over 100 MiB git passes it over; its lines are as they were."""
         lines = base.blob(".gitattributes")

@@ -25,6 +25,8 @@ from tests.e2e.hostile import (
 )
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, text
 
+pytestmark = pytest.mark.slow
+
 FILE, FOLDER, LINK = b"100644", b"40000", b"120000"
 
 

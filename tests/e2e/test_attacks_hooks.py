@@ -31,6 +31,8 @@ from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, checkp
 from tests.kit import LAUNCHER, Repo
 from wtxtgit.setup import hooks
 
+pytestmark = pytest.mark.slow
+
 EVIL = checkpoint(66.0)
 
 
@@ -153,7 +155,6 @@ def refused(repo: Sealed, *command: str) -> str:
     return done.stderr.decode()
 
 
-@pytest.mark.slow
 class TestCommits:
     @staged
     def test_pre_commit(self, hooked: Sealed, attack: Callable[[Sealed], object]) -> None:
@@ -168,7 +169,6 @@ class TestCommits:
         assert "content-mismatch" in refused(hooked, "commit", "-qm", "innocent")
 
 
-@pytest.mark.slow
 class TestMerges:
     """`pre-merge-commit`: git merges cleanly, and what comes in is not in order."""
 
@@ -220,7 +220,6 @@ class TestMerges:
         assert "ledger-rewritten" in refused(hooked, "commit", "-qm", "innocent")
 
 
-@pytest.mark.slow
 class TestPushes:
     """`pre-push`: nothing leaves a clone that an audit would refuse."""
 

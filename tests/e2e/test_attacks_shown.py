@@ -34,6 +34,8 @@ from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, SIGNERS_LEDGER, Seale
 from tests.kit import LAUNCHER, Repo
 from wtxtgit.setup import hooks
 
+pytestmark = pytest.mark.slow
+
 EVIL = checkpoint(66.0)
 """What the attacker would have a victim load."""
 
@@ -95,7 +97,6 @@ def test_14_ci_red_push_forgotten_by_the_next(base: Sealed) -> None:
     assert_refused(base, "HEAD", "content-mismatch", was=red)
 
 
-@pytest.mark.slow
 def test_17_pre_receive_tag_not_audited(
     base: Sealed, tmp_path: Path, command: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +120,6 @@ def test_17_pre_receive_tag_not_audited(
     ]
 
 
-@pytest.mark.slow
 def test_20_action_push_move_aside(base: Sealed, tmp_path: Path) -> None:
     """The first one, as a push that the action judges."""
     bare = Repo(tmp_path / "server.git")
@@ -301,7 +301,6 @@ def test_55_crooked_tree_hides_signers_change(two: Sealed, order: str) -> None:
     assert_refused(two, tip, root="two", was="two", unjudged=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("act", ["move-aside", "prefix"])
 def test_58_hooks_accept(base: Sealed, tmp_path: Path, act: str) -> None:
     """A contributor's hooks let through what the audit would find."""

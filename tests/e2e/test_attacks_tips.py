@@ -28,6 +28,8 @@ from tests.e2e.runner import NONE, Ran, Runner
 from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, Sealed, checkpoint, text
 from tests.kit import Repo
 
+pytestmark = pytest.mark.slow
+
 EVIL = checkpoint(66.0)
 
 
@@ -234,7 +236,6 @@ def server(base: Sealed, tmp_path: Path, command: Path, monkeypatch: pytest.Monk
     return bare
 
 
-@pytest.mark.slow
 class TestPreReceive:
     """What does not hold gets in by no name."""
 
@@ -320,7 +321,6 @@ class TestPreReceive:
         self.refused(base, server, f"HEAD:refs/replace/{base.oid(SECOND)}")
 
 
-@pytest.mark.slow
 class TestAction:
     """The real step of `action.yml`."""
 

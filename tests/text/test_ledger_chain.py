@@ -330,6 +330,7 @@ def says(case: LedgerCase, made: Ledger) -> set[tuple[LedgerHead, Record]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SIGNED, ids=lambda c: c.file)
 def test_no_byte_of_a_signed_ledger_can_be_changed(case: LedgerCase) -> None:
     """Every byte by one of each kind: a problem, or a signature that is no longer good."""

@@ -9,8 +9,7 @@ import pytest
 from tests.kit.changes import TRUST, why_all
 from tests.trust.histories import disagreement, random_program, told
 
-FAST = 500
-AT_ONCE = 500
+FAST = AT_ONCE = 250
 ALL = int(os.environ.get("WTXTGIT_HISTORIES", "3000" if why_all(TRUST) else "1000"))
 """With the slow ones; 50,000 take ten minutes of two cores that have nothing else to do."""
 FIRST = int(os.environ.get("WTXTGIT_EXPLORE", "0")) * 1_000_000
