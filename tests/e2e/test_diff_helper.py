@@ -93,9 +93,16 @@ def insert(script: Path, line: str) -> None:
     script.write_text("".join([head, line + "\n", *rest]))
 
 
+SHOWN: list[bytes] = []
+"""What `one_by_one` gives: the same in all tests, and each start is a true one."""
+
+
 def one_by_one(repo: Repo) -> bytes:
     """What git shows of each file where it shows no other."""
-    return b"\n".join(repo.git("diff", "HEAD~1", "HEAD", "--", name) for name in NAMES)
+    if not SHOWN:
+        each = (repo.git("diff", "HEAD~1", "HEAD", "--", name) for name in NAMES)
+        SHOWN.append(b"\n".join(each))
+    return SHOWN[0]
 
 
 def test_files_are_shown_as_ever(models: Repo, comparisons: Path) -> None:
