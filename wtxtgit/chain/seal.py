@@ -505,9 +505,6 @@ def _last(ledger: Ledger) -> int:
     return len(ledger.records) - 1
 
 
-pass
-
-
 @dataclass(frozen=True, slots=True)
 class Sealed(JsonObject):
     """What became of an artifact.

@@ -207,8 +207,6 @@ def _emit(text: _EmitTask, progress: Progress) -> _Written:
     return _Written(file.stat().st_size, emitted.warning)
 
 
-pass
-
 _ROUNDS = 8
 """Tasks of a set for each thread of the workers, at most."""
 

@@ -173,8 +173,6 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
     )
 
 
-pass
-
 FILE_NAME = "facts.sqlite"
 DIGEST_SIZE = 32
 

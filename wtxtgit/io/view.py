@@ -269,9 +269,6 @@ class Pages:
                 mapping.madvise(_DONT_NEED)
 
 
-pass
-
-
 class Hasher(Protocol):
     """What hashes of hashlib and BLAKE3 have in common."""
 

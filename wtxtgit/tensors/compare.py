@@ -273,8 +273,6 @@ def _with_imaginary(values: F8, element: str) -> F8:
     return np.stack((values, np.zeros_like(values)), axis=1).reshape(-1)
 
 
-pass
-
 Advance = Callable[[int], None]
 """Gets how many bytes of either side were read."""
 

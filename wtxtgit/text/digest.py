@@ -91,8 +91,6 @@ def keyid(public_key: bytes) -> str:
     return xxh64_hexdigest(public_key)
 
 
-pass
-
 _POINT_SIZE = 32
 # How many keys are not looked at again: an audit asks for the same few all the time.
 _KEYS_KNOWN = 1024

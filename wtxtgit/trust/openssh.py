@@ -351,8 +351,6 @@ def _after(head: bytes, blob: bytes, size: int) -> bytes | None:
     return blob[len(head) :]
 
 
-pass
-
 MAX_SIGNERS_FILE = 4 * 1024 * 1024
 MAX_THRESHOLD = 8
 """As many as a record has signatures (`docs/spec/ledger.md`, "Signatures")."""
