@@ -365,9 +365,7 @@ class _Question:
         return answers
 
     def _answers(self, batch: list[bytes]) -> list[tuple[bytes, ...]]:
-        with contextlib.suppress(BrokenPipeError):
-            self._stream.stdin.write(run.joined(batch))
-            self._stream.stdin.flush()
+        self._stream.ask(run.joined(batch))
         # Path, attribute and value of each attribute of each path, each ended by NUL.
         several = len(self._names)
         missing = 3 * several * len(batch)

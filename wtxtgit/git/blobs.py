@@ -176,9 +176,7 @@ class ObjectReader:
         """Lend out a process that was asked about an object, and the size that it told."""
         check_oid(oid)
         with self._open().lent(how) as stream:
-            with contextlib.suppress(BrokenPipeError):
-                stream.stdin.write(oid.encode("ascii") + b"\n")
-                stream.stdin.flush()
+            stream.ask(oid.encode("ascii") + b"\n")
             # A process that died gives an empty line.
             told_oid, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
             # Whatever git makes of the question: only the object that was asked for counts.
@@ -218,9 +216,7 @@ def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, byte
     # More questions than a pipe holds would wait for us to read answers: git reads them all first.
     if len(wanted) <= _FEW:
         with CatFiles.of(repo).lent("--batch-check") as stream:
-            with contextlib.suppress(BrokenPipeError):
-                stream.stdin.write(asked)
-                stream.stdin.flush()
+            stream.ask(asked)
             answers = [line for _ in wanted if (line := stream.stdout.readline())]
     else:
         how = ("cat-file", "--batch-check")

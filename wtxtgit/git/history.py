@@ -7,7 +7,6 @@ can't be passed over that way: `refuse_altered` looks for them.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
@@ -370,9 +369,7 @@ def resolve_commit(repo: Repository, revision: str) -> str:
     # A line is one question.
     if "\n" not in revision:
         with CatFiles.of(repo).lent("--batch-check") as stream:
-            with contextlib.suppress(BrokenPipeError):
-                stream.stdin.write(os.fsencode(revision) + b"^{commit}\n")
-                stream.stdin.flush()
+            stream.ask(os.fsencode(revision) + b"^{commit}\n")
             match stream.stdout.readline().split():
                 # What names nothing is said so: `REVISION missing`.
                 case [oid, b"commit", size] if size.isdigit():

@@ -203,8 +203,14 @@ class GitStream:
             raise EnvironmentFailure(f"git can't be started: {error}") from error
         assert self._process.stdin is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
-        self.stdin: IO[bytes] = self._process.stdin
+        self._stdin: IO[bytes] = self._process.stdin
         self.stdout = cast(BufferedReader, self._process.stdout)
+
+    def ask(self, question: bytes) -> None:
+        """Write a question, all of it; of a command that has ended the answer is empty."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.write(question)
+            self._stdin.flush()
 
     def __enter__(self) -> GitStream:
         return self
@@ -212,7 +218,7 @@ class GitStream:
     def __exit__(self, *_: object) -> None:
         self.stdout.close()
         with contextlib.suppress(BrokenPipeError):
-            self.stdin.close()
+            self._stdin.close()
         self._process.wait()
 
 
