@@ -125,7 +125,7 @@ def _equal(a: Side, b: Side, pages: Pages) -> bool:
 
 
 def _content(file: Path, name: str) -> ByteView:
-    """The content of a file that git says is a regular one; raises InputError and EnvironmentFailure."""
+    """What a file holds that git says is a regular one; raises InputError, EnvironmentFailure."""
     with failures(Path(name)):
         # Git writes down where a link leads as a regular file: a link that stands here is none
         # of git's.

@@ -19,8 +19,8 @@ from wtxtgit.filter.content import ArtifactFacts, ContentCache, file_digest, wri
 from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
+from wtxtgit.git.index_file import StagedFile, stage_files
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.staging import StagedFile, stage_files
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter

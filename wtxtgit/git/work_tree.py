@@ -107,12 +107,23 @@ HEAD_SIZE = 1024
 _BLOCK = 1024 * 1024
 
 
+_NO_FILE = frozenset(
+    (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.EINVAL)
+)
+"""What opening gives where no regular file stands: ELOOP for a link, EINVAL by `opened_regular`."""
+
+
 def file_head(path: Path) -> bytes | None:
-    """Read a work-tree file's beginning; None unless a regular file stands there."""
+    """Read a work-tree file's beginning; None unless a regular file stands there.
+
+    Raises OSError for one that can't be read.
+    """
     try:
         with opened_regular(path) as (descriptor, _):
             return os.read(descriptor, HEAD_SIZE)
-    except OSError:
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         return None
 
 
@@ -126,13 +137,18 @@ def file_size(path: Path) -> int | None:
 
 
 def file_is_blob(path: Path, oid: str) -> bool:
-    """Tell whether a file's own bytes, unfiltered, are the blob's."""
+    """Tell whether a file's own bytes, unfiltered, are the blob's.
+
+    Raises OSError for a file that can't be read.
+    """
     try:
         with opened_regular(path) as (descriptor, status):
             digest = new_hash("blob", status.st_size, like=oid)
             # Read, not mapped: somebody may cut the file short meanwhile.
             while block := os.read(descriptor, _BLOCK):
                 digest.update(block)
-    except OSError:
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         return False
     return digest.hexdigest() == oid

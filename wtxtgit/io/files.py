@@ -29,7 +29,7 @@ AT_ONCE = 1024 * 1024
 """Files of at most so many bytes are read whole, and keep no descriptor."""
 BLOCK = 256 * 1024
 NEAR = 64 * 1024
-"""Bytes by which a block reaches into the next one, so that a part that is not longer lies in it."""
+"""Bytes by which a block reaches into the next one: a part that is not longer lies in one."""
 _KEPT = 4
 """Blocks that are kept: two threads read at two places each."""
 _UMASK_PROBE = 0o666
