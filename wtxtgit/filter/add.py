@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.clean import clean
-from wtxtgit.filter.content import ArtifactFacts, ContentCache, content_digest, written_facts
+from wtxtgit.filter.content import ArtifactFacts, ContentCache, file_digest, written_facts
 from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
@@ -25,8 +25,15 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import file_size, moment_of
-from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
-from wtxtgit.io.view import ByteView, view_of
+from wtxtgit.io.files import (
+    NOT_REGULAR,
+    failures,
+    opened_regular,
+    read_view,
+    shown,
+    shown_path,
+)
+from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.text.grammar import MAGIC
 
@@ -129,11 +136,11 @@ class _AddWork:
         with failures(name, missing=EnvironmentFailure):
             try:
                 with opened_regular(name) as (descriptor, before):
-                    data = view_of(descriptor)
-                    digest = content_digest(data, threads=self.threads)
+                    data = read_view(descriptor, name)
+                    digest, _ = file_digest(descriptor, threads=self.threads)
                     oid = self.known.blob_of(digest, len(data))
                     if oid is None or not self.store.keep(oid):
-                        oid = self._blob(path, data, digest)
+                        oid = self._blob(path, descriptor, data, digest)
             except OSError as error:
                 if error.strerror != NOT_REGULAR:
                     raise
@@ -147,13 +154,13 @@ class _AddWork:
             mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)
 
-    def _blob(self, path: bytes, data: ByteView, digest: bytes) -> str:
+    def _blob(self, path: bytes, descriptor: int, data: ByteView, digest: bytes) -> str:
         """Write the blob of a file with this content."""
         cleaned = clean(data, threads=self.threads, progress=self.progress)
         writer = cleaned.writer
         oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
         # A program that has the file mapped changes it without its times.
-        if content_digest(data, threads=self.threads) != digest:
+        if file_digest(descriptor, threads=self.threads)[0] != digest:
             raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)

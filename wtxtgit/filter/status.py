@@ -21,6 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.content import ContentCache, file_digest, written_facts
 from wtxtgit.git import history, index, work_tree
 from wtxtgit.git.blobs import blob_id
@@ -31,8 +32,7 @@ from wtxtgit.git.repository import DRIVER, UNSET, UNSPECIFIED, Repository
 from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
-from wtxtgit.io.files import opened_regular, view_file
-from wtxtgit.io.view import view_of
+from wtxtgit.io.files import opened_regular, read_view, view_file
 from wtxtgit.model.array import CONTAINER_FORMATS
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import grammar
@@ -44,7 +44,7 @@ _OURS_ALONE = {
 """Attributes with which git runs our filter, and changes nothing of what it gives."""
 
 
-class Comparison(NamedTuple):
+class Differences(NamedTuple):
     """How files differ from their index entries; those that don't are left out of `changes`.
 
     `unnoted` are as their entries say, which the index doesn't know, nor could be told.
@@ -56,7 +56,7 @@ class Comparison(NamedTuple):
 
 def file_changes(
     repo: Repository, entries: Iterable[TreeEntry], known: ContentCache, threads: int | None = None
-) -> Comparison:
+) -> Differences:
     """Compare filtered files with their index entries.
 
     Entries in a conflict, without a file in the work tree, or of `git add -N`
@@ -87,7 +87,7 @@ def file_changes(
         for path in doubtful:
             if by_git.get(path, FileChange.NONE) is FileChange.NONE:
                 del changes[path]
-    return Comparison(changes, [] if is_noted else unchanged)
+    return Differences(changes, [] if is_noted else unchanged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ def _compare(
         with opened_regular(file) as (descriptor, before):
             if os.pread(descriptor, len(MAGIC), 0) == MAGIC:
                 return None
-            is_same = _is_blob(descriptor, entry.oid, known, threads)
+            is_same = _is_blob(file, descriptor, entry.oid, known, threads)
             after = os.fstat(descriptor)
-    except OSError:
+    except (OSError, EnvironmentFailure):
         return None
     # It changed while it was read: what was hashed may be neither state of it.
     if is_same is None or moment_of(before) != moment_of(after):
@@ -135,24 +135,26 @@ def _compare(
     return _Outcome(is_same, before)
 
 
-def _is_blob(descriptor: int, oid: str, known: ContentCache, threads: int | None) -> bool | None:
+def _is_blob(
+    file: Path, descriptor: int, oid: str, known: ContentCache, threads: int | None
+) -> bool | None:
     """Whether clean makes a blob of a file, None where the file is changed meanwhile."""
     digest, size = file_digest(descriptor)
     blob = known.blob_of(digest, size)
     # The blob of this very content is known, so the ids decide.
     if blob is not None:
         return blob == oid
-    file = known.file_of(oid)
-    if file is not None:
+    binary = known.file_of(oid)
+    if binary is not None:
         # Of two files that are no texts, each has a blob of its own.
-        return file == (digest, size)
+        return binary == (digest, size)
     # With numpy, which is needed for nothing else here.
     from wtxtgit.filter.clean import clean
 
-    cleaned = clean(view_of(descriptor), threads=threads)
+    cleaned = clean(read_view(descriptor, file), threads=threads)
     length = len(cleaned.source) if cleaned.writer is None else cleaned.writer.size
     blob = blob_id(cleaned.pieces(), length, like=oid)
-    # The mapped file may have changed under clean: then nothing that was made of it is kept.
+    # A program that has the file mapped changes it without its times: nothing is kept then.
     if file_digest(descriptor) != (digest, size):
         return None
     known.put_blob(digest, size, blob, is_binary=True)
