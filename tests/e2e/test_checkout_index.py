@@ -136,11 +136,12 @@ def test_a_text_that_cannot_be_read_is_told(
 def test_a_folder_that_cannot_be_written_is_told(
     texts: Sealed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(_descriptor: int, pieces: tuple[object, ...]) -> None:
+        assert isinstance(pieces[0], bytearray)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     before = (texts.path / ".git/index").read_bytes()
-    monkeypatch.setattr(index_file.Path, "write_bytes", full)
+    monkeypatch.setattr(index_file, "write_all", full)
     said = texts.call("checkout", ok=(5,))
     assert "index: can't be written: no space left on device" in said.err
     assert (texts.path / ".git/index").read_bytes() == before
@@ -148,3 +149,18 @@ def test_a_folder_that_cannot_be_written_is_told(
     monkeypatch.undo()
     texts.call("checkout")
     assert_noted(texts)
+
+
+@pytest.mark.parametrize("command", [("checkout",), ("add", "other.safetensors"), ("seal",)])
+def test_a_lock_of_ours_that_a_kill_left_is_removed(
+    texts: Sealed, command: tuple[str, ...]
+) -> None:
+    texts.call("install", "--local")
+    texts.call("key", "new", "--name", "a", "--no-passphrase")
+    texts.write("other.safetensors", WHOLE)
+    lock = texts.path / ".git/index.lock"
+    lock.write_bytes(index_file._OURS)
+    more = ("--staged", "--key", "a", MODEL) if command == ("seal",) else ()
+    texts.path.joinpath(MODEL).unlink()
+    texts.call(*command, *more)
+    assert not lock.exists()

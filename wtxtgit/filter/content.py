@@ -33,9 +33,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from wtxtgit.errors import MAX_MESSAGE, clipped
-from wtxtgit.git.repository import STATE_FOLDER, Repository
+from wtxtgit.git.repository import Repository
 from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
+from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.array import Meta, Signature

@@ -44,7 +44,7 @@ _OURS_ALONE = {
 """Attributes with which git runs our filter, and changes nothing of what it gives."""
 
 
-class Comparison(NamedTuple):
+class Differences(NamedTuple):
     """How files differ from their index entries; those that don't are left out of `changes`.
 
     `unnoted` are as their entries say, which the index doesn't know, nor could be told.
@@ -56,7 +56,7 @@ class Comparison(NamedTuple):
 
 def file_changes(
     repo: Repository, entries: Iterable[TreeEntry], known: ContentCache, threads: int | None = None
-) -> Comparison:
+) -> Differences:
     """Compare filtered files with their index entries.
 
     Entries in a conflict, without a file in the work tree, or of `git add -N`
@@ -87,7 +87,7 @@ def file_changes(
         for path in doubtful:
             if by_git.get(path, FileChange.NONE) is FileChange.NONE:
                 del changes[path]
-    return Comparison(changes, [] if is_noted else unchanged)
+    return Differences(changes, [] if is_noted else unchanged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 gitformat-index(5). An entry whose stat fields are those of the work-tree file is unchanged for
 git; without them it reads the file again, through the filter, or where the entry has another
-size takes it for changed for ever. So git writes all else to a copy, the fields are
-written into that, and it takes the index's place under git's own lock.
+size takes it for changed for ever. So git writes all else to a copy, the fields are written
+into what that holds, and it takes the index's place under git's own lock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import shutil
 import stat
 import struct
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,16 @@ from wtxtgit.git.blobs import check_oid
 from wtxtgit.git.driver import UNFILTERED
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
-from wtxtgit.io.files import reason
+from wtxtgit.io.files import opened_regular, reason
+from wtxtgit.io.temporary import (
+    FileInMaking,
+    left_behind,
+    new_file,
+    new_folder,
+    opened_folder,
+    remove,
+)
+from wtxtgit.io.view import write_all
 
 _SIGNATURE = b"DIRC"
 _HEAD = struct.Struct(">4sII")
@@ -46,6 +54,9 @@ _WRAPPING = (2, 43)
 """The first git that writes another size than 0 for a multiple of 4 GiB."""
 _NANO = 10**9
 _HASHES = {20: "sha1", 32: "sha256"}
+_OURS = b"held by wtxtgit\n"
+"""What the lock's file holds, to git it says nothing. The index is written beside it, so that
+a lock whose process was killed is known by that, and by nobody holding it open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
     if not chosen:
         return
     index = _index(repo)
-    with _locked(index, is_waited_for=True) as lock, _copied(index) as copy:
+    with _locked(index, is_waited_for=True), _copied(index) as copy:
         lines = run.joined(index_lines(chosen))
         there = {"GIT_INDEX_FILE": str(copy)}
         repo.git(*_JOINED, "update-index", "-z", "--index-info", stdin=lines, env=there)
@@ -88,7 +99,7 @@ def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
         if missing:
             name = ascii(os.fsdecode(missing[0]))
             raise EnvironmentFailure(f"git takes no file called {name} into the index")
-        staged.put(lock, index)
+        staged.put(index)
 
 
 def note_files(
@@ -103,7 +114,7 @@ def note_files(
     if not chosen:
         return
     index = _index(repo)
-    with _locked(index, is_waited_for=is_waited_for) as lock, contextlib.ExitStack() as closing:
+    with _locked(index, is_waited_for=is_waited_for), contextlib.ExitStack() as closing:
         written = _Index(index, chosen)
         if written.is_split or written.has_racy():
             copy = closing.enter_context(_copied(index))
@@ -112,7 +123,7 @@ def note_files(
             repo.git(*options, "update-index", "--force-write-index", env=there)
             written = _Index(copy, chosen)
         written.note()
-        written.put(lock, index)
+        written.put(index)
 
 
 def refresh_stats(repo: Repository, files: Iterable[StagedFile]) -> bool:
@@ -185,8 +196,8 @@ class _Index:
             if path not in self._files
         )
 
-    def put(self, lock: Path, index: Path) -> None:
-        """Write it to the lock's file, and give that the index's place."""
+    def put(self, index: Path) -> None:
+        """Write it in the place of the index, whose lock the caller has."""
         size = self._digest_size
         # With index.skipHash there is none, but zeros.
         if any(self._data[-size:]):
@@ -194,10 +205,12 @@ class _Index:
             digest = hashlib.new(_HASHES[size], covered, usedforsecurity=False).digest()
             covered.release()
             self._data[-size:] = digest
+        folder = index.parent
         try:
-            lock.write_bytes(self._data)
-            lock.chmod(self._mode)
-            lock.replace(index)
+            with opened_folder(folder) as descriptor, new_file(descriptor, folder) as made:
+                write_all(made.descriptor, (self._data,))
+                os.fchmod(made.descriptor, self._mode)
+                made.put(index.name)
         except OSError as error:
             raise EnvironmentFailure(f"{index}: can't be written: {reason(error)}") from error
 
@@ -272,13 +285,28 @@ _WAITS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.4)
 
 
 @contextlib.contextmanager
-def _locked(index: Path, *, is_waited_for: bool) -> Iterator[Path]:
-    """Take git's own lock of an index; gives the file that may take the index's place."""
-    lock = index.with_name(index.name + ".lock")
-    for wait in (*(_WAITS if is_waited_for else ()), None):
+def _locked(index: Path, *, is_waited_for: bool) -> Iterator[None]:
+    """Take git's own lock of an index."""
+    lock = _lock_of(index)
+    with contextlib.ExitStack() as until:
         try:
-            descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            break
+            folder = until.enter_context(opened_folder(lock.parent))
+            made = until.enter_context(new_file(folder, lock.parent, 0o666))
+            os.write(made.descriptor, _OURS)
+            _take(made, lock, _WAITS if is_waited_for else ())
+        except OSError as error:
+            raise EnvironmentFailure(f"{lock}: can't be made: {reason(error)}") from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _take(made: FileInMaking, lock: Path, waits: Sequence[float]) -> None:
+    for wait in (*waits, None):
+        _drop_stale(lock)
+        try:
+            made.put(lock.name, is_new=True)
         except FileExistsError as error:
             if wait is None:
                 raise EnvironmentFailure(
@@ -286,26 +314,50 @@ def _locked(index: Path, *, is_waited_for: bool) -> Iterator[Path]:
                     hint="remove that file if one crashed earlier",
                 ) from error
             time.sleep(wait)
-        except OSError as error:
-            raise EnvironmentFailure(f"{lock}: can't be made: {reason(error)}") from error
-    # By its inode it is known as ours, see below.
-    os.close(descriptor)
-    mine = lock.stat()
+        else:
+            return
+
+
+def stale_lock(repo: Repository) -> Path | None:
+    """The index's lock, where one of our processes had it that is no more."""
+    lock = _lock_of(_index(repo))
+    return lock if _is_ours(lock) and left_behind(lock) else None
+
+
+def drop_stale_lock(repo: Repository) -> None:
+    """Take the index's lock away where one of our processes had it that is no more.
+
+    To be done before git is asked to write the index.
+    """
+    _drop_stale(_lock_of(_index(repo)))
+
+
+def _drop_stale(lock: Path) -> None:
+    if _is_ours(lock):
+        remove(lock)
+
+
+def _is_ours(lock: Path) -> bool:
     try:
-        yield lock
-    finally:
-        # Once it took the index's place, the name may be another's lock.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(lock.stat(), mine):
-                lock.unlink()
+        with opened_regular(lock) as (descriptor, _):
+            return os.read(descriptor, len(_OURS)) == _OURS
+    except OSError:
+        return False
+
+
+def _lock_of(index: Path) -> Path:
+    return index.with_name(index.name + ".lock")
 
 
 @contextlib.contextmanager
 def _copied(index: Path) -> Iterator[Path]:
     """Copy an index for git to change; where there is none git makes one."""
-    with tempfile.TemporaryDirectory(prefix="wtxtgit-index-", dir=index.parent) as folder:
-        copy = Path(folder) / index.name
-        with contextlib.suppress(FileNotFoundError):
-            # With its time: git looks again at files that are as young as their index.
-            shutil.copy2(index, copy)
+    with contextlib.ExitStack() as until:
+        try:
+            copy = until.enter_context(new_folder(index.parent)) / index.name
+            with contextlib.suppress(FileNotFoundError):
+                # With its time: git looks again at files that are as young as their index.
+                shutil.copy2(index, copy)
+        except OSError as error:
+            raise EnvironmentFailure(f"{index}: can't be copied: {reason(error)}") from error
         yield copy

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from wtxtgit.git import run
 from wtxtgit.git.blobs import check_oid
-from wtxtgit.git.index_file import index_lines
+from wtxtgit.git.index_file import drop_stale_lock, index_lines
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.view import Buffer
@@ -40,6 +40,7 @@ def stage(repo: Repository, files: Iterable[TreeEntry], removed: Iterable[bytes]
     nothing = b"0" * (2 * hashlib.new(repo.object_format, usedforsecurity=False).digest_size)
     lines += [b"0 %b\t%b" % (nothing, path) for path in removed]
     if lines:
+        drop_stale_lock(repo)
         repo.git("update-index", "-z", "--index-info", stdin=run.joined(lines))
 
 
@@ -70,6 +71,7 @@ def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
     chosen = run.joined(paths)
     # Git takes the index's lock where there is nothing to do, too.
     if chosen:
+        drop_stale_lock(repo)
         repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=chosen)
 
 
@@ -84,4 +86,5 @@ def add(repo: Repository, paths: Iterable[bytes], *options: str) -> None:
     chosen = run.joined(paths)
     # Without any path git would add nothing, and say so.
     if chosen:
+        drop_stale_lock(repo)
         repo.git("--literal-pathspecs", "add", *options, *from_stdin, stdin=chosen)

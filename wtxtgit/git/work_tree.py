@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from wtxtgit.git.blobs import new_hash
 from wtxtgit.io.files import opened_regular
+from wtxtgit.io.temporary import new_file
 
+EXECUTABLE = 0o100755
+"""The mode that trees have for a file that may be executed."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Moment = tuple[int, ...]
-_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITTEN = "was written meanwhile"
 
 
 def write_file(
@@ -39,23 +41,16 @@ def write_file(
     or a folder in the file's.
     """
     *folders, name = path.split(b"/")
-    with _folder(top, folders) as folder:
-        # Random: nobody can have put a link there before.
-        temporary = b".wtxtgit-" + secrets.token_hex(8).encode("ascii")
-        descriptor = os.open(temporary, _NEW_FILE, 0o777 if is_executable else 0o666, dir_fd=folder)
+    mode = 0o777 if is_executable else 0o666
+    with _folder(top, folders) as folder, new_file(folder, top, mode) as made:
+        write(made.descriptor)
+        if _moment_at(name, folder) != replaces:
+            raise OSError(errno.EBUSY, _WRITTEN)
         try:
-            write(descriptor)
-            if _moment_at(name, folder) != replaces:
-                raise OSError(errno.EBUSY, "was written meanwhile")
-            # rename(2) within one folder: readers see the old file or the new one.
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            return os.fstat(descriptor)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)
-            raise
-        finally:
-            os.close(descriptor)
+            made.put(name, is_new=replaces is None)
+        except FileExistsError as error:
+            raise OSError(errno.EBUSY, _WRITTEN) from error
+        return os.fstat(made.descriptor)
 
 
 def moment(top: Path, path: bytes) -> Moment | None:

@@ -1,7 +1,7 @@
 """Files on disk: whole or not at all.
 
 Reading copies a part of the file when it is looked at (`read_view`); writing goes to
-a temporary sibling that takes the file's place only when it is complete and on disk.
+a file of `io/temporary.py`, which takes the other's place only when it is complete and on disk.
 """
 
 from __future__ import annotations
@@ -157,9 +157,9 @@ def read_small(path: Path, limit: int, what: str) -> bytes:
 
 
 def replace_file(path: Path, write: Callable[[int], None]) -> None:
-    """Call `write` with a descriptor of a temporary sibling, then put it in `path`'s place.
+    """Call `write` with a descriptor of a new file, then put that in `path`'s place.
 
-    The sibling is removed if anything fails. A symbolic link is replaced, not
+    Nothing is left of it if anything fails. A symbolic link is replaced, not
     followed. An existing file's permission bits are kept. Raises UsageError for
     a pipe or a device, which can't be replaced.
     """
@@ -168,24 +168,26 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if path.exists() and not path.is_file():
             raise UsageError(f"{shown(path)} is no regular file", hint="-o - writes to a pipe")
-        # Readers start without it: it takes longer to import than all the rest here.
-        import tempfile
+        # Readers start without it.
+        from wtxtgit.io.temporary import new_file, opened_folder
 
-        descriptor, name = tempfile.mkstemp(prefix=".wtxtgit-", dir=path.parent)
-        try:
-            try:
-                write(descriptor)
-                os.fchmod(descriptor, _mode_for(path))
-                # Before the renaming: after a crash a name would lead to an empty file.
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            Path(name).replace(path)
-        except BaseException:
-            # Signals too: nothing else knows of the temporary file.
-            with contextlib.suppress(FileNotFoundError):
-                Path(name).unlink()
-            raise
+        with opened_folder(path.parent) as folder, new_file(folder, path.parent) as made:
+            write(made.descriptor)
+            os.fchmod(made.descriptor, _mode_for(path))
+            # Before it has the name: after a crash that would lead to an empty file.
+            os.fsync(made.descriptor)
+            made.put(path.name)
+
+
+def create_file(path: Path, content: bytes, mode: int) -> None:
+    """Make a file, whole or not at all; raises FileExistsError where there is one, and OSError."""
+    from wtxtgit.io.temporary import new_file, opened_folder
+
+    with opened_folder(path.parent) as folder, new_file(folder, path.parent) as made:
+        os.fchmod(made.descriptor, mode)
+        write_all(made.descriptor, (content,))
+        os.fsync(made.descriptor)
+        made.put(path.name, is_new=True)
 
 
 def write_output(path: Path, write: Callable[[int], None]) -> None:
