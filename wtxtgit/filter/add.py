@@ -15,18 +15,25 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.clean import clean
-from wtxtgit.filter.content import ArtifactFacts, ContentCache, content_digest, written_facts
+from wtxtgit.filter.content import ArtifactFacts, ContentCache, file_digest, written_facts
 from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
+from wtxtgit.git.index_file import StagedFile, stage_files
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.staging import StagedFile, stage_files
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
-from wtxtgit.git.work_tree import file_size, moment_of
-from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
-from wtxtgit.io.view import ByteView, view_of
+from wtxtgit.git.work_tree import EXECUTABLE, file_size, moment_of
+from wtxtgit.io.files import (
+    NOT_REGULAR,
+    failures,
+    opened_regular,
+    read_view,
+    shown,
+    shown_path,
+)
+from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.text.grammar import MAGIC
 
@@ -35,7 +42,6 @@ Warn = Callable[[str, str | None], None]
 Progress = Callable[[int], None]
 
 _PLAIN = 0o100644
-_EXECUTABLE = 0o100755
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +135,11 @@ class _AddWork:
         with failures(name, missing=EnvironmentFailure):
             try:
                 with opened_regular(name) as (descriptor, before):
-                    data = view_of(descriptor)
-                    digest = content_digest(data, threads=self.threads)
+                    data = read_view(descriptor, name)
+                    digest, _ = file_digest(descriptor, threads=self.threads)
                     oid = self.known.blob_of(digest, len(data))
                     if oid is None or not self.store.keep(oid):
-                        oid = self._blob(path, data, digest)
+                        oid = self._blob(path, descriptor, data, digest)
             except OSError as error:
                 if error.strerror != NOT_REGULAR:
                     raise
@@ -144,16 +150,16 @@ class _AddWork:
             raise _changed(name)
         # As git does (core.fileMode): the user's own bit alone, the others are the umask's.
         if mode is None:
-            mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
+            mode = EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)
 
-    def _blob(self, path: bytes, data: ByteView, digest: bytes) -> str:
+    def _blob(self, path: bytes, descriptor: int, data: ByteView, digest: bytes) -> str:
         """Write the blob of a file with this content."""
         cleaned = clean(data, threads=self.threads, progress=self.progress)
         writer = cleaned.writer
         oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
         # A program that has the file mapped changes it without its times.
-        if content_digest(data, threads=self.threads) != digest:
+        if file_digest(descriptor, threads=self.threads)[0] != digest:
             raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)

@@ -23,10 +23,10 @@ from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.index import FileChange, TreeEntry
+from wtxtgit.git.index_file import StagedFile, note_files
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.work_tree import Moment, moment
+from wtxtgit.git.work_tree import EXECUTABLE, Moment, moment
 from wtxtgit.io.files import reason
 from wtxtgit.io.pieces import PieceWindows, joined, view_of_pieces
 from wtxtgit.io.view import ByteView, pieces, write_all
@@ -34,11 +34,13 @@ from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.grammar import MAGIC
 
-_EXECUTABLE = 0o100755
 _LARGE = 32 * 1024 * 1024
 """A blob of so many bytes is given all threads; smaller ones are read side by side."""
 _ARRIVING = 8 * 1024 * 1024
 """A blob of so many bytes is written while it is inflated; smaller ones are at hand before."""
+
+UNNOTED = "git shows files as changed that are not, until wtxtgit checkout has run once more"
+"""What is left to do where the index could not be told of files."""
 
 Progress = Callable[[int], None]
 
@@ -57,13 +59,17 @@ class CheckedOut(JsonObject):
 
     `written` hold what the index has. `changed` differ from it, and were left.
     `left` stand as text, since smudge leaves them so: damaged, native, or not
-    wanted. `failed` have a reason.
+    wanted. `failed` have a reason. `unnoted` says why the index could not be told
+    of what was written, so that git shows it as changed.
     """
+
+    KEYS = "written changed left failed unnoted?"
 
     written: tuple[bytes, ...] = ()
     changed: tuple[bytes, ...] = ()
     left: tuple[bytes, ...] = ()
     failed: tuple[Failed, ...] = ()
+    unnoted: str | None = None
 
 
 def checkout(
@@ -90,17 +96,24 @@ def checkout(
     files = {e.path: e for e in listed if not (e.stage or e.skipped or e.intended) and e.is_file}
     wanted = [files[path] for path in status.filtered_alone(repo, files)]
     with ContentCache(repo, key_file) as known:
-        differing = status.file_changes(repo, wanted, known, settings.threads)
+        differing, unnoted = status.file_changes(repo, wanted, known, settings.threads)
     todo: dict[TreeEntry, Moment | None] = {}
     changed: list[TreeEntry] = []
     left: list[bytes] = []
+    failed: list[Failed] = []
     for entry in wanted:
         change = differing.get(entry.path)
         # Before it is looked at: what is written later is not what was looked at.
         seen = moment(repo.worktree, entry.path)
         if change is FileChange.DELETED:
             todo[entry] = seen if force else None
-        elif _stands_as_blob(repo, entry, change):
+            continue
+        try:
+            is_text = _stands_as_blob(repo, entry, change)
+        except OSError as error:
+            failed.append(Failed(entry.path, reason(error)))
+            continue
+        if is_text:
             if is_smudged(entry.path, settings):
                 todo[entry] = seen
             else:
@@ -109,23 +122,28 @@ def checkout(
             todo[entry] = seen
         elif change is not None:
             changed.append(entry)
-    done = write_files(repo, todo, settings, warn, progress)
+    done = write_files(repo, todo, settings, warn, progress, unnoted)
     left += done.as_text
     return CheckedOut(
         done.whole,
         tuple(entry.path for entry in changed),
         tuple(left),
-        tuple(Failed(*one) for one in done.failed),
+        (*failed, *(Failed(*one) for one in done.failed)),
+        done.unnoted,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """Paths of files that were written `whole`, or `as_text`, since smudge leaves them so."""
+    """Paths of files that were written `whole`, or `as_text`, since smudge leaves them so.
+
+    `unnoted` says why the index could not be told of them.
+    """
 
     whole: tuple[bytes, ...]
     as_text: tuple[bytes, ...]
     failed: tuple[tuple[bytes, str], ...]
+    unnoted: str | None
 
 
 def write_files(
@@ -134,8 +152,12 @@ def write_files(
     settings: FilterSettings,
     warn: Warn,
     progress: Progress | None = None,
+    standing: Sequence[StagedFile] = (),
 ) -> WrittenFiles:
-    """Write files of index entries, each in the place of what is given; note them in the index."""
+    """Write files of index entries, each in the place of what is given; note them in the index.
+
+    Those that are `standing` as the index has them are noted, too.
+    """
     written: list[StagedFile] = []
     failed: list[tuple[bytes, str]] = []
     if entries:
@@ -148,11 +170,15 @@ def write_files(
                 failed.append((entry.path, outcome))
             else:
                 written.append(outcome)
-    refresh_stats(repo, written)
+    unnoted = None
+    try:
+        note_files(repo, [*standing, *written])
+    except EnvironmentFailure as error:
+        unnoted = error.message
     heads = {file.path: work_tree.file_head(repo.file(file.path)) or b"" for file in written}
     texts = {path for path, head in heads.items() if head.startswith(MAGIC)}
     whole = tuple(path for path in heads if path not in texts)
-    return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed))
+    return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed), unnoted)
 
 
 def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | None) -> bool:
@@ -209,7 +235,7 @@ class _CheckoutWork:
             status = work_tree.write_file(
                 self.repo.worktree,
                 entry.path,
-                is_executable=entry.mode == _EXECUTABLE,
+                is_executable=entry.mode == EXECUTABLE,
                 write=write,
                 replaces=self.replaced[entry],
             )

@@ -33,9 +33,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from wtxtgit.errors import MAX_MESSAGE, clipped
-from wtxtgit.git.repository import STATE_FOLDER, Repository
+from wtxtgit.git.repository import Repository
 from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
+from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text.grammar import MAGIC
@@ -194,14 +195,14 @@ def content_digest(data: ByteView, *, threads: int | None = None) -> bytes:
     return bytes(hasher.digest())
 
 
-def file_digest(descriptor: int) -> tuple[bytes, int]:
+def file_digest(descriptor: int, *, threads: int | None = None) -> tuple[bytes, int]:
     """The same of a file that is open, and how many bytes it had; raises OSError.
 
     The file may be larger than memory, and change while it is read.
     """
     from blake3 import blake3
 
-    hasher = blake3(max_threads=blake3.AUTO)
+    hasher = blake3(max_threads=blake3.AUTO if threads is None else threads)
     size = 0
     # No larger than the file: of many small files clearing it would take longer than hashing.
     buffer = memoryview(bytearray(min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
+from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.io.view import Buffer
 
-STATE_FOLDER = "wtxtgit"
 TRUST_ROOT = "wtxtgit.trustRoot"
 """The key for where trust starts: a commit, or a file of signers."""
 DRIVER = b"wtxt"
