@@ -597,7 +597,7 @@ def test_no_mutated_file_raises_anything_else(data: bytes) -> None:
         return
     for action in (
         lambda: list(any_format.tensors(describe.describe(held, options), options)),
-        lambda: list(repack.repair(held, options)[0]),
+        lambda: list(repack.repair(view, options)[0]),
         lambda: list(repack.repack(held, "zstd", options)),
     ):
         with suppress(FormatError):
