@@ -72,20 +72,24 @@ def _of_index(entry: object, size: int) -> FoldChunk | None:
     """The chunk as the index has it, None where that is none."""
     if not isinstance(entry, dict):
         return None
-    ctype, offset, flags = (entry.get(key) for key in ("ctype", "offset", "flags"))
-    lengths = [entry.get(key) for key in _LENGTHS]
-    is_text = isinstance(ctype, str) and ctype.isascii() and len(ctype) == CTYPE_LEN
-    if not is_text or any(type(value) is not int for value in (offset, flags, *lengths)):
+    ctype = entry.get("ctype")
+    offset, flags, *lengths = (_integer(entry, key) for key in ("offset", "flags", *_LENGTHS))
+    if not isinstance(ctype, str) or not ctype.isascii() or len(ctype) != CTYPE_LEN:
         return None
+    uncomp_len, comp_len, crc32c, ecc_len = lengths
+    is_encrypted = entry.get("encrypted") is True
     made = FoldChunk(
-        name=_name(entry),
-        ctype=str(ctype).encode(),
-        flags=flags,
-        offset=offset,
-        encrypted=entry.get("encrypted") is True,
-        entry=entry,
-        nested=None,
-        **dict(zip(_LENGTHS, lengths, strict=True)),
+        _name(entry),
+        ctype.encode(),
+        flags,
+        offset,
+        comp_len,
+        uncomp_len,
+        crc32c,
+        ecc_len,
+        is_encrypted,
+        entry,
+        None,
     )
     try:
         _packed(made)
@@ -93,6 +97,12 @@ def _of_index(entry: object, size: int) -> FoldChunk | None:
         return None
     is_inside = 0 <= offset <= made.end <= size
     return made if is_inside and flags in (UNCOMPRESSED, ZSTD) else None
+
+
+def _integer(entry: dict[str, object], key: str) -> int:
+    """An integer of the index; one that no header can hold where there is none."""
+    value = entry.get(key)
+    return value if type(value) is int else -1
 
 
 def _packed(chunk: FoldChunk) -> bytes:
