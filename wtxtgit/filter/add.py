@@ -24,7 +24,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
-from wtxtgit.git.work_tree import file_size, moment_of
+from wtxtgit.git.work_tree import EXECUTABLE, file_size, moment_of
 from wtxtgit.io.files import (
     NOT_REGULAR,
     failures,
@@ -42,7 +42,6 @@ Warn = Callable[[str, str | None], None]
 Progress = Callable[[int], None]
 
 _PLAIN = 0o100644
-_EXECUTABLE = 0o100755
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class _AddWork:
             raise _changed(name)
         # As git does (core.fileMode): the user's own bit alone, the others are the umask's.
         if mode is None:
-            mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
+            mode = EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)
 
     def _blob(self, path: bytes, descriptor: int, data: ByteView, digest: bytes) -> str:

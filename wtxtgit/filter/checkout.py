@@ -25,7 +25,7 @@ from wtxtgit.git.index import FileChange, TreeEntry
 from wtxtgit.git.index_file import StagedFile, note_files
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.work_tree import Moment, moment
+from wtxtgit.git.work_tree import EXECUTABLE, Moment, moment
 from wtxtgit.io.files import reason
 from wtxtgit.io.spool import view_of_pieces
 from wtxtgit.io.view import ByteView, pieces, write_all
@@ -33,7 +33,6 @@ from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.grammar import MAGIC
 
-_EXECUTABLE = 0o100755
 _LARGE = 32 * 1024 * 1024
 """A blob of so many bytes is given all threads; smaller ones are read side by side."""
 
@@ -228,7 +227,7 @@ class _CheckoutWork:
             status = work_tree.write_file(
                 self.repo.worktree,
                 entry.path,
-                is_executable=entry.mode == _EXECUTABLE,
+                is_executable=entry.mode == EXECUTABLE,
                 write=lambda descriptor: self._fill(descriptor, text, entry, threads),
                 replaces=self.replaced[entry],
             )
