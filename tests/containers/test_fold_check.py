@@ -303,13 +303,26 @@ def test_a_chunk_that_the_index_does_not_list_is_lost() -> None:
     assert told(found.errors) == [("structure", "offset", FIRST, "notes")]
 
 
-def test_a_chunk_that_is_listed_twice_is_a_warning() -> None:
+def test_a_chunk_that_is_listed_twice() -> None:
     def repeat(index: dict[str, Any]) -> None:
         index["chunks"].append(index["chunks"][0])
 
     found = checked(edited(PLAIN, repeat))
+    assert told(found.errors) == [("structure", "offset", FIRST, "torch_state")]
+
+
+def test_parts_that_overlap_are_a_warning() -> None:
+    inner = built(("b", b"BLOB", b"inner"))[FIRST : FIRST + 37]
+    data = built(("a", b"BLOB", inner))
+
+    def add(index: dict[str, Any]) -> None:
+        own = index_of(built(("b", b"BLOB", b"inner")))
+        index["chunks"].append(own["chunks"][0] | {"offset": PAYLOAD})
+        del index["metadata"]["chunk_hashes"], index["metadata"]["manifest_hash"]
+
+    found = checked(edited(data, add))
     assert found.errors == []
-    assert ("structure", "offset", FIRST, "torch_state") in told(found.warnings)
+    assert told(found.warnings) == [("structure", "offset", PAYLOAD, "b")]
 
 
 def test_chunks_that_overlap_too_much_are_not_all_read() -> None:
@@ -597,7 +610,7 @@ def test_no_mutated_file_raises_anything_else(data: bytes) -> None:
         return
     for action in (
         lambda: list(any_format.tensors(describe.describe(held, options), options)),
-        lambda: list(repack.repair(held, options)[0]),
+        lambda: list(repack.repair(view, options)[0]),
         lambda: list(repack.repack(held, "zstd", options)),
     ):
         with suppress(FormatError):

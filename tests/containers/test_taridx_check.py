@@ -46,8 +46,14 @@ def test_a_good_index_has_nothing_to_tell() -> None:
         ([*GOOD, row(offset=2048, crashid=1, keyhash=BIG)], {"n_stems": 3}, BASE + 64, "crashid"),
         ([*GOOD, row(offset=2049, keyhash=BIG + 2)], {"n_stems": 3}, BASE + 64, "offset"),
         ([*GOOD, row(offset=2**64 - 512, keyhash=BIG + 2)], {"n_stems": 3}, BASE + 64, "size"),
-        ([*GOOD, row(size=2**63 - 512, keyhash=BIG + 2)], {"n_stems": 3}, BASE + 64, "size"),
-        ([row(keyhash=BIG, extid=0), *GOOD[1:], row(keyhash=BIG)], {}, BASE + 64, "flags"),
+        (
+            [*GOOD, row(offset=2048, size=2**63 - 2560, keyhash=BIG + 2)],
+            {"n_stems": 3},
+            BASE + 64,
+            "size",
+        ),
+        ([*GOOD, row(offset=2048, keyhash=BIG)], {}, BASE + 64, "flags"),
+        ([*GOOD, row(offset=1024, size=2, keyhash=BIG + 1)], {}, BASE + 64, "offset"),
     ],
 )
 def test_errors(rows: list[bytes], changes: dict[str, object], offset: int, field: str) -> None:
@@ -164,6 +170,11 @@ def test_findings_are_those_of_a_plain_loop(rows: list[bytes], width: int) -> No
     warned = [p.offset for p in found.warnings if "that a row before is for" in p.message]
     assert warned == ([offset] if twice else [])
     assert ("extid" in told_by_field) == any(ext > 1 for _, _, _, ext, _, _ in fields)
-    assert ("offset" in told_by_field) == any(start % 512 for _, start, *_ in fields)
+    headers = [(fid, start) for fid, start, *_ in fields]
+    again = [n for n in range(len(rows)) if headers[n] in headers[:n]]
+    offsets = [p.offset for p in found.errors if "for a header that a row" in p.message]
+    assert offsets == [held.header.off_arr + 32 * n for n in again[:1]]
+    odd = [p for p in found.errors if "multiple of 512" in p.message]
+    assert bool(odd) == any(start % 512 for _, start, *_ in fields)
     stale = [p for p in found.warnings if p.field == "n_stems"]
     assert bool(stale) == (len(set(groups)) != 1)

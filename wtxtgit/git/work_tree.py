@@ -17,6 +17,8 @@ from wtxtgit.git.blobs import new_hash
 from wtxtgit.io.files import opened_regular
 from wtxtgit.io.temporary import new_file
 
+EXECUTABLE = 0o100755
+"""The mode that trees have for a file that may be executed."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Moment = tuple[int, ...]
 _WRITTEN = "was written meanwhile"

@@ -129,13 +129,18 @@ def _check_layout(fold: Fold, findings: Findings) -> None:
     ]
     parts += [(chunk.offset, 1, chunk.end, chunk) for chunk in fold.chunks]
     reached = HEADER.size
+    places: set[int] = set()
     for start, _, end, chunk in sorted(parts, key=lambda part: part[:3]):
         what = "index" if chunk is None else f"chunk {quoted(chunk.name)}"
-        if start < reached:
+        if chunk is not None and start in places:
+            # Of equal names it would decide which one readers find.
+            findings.error(f"{what} is listed twice", "offset", start, chunk)
+        elif start < reached:
             findings.warn(f"{what} overlaps what stands before it", "offset", start, chunk)
         elif start > reached:
             say = findings.warn if is_zeros(fold.data[reached:start]) else findings.error
             say(f"{start - reached} bytes before {what} are in no chunk", "offset", reached, chunk)
+        places.add(start)
         reached = max(reached, end)
     if reached < len(fold.data):
         say = findings.warn if is_zeros(fold.data[reached:]) else findings.error

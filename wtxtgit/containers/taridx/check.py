@@ -24,6 +24,7 @@ from wtxtgit.containers.taridx.read import (
     Taridx,
     count_lines,
     field_offset,
+    headers,
     key_bits,
     members,
     repeated,
@@ -235,6 +236,14 @@ def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
             f"{len(again)} times they do not, first at row {again[0]}",
             "flags",
             row_offset(container, int(again[0])),
+        )
+    # Each header has one row: where one was written over another, a member is out of reach.
+    same = repeated(lambda: headers(rows), len(rows))
+    if len(same):
+        findings.error(
+            f"{_rows(len(same))} for a header that a row before is for, the first is row {same[0]}",
+            "offset",
+            row_offset(container, int(same[0])),
         )
     stems = runs - len(again)
     if stems != header.n_stems:
