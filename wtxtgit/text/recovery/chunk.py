@@ -111,7 +111,7 @@ def mend(body: bytes, claim: ChunkClaim, spare: Sequence[bytes] = ()) -> bytes |
     count = line_count(claim.size)
     damaged = _DamagedChunk(lines, claim) if len(lines) == count else None
     raw = None if damaged is None else damaged.mend(_DamagedChunk.likely)
-    if raw is None and abs(len(lines) - count) <= 1 and claim.size <= LARGEST:
+    if raw is None and -1 <= len(lines) - count <= count and claim.size <= LARGEST:
         raw = _Rearranged(lines, claim, spare).mend()
     if raw is None and damaged is not None:
         raw = damaged.mend(_DamagedChunk.possible)
@@ -197,9 +197,11 @@ class _DamagedChunk:
         """More than that: two on one line, or on two lines that both look right."""
         if self._claim.size > LARGEST:
             return
-        for number in self._flagged:
+        for number, state in self._flagged.items():
             others = [self._changes(other) for other in self._flagged if other != number]
-            yield self._matching([self._pairs(number), *others])
+            pairs = [self._placed(number, *one) for one in state.two_changes()]
+            if pairs:
+                yield self._fitting(number, state, self._matching([*pairs, *others]))
         if not self._flagged:
             silent = self._silent_changes()
             yield self._matching([silent, silent])
@@ -269,10 +271,6 @@ class _DamagedChunk:
         state = self._flagged[number]
         return self._placed(number, *state.changes())
 
-    def _pairs(self, number: int) -> Changes:
-        """As `_changes`, where one more character of the line is wrong."""
-        return self._placed(number, *self._flagged[number].wide_changes())
-
     def _placed(self, number: int, columns: NDArray[np.int64], values: U1) -> Changes:
         table = self._table(number)
         sums = np.bitwise_xor.reduce(table[columns, values], axis=1) if len(values) else values
@@ -292,10 +290,20 @@ class _DamagedChunk:
 
     def _pairs_in_one_line(self) -> Iterator[Changes]:
         """Two wrong characters on one line whose parities cancel, on whichever line."""
-        for target in islice(self._targets(), 1):
-            for number in range(self._last + 1):
-                line = _LineState(self._sextets[number, : characters(self._length(number))])
-                yield self._placed(number, *line.silent_pairs(self._table(number), target))
+        claimed = list(islice(self._targets(), 1))
+        for number in range(self._last + 1):
+            line = _LineState(self._sextets[number, : characters(self._length(number))])
+            one, two = (self._placed(number, *changes) for changes in line.two_changes())
+            yield from self._fitting(number, line, _meeting(one, two, claimed))
+
+    @staticmethod
+    def _fitting(number: int, line: _LineState, found: Iterable[Changes]) -> Iterator[Changes]:
+        """Those sets of changes whose ones of a line make its parity right."""
+        for changes in found:
+            columns = changes.places - number * LINE_BASE64
+            within = (columns >= 0) & (columns < len(line.sextets))
+            keep = line.fits(np.where(within, columns, 0), np.where(within, changes.values, 0))
+            yield Changes(changes.places[keep], changes.values[keep], changes.syndromes[keep])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -345,60 +353,41 @@ class _LineState:
         none = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.uint8)
         return np.vstack((none[0], one[0])), np.vstack((none[1], one[1]))
 
-    def wide_changes(self) -> tuple[NDArray[np.int64], U1]:
-        """As `changes`, where one more character is wrong that is one of the alphabet."""
-        if self.shifted is not None or self.mismatch is None or len(self.unknown) >= _MOST_UNKNOWN:
-            return _no_options(2)
-        if self.unknown:
-            known = [self._every(column) for column in self.unknown]
-            return self._allowed([*known, self._singles()])
-        return self._allowed([self._singles(), self._singles()])
+    def two_changes(self) -> list[tuple[NDArray[np.int64], U1]]:
+        """Two sets of changes, one of each of which may be wrong together; whether `fits` says."""
+        if self.shifted is not None or self.mismatch is None or len(self.unknown) > 1:
+            return []
+        return [*map(self._every, self.unknown), self._singles(), self._singles()][:2]
 
-    def silent_pairs(self, table: U4, target: int) -> tuple[NDArray[np.int64], U1]:
-        """Pairs of changes that the parity does not show and that have a syndrome."""
-        columns, values = self._singles()
-        sums = table[columns, values]
-        singles = Changes(columns[:, None], values[:, None], sums)
-        for pairs in _meeting(singles, singles, [target]):
-            shown = self._nibbles(pairs.places, pairs.values)
-            keep = (shown == 0) & (pairs.places[:, 0] < pairs.places[:, 1])
-            return pairs.places[keep], pairs.values[keep]
-        return _no_options(2)
+    def fits(self, columns: NDArray[np.int64], values: U1) -> NDArray[np.bool_]:
+        """Which sets of changes make the parity right."""
+        right: NDArray[np.bool_] = self._nibbles(columns, values) == self.mismatch
+        return right
 
     def _singles(self) -> tuple[NDArray[np.int64], U1]:
         """Each change of one character."""
         columns = np.setdiff1d(np.arange(len(self.sextets)), self.unknown)
-        return np.repeat(columns, 63), np.tile(np.arange(1, 64, dtype=np.uint8), len(columns))
+        values = np.tile(np.arange(1, 64, dtype=np.uint8), len(columns))
+        return np.repeat(columns, 63)[:, None], values[:, None]
 
     def _every(self, column: int) -> tuple[NDArray[np.int64], U1]:
         """Each character that may stand in a column."""
-        return np.full(64, column), np.arange(64, dtype=np.uint8)
+        return np.full((64, 1), column), np.arange(64, dtype=np.uint8)[:, None]
 
     def _allowed(
         self, options: Sequence[tuple[NDArray[np.int64], U1]]
     ) -> tuple[NDArray[np.int64], U1]:
         """One of each of the options, in all ways that make the parity right."""
-        columns = np.zeros((1, 0), np.int64)
-        values = np.zeros((1, 0), np.uint8)
+        columns, values = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.uint8)
         for more_columns, more_values in options:
-            count, more = len(columns), len(more_columns)
-            if count * more > _MOST_SETS * 8:
-                return _no_options(len(options))
-            columns = np.hstack(
-                (np.repeat(columns, more, axis=0), np.tile(more_columns, count)[:, None])
-            )
-            values = np.hstack(
-                (np.repeat(values, more, axis=0), np.tile(more_values, count)[:, None])
-            )
-            # Two changes of one character are one.
-            if columns.shape[1] > 1:
-                keep = columns[:, -2] < columns[:, -1]
-                keep |= np.isin(columns[:, -2], self.unknown)
-                columns, values = columns[keep], values[keep]
-        if self.mismatch is not None:
-            keep = self._nibbles(columns, values) == self.mismatch
-            columns, values = columns[keep], values[keep]
-        return columns, values
+            mine = np.repeat(np.arange(len(columns)), len(more_columns))
+            theirs = np.tile(np.arange(len(more_columns)), len(columns))
+            columns = np.hstack((columns[mine], more_columns[theirs]))
+            values = np.hstack((values[mine], more_values[theirs]))
+        if self.mismatch is None:
+            return columns, values
+        keep = self.fits(columns, values)
+        return columns[keep], values[keep]
 
     def _nibbles(self, columns: NDArray[np.int64], values: U1) -> U1:
         """What sets of changes do to the low bits of the parity."""
@@ -440,7 +429,7 @@ def _shifted(line: bytes, count: int) -> U1:
         rows = [np.delete(body[: count + 1], at)[None] for at in range(count + 1)]
     if not rows:
         return nothing
-    lines = np.unique(np.vstack(rows), axis=0)
+    lines: U1 = np.unique(np.vstack(rows), axis=0)
     lines = lines[(lines != _UNKNOWN).all(axis=1)]
     if parity in _HEX:
         lines = lines[_parity(lines) == int(parity, 16)]
@@ -511,8 +500,8 @@ class _LineSearch:
         more = len(self._own) - self._count
         if more == 0:
             yield from self._exchanged()
-        elif more == 1:
-            yield from self._without_one()
+        elif more > 0:
+            yield from self._without(more)
         elif more == -1:
             yield from self._with_one_more()
 
@@ -548,13 +537,14 @@ class _LineSearch:
         for k, j in _where(self._syndromes(self._spare) ^ now == off):
             yield [*own[:j], self._spare[k], *own[j + 1 :]]
 
-    def _without_one(self) -> Iterator[list[bytes]]:
+    def _without(self, more: int) -> Iterator[list[bytes]]:
+        """All but `more` lines in a row."""
         own, at = self._own, self._at
         places = np.arange(self._count)
         before = _sums(at[places, places])
-        after = _sums(at[places + 1, places])
+        after = _sums(at[places + more, places])
         for (k,) in _where(before ^ after ^ after[-1] == self._wanted):
-            yield own[:k] + own[k + 1 :]
+            yield own[:k] + own[k + more :]
 
     def _with_one_more(self) -> Iterator[list[bytes]]:
         own, at = self._own, self._at

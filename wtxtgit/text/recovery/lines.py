@@ -41,7 +41,11 @@ def fields(line: bytes, keys: Sequence[bytes]) -> list[bytes] | None:
     starts: list[tuple[int, int]] = []
     at = 0
     for number, key in enumerate(keys):
-        # The first starts the line. Others begin with a space, of which a line has few.
+        exact = at if line.startswith(key, at) else line.find(key, at)
+        if exact >= 0 and (number or exact == 0):
+            starts.append((exact, exact + len(key)))
+            at = exact + len(key)
+            continue
         places = [0] if number == 0 else range(at, len(line) - len(key) + 1)
         best = min(
             ((distance(line[place : place + len(key)], key), place) for place in places),

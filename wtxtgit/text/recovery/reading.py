@@ -9,7 +9,7 @@ they stand; who wants to use one proves it (`rebuilding.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from wtxtgit.text import grammar
@@ -46,6 +46,16 @@ _KINDS = {
     "endarr": _Kind(grammar.END_ARRAY, len(grammar.END_ARRAY), ("arr", "audit", "last")),
     "audit": _Kind(b"audit ", None, ("last",)),
     "last": _Kind(grammar.LAST_LINE, len(grammar.LAST_LINE), ()),
+}
+_STARTS: dict[bytes, list[tuple[str, bytes]]] = {}
+for _name, _one in _KINDS.items():
+    _STARTS.setdefault(_one.start[:3], []).append((_name, _one.start[:32]))
+_PARSERS: dict[str, Callable[[memoryview, int], tuple[object, int] | None]] = {
+    "meta": grammar.parse_meta,
+    "cap": grammar.parse_cap,
+    "arr": grammar.parse_array,
+    "idx": grammar.parse_rows,
+    "audit": grammar.parse_audit,
 }
 _BEHIND_CHUNK = re.compile(rb"endch\n|endarr\n|ch ix=|arr name=|audit |endwtxt")
 _HEX_FIELD = 64
@@ -127,6 +137,9 @@ class _Reader:
     def _kind_here(self, before: str) -> str | None:
         """Which line starts here, if any; what may follow the line before is preferred."""
         here = bytes(self._text[self._pos : self._pos + 32])
+        for name, start in _STARTS.get(here[:3], ()):
+            if here.startswith(start):
+                return name
         best: tuple[float, str] | None = None
         expected = _KINDS[before].next if before in _KINDS else ("first", "meta")
         for name, kind in _KINDS.items():
@@ -179,6 +192,11 @@ class _Reader:
             # One of another length ends where it says.
             if self._is_end(end, kind) or bytes(self._text[end - 1 : end]) == b"\n":
                 return min(end, len(self._text))
+        # As it should be: nothing has to be looked for.
+        parse = _PARSERS.get(kind)
+        parsed = None if parse is None else parse(self._text, self._pos)
+        if parsed is not None:
+            return parsed[1]
         if kind == "arr" and (of_array := self._end_of_array()) is not None:
             return of_array
         end = self._next_line()

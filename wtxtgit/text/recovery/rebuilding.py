@@ -8,8 +8,8 @@ gets a text from here gets one that `verify` accepts and that has the hash that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice, pairwise, product
 
@@ -37,22 +37,19 @@ _FIRST = bytes(32)
 
 @dataclass(slots=True)
 class Recovery:
-    """What is left of a text. `text` is the whole text, None where it could not be proved.
+    """What is left of a text.
 
-    `undone` says what a transport did to the text; `lost_lines` which lines without a hash could
-    not be kept.
+    `names` are those of the arrays, as far as they are known. `undone` says what a transport
+    did to the text, `notes` what no hash covers and could not be kept. `snapshot` is there where
+    all of it is, and proved.
     """
 
     arrays: list[ArrayPieces]
     names: list[str]
     layout: Layout | None = None
     undone: tuple[str, ...] = ()
-    lost_lines: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
     snapshot: Snapshot | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        return self.snapshot is not None
 
 
 def recover(text: ByteView, heal: Source | None = None, known: Collection[bytes] = ()) -> Recovery:
@@ -69,8 +66,7 @@ def recover(text: ByteView, heal: Source | None = None, known: Collection[bytes]
     settle(arrays, memoryview(plain), heal)
     search = _Search(found, arrays, known)
     snapshot = search.snapshot()
-    names = search.names()
-    return Recovery(arrays, names, search.layout, changes, search.lost, snapshot)
+    return Recovery(arrays, search.names(), search.layout, changes, tuple(search.notes), snapshot)
 
 
 class _Search:
@@ -83,16 +79,18 @@ class _Search:
         self._arrays = arrays
         self._known = frozenset(known)
         self._root = lines.root_fields(found.root)
-        self.lost: list[str] = []
+        self.notes: list[str] = []
         self._layout_at, self.layout = self._find_layout()
-        self._options: list[list[grammar.ArrayLine]] = []
+        self._likely: list[grammar.ArrayLine] = []
+        """What the `arr` line of each array most likely was."""
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot whose hashes the text names, None where there is none."""
         if not all(pieces.is_proved or pieces.is_whole for pieces in self._arrays):
             return None
-        self._options = [list(self._lines_of(n)) for n in range(len(self._arrays))]
-        if not all(self._options):
+        likely = [next(self._lines_of(n), None) for n in range(len(self._arrays))]
+        self._likely = [line for line in likely if line is not None]
+        if len(self._likely) < len(likely):
             return None
         data = [spooled(pieces.data()) for pieces in self._arrays]
         for chosen in self._choices():
@@ -107,12 +105,18 @@ class _Search:
 
     def names(self) -> list[str]:
         """What the arrays are called, as far as it is known."""
-        return [
-            options[0].name if options else _name_as_it_stands(pieces)
-            for pieces, options in zip(
-                self._arrays, self._options or [[] for _ in self._arrays], strict=True
-            )
-        ]
+        if len(self._likely) == len(self._arrays):
+            return [line.name for line in self._likely]
+        names = [_name_as_it_stands(pieces) for pieces in self._arrays]
+        if self._layout_at is not None:
+            names[self._layout_at] = LAYOUT_ARRAY
+        free = set(self._free_names()).difference(names)
+        for number, name in enumerate(names):
+            if free and name != LAYOUT_ARRAY and name not in self._free_names():
+                near = [one for one in free if len(one) == len(name)]
+                near = [one for one in near if is_near(one, name)]
+                names[number] = near[0] if len(near) == 1 else name
+        return names
 
     def _find_layout(self) -> tuple[int | None, Layout | None]:
         """The array that is a layout: a wrong character in its name does not make it another."""
@@ -155,29 +159,20 @@ class _Search:
         yield from islice(self._all_choices(), most)
 
     def _all_choices(self) -> Iterator[tuple[grammar.ArrayLine, ...]]:
-        options = self._options
-        first = [one[0] for one in options]
+        first = self._likely
         yield tuple(first)
+        options = [list(self._lines_of(number)) for number in range(len(first))]
         doubtful = [
-            number
-            for number, pieces in enumerate(self._arrays)
-            if pieces.claim is None or options[number][0] != pieces.claim
+            number for number, pieces in enumerate(self._arrays) if first[number] != pieces.claim
         ]
         # Lines that can't be read as they stand, in all their ways together.
         if doubtful:
             for some in product(*(options[number][:_MOST_OPTIONS] for number in doubtful)):
-                chosen = first.copy()
-                for number, line in zip(doubtful, some, strict=True):
-                    chosen[number] = line
-                if _ascend(chosen):
-                    yield tuple(chosen)
+                yield from _with(first, dict(zip(doubtful, some, strict=True)))
         # A line that reads well may still be wrong.
-        for number, lines_of in enumerate(options):
-            for line in lines_of[1:]:
-                chosen = first.copy()
-                chosen[number] = line
-                if _ascend(chosen):
-                    yield tuple(chosen)
+        for number, others in enumerate(options):
+            for line in others[1:]:
+                yield from _with(first, {number: line})
 
     def _header(self, sha256_all: bytes) -> tuple[Meta, bytes] | None:
         """`meta` and merkle_prev that go with a hash_all, None where nothing proves it."""
@@ -196,7 +191,7 @@ class _Search:
         if header is not None or not is_proved:
             return header
         if as_it_stands is not None:
-            self.lost.append("merkle_this does not go with meta and merkle_prev: made anew")
+            self.notes.append("merkle_this does not go with meta and merkle_prev: made anew")
         return as_it_stands
 
     def _put_together(
@@ -226,12 +221,12 @@ class _Search:
             parsed_sign = grammar.parse_sign(found.sign + b"\n", 0)
             signature = None if parsed_sign is None else parsed_sign[0]
             if signature is None:
-                self.lost.append("the signature can't be read")
+                self.notes.append("the signature can't be read")
         if found.audit is not None:
             parsed_audit = grammar.parse_audit(found.audit + b"\n", 0)
             audit = None if parsed_audit is None else parsed_audit[0]
             if audit is None:
-                self.lost.append("the audit line can't be read")
+                self.notes.append("the audit line can't be read")
         return Snapshot(
             meta,
             arrays,
@@ -244,9 +239,13 @@ class _Search:
         )
 
 
-def _ascend(chosen: Sequence[grammar.ArrayLine]) -> bool:
-    names = [line.name for line in chosen]
-    return all(a < b for a, b in pairwise(names))
+def _with(
+    lines: Sequence[grammar.ArrayLine], others: Mapping[int, grammar.ArrayLine]
+) -> Iterator[tuple[grammar.ArrayLine, ...]]:
+    """The lines with some replaced, where their names are in order."""
+    chosen = tuple(others.get(number, line) for number, line in enumerate(lines))
+    if all(a.name < b.name for a, b in pairwise(chosen)):
+        yield chosen
 
 
 def _name_as_it_stands(pieces: ArrayPieces) -> str:

@@ -24,9 +24,10 @@ _POLYNOMIAL = 0x82F63B78
 @cache
 def _byte_table() -> U4:
     """The syndrome of each value of a byte that nothing follows."""
-    table: U4 = np.arange(256, dtype=np.uint32)
+    table = np.arange(256).astype(np.uint32)
     for _ in range(8):
-        table = (table >> 1) ^ ((table & 1) * np.uint32(_POLYNOMIAL)).astype(np.uint32)
+        half = table >> np.uint32(1)
+        table = np.where(table & np.uint32(1), half ^ np.uint32(_POLYNOMIAL), half)
     return table
 
 
