@@ -7,6 +7,7 @@ never written over.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from wtxtgit.checkpoint import recovery_sources
 from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
 from wtxtgit.containers import registry
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError, WtxtgitError
-from wtxtgit.io.files import read_small, write_output
+from wtxtgit.git import index, staging, work_tree
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import read_small, shown, write_output
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, pieces, same_bytes, write_all
+from wtxtgit.io.view import ByteView, mapped, pieces, same_bytes, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger
 from wtxtgit.text.layout import literal
@@ -68,16 +71,18 @@ class TextRecovery(JsonObject):
 
     `state` is `intact` where nothing had to be done, `whole` where all of it is there and proved,
     `partial` otherwise. `undone` is what a transport had done to it, `notes` what no hash covers
-    and could not be kept. `lost` are ranges of the file that `output` holds as zeros.
+    and could not be kept, `missing` arrays of which no line is left. `lost` are ranges of the file
+    that `output` holds as zeros.
     """
 
-    KEYS = "path state undone notes arrays sha256_all? lost output?"
+    KEYS = "path state undone notes arrays missing sha256_all? lost output?"
 
     path: str
     state: str
     undone: tuple[str, ...]
     notes: tuple[str, ...]
     arrays: tuple[ArrayFate, ...]
+    missing: tuple[str, ...] = ()
     sha256_all: str | None = None
     lost: tuple[tuple[int, int], ...] = ()
     output: str | None = None
@@ -148,6 +153,7 @@ def _report(
         recovery.undone,
         tuple(recovery.notes),
         arrays,
+        recovery.missing,
         None if digest is None else digest.hex(),
     )
 
@@ -285,3 +291,58 @@ def _file_parts(recovery: Recovery) -> Callable[[], Iterator[tuple[bytes, bool]]
                 yield literal(extent) or b"", False
 
     return parts
+
+
+def put_back(
+    repo: Repository, path: bytes, given: Iterable[str] = (), *, threads: int | None = None
+) -> RecoveredText:
+    """Recover the text that the index has at a path, and stage it with its file.
+
+    Where not all of it can be recovered nothing is changed. Raises CheckError where the
+    work tree holds something else than the damaged text, UsageError for a path that is not tracked.
+    """
+    name = shown(os.fsdecode(path))
+    entry = next((one for one in index.entries(repo) if one.path == path and not one.stage), None)
+    if entry is None:
+        raise UsageError(f"{name} is not tracked")
+    file = repo.file(path)
+    if os.path.lexists(file) and not work_tree.file_is_blob(file, entry.oid):
+        raise CheckError(
+            f"{name} is not the text that git has: what stands there would be lost",
+            hint="-o writes what is recovered to another file",
+        )
+    data = opener.blob(repo, entry.oid, threads)
+    done = recover_text(f":{os.fsdecode(path)}", data, given, threads=threads)
+    if done.report.state == "whole" and done.text is not None:
+        oid = staging.write_blob(repo, mapped(done.text))
+        staging.stage(repo, [entry._replace(oid=oid)])
+        staging.checkout(repo, [path])
+    return done
+
+
+def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None) -> RecoveredText:
+    """Recover a tracked file as `put_back` does, and commit that alone.
+
+    History is not rewritten: commits of before keep the damaged text. Raises UsageError
+    where something else is staged.
+    """
+    if not opener.is_file(target):
+        raise UsageError("--as-commit wants a path of the work tree")
+    repo = Repository.discover()
+    path = recovery_sources.path_in(target, repo)
+    if path is None:
+        raise UsageError(f"{opener.shown_name(target)} is not in this work tree")
+    if others := sorted(index.staged_paths(repo) - {path}):
+        raise UsageError(
+            f"{shown(os.fsdecode(others[0]))} is staged: it would be committed too",
+            hint="commit it, or git restore --staged it",
+        )
+    done = put_back(repo, path, given, threads=threads)
+    if done.report.state == "whole":
+        counts = ", ".join(
+            f"{sum(getattr(array, state) for array in done.report.arrays)} {state}"
+            for state in (ChunkState.MENDED, ChunkState.HEALED)
+        )
+        message = f"Recover {os.fsdecode(path)}\n\nIts text was damaged. Chunks: {counts}."
+        repo.git("commit", "--quiet", "-m", message)
+    return done

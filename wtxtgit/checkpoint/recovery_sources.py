@@ -25,7 +25,9 @@ from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
 from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.model.array import Rows
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
 from wtxtgit.text.grammar import MAGIC
@@ -39,14 +41,19 @@ _LOGGED = re.compile(
 )
 
 Part = Callable[[], "bytes | None"]
+_Told = tuple[grammar.ArrayLine, "Rows | None"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Something that may hold lost bytes: its name, and how it is opened."""
+    """Something that may hold lost bytes: its name, and how it is opened.
+
+    One that the user named has to be there.
+    """
 
     name: str
     open: Callable[[], ByteView]
+    is_named: bool = False
 
 
 class Sources:
@@ -55,8 +62,19 @@ class Sources:
     def __init__(self, places: Iterable[Place]) -> None:
         self._places = iter(places)
         self._parts: dict[str, tuple[Part, str]] = {}
+        self._arrays: dict[str, tuple[grammar.ArrayLine, Rows | None, Part, str]] = {}
 
-    def __call__(self, digest: str, nbytes: int) -> tuple[bytes, str] | None:
+    def array(self, name: str) -> tuple[grammar.ArrayLine, Rows | None, bytes, str] | None:
+        """An array called so that is whole, with what is said of it, and the place."""
+        while name not in self._arrays and self._look_further():
+            pass
+        claim, rows, part, place = self._arrays.get(name, (None, None, None, ""))
+        raw = None if part is None else part()
+        if claim is None or raw is None or sha256(raw).digest() != claim.sha256:
+            return None
+        return claim, rows, raw, place
+
+    def bytes_of(self, digest: str, nbytes: int) -> tuple[bytes, str] | None:
         """The bytes with a SHA-256, in hex, and the place that they are from."""
         while True:
             known = self._parts.pop(digest, None)
@@ -76,11 +94,15 @@ class Sources:
             return False
         try:
             data = place.open()
-            for digest, part in _parts_of(data):
+            for array, digest, part in _parts_of(data):
                 self._parts.setdefault(digest, (part, place.name))
+                if array is not None:
+                    claim, rows = array
+                    self._arrays.setdefault(claim.name, (claim, rows, part, place.name))
         except (WtxtgitError, OSError):
             # What can't be read has nothing to give; what is asked for may be elsewhere.
-            pass
+            if place.is_named:
+                raise
         return True
 
 
@@ -88,25 +110,31 @@ def _hash(raw: bytes) -> str:
     return sha256(raw).hexdigest()
 
 
-def _parts_of(data: ByteView) -> Iterator[tuple[str, Part]]:
-    """SHA-256 and bytes of each chunk and array that a text, a delta or a file has."""
+def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, Part]]:
+    """SHA-256 and bytes of each chunk and array that a text, a delta or a file has.
+
+    Of an array what is said of it, too.
+    """
     if any(data[: len(magic)] == magic for magic in (MAGIC, DELTA_MAGIC)):
         text = mapped(data)
         for found in read(text).arrays:
             for chunk in found.chunks:
-                yield chunk.sha256, partial(_decoded, text, [chunk])
+                yield None, chunk.sha256, partial(_decoded, text, [chunk])
             parsed = None if found.line is None else grammar.parse_array(found.line + b"\n", 0)
             if parsed is not None:
-                yield parsed[0].sha256.hex(), partial(_decoded, text, found.chunks)
+                rows = grammar.parse_rows((found.rows_line or b"") + b"\n", 0)
+                told = parsed[0], None if rows is None else rows[0]
+                yield told, parsed[0].sha256.hex(), partial(_decoded, text, found.chunks)
         return
     cleaned = text_of(data)
     if cleaned.writer is None:
         return
     for hashed in cleaned.writer.hashed():
         raw, size = hashed.source.data, armor.chunk_size(hashed.source.rows)
-        yield hashed.line.sha256.hex(), partial(_slice, raw, 0, len(raw))
+        told = hashed.line, hashed.source.rows
+        yield told, hashed.line.sha256.hex(), partial(_slice, raw, 0, len(raw))
         for ix, digest in enumerate(hashed.sha256):
-            yield digest.hex(), partial(_slice, raw, ix * size, (ix + 1) * size)
+            yield None, digest.hex(), partial(_slice, raw, ix * size, (ix + 1) * size)
 
 
 def _slice(raw: ByteView, start: int, end: int) -> bytes:
@@ -135,11 +163,11 @@ def places(target: str, given: Iterable[str], threads: int | None = None) -> Ite
     named and is no place.
     """
     for one in given:
-        yield Place(one, partial(_open_given, one, target, threads))
+        yield Place(one, partial(_open_given, one, target, threads), True)
     repo = _repository(target)
     if repo is None:
         return
-    path = _path_in(target, repo)
+    path = path_in(target, repo)
     seen: set[str] = set()
     if path is not None:
         yield from _blobs(repo, _history(repo, path), seen, threads)
@@ -155,10 +183,10 @@ def places(target: str, given: Iterable[str], threads: int | None = None) -> Ite
 def _open_given(place: str, target: str, threads: int | None) -> ByteView:
     """Open a file, a URL or REV:PATH; a bare revision is that of the same path."""
     if opener.is_file(place) and not Path(place).exists():
-        repo = Repository.discover()
-        path = _path_in(target, repo)
+        repo = _repository(target)
+        path = None if repo is None else path_in(target, repo)
         if path is None:
-            raise InputError(f"{place}: no file, and {target} is not in a repository")
+            raise InputError(f"{shown(place)}: there is no such file")
         place = f"{place}:{os.fsdecode(path)}"
     return opener.read(place, threads=threads)
 
@@ -169,7 +197,7 @@ def _repository(target: str) -> Repository | None:
     return Repository.find(Path(target).parent if opener.is_file(target) else None)
 
 
-def _path_in(target: str, repo: Repository) -> bytes | None:
+def path_in(target: str, repo: Repository) -> bytes | None:
     """The path of a target from the top level of its repository."""
     if opener.is_blob(target):
         path = target.partition(":")[2]

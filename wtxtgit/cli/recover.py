@@ -42,6 +42,11 @@ _MOST = 20
     is_flag=True,
     help="With -o: write zeros for what is lost, instead of nothing.",
 )
+@click.option(
+    "--as-commit",
+    is_flag=True,
+    help="Of a tracked FILE: commit the mended text, and write its file.",
+)
 @click.option("--ecc", is_flag=True, help="Mend a FOLD file from its own parity.")
 @rewriting_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -50,6 +55,7 @@ def recover(
     output: Path | None,
     places: tuple[str, ...],
     partial: bool,
+    as_commit: bool,
     ecc: bool,
     hmac_key: Path | None,
     max_chunk: int,
@@ -70,11 +76,12 @@ def recover(
     \b
     wtxtgit recover model.safetensors.wtxt
     wtxtgit recover HEAD:model.fold -o model.fold --from backup/model.fold
+    wtxtgit recover model.fold --as-commit
     wtxtgit recover --ecc model.fold -o mended.fold
     """
     if ecc:
-        if places or partial:
-            raise UsageError("--ecc mends from the file's own parity: no --from, no --partial")
+        if places or partial or as_commit:
+            raise UsageError("--ecc mends from the file's own parity, and goes with -o alone")
         return _mend_from_parity(target, output, hmac_key, max_chunk, as_json)
     if partial and output is None:
         raise UsageError("--partial wants -o: where to write what is there")
@@ -83,11 +90,16 @@ def recover(
     from wtxtgit.checkpoint import recover as recovering
 
     threads = environment.threads()
+    if as_commit and output is not None:
+        raise UsageError("--as-commit writes the tracked file: it does not go with -o")
     if output is not None:
         recovering.refuse_itself(output, target)
-    data = opener.read(target, threads=threads)
-    recovering.refuse_container(target, data)
-    done = recovering.recover_text(target, data, places, threads=threads)
+    if as_commit:
+        done = recovering.commit(target, places, threads=threads)
+    else:
+        data = opener.read(target, threads=threads)
+        recovering.refuse_container(target, data)
+        done = recovering.recover_text(target, data, places, threads=threads)
     report = done.report
     if output is not None and done.text is not None:
         recovering.write_whole(done, output, target)
@@ -119,6 +131,8 @@ def _print(report: TextRecovery) -> None:
             for name, chunk in chunks[:_MOST]
         ]
         print_table(("array", "chunk", "bytes", "rows", "state", "from"), rows)
+    for name in report.missing[:_MOST]:
+        print_line(f'lost: array "{name}", with all of its lines')
     if len(chunks) > _MOST:
         print_line(f"and {counted(len(chunks) - _MOST, 'more chunk')}, which --json lists")
     sizes = [f"{counted(n, 'chunk')} {state}" for state, n in _counts(report) if n]

@@ -6,10 +6,11 @@ CRC-32C makes it likely, and the array's own SHA-256 has to prove it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
+from typing import Protocol
 
 import numpy as np
 
@@ -34,8 +35,14 @@ class ChunkState(StrEnum):
     LOST = "lost"
 
 
-Source = Callable[[str, int], "tuple[bytes, str] | None"]
-"""Gives the bytes with a SHA-256, in hex, and a length, and where they are from."""
+class Source(Protocol):
+    """Other places that may have what is lost."""
+
+    def bytes_of(self, digest: str, nbytes: int) -> tuple[bytes, str] | None:
+        """The bytes with a SHA-256, in hex, and a length, and where they are from."""
+
+    def array(self, name: str) -> tuple[grammar.ArrayLine, Rows | None, bytes, str] | None:
+        """An array of a name: what is said of it, its bytes, and where they are from."""
 
 
 @dataclass(slots=True)
@@ -126,20 +133,38 @@ def _measure(pieces: ArrayPieces) -> None:
         return
     nbytes = None if pieces.claim is None else pieces.claim.nbytes
     tail = sizes.get(last)
-    # What the chunks say counts where the line can't be read, or says otherwise than they do.
-    if tail is not None and (nbytes is None or chunk_count(nbytes, chunk_size) != last + 1):
-        told = last * chunk_size + tail
-        if nbytes is None or all(sizes.get(ix) == chunk_size for ix in range(last)):
-            nbytes = told
+    # The shape goes with it: one wrong digit would show. Else the chunks tell.
+    if nbytes is None and tail is not None:
+        nbytes = last * chunk_size + tail
     if nbytes is None or chunk_count(nbytes, chunk_size) > MAX_CHUNKS:
         return
     # Memory is taken for what is there, not for what a wrong digit claims.
     if chunk_count(nbytes, chunk_size) > 2 * len(by_ix) + 1024:
         return
     pieces.nbytes, pieces.chunk_size = nbytes, chunk_size
-    for ix in range(chunk_count(nbytes, chunk_size)):
-        size = max(0, min(chunk_size, nbytes - ix * chunk_size))
-        pieces.slots.append(Slot(ix, size, by_ix.get(ix, ())))
+    pieces.slots = _slots(nbytes, chunk_size, by_ix)
+
+
+def _slots(nbytes: int, chunk_size: int, by_ix: Mapping[int, Sequence[FoundChunk]]) -> list[Slot]:
+    return [
+        Slot(ix, max(0, min(chunk_size, nbytes - ix * chunk_size)), by_ix.get(ix, ()))
+        for ix in range(chunk_count(nbytes, chunk_size))
+    ]
+
+
+def healed_array(
+    claim: grammar.ArrayLine, rows: Rows | None, raw: bytes, source: str
+) -> ArrayPieces:
+    """An array that is from another place altogether."""
+    line = grammar.format_array(claim)[:-1]
+    rows_line = None if rows is None else grammar.format_rows(rows)[:-1]
+    size = armor.chunk_size(rows)
+    slots = _slots(len(raw), size, {})
+    for slot in slots:
+        slot.put(raw[slot.ix * size :][: slot.size], ChunkState.HEALED)
+        slot.source = source
+    digest = sha256(raw).digest()
+    return ArrayPieces(FoundArray(line, rows_line), claim, rows, len(raw), size, slots, digest)
 
 
 def _size_of(chunks: Sequence[FoundChunk]) -> int | None:
@@ -184,6 +209,8 @@ def settle(arrays: Sequence[ArrayPieces], text: memoryview, heal: Source | None)
         _hash(pieces)
         if heal is not None and not pieces.is_proved:
             _heal_whole(pieces, heal)
+        if heal is not None and not pieces.is_whole:
+            _heal_by_name(pieces, heal)
 
 
 def _take_intact(slot: Slot, text: memoryview) -> bool:
@@ -241,7 +268,10 @@ def _heal(pieces: ArrayPieces, heal: Source) -> None:
         if slot.raw is not None:
             continue
         for chunk in slot.found:
-            if _is_hex(chunk.sha256) and (given := heal(chunk.sha256, slot.size)) is not None:
+            if (
+                _is_hex(chunk.sha256)
+                and (given := heal.bytes_of(chunk.sha256, slot.size)) is not None
+            ):
                 slot.put(given[0], ChunkState.HEALED)
                 slot.source = given[1]
                 break
@@ -252,18 +282,14 @@ def _heal_whole(pieces: ArrayPieces, heal: Source) -> None:
     digest = pieces.claimed_sha256
     if digest is None or not _is_hex(digest) or pieces.claim is None:
         return
-    given = heal(digest, pieces.claim.nbytes)
+    given = heal.bytes_of(digest, pieces.claim.nbytes)
     if given is None:
         return
     raw, source = given
     if not pieces.slots:
         rows = pieces.rows or default_rows(pieces.claim.dtype, pieces.claim.shape)
         pieces.nbytes, pieces.chunk_size = len(raw), armor.chunk_size(rows)
-        count = chunk_count(len(raw), pieces.chunk_size)
-        pieces.slots = [
-            Slot(ix, min(pieces.chunk_size, len(raw) - ix * pieces.chunk_size))
-            for ix in range(count)
-        ]
+        pieces.slots = _slots(len(raw), pieces.chunk_size, {})
     if len(raw) != pieces.nbytes:
         return
     for slot in pieces.slots:
@@ -273,6 +299,22 @@ def _heal_whole(pieces: ArrayPieces, heal: Source) -> None:
             slot.source = source
         slot.is_proved = True
     _hash(pieces)
+
+
+def _heal_by_name(pieces: ArrayPieces, heal: Source) -> None:
+    """Take chunks whose hashes are lost from an array of the same name: the whole proves them."""
+    given = None if pieces.claim is None else heal.array(pieces.claim.name)
+    if given is None or len(given[2]) != pieces.nbytes:
+        return
+    lost = [slot for slot in pieces.slots if slot.raw is None]
+    for slot in lost:
+        slot.put(given[2][slot.ix * pieces.chunk_size :][: slot.size], ChunkState.HEALED)
+        slot.source = given[3]
+    _hash(pieces)
+    if not pieces.fits_line():
+        pieces.sha256 = None
+        for slot in lost:
+            slot.raw, slot.source, slot.state = None, None, ChunkState.LOST
 
 
 def _hash(pieces: ArrayPieces) -> None:

@@ -8,10 +8,11 @@ gets a text from here gets one that `verify` accepts and that has the hash that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice, pairwise, product
+from operator import itemgetter
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.spool import spooled
@@ -21,7 +22,7 @@ from wtxtgit.text import grammar
 from wtxtgit.text.layout import parse_layout, schema_of
 from wtxtgit.text.recovery import lines
 from wtxtgit.text.recovery.chunk import is_near
-from wtxtgit.text.recovery.chunks import ArrayPieces, Source, pieces_of, settle
+from wtxtgit.text.recovery.chunks import ArrayPieces, Source, healed_array, pieces_of, settle
 from wtxtgit.text.recovery.reading import FoundText, read
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.write import TextWriter
@@ -49,6 +50,8 @@ class Recovery:
     layout: Layout | None = None
     undone: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Arrays of the layout of which no line is left."""
     snapshot: Snapshot | None = None
 
 
@@ -65,8 +68,29 @@ def recover(text: ByteView, heal: Source | None = None, known: Collection[bytes]
     arrays = [pieces_of(array) for array in found.arrays]
     settle(arrays, memoryview(plain), heal)
     search = _Search(found, arrays, known)
+    missing = search.missing()
+    if missing and heal is not None:
+        arrays = _with_missing(arrays, search.names(), missing, heal)
+        search = _Search(found, arrays, known)
+        missing = search.missing()
     snapshot = search.snapshot()
-    return Recovery(arrays, search.names(), search.layout, changes, tuple(search.notes), snapshot)
+    names, notes = search.names(), tuple(search.notes)
+    return Recovery(arrays, names, search.layout, changes, notes, missing, snapshot)
+
+
+def _with_missing(
+    arrays: list[ArrayPieces], names: list[str], missing: Iterable[str], heal: Source
+) -> list[ArrayPieces]:
+    """The arrays with those that another place has under a missing name, in the order of names.
+
+    Whether they are the ones that were lost only the root shows.
+    """
+    named = list(zip(names, arrays, strict=True))
+    for name in missing:
+        given = heal.array(name)
+        if given is not None:
+            named.append((name, healed_array(*given)))
+    return [pieces for _, pieces in sorted(named, key=itemgetter(0))]
 
 
 class _Search:
@@ -86,7 +110,7 @@ class _Search:
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot whose hashes the text names, None where there is none."""
-        if not all(pieces.is_proved or pieces.is_whole for pieces in self._arrays):
+        if self.missing() or not all(pieces.is_whole for pieces in self._arrays):
             return None
         likely = [next(self._lines_of(n), None) for n in range(len(self._arrays))]
         self._likely = [line for line in likely if line is not None]
@@ -102,6 +126,10 @@ class _Search:
             if header is not None:
                 return self._put_together(chosen, data, *header)
         return None
+
+    def missing(self) -> tuple[str, ...]:
+        """Arrays that the layout wants and that are not there."""
+        return tuple(sorted(set(self._free_names()).difference(self.names())))
 
     def names(self) -> list[str]:
         """What the arrays are called, as far as it is known."""
