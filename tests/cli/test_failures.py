@@ -271,6 +271,8 @@ def test_a_signal_while_a_file_is_written_takes_it_back(
         return any((wtxtgit.folder / name).stat().st_blocks for name in siblings)
 
     until(written, process)
+    # Twice, as impatient people do: the second one comes while the first is obeyed.
+    process.send_signal(number)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     done = Done(process.returncode, out, err.decode())
@@ -336,6 +338,31 @@ def test_standard_output_that_is_a_file_is_written_on(wtxtgit: Command) -> None:
             argv = wtxtgit.argv("emit", FOLD, "-o", path)
             subprocess.run(argv, stdout=file, check=True, timeout=60, **wtxtgit.options())
         assert out.read_bytes() == b"before " + wtxtgit("emit", FOLD).out
+
+
+@pytest.mark.parametrize("size", [4 * 1024 * 1024, 40 * 1024 * 1024], ids=["shorter", "longer"])
+def test_a_file_that_changes_while_it_is_read_ends_the_command(size: int, wtxtgit: Command) -> None:
+    path = wtxtgit.folder / "model"
+    with path.open("wb") as file:
+        file.truncate(16 * 1024 * 1024)
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    process = wtxtgit.start("emit", "model", stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    # It waits for us to read on, and has not read the file's end for the last time.
+    assert process.stdout.read(1) == b"W"
+    os.truncate(path, size)
+    _, err = process.communicate(timeout=60)
+    done = Done(process.returncode, b"", err.decode())
+    assert done.code == 5
+    assert "while it was read" in done.complaint()
+
+
+@pytest.mark.parametrize("command", ["emit", "verify", "inspect", "restore"])
+def test_a_file_that_can_not_be_read_is_named(command: str, wtxtgit: Command) -> None:
+    # Nothing is mapped at its beginning: reading it fails as a broken disk does.
+    done = wtxtgit(command, "/proc/self/mem", *(["-o", "out"] if command == "restore" else []))
+    assert refused(done, 5) == "/proc/self/mem: input/output error"
+    assert wtxtgit.names() == []
 
 
 def test_a_pipe_and_a_device_are_read_to_their_end(wtxtgit: Command) -> None:

@@ -115,6 +115,33 @@ def test_a_key_without_a_passphrase_is_one_of_openssh(wtxtgit: Command) -> None:
     assert fingerprint in wtxtgit("key", "list").out.decode()
 
 
+@pytest.mark.parametrize("passphrase", [None, WORDS])
+def test_a_key_whose_making_was_broken_off_is_finished(
+    wtxtgit: Command, passphrase: str | None
+) -> None:
+    """Killed between its two files: no command knows of such a key, and `key new` makes it."""
+
+    def new() -> Done:
+        if passphrase is None:
+            return wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
+        return with_fd(wtxtgit, passphrase.encode(), "key", "new", "--name", "alice")
+
+    new()
+    public, secret = ring(wtxtgit) / "alice.pub", ring(wtxtgit) / "alice"
+    whole = public.read_bytes(), secret.read_bytes()
+    public.unlink()
+    assert wtxtgit("key", "list").out == b"there is no key; wtxtgit key new makes one\n"
+    assert new().code == 0
+    assert (public.read_bytes(), secret.read_bytes()) == whole
+    assert new().complaint() == 'there is a key "alice" already'
+    # What another passphrase, or none, does not open may be the only copy of somebody's key.
+    public.unlink()
+    other = with_fd(wtxtgit, b"other", "key", "new", "--name", "alice")
+    assert other.complaint() == 'there is a key "alice" already'
+    assert [path.name for path in ring(wtxtgit).iterdir()] == ["alice"]
+    assert secret.read_bytes() == whole[1]
+
+
 def test_the_default_name_is_that_of_the_user(wtxtgit: Command) -> None:
     for login, name in (("alice", "alice"), ("no name/", "default")):
         env = {"LOGNAME": login}

@@ -161,6 +161,29 @@ def test_what_parity_can_not_mend_is_left(wtxtgit: Command) -> None:
     assert wtxtgit.names() == ["m.fold"]
 
 
+def test_a_header_is_mended_though_it_keeps_the_file_from_being_read(wtxtgit: Command) -> None:
+    whole = fixture("fold/none_rs16_a.fold")
+    # The length in the first chunk's header leads out of the file.
+    (wtxtgit.folder / "m.fold").write_bytes(whole[:44] + b"\xff" + whole[45:])
+    assert wtxtgit("verify", "m.fold").code == 1
+    done = wtxtgit("recover", "--ecc", "m.fold")
+    assert (done.code, done.err) == (0, "")
+    assert (wtxtgit.folder / "m.fold").read_bytes() == whole
+
+
+def test_what_verify_fails_is_never_called_whole(wtxtgit: Command) -> None:
+    data = fixture("fold/none_rs16_a.fold")
+    for bad in (data + b"tail", data.replace(b'"format"', b'"formaT"', 1)):
+        (wtxtgit.folder / "m.fold").write_bytes(bad)
+        assert wtxtgit("verify", "m.fold").code == 1
+        for arguments in ([], ["-o", "n.fold"]):
+            done = wtxtgit("recover", "--ecc", "m.fold", *arguments)
+            assert (done.code, done.out) == (1, b"")
+            assert "no chunk can be mended, and yet: " in done.complaint()
+        assert (wtxtgit.folder / "m.fold").read_bytes() == bad
+        assert wtxtgit.names() == ["m.fold"]
+
+
 @pytest.mark.parametrize("arguments", [["m.fold"], []])
 def test_what_to_mend_from_is_said(arguments: list[str], wtxtgit: Command) -> None:
     (wtxtgit.folder / "m.fold").write_bytes(fixture("fold/none_rs16_flipped_a.fold"))

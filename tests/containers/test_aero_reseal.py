@@ -190,7 +190,7 @@ def test_a_change_is_written_in_its_place() -> None:
         Chunk(b"NOTE", b"n", b"abc", digest=bytes(32)),
     ]
     # Bytes behind all chunks, as no writer leaves them.
-    data = model(*notes, ihsh=True) + b"junk"
+    data = model(*notes, ihsh=True) + bytes(4)
     container = opened(data)
     made = resealed(container, own(container, {1: bytes(200)}))
     assert len(made) == len(data)
@@ -500,7 +500,7 @@ def test_the_values() -> None:
 
 
 def test_values_that_are_changed() -> None:
-    data = told(ihsh=True)
+    data = told()
     container = opened(data)
     wanted = values_of(container)
     wanted["MJSN"] = {"a": 1, "é": None}
@@ -515,7 +515,6 @@ def test_values_that_are_changed() -> None:
     assert reading.chunks[b"MORE", ""] == b"compressed" * 9
     assert opened(made).chunks[-1].is_compressed
     manifest = msgpack.unpackb(reading.chunks[b"MMSG", "manifest"])
-    # The first chunk is the seal.
     assert manifest["chunks"] == MANIFEST["chunks"]
     assert manifest["shards"] == MANIFEST["shards"]
 
@@ -633,11 +632,9 @@ def test_unknown_chunks_that_are_no_values() -> None:
     large = [Chunk(b"LARG", b"l", bytes(2**16 + more), 1) for more in (0, 1)]
     odd_ones = [
         Chunk(b"\xff\xfeX ", b"", b"a"),
-        Chunk(b"NOTE", b"\xff", b"a"),
         Chunk(b"NOTE", b"a\0b", b"a"),
         Chunk(b"NOTE", b"n" * 256, b"a"),
-        Chunk(b"NOTE", b"n", b"a"),
-        Chunk(b"NOTE", b"n", b"b"),
+        *[Chunk(b"NOTE", b"n", b"a")] * 2,
     ]
     small, big = (opened(model(one, *odd_ones)) for one in large)
     assert values_of(small)["chunks"] == {"LARG:0x1:l": bytes(2**16), "NOTE:0x0:n": b"a"}
@@ -791,16 +788,17 @@ def test_what_is_refused() -> None:
     assert refused(opened(tiny), [*own(opened(tiny)), PlacedEntry(more, 0)]).kind == "limit"
 
 
-def test_names_that_are_there_twice_stay_where_nothing_else_changes() -> None:
-    container = opened(
-        file([tidx(entry("a", [1], 0, 4), entry("a", [1], 4, 4)), shard(b"abcdefgh")])
-    )
-    made = resealed(container, own(container, {1: b"1234"}))
-    assert [tensor[3] for tensor in held(made)] == [b"abcd", b"1234"]
-    assert "there twice" in refused(container, own(container)[::-1]).message
+def test_names_that_are_there_twice() -> None:
+    twice = [entry("a", [1], 0, 4)] * 2
+    container = opened(file([tidx(*twice), shard(b"abcd")]))
+    assert resealed(container, own(container)) == bytes(container.data)
+    assert "there twice" in refused(container, [*own(container), own(container)[0]]).message
     other = opened(file([tidx(entry("a", [1], 0, 4)), shard(b"wxyz")]))
     placed = [PlacedEntry(container, 0), PlacedEntry(other, 0)]
     assert "there twice" in refused(container, placed).message
+    # Of two tensors of a name readers find one: a file that hides one is no version to merge.
+    hidden = opened(file([tidx(twice[0], entry("a", [1], 4, 4)), shard(b"abcdefgh")]))
+    assert "there twice" in refused(hidden, own(hidden, {1: b"1234"})).message
 
 
 def test_tensors_come_in_blocks() -> None:

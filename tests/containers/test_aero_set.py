@@ -293,17 +293,35 @@ def test_findings_in_a_part_name_the_part() -> None:
     assert verdict.errors[1].message.startswith("'p0.aero': BLAKE3 of the chunk is ")
 
 
-def test_hashes_and_sizes_may_be_left_out() -> None:
+@pytest.mark.parametrize(
+    ("key", "kind", "value"),
+    [
+        *[("sha256", "sha256", None), ("size_bytes", "structure", None)],
+        ("sha256", "structure", str.upper),
+    ],
+)
+def test_hashes_and_sizes_as_the_original_reader_takes_them(
+    key: str, kind: str, value: Any
+) -> None:
     files = a_set()
-    value = json.loads(files[LISTED])
-    for member in (*value["parts"], value["global_tidx"]):
-        del member["size_bytes"]
-    assert check(files | {LISTED: json.dumps(value).encode()}).warnings == []
-    for member in (*value["parts"], value["global_tidx"]):
-        del member["sha256"]
-    verdict = check(files | {LISTED: json.dumps(value).encode()})
-    assert verdict.errors == []
-    assert [warning.field for warning in verdict.warnings] == ["sha256"] * 3
+    index = json.loads(files[LISTED])
+    for member in (*index["parts"], index["global_tidx"]):
+        if value is None:
+            del member[key]
+        else:
+            member[key] = value(member[key])
+    verdict = check(files | {LISTED: json.dumps(index).encode()})
+    assert [(one.kind, one.field) for one in verdict.errors] == [(kind, key)] * 3
+    assert verdict.warnings == []
+
+
+def test_shards_of_a_part_that_the_set_does_not_list_and_the_other_way_round() -> None:
+    files = a_set()
+    index = json.loads(files[LISTED])
+    index["parts"][0]["shards"].append(77)
+    verdict = check(files | {LISTED: json.dumps(index).encode()})
+    assert found(verdict.errors) == [("structure", "shards", "p0.aero")]
+    assert "has no weights.shard2" in verdict.errors[0].message
 
 
 def test_a_part_that_is_missing_leaves_the_others() -> None:
@@ -324,9 +342,13 @@ def test_shards_that_no_part_has() -> None:
         None,
     ]
     verdict = check(files)
-    assert found(verdict.errors) == [("structure", "shard_id", "index.aero")]
-    # The part has it, but the set does not know.
-    assert found(verdict.warnings) == [("structure", "tensors", "p0.aero")]
+    assert found(verdict.errors) == [
+        ("structure", "shard_id", "index.aero"),
+        # The part has both, but the set does not know.
+        ("structure", "shards", "p0.aero"),
+        ("structure", "tensors", "p0.aero"),
+    ]
+    assert "not listed by the set" in verdict.errors[1].message
 
 
 @pytest.mark.parametrize(
@@ -339,10 +361,11 @@ def test_an_index_at_odds_with_a_part(changes: dict[str, Any]) -> None:
 
 
 def test_tensors_that_only_one_side_has() -> None:
+    # Who reads the set does not find it.
     verdict = check(a_set(everything=ALL[1:]))
-    assert (verdict.errors, found(verdict.warnings)) == (
-        [],
+    assert (found(verdict.errors), verdict.warnings) == (
         [("structure", "tensors", "p0.aero")],
+        [],
     )
     verdict = check(a_set(own=OWN[1:]))
     assert (verdict.errors, found(verdict.warnings)) == (

@@ -18,7 +18,7 @@ from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
 OPTIONS = ReadOptions()
-PAYLOAD = 60
+FIRST, PAYLOAD = 28, 60
 
 
 def reference(payload: bytes, n: int) -> bytes:
@@ -121,8 +121,7 @@ def test_blocks_beyond_capacity_stay_and_others_are_mended() -> None:
 
 
 def repaired(data: bytes, **options: Any) -> tuple[bytes, list[str], list[str]]:
-    held = read.read(memoryview(data))
-    pieces, mended, lost = repack.repair(held, ReadOptions(**options))
+    pieces, mended, lost = repack.repair(memoryview(data), ReadOptions(**options))
     return b"".join(pieces), mended, lost
 
 
@@ -180,3 +179,40 @@ def test_chunks_that_overlap_too_much_are_not_all_read() -> None:
 def test_hmacs_without_their_key_leave_it_to_the_crc() -> None:
     data = model_file(ecc=16, integrity_key=b"k")
     assert repaired(flipped(data, PAYLOAD)) == (data, ["torch_state"], [])
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("bit", range(8 * 32))
+def test_a_header_is_mended_from_the_index(compression: str, bit: int) -> None:
+    data = HEADERS[compression]
+    damaged = flipped(data, FIRST + bit // 8, mask=1 << bit % 8)
+    assert checked(damaged).errors != []
+    assert repaired(damaged) == (data, ["torch_state"], [])
+
+
+HEADERS = {word: model_file(compression=word, ecc=16) for word in ("none", "zstd")}
+
+
+def test_a_header_that_is_all_wrong_and_a_payload_that_is_damaged() -> None:
+    data = model_file(ecc=16)
+    damaged = flipped(data, *range(FIRST, FIRST + 32), PAYLOAD + 3, PAYLOAD + 300)
+    assert repaired(damaged) == (data, ["torch_state"], [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ctype": "STEM"},
+        {"flags": 1},
+        {"uncomp_len": 1072},
+        {"comp_len": 1072},
+        {"crc32c": 1},
+        {"ecc_len": 0},
+        {"ecc_len": "80"},
+        {"crc32c": 2**32},
+        {"ctype": None},
+    ],
+)
+def test_an_index_that_is_wrong_itself_mends_nothing(change: dict[str, object]) -> None:
+    data = edited(model_file(ecc=16), lambda index: index["chunks"][0].update(change))
+    assert repaired(data) == (data, [], ["torch_state"])

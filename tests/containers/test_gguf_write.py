@@ -133,7 +133,7 @@ def test_what_is_written_is_read(
     ]
     findings = check(memoryview(data))
     assert findings.errors == []
-    assert {problem.field for problem in findings.warnings} <= {"dimensions"}
+    assert {problem.field for problem in findings.warnings} <= {"dimensions", "n_dimensions"}
 
 
 @pytest.mark.parametrize(

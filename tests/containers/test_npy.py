@@ -372,7 +372,8 @@ def test_what_numpy_writes_has_no_warning() -> None:
 
 def test_what_numpy_does_not_write_is_warned_of() -> None:
     good = npy(np.arange(5, dtype="<i4"))
-    assert warnings_of(good + b"after") == [("structure", "data", len(good))]
+    assert warnings_of(good + good) == [("structure", "data", len(good))]
+    assert [e.field for e in check(memoryview(good + b"after")).errors] == ["data"]
     text = good[10:-20].decode()
     aligned = npy_text(text[:-1] + " ", bytes(20))
     assert warnings_of(aligned) == [("structure", "header", 128)]

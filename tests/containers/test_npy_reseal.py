@@ -32,9 +32,9 @@ OBJECTS = npy_fields("'|O'", data=PICKLE)
 
 
 def resealed(container: Npy, placed: Sequence[PlacedEntry]) -> bytes:
-    """The file, which has no errors."""
+    """The file, which has no errors but for what stands after its array."""
     data = resealing.resealed(container, placed)
-    assert not check(memoryview(data)).errors
+    assert {error.field for error in check(memoryview(data)).errors} <= {"data"}
     return data
 
 

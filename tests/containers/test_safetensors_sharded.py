@@ -129,9 +129,8 @@ def test_files_that_are_not_what_is_listed(
 def test_what_is_wrong_inside_of_a_file_names_it() -> None:
     broken = safetensors({"c": tensor_item("U8", [2], 0, 3)}, b"abcd")
     errors, warnings = found(files=FILES | {"two.safetensors": broken})
-    assert [(e.field, e.chunk) for e in errors] == [("data_offsets", "two.safetensors")]
-    assert {w.chunk for w in warnings} == {"two.safetensors"}
-    assert {w.field for w in warnings} == {"data_offsets", "header length"}
+    assert [(e.field, e.chunk) for e in errors] == [("data_offsets", "two.safetensors")] * 2
+    assert [(w.field, w.chunk) for w in warnings] == [("header length", "two.safetensors")]
 
 
 def test_tensors_that_are_not_listed() -> None:

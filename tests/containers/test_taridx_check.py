@@ -46,8 +46,14 @@ def test_a_good_index_has_nothing_to_tell() -> None:
         ([*GOOD, row(offset=2048, crashid=1, keyhash=BIG)], {"n_stems": 3}, BASE + 64, "crashid"),
         ([*GOOD, row(offset=2049, keyhash=BIG + 2)], {"n_stems": 3}, BASE + 64, "offset"),
         ([*GOOD, row(offset=2**64 - 512, keyhash=BIG + 2)], {"n_stems": 3}, BASE + 64, "size"),
-        ([*GOOD, row(size=2**63 - 512, keyhash=BIG + 2)], {"n_stems": 3}, BASE + 64, "size"),
-        ([row(keyhash=BIG, extid=0), *GOOD[1:], row(keyhash=BIG)], {}, BASE + 64, "flags"),
+        (
+            [*GOOD, row(offset=2048, size=2**63 - 2560, keyhash=BIG + 2)],
+            {"n_stems": 3},
+            BASE + 64,
+            "size",
+        ),
+        ([*GOOD, row(offset=2048, keyhash=BIG)], {}, BASE + 64, "flags"),
+        ([*GOOD, row(offset=1024, size=2, keyhash=BIG + 1)], {}, BASE + 64, "offset"),
     ],
 )
 def test_errors(rows: list[bytes], changes: dict[str, object], offset: int, field: str) -> None:
@@ -64,7 +70,6 @@ def test_errors(rows: list[bytes], changes: dict[str, object], offset: int, fiel
         (GOOD, "jpg", {"n_stems": 3}, 16, "n_stems"),
         (GOOD, "j g", {}, 32, "n_ext"),
         (GOOD, "", {}, 32, "n_ext"),
-        (GOOD, "jpg\njpg", {}, 32, "n_ext"),
         (GOOD, "jpg\npng", {}, 32, "n_ext"),
         ([GOOD[0], row(fid=2, keyhash=BIG + 1)], "jpg", {}, BASE, "fid"),
         ([GOOD[0], row(offset=512, keyhash=BIG)], "jpg", {"n_stems": 1}, BASE + 32, "keyhash"),
@@ -86,11 +91,19 @@ def test_crash_stems() -> None:
     assert told(check(with_stems(rows, "b", n_stems=2))) == []
     other = [rows[0], row(offset=512, crashid=1, keyhash=stem ^ 1)]
     warned = told(check(with_stems(other, "b", n_stems=2)))
-    assert warned == [("warning", "structure", 64 + 3 + 1 + 32, "keyhash")]
+    assert warned == [("error", "structure", 64 + 3 + 1 + 32, "keyhash")]
+    twice = told(check(with_stems(rows, "b\nb", n_stems=2)))
+    assert ("error", "structure", 36, "n_crash") in twice
     unused = told(check(with_stems(rows, "b\nc", n_stems=2)))
     assert unused == [("warning", "structure", 36, "n_crash")]
     spaced = told(check(with_stems([rows[0]], "b c", n_stems=1)))
     assert spaced == [("warning", "structure", 36, "n_crash")] * 2
+
+
+@pytest.mark.parametrize("extensions", ["jpg\njpg", "Jpg", "jpg\nPNG"])
+def test_extensions_that_no_writer_leaves_so(extensions: str) -> None:
+    found = check(index(GOOD, extensions, n_stems=2))
+    assert {(problem.offset, problem.field) for problem in found.errors} == {(32, "n_ext")}
 
 
 def test_tables_over_their_limits_are_told() -> None:
@@ -113,7 +126,7 @@ def test_keys_made_to_be_mixed_alike_are_told_apart() -> None:
         row(offset=1024, crashid=2, keyhash=BIG ^ (2 * odd % 2**64)),
     ]
     found = check(with_stems(rows, "a\nb", n_stems=3))
-    assert found.errors == []
+    assert [error.field for error in found.errors] == ["keyhash"]
     assert not [p for p in found.warnings if p.field == "n_stems" or "a row before" in p.message]
 
 
@@ -157,6 +170,11 @@ def test_findings_are_those_of_a_plain_loop(rows: list[bytes], width: int) -> No
     warned = [p.offset for p in found.warnings if "that a row before is for" in p.message]
     assert warned == ([offset] if twice else [])
     assert ("extid" in told_by_field) == any(ext > 1 for _, _, _, ext, _, _ in fields)
-    assert ("offset" in told_by_field) == any(start % 512 for _, start, *_ in fields)
+    headers = [(fid, start) for fid, start, *_ in fields]
+    again = [n for n in range(len(rows)) if headers[n] in headers[:n]]
+    offsets = [p.offset for p in found.errors if "for a header that a row" in p.message]
+    assert offsets == [held.header.off_arr + 32 * n for n in again[:1]]
+    odd = [p for p in found.errors if "multiple of 512" in p.message]
+    assert bool(odd) == any(start % 512 for _, start, *_ in fields)
     stale = [p for p in found.warnings if p.field == "n_stems"]
     assert bool(stale) == (len(set(groups)) != 1)

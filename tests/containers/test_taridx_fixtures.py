@@ -44,6 +44,12 @@ def keyhash_of(entry: dict[str, Any]) -> Callable[[str], int]:
     return lambda stem: tar.keyhash(stem) & ((1 << bits) - 1)
 
 
+def loads(entry: dict[str, Any]) -> bool:
+    """Whether the original reader loaded the index, tables and all."""
+    wrong = "upstream_load_wrong_crash_table" in entry["quirks"]
+    return entry["upstream_reader"].startswith("ok") and not wrong
+
+
 def test_there_are_fixtures() -> None:
     assert len(ENTRIES) >= 26
 
@@ -109,6 +115,11 @@ def test_every_member_is_found_by_its_name(entry: dict[str, Any]) -> None:
 def test_the_tars_give_the_same_index(entry: dict[str, Any]) -> None:
     """But for an old writer's fids after an empty shard, and rows that were filtered out."""
     shards = [(shard.name, shard.data) for shard in shards_of(entry)]
+    if not loads(entry):
+        # The original writer makes an index of them that its reader can't load.
+        with pytest.raises(FormatError, match=r"member .* the format's own reader can't load it"):
+            write.index(shards, keyhash=keyhash_of(entry))
+        return
     made = write.index(
         shards,
         contiguous="rows_sorted_by_keyhash" in entry["quirks"],

@@ -9,6 +9,8 @@ import pytest
 
 from tests.containers import tars
 from tests.containers.tars import index, key_of, row, shards, with_stems
+from wtxtgit.containers.any_format import check
+from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.tar_index import Tar
 from wtxtgit.containers.taridx import tar, write
 from wtxtgit.containers.taridx.read import read
@@ -176,16 +178,52 @@ def test_build_sets_the_flag_by_the_rows_and_sorts_only_on_demand() -> None:
     assert built(together, contiguous=True).rows.tolist() == built(together).rows.tolist()
 
 
-def test_build_refuses_what_an_index_can_not_hold() -> None:
+@pytest.mark.parametrize("extension", ["j\npg", "j pg", "jpg ", "j\u00a0pg", ""])
+def test_build_refuses_extensions_that_the_original_reader_can_not_load(extension: str) -> None:
     with pytest.raises(FormatError) as caught:
-        built(tars.tar(("a.j\npg", b"")))
-    assert (caught.value.offset, caught.value.field) == (0, "name")
-    assert caught.value.message.startswith("x.tar: extension of member 'a.j\\npg'")
+        built(tars.tar(("ok.jpg", b""), (f"a.{extension}", b"")))
+    assert (caught.value.offset, caught.value.field) == (512, "name")
+    assert caught.value.message.startswith("x.tar: member 'a.")
+    assert "empty or has spaces: the format's own reader can't load it" in caught.value.message
+
+
+@pytest.mark.parametrize("stem", ["b\nc", "b c", ""])
+def test_build_refuses_stems_that_collide_and_can_not_be_loaded(stem: str) -> None:
+    data = tars.tar(("a.jpg", b""), (f"{stem}.jpg", b""))
     # Only stems that collide go into a table.
-    assert built(tars.tar(("a\nb.jpg", b""))).crash_stems == ()
-    data = memoryview(tars.tar(("a.jpg", b""), ("b\nc.jpg", b"")))
-    with pytest.raises(FormatError, match="stem of member"):
-        write.index([("x.tar", data)], keyhash=lambda _: 1)
+    assert built(data).crash_stems == ()
+    with pytest.raises(FormatError, match="has the xxh64 of another stem"):
+        write.index([("x.tar", memoryview(data))], keyhash=lambda _: 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        *[(b"1", b"l.jpg", "a hard link"), (b"2", b"l.jpg", "a symbolic link")],
+        *[(b"3", b"l.jpg", "a device"), (b"6", b"l.jpg", "a pipe"), (b"5", b"d.d/", "a folder")],
+        *[(b"\0", b"d/", "a folder"), (b"x", b"x.jpg", "a PAX header")],
+        *[(b"g", b"x.jpg", "a PAX header"), (b"L", b"@.@", "a GNU long name")],
+        *[(b"K", b"@.@", "a GNU long name"), (b"9", b"x.jpg", "of an unknown type")],
+    ],
+)
+def test_build_refuses_members_that_are_no_files(kind: bytes, name: bytes, words: str) -> None:
+    data = tars.tar(("ok.jpg", b""))[:512] + tars.header(name, kind=kind) + bytes(1024)
+    with pytest.raises(FormatError) as caught:
+        built(data)
+    assert (caught.value.offset, caught.value.field) == (512, "name")
+    assert f"{quoted(name.decode())} is {words}, no file" in caught.value.message
+
+
+@pytest.mark.parametrize("kind", [b"0", b"\0", b"7"])
+def test_build_takes_files_of_all_kinds(kind: bytes) -> None:
+    assert len(built(tars.header(b"a.jpg", kind=kind) + bytes(1024)).rows) == 1
+
+
+def test_the_spelling_of_an_extension_is_that_of_the_tars() -> None:
+    raised = b"".join(built(TAR).pieces()).replace(b"jpg", b"JPG")
+    found = check_shards(read(memoryview(raised)), [Tar("x.tar", memoryview(TAR))])
+    assert "extid" in {error.field for error in found.errors}
+    assert [error.field for error in check(memoryview(raised)).errors] == ["n_ext"]
 
 
 def test_build_refuses_more_than_ids_tell_apart(monkeypatch: pytest.MonkeyPatch) -> None:

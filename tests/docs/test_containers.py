@@ -173,13 +173,15 @@ class TestVerify:
         assert "note" not in done.output, done
 
     def test_the_table_has_the_codes_of_the_help(self) -> None:
-        codes, options = tables(PAGE, "Verify")
+        formats, codes, options = tables(PAGE, "Verify")
+        assert {row[0] for row in formats} >= {"FOLD", "AERO", "AEROSET", "MLCP", "TARIDX"}
         assert [row[0] for row in codes] == ["0", "1", "3", "4"]
         assert {span.split()[0] for row in options for span in spans(row[0])} == {
             "--key",
             "--hmac-key",
             "--max-chunk",
             "--require-signed",
+            "--strict",
         }
 
     def test_the_default_of_max_chunk(self) -> None:

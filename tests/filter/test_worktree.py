@@ -25,7 +25,7 @@ OTHER = safetensors(1.0, 2.0, 4.0)
 def changes(repo: Repo, *, is_kept: bool = True) -> dict[str, FileChange]:
     here = repo.repository
     with ContentCache(here, facts_key() if is_kept else None) as known:
-        found = status.file_changes(here, entries_of(here), known, 1)
+        found = status.file_changes(here, entries_of(here), known, 1).changes
     return {os.fsdecode(path): change for path, change in found.items()}
 
 

@@ -140,7 +140,7 @@ def rewrite(group: str, container: Container, data: memoryview) -> None:
             assert not any_format.check(made, KEYED).errors
             assert tensors_of(made) == held
     if isinstance(container, Fold):
-        pieces, mended, lost = repair(container, KEYED)
+        pieces, mended, lost = repair(data, KEYED)
         assert len(b"".join(pieces)) == len(data)
         assert len(mended) + len(lost) <= len(container.chunks)
 

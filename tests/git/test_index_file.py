@@ -11,7 +11,7 @@ import pytest
 from tests.git.histories import new_repo
 from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.staging import StagedFile, refresh_stats, stage_files
+from wtxtgit.git.index_file import StagedFile, refresh_stats, stage_files
 
 NAMES = [
     b"a",
@@ -171,7 +171,7 @@ def test_a_conflict_ends(repo: Repo) -> None:
     assert repo.git("diff-files") == b""
 
 
-def test_a_split_index_is_tolerated(repo: Repo) -> None:
+def test_a_split_index_is_joined(repo: Repo) -> None:
     repo.git("config", "core.splitIndex", "true")
     for name in (b"a", b"b", b"c"):
         written(repo, name)
@@ -180,8 +180,11 @@ def test_a_split_index_is_tolerated(repo: Repo) -> None:
     assert list((repo.path / ".git").glob("sharedindex.*"))
     changed = written(repo, b"b", b"changed\n")
     stage_files(repo.repository, [changed, written(repo, b"d")])
+    assert repo.git("diff-files") == b""
     assert repo.status() == b"M  b\0A  d\0"
-    assert not refresh_stats(repo.repository, [changed])
+    repo.git("update-index", "--split-index")
+    assert refresh_stats(repo.repository, [changed])
+    assert repo.git("diff-files") == b""
     assert repo.git("fsck", "--no-dangling") == b""
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from wtxtgit.checkpoint.inspect import inspect
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.io.files import replace_file, write_output
-from wtxtgit.io.view import write_all
+from wtxtgit.io.files import AT_ONCE, BLOCK, NEAR, replace_file, view_file, write_output
+from wtxtgit.io.view import mapped, pieces, write_all
 from wtxtgit.model.tensor import ReadOptions
 
 
@@ -122,3 +122,74 @@ def test_small_and_large_pieces_are_written_in_order(tmp_path: Path) -> None:
     replace_file(tmp_path / "out", lambda descriptor: write_all(descriptor, pieces()))
     wanted = b"".join(bytes([number]) * size for number, size in enumerate(sizes))
     assert (tmp_path / "out").read_bytes() == wanted
+
+
+CONTENT = os.urandom(BLOCK) * 7 + b"end"
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A file that is read in parts, and was written some time ago."""
+    path = tmp_path / "large"
+    path.write_bytes(CONTENT)
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    return path
+
+
+def test_parts_of_a_file_are_those_of_its_content(large: Path) -> None:
+    assert len(CONTENT) > AT_ONCE
+    view = view_file(large)
+    for start in (0, 1, NEAR, BLOCK - 1, BLOCK, len(CONTENT) - 3):
+        for length in (0, 1, 3, NEAR, NEAR + 1, BLOCK, 3 * BLOCK):
+            assert mapped(view[start : start + length]) == CONTENT[start : start + length]
+    assert b"".join(pieces(view)) == CONTENT
+    assert mapped(view).readonly
+
+
+def _shorter(path: Path) -> None:
+    os.truncate(path, BLOCK)
+
+
+def _longer(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+def _other(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"other")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [(_shorter, "became shorter"), (_longer, "changed"), (_other, "changed")]
+)
+@pytest.mark.parametrize("length", [1, BLOCK])
+def test_a_file_that_changes_while_it_is_read_is_not_read_on(
+    large: Path, change: Callable[[Path], None], words: str, length: int
+) -> None:
+    view = view_file(large)
+    assert mapped(view[:1]) == CONTENT[:1]
+    change(large)
+    with pytest.raises(EnvironmentFailure, match=f"/large: {words} while it was read"):
+        mapped(view[4 * BLOCK : 4 * BLOCK + length])
+
+
+def test_another_file_in_its_place_does_not_matter(large: Path) -> None:
+    view = view_file(large)
+    replace_file(large, lambda fd: write_all(fd, (b"another",)))
+    assert mapped(view) == CONTENT
+
+
+def _descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def test_views_give_their_descriptors_back(large: Path) -> None:
+    before = _descriptors()
+    view = view_file(large)
+    assert _descriptors() == before + 1
+    part = view[:10]
+    del view
+    assert mapped(part) == CONTENT[:10]
+    del part
+    assert _descriptors() == before

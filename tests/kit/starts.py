@@ -25,6 +25,9 @@ from tests.kit.temporary import use_memory
 
 TRUE_START = "WTXTGIT_TRUE_START"
 use_memory()
+# A shell's own settings for Python would make true starts of all that heed them.
+for _name in [name for name in os.environ if name.startswith("PYTHON")]:
+    del os.environ[_name]
 _HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 """The folder of the real Python and its programs."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 
 from tests.data import fixture
 from tests.kit import ATTRIBUTES, Repo, safetensors
+from wtxtgit.git import index_file
 from wtxtgit.git.repository import Config
+from wtxtgit.io.temporary import aside_folder
 from wtxtgit.setup import doctor as ops
 from wtxtgit.setup import install
 from wtxtgit.setup.diagnosis import CheckResult, Level
@@ -232,3 +235,41 @@ def test_the_command_line(repo: Repo) -> None:
     assert b"wtxtgit doctor --fix" in failed.stdout
     assert b"mended: set filter.wtxt.process" in repo.wtxtgit("doctor", "--fix").stdout
     assert repo.wtxtgit("doctor").returncode == 0
+
+
+def test_what_was_killed_is_named_and_removed(tracked: Repo) -> None:
+    aside = aside_folder(tracked.path / ".git")
+    aside.mkdir(parents=True)
+    left = [
+        tracked.write("sub/.wtxtgit-0123456789abcdef", b"whole file"),
+        tracked.write(".wtxtgit-ab_cd012", b"as of Python's tempfile"),
+        aside / ".wtxtgit-0123456789abcdee",
+        tracked.path / ".git/index.lock",
+    ]
+    tracked.write(".gitignore", ".wtxtgit-a*\n")
+    left[2].mkdir()
+    (left[2] / "index").write_bytes(b"x")
+    left[3].write_bytes(index_file._OURS)
+    kept = tracked.write(".wtxtgit-user/file", b"x")
+    tracked.write(".wtxtgit-0000000000000000", b"tracked")
+    found = checks(tracked)["leftovers"]
+    assert found.level is Level.WARN
+    names = {"sub/.wtxtgit-0123456789abcdef", ".wtxtgit-ab_cd012", ".wtxtgit-0000000000000000"}
+    assert {path.decode() for path in found.paths} == {
+        *names,
+        ".git/wtxtgit/tmp/.wtxtgit-0123456789abcdee",
+        ".git/index.lock",
+    }
+    ops.repair(tracked.repository)
+    assert checks(tracked)["leftovers"].level is Level.OK
+    assert not any(path.exists() for path in left)
+    assert kept.exists()
+
+
+def test_what_is_tracked_or_being_written_is_no_leftover(tracked: Repo) -> None:
+    tracked.write(".wtxtgit-0123456789abcdef", b"tracked")
+    tracked.add(".wtxtgit-0123456789abcdef")
+    with tracked.write(".wtxtgit-0123456789abcdee", b"written").open() as written:
+        flock(written, LOCK_EX)
+        (tracked.path / ".git/index.lock").write_bytes(b"of git")
+        assert checks(tracked)["leftovers"].level is Level.OK

@@ -1,4 +1,4 @@
-"""Commands on files that are mapped a small window at a time give the same as ever."""
+"""Commands on files that are read, or mapped, a small part at a time give the same as ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wtxtgit.checkpoint.restore import restore
 from wtxtgit.checkpoint.verify import demands, verify_files
 from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.filter.smudge import smudge
-from wtxtgit.io import view
+from wtxtgit.io import files, view
 from wtxtgit.io.files import view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Windowed
@@ -21,6 +21,9 @@ from wtxtgit.io.view import Windowed
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "AT_ONCE", 0)
+    monkeypatch.setattr(files, "BLOCK", 4096)
+    monkeypatch.setattr(files, "NEAR", 1024)
     monkeypatch.setattr(view, "WHOLE", 0)
     monkeypatch.setattr(view, "WINDOW", 64 * 1024)
 
@@ -44,7 +47,7 @@ def check(path: str, folder: Path) -> None:
     assert b"".join(map(bytes, smudged.pieces())) == content
 
 
-def test_files_are_mapped_in_parts() -> None:
+def test_files_are_read_and_mapped_in_parts() -> None:
     path = next(path for path in golden() if len(fixture(path)) > 64 * 1024)
     assert isinstance(view_file(fixture_path(path)), Windowed)
     assert isinstance(spooled([fixture(path)], in_memory=0), Windowed)

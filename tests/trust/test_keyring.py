@@ -70,10 +70,10 @@ def test_what_comes_up_in_between_stays_and_nothing_else_is_left(
     """Another process makes a key of the same name at the same moment."""
     link = os.link
 
-    def racing(source: str, target: Path) -> None:
-        if target.name == late:
-            target.write_text("theirs")
-        link(source, target)
+    def racing(source: str, target: bytes, **options: int) -> None:
+        if os.fsdecode(target) == late:
+            (ring.folder / late).write_text("theirs")
+        link(source, target, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "link", racing)
     with pytest.raises(UsageError, match="already"):

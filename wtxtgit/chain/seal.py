@@ -87,8 +87,9 @@ class Action(StrEnum):
 class LedgerPlan:
     """What is to become of an artifact's ledger.
 
-    `numbers` are the records to be signed. `is_written` says whether the ledger
-    is another one than what is there. It stood at `moved_from`; `taken_from`
+    `numbers` are the records to be signed; those of a ledger that `is_adopted` may
+    be signed by that key. `is_written` says whether the ledger is another one than
+    what is there. It stood at `moved_from`; `taken_from`
     is where its file is to be taken away.
     """
 
@@ -100,6 +101,7 @@ class LedgerPlan:
     is_written: bool = True
     moved_from: bytes | None = None
     taken_from: bytes | None = None
+    is_adopted: bool = False
 
     def sign(self, key: SigningKey) -> None:
         """Sign the records that are to be signed."""
@@ -107,6 +109,8 @@ class LedgerPlan:
             record = self.records[n]
             signature = Signature(key.sign(text.covered(self.head, record)), keyid(key.public_key))
             if any(signature.keyid == other.keyid for other in record.signatures):
+                if self.is_adopted:
+                    continue
                 who = shown_path(self.path)
                 raise UsageError(
                     f"{who}: generation {record.meta.gen} is signed by that key already"
@@ -207,7 +211,9 @@ class SealPlanner:
         at = path if ledger is not None and ledger.place != path else None
         if ledger is not None and content.is_sealed_by(ledger.last) and not (choice.joins or at):
             # One that is kept from another commit is signed already.
-            is_other = not choice.is_here and not self._files.has(path, ledger)
+            is_other = self._is_adopted(path) or (
+                not choice.is_here and not self._files.has(path, ledger)
+            )
             plan = LedgerPlan(
                 path, ledger.head, ledger.records, Action.UNCHANGED, is_written=is_other
             )
@@ -298,7 +304,7 @@ class SealPlanner:
         if self._options.cosign:
             if ledger is None:
                 return None
-            return LedgerPlan(path, ledger.head, ledger.records, Action.COSIGNED, (_last(ledger),))
+            return self._with_signature(path, ledger)
         if ledger is None:
             ledger = next(iter(self._at_parents(path)), None)
         if ledger is None:
@@ -331,13 +337,22 @@ class SealPlanner:
                 f"{shown_path(path)}: its last record is of other content",
                 hint=f"wtxtgit seal -- {quoted(path)} seals what is there",
             )
-        return LedgerPlan(path, ledger.head, ledger.records, Action.COSIGNED, (_last(ledger),))
+        return self._with_signature(path, ledger)
+
+    def _with_signature(self, path: bytes, ledger: Ledger) -> LedgerPlan:
+        return LedgerPlan(
+            path, ledger.head, ledger.records, Action.COSIGNED, (len(ledger.records) - 1,),
+            is_adopted=self._is_adopted(path),
+        )  # fmt: skip
+
+    def _is_adopted(self, path: bytes) -> bool:
+        return path in self._files.adopted
 
     def _countersigned(self, paths: Sequence[str]) -> Iterator[LedgerPlan]:
         """Ledgers with records that count once a key that is trusted now signs them."""
         before = self._before
-        for path, ledger in self._files.choose_ledgers(paths).items():
-            self._files.ledger(path)  # index and work tree have the same
+        for path, staged in self._files.choose_ledgers(paths).items():
+            ledger = self._files.ledger(path) or staged
             wrong = before.wrong_signature(path, ledger) if before.is_signed else None
             if wrong is not None:
                 raise TrustError(
@@ -346,7 +361,8 @@ class SealPlanner:
                 )
             numbers = tuple(before.unsigned(ledger)) if before.is_signed else ()
             action = Action.COUNTERSIGNED if numbers else Action.UNCHANGED
-            yield LedgerPlan(path, ledger.head, ledger.records, action, numbers, bool(numbers))
+            is_written = bool(numbers) or self._is_adopted(path)
+            yield LedgerPlan(path, ledger.head, ledger.records, action, numbers, is_written)
 
     # Ledgers that move, and begin.
 
@@ -499,10 +515,6 @@ class SealPlanner:
                 if history.is_ancestor(self._files.repo, parent, tip):
                     return parent
         return parents[0]
-
-
-def _last(ledger: Ledger) -> int:
-    return len(ledger.records) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, map_file, replace_file, shown, shown_path, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, extends
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import SignatureState, check_header
@@ -40,12 +40,16 @@ _BOTH_SIDES = {2, 3}
 class SealedFiles:
     """Files of a repository; `is_staged` says that those of the index are meant.
 
+    `adopted` are artifacts whose ledger in the work tree goes on from the index's:
+    it was written there, and nobody came to stage it.
+
     Without slots, for what is found out once.
     """
 
     repo: Repository
     blobs: BlobReader
     is_staged: bool
+    adopted: set[bytes] = field(default_factory=set)
 
     @cached_property
     def entries(self) -> dict[bytes, TreeEntry]:
@@ -181,7 +185,10 @@ class SealedFiles:
         return view_file(file) if file.is_file() and not file.is_symlink() else None
 
     def ledger(self, path: bytes) -> Ledger | None:
-        """The ledger that is there; of index and work tree the same."""
+        """The ledger that is there; of index and work tree the same, or one that is adopted.
+
+        Raises CheckError where there are two, or it does not read.
+        """
         ledger_path = path + LEDGER_SUFFIX
         if ledger_path in self.conflicts:
             raise CheckError(
@@ -198,11 +205,30 @@ class SealedFiles:
             in_index = self.blobs.read(entry.oid, text.MAX_SIZE)
         # Sealing one of two would lose the other; a sparse checkout has none in the work tree.
         if in_tree != in_index and not (entry is not None and (entry.skipped or in_tree is None)):
-            raise CheckError(
-                f"{shown_path(ledger_path)}: the work tree has another ledger than the index",
-                hint=f"git restore -- {shown_path(ledger_path)} takes that of the index",
-            )
+            adopted = self._continued(path, in_tree, in_index)
+            if adopted is None:
+                name = quoted(ledger_path)
+                raise CheckError(
+                    f"{shown_path(ledger_path)}: the work tree has another ledger than the index",
+                    hint=f"rm -- {name} takes it away, if it is not meant"
+                    if entry is None
+                    else f"git restore -- {name} takes that of the index",
+                )
+            self.adopted.add(path)
+            return adopted
         return self._read(ledger_path, in_index)
+
+    def _continued(
+        self, path: bytes, in_tree: bytes | None, in_index: bytes | None
+    ) -> Ledger | None:
+        """The ledger in the work tree, where sealing may have written it after the index's."""
+        report = None if in_tree is None else text.read(in_tree)
+        if report is None or not report.ok or report.ledger is None:
+            return None
+        if in_index is None:
+            return report.ledger if report.ledger.place == path else None
+        staged = self._read(path + LEDGER_SUFFIX, in_index)
+        return report.ledger if staged is not None and extends(report.ledger, staged) else None
 
     def has_ledger(self, path: bytes) -> bool:
         """Whether anything stands in the place of an artifact's ledger."""

@@ -25,6 +25,7 @@ Anything unforeseen is a reason to check.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -33,8 +34,9 @@ from wtxtgit.git import history, run
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import CatFiles, check_oid
 from wtxtgit.git.history import Head
-from wtxtgit.git.repository import STATE_FOLDER, TRUST_ROOT, Repository
+from wtxtgit.git.repository import TRUST_ROOT, Repository
 from wtxtgit.git.trees import TreeEntry
+from wtxtgit.io.temporary import STATE_FOLDER, new_file, opened_folder
 from wtxtgit.version import __version__
 
 FILE_NAME = "checked"
@@ -166,7 +168,7 @@ def _write(repo: Repository, notes: list[bytes], note: bytes) -> None:
     """Put a note first; a writer beside us may lose one, which is then checked again."""
     if note in notes:
         return
-    file = repo.state_dir() / FILE_NAME
-    fresh = file.with_name(f"{FILE_NAME}.{note.hex()}")
-    fresh.write_bytes(b"".join([note, *notes[: _MOST_NOTES - 1]]))
-    fresh.replace(file)
+    folder = repo.state_dir()
+    with opened_folder(folder) as descriptor, new_file(descriptor, folder) as made:
+        os.write(made.descriptor, b"".join([note, *notes[: _MOST_NOTES - 1]]))
+        made.put(FILE_NAME)

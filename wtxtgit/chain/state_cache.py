@@ -21,8 +21,9 @@ from typing import Any
 from wtxtgit.chain.reader import ChainReader
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.git.commit_files import CommitFiles
-from wtxtgit.git.repository import STATE_FOLDER, Repository
+from wtxtgit.git.repository import Repository
 from wtxtgit.io.cache_file import MAX_VALUE, CacheFile
+from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.model.ledger import Ledger
 from wtxtgit.text import ledger as text
 from wtxtgit.trust.local_secret import local_secret

@@ -6,8 +6,7 @@ file is read again and its tensors compared before it takes its place.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
 from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_output
+from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import Buffer, ByteView, hashed, view_of, write_all
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.plain import JsonObject
@@ -292,9 +292,9 @@ def _write_set(
     with named(out):
         built = writer.build_set(sources, tags, out.stem, max_shard)
     # The set is proved in a folder of its own; its index comes into its place last.
-    with failures(out, missing=EnvironmentFailure):
-        folder = Path(tempfile.mkdtemp(prefix=".wtxtgit-", dir=out.parent))
-    try:
+    with contextlib.ExitStack() as until:
+        with failures(out, missing=EnvironmentFailure):
+            folder = until.enter_context(new_folder(out.parent))
         names = []
         for file_name, pieces in built:
             replace_file(folder / file_name, partial(_write_pieces, pieces))
@@ -311,8 +311,6 @@ def _write_set(
         for file in files:
             with failures(file, missing=EnvironmentFailure):
                 (folder / file.name).replace(file)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return files
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.checkpoint import open as opener
-from wtxtgit.checkpoint import recovery_sources
+from wtxtgit.checkpoint import other_copies
 from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
 from wtxtgit.containers import registry
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError, WtxtgitError
@@ -26,7 +26,7 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger
 from wtxtgit.text.layout import literal
 from wtxtgit.text.recovery.chunks import ArrayPieces, ChunkState, Slot
-from wtxtgit.text.recovery.rebuilding import Recovery, recover, text_of
+from wtxtgit.text.recovery.rebuilding import PartialText, recover, text_of
 from wtxtgit.text.verify import TextReport, verify
 
 LEDGER_ENDING = ".wsum"
@@ -92,7 +92,7 @@ class TextRecovery(JsonObject):
 class RecoveredText:
     """A recovery, and the whole text where there is one."""
 
-    recovery: Recovery
+    recovery: PartialText
     report: TextRecovery
     text: ByteView | None = None
     verified: TextReport | None = None
@@ -106,7 +106,7 @@ def recover_text(
     `given` are files, URLs and revisions to look in first. Raises InputError where
     nothing of a text is left.
     """
-    heal = recovery_sources.Sources(recovery_sources.places(target, given, threads))
+    heal = other_copies.FoundCopies(other_copies.places(target, given, threads))
     try:
         recovery = recover(data, heal, _sealed(target))
     except TextError as error:
@@ -140,7 +140,7 @@ def _sealed(target: str) -> frozenset[bytes]:
 
 
 def _report(
-    target: str, recovery: Recovery, state: str, verified: TextReport | None
+    target: str, recovery: PartialText, state: str, verified: TextReport | None
 ) -> TextRecovery:
     arrays = tuple(
         _array_fate(name, array)
@@ -259,7 +259,7 @@ def write_partial(done: RecoveredText, out: Path, source: str) -> TextRecovery:
     return replace(done.report, lost=tuple(lost))
 
 
-def _file_parts(recovery: Recovery) -> Callable[[], Iterator[tuple[bytes, bool]]] | None:
+def _file_parts(recovery: PartialText) -> Callable[[], Iterator[tuple[bytes, bool]]] | None:
     """Gives the file's bytes in order, and which of them are zeros in the place of lost ones."""
     layout = recovery.layout
     if layout is None or layout.size is None:
@@ -329,7 +329,7 @@ def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None
     if not opener.is_file(target):
         raise UsageError("--as-commit wants a path of the work tree")
     repo = Repository.discover()
-    path = recovery_sources.path_in(target, repo)
+    path = other_copies.path_in(target, repo)
     if path is None:
         raise UsageError(f"{opener.shown_name(target)} is not in this work tree")
     if others := sorted(index.staged_paths(repo) - {path}):

@@ -104,22 +104,27 @@ class Recovery(JsonObject):
 
 
 def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
-    """Mend the FOLD file at `path` from its parity, into `out` (which may be `path`).
+    """Mend the FOLD file at `path` from its parity and index, into `out` (which may be `path`).
 
     Raises InputError for other files, CheckError where a chunk can't be
-    mended; nothing is written then.
+    mended, or where something else does not hold; nothing is written then.
     """
     data = view_file(path)
-    with named(path):
-        container = any_format.read(data)
     known = registry.detected(data)
     if known is None or known.parity is None:
         names = " or ".join(f.name.upper() for f in registry.FORMATS if f.parity is not None)
         raise InputError(f"{shown(path)}: no {names} file, no other format holds parity")
-    pieces, mended, lost = known.parity().repair(container, options)
+    with named(path):
+        pieces, mended, lost = known.parity().repair(data, options)
     # All or nothing: a file that is mended in part would pass for a whole one.
     for name in lost:
         raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
+    if not mended:
+        for problem in any_format.check(data, options).errors:
+            raise CheckError(
+                f"{shown(path)}: no chunk can be mended, and yet: {problem}",
+                hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong",
+            )
 
     def write(descriptor: int) -> None:
         write_all(descriptor, pieces)

@@ -9,7 +9,7 @@ import click
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.options import discover, no_cache_option
 from wtxtgit.cli.output import file_size, is_printed, print_json, print_line, print_table, progress
-from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.errors import EnvironmentFailure, UsageError, counted
 from wtxtgit.report.figures import size
 
 _OID_SHOWN = 10
@@ -55,6 +55,8 @@ def add(
             word = "add" if os.path.lexists(repo.file(path)) else "remove"
             print_line(f"{word} '{os.fsdecode(path)}'")
     if dry_run:
+        if planned.refused is not None:
+            raise planned.refused
         return
     total = sum(file_size(repo.file(path)) for path in planned.filtered)
     with progress("add", total) as advance:
@@ -110,9 +112,10 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
             )
         for one in done.failed:
             boundary.warn(f"{os.fsdecode(one.path)}: {one.message}")
-        count = len(done.written)
-        print_line(f"{count} {'file' if count == 1 else 'files'} written")
-    if done.failed:
+        print_line(f"{counted(len(done.written), 'file')} written")
+    if done.unnoted is not None:
+        boundary.complain(f"the index could not be told: {done.unnoted}", filter_checkout.UNNOTED)
+    if done.failed or done.unnoted is not None:
         return EnvironmentFailure.exit_code
     return 1 if done.changed else 0
 

@@ -123,6 +123,7 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
     wtxtgit resolve model.fold --take torch_state/head.weight=theirs
     wtxtgit resolve model.fold --take '*=ours'
     """
+    from wtxtgit.cli.plumbing import settings
     from wtxtgit.merge.policy import parse_strategy, parse_takes
     from wtxtgit.merge.resolve import resolve as resolve_conflict
 
@@ -133,7 +134,7 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
             raise UsageError("--take and --strategy are for one PATH")
         return _list(repo, as_json)
     chosen = None if strategy is None else parse_strategy(strategy)
-    done = resolve_conflict(repo, path, parse_takes(takes), chosen, threads=environment.threads())
+    done = resolve_conflict(repo, path, parse_takes(takes), chosen, settings=settings())
     if as_json:
         print_json(done)
         return 0 if done.is_staged else CONFLICT

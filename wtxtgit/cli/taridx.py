@@ -48,7 +48,8 @@ def taridx() -> None:
 def build(shards: tuple[Path, ...], output: Path, contiguous: bool) -> int:
     """Index the tars SHARD; they are sorted by name.
 
-    Every header in a tar becomes a row: directories, links and PAX headers too.
+    Members that the format's own reader can't load are refused: folders, links,
+    PAX headers, long names, and files without an extension or with spaces in it.
 
     \b
     wtxtgit taridx build train_*.tar -o train.taridx

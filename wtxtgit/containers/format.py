@@ -218,9 +218,12 @@ class Parity(Protocol):
         """Whether a file holds parity: then reading a tensor may have to mend it."""
 
     def repair(
-        self, container: Any, options: ReadOptions
+        self, data: ByteView, options: ReadOptions
     ) -> tuple[Iterator[Buffer], list[str], list[str]]:
-        """The file mended, in pieces; names of chunks mended, and of those that can't be."""
+        """The file mended, in pieces; names of chunks mended, and of those that can't be.
+
+        The file need not be one that `read` takes. Raises FormatError for what can't be mended.
+        """
 
 
 class ChunkValues(Protocol):

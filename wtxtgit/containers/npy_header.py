@@ -22,7 +22,6 @@ from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.array import bounded_product
-from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES
 
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
@@ -45,7 +44,6 @@ HEADERS_A_BYTE = 4
 _MOST_KEPT = 512
 ALIGNMENT = 64
 """Where numpy lets the array start; 16 before 1.14."""
-LEAST_ALIGNMENT = 16
 GROWTH_DIGITS = 21
 """Room that numpy leaves for the digits of the dimension that may grow."""
 
@@ -90,6 +88,7 @@ class NpyHeader:
     element: str | None
     byteorder: str
     has_newline: bool
+    is_one_line: bool
 
     def stored(self, name: str, end: int) -> Stored:
         """The array, in a file or member that ends at `end`; raises FormatError."""
@@ -149,6 +148,7 @@ def read(data: ByteView, start: int, end: int) -> NpyHeader:
         element,
         byteorder,
         text.endswith("\n"),
+        len(text.splitlines()) <= 1,
     )
 
 
@@ -303,36 +303,3 @@ def _sizes(value: object) -> tuple[int, ...] | None:
         if type(size) is not int or size < 0:
             return None
     return value
-
-
-def check_array(
-    header: NpyHeader,
-    stored: Stored,
-    end: int,
-    findings: Findings,
-    *,
-    base: int | None = 0,
-    chunk: str | None = None,
-) -> None:
-    """Warn of what numpy does not write, in an npy file or member that ends at `end`.
-
-    Offsets count from `base`; there are none where it is None.
-    """
-
-    def warn(message: str, at: int, field: str) -> None:
-        offset = None if base is None else base + at
-        findings.warn(message, field, offset, chunk)
-
-    length = header.data - header.start
-    if length % LEAST_ALIGNMENT:
-        warn(
-            f"header of {length} bytes is not aligned to {LEAST_ALIGNMENT}",
-            header.start,
-            "header length",
-        )
-    if not header.has_newline:
-        warn("header does not end with a newline", header.data, "header")
-    if header.has_objects:
-        warn("array holds Python objects, a pickle that is never read", header.data, "descr")
-    elif stored.end < end:
-        warn(f"{end - stored.end} bytes stand after the array", stored.end, "data")

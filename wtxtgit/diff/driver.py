@@ -17,8 +17,15 @@ from wtxtgit.checkpoint.contents import Side, open_side
 from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
-from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
-from wtxtgit.io.view import ByteView, Pages, same_bytes, view_of
+from wtxtgit.io.files import (
+    NOT_REGULAR,
+    failures,
+    opened_regular,
+    read_view,
+    shown,
+    shown_path,
+)
+from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
@@ -118,13 +125,13 @@ def _equal(a: Side, b: Side, pages: Pages) -> bool:
 
 
 def _content(file: Path, name: str) -> ByteView:
-    """Map a file that git says is a regular one; raises InputError and EnvironmentFailure."""
+    """What a file holds that git says is a regular one; raises InputError, EnvironmentFailure."""
     with failures(Path(name)):
         # Git writes down where a link leads as a regular file: a link that stands here is none
         # of git's.
         try:
             with opened_regular(file) as (descriptor, _):
-                return view_of(descriptor)
+                return read_view(descriptor, Path(name))
         except OSError as error:
             if error.strerror != NOT_REGULAR:
                 raise

@@ -13,20 +13,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.clean import clean
-from wtxtgit.filter.content import ArtifactFacts, ContentCache, content_digest, written_facts
+from wtxtgit.filter.content import ArtifactFacts, ContentCache, file_digest, written_facts
 from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
+from wtxtgit.git.index_file import StagedFile, stage_files
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.staging import StagedFile, stage_files
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
-from wtxtgit.git.work_tree import file_size, moment_of
-from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
-from wtxtgit.io.view import ByteView, view_of
+from wtxtgit.git.work_tree import EXECUTABLE, file_size, moment_of
+from wtxtgit.io.files import (
+    NOT_REGULAR,
+    failures,
+    opened_regular,
+    read_view,
+    shown,
+    shown_path,
+)
+from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.text.grammar import MAGIC
 
@@ -35,25 +42,28 @@ Warn = Callable[[str, str | None], None]
 Progress = Callable[[int], None]
 
 _PLAIN = 0o100644
-_EXECUTABLE = 0o100755
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What was added, or would be: paths whose texts we make, and those that git adds."""
+    """What was added, or would be: paths whose texts we make, and those that git adds.
+
+    `refused` is why something that was named is in neither.
+    """
 
     filtered: tuple[bytes, ...]
     others: tuple[bytes, ...]
     wanted: Wanted
+    refused: CheckError | None
 
 
 def plan(repo: Repository, wanted: Wanted) -> Added:
-    """Find what is to be added; raises UsageError for paths that git would refuse.
+    """Find what is to be added; raises UsageError for paths at which git adds nothing.
 
     Raises EnvironmentFailure where there is no work tree, or the filter is not set up.
     """
     repo.check_worktree()
-    tracked, untracked = index.candidates(repo, wanted)
+    tracked, untracked, refused = index.candidates(repo, wanted)
     # Where a new file may be added in a sparse checkout is git's to say.
     is_sparse = repo.config.is_true("core.sparseCheckout")
     asked = tracked if is_sparse else [*tracked, *untracked]
@@ -71,7 +81,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
             "the filter is not set up here: git would show the files as changed",
             hint="wtxtgit install",
         )
-    return Added(filtered, others, wanted)
+    return Added(filtered, others, wanted, refused)
 
 
 def add(
@@ -87,7 +97,7 @@ def add(
 
     Raises EnvironmentFailure for a file that changes while it is read, and
     where git's folder can't be written; the index is then as it was. `key_file`
-    as for ContentCache.
+    as for ContentCache. Raises CheckError at the end where git leaves something out.
     """
     if planned.filtered:
         modes = _modes(repo, planned.filtered)
@@ -103,9 +113,12 @@ def add(
             work.learn()
     # First, so that folders are gone where files come, and the other way round.
     options = ("--force",) if planned.wanted.with_ignored else ()
-    staging.add(repo, planned.others, *options)
+    by_git = staging.add_some(repo, planned.others, *options)
     if planned.filtered:
         stage_files(repo, staged)
+    refused = planned.refused or index.refusal(by_git)
+    if refused is not None:
+        raise refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +142,11 @@ class _AddWork:
         with failures(name, missing=EnvironmentFailure):
             try:
                 with opened_regular(name) as (descriptor, before):
-                    data = view_of(descriptor)
-                    digest = content_digest(data, threads=self.threads)
+                    data = read_view(descriptor, name)
+                    digest, _ = file_digest(descriptor, threads=self.threads)
                     oid = self.known.blob_of(digest, len(data))
                     if oid is None or not self.store.keep(oid):
-                        oid = self._blob(path, data, digest)
+                        oid = self._blob(path, descriptor, data, digest)
             except OSError as error:
                 if error.strerror != NOT_REGULAR:
                     raise
@@ -144,16 +157,16 @@ class _AddWork:
             raise _changed(name)
         # As git does (core.fileMode): the user's own bit alone, the others are the umask's.
         if mode is None:
-            mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
+            mode = EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)
 
-    def _blob(self, path: bytes, data: ByteView, digest: bytes) -> str:
+    def _blob(self, path: bytes, descriptor: int, data: ByteView, digest: bytes) -> str:
         """Write the blob of a file with this content."""
         cleaned = clean(data, threads=self.threads, progress=self.progress)
         writer = cleaned.writer
         oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
         # A program that has the file mapped changes it without its times.
-        if content_digest(data, threads=self.threads) != digest:
+        if file_digest(descriptor, threads=self.threads)[0] != digest:
             raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)

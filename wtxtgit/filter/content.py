@@ -33,10 +33,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from wtxtgit.errors import MAX_MESSAGE, clipped
-from wtxtgit.git.repository import STATE_FOLDER, Repository
+from wtxtgit.git.repository import Repository
 from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
+from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.trust.local_secret import local_secret
@@ -186,25 +188,21 @@ _LEAST_STEP = 64 * 1024
 
 def content_digest(data: ByteView, *, threads: int | None = None) -> bytes:
     """The BLAKE3 of a file's bytes, 32 bytes, on so many threads or all."""
-    from blake3 import blake3
-
-    hasher = blake3(max_threads=blake3.AUTO if threads is None else threads)
+    hasher = blake3_hasher(len(data), threads)
     for start in range(0, len(data), _STEP):
         hasher.update(mapped(data[start : start + _STEP]))
     return bytes(hasher.digest())
 
 
-def file_digest(descriptor: int) -> tuple[bytes, int]:
+def file_digest(descriptor: int, *, threads: int | None = None) -> tuple[bytes, int]:
     """The same of a file that is open, and how many bytes it had; raises OSError.
 
     The file may be larger than memory, and change while it is read.
     """
-    from blake3 import blake3
-
-    hasher = blake3(max_threads=blake3.AUTO)
-    size = 0
+    expected, size = os.fstat(descriptor).st_size, 0
+    hasher = blake3_hasher(expected, threads)
     # No larger than the file: of many small files clearing it would take longer than hashing.
-    buffer = memoryview(bytearray(min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))))
+    buffer = memoryview(bytearray(min(_STEP, max(expected, _LEAST_STEP))))
     while count := os.preadv(descriptor, [buffer], size):
         hasher.update(buffer[:count])
         size += count

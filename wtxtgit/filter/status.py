@@ -19,19 +19,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
+from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.content import ContentCache, file_digest, written_facts
 from wtxtgit.git import history, index, work_tree
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.driver import is_ours
 from wtxtgit.git.index import FileChange, TreeEntry, touched
+from wtxtgit.git.index_file import StagedFile, refresh_stats
 from wtxtgit.git.repository import DRIVER, UNSET, UNSPECIFIED, Repository
-from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
-from wtxtgit.io.files import opened_regular, view_file
-from wtxtgit.io.view import view_of
+from wtxtgit.io.files import opened_regular, read_view, view_file
 from wtxtgit.model.array import CONTAINER_FORMATS
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import grammar
@@ -43,10 +44,20 @@ _OURS_ALONE = {
 """Attributes with which git runs our filter, and changes nothing of what it gives."""
 
 
+class Differences(NamedTuple):
+    """How files differ from their index entries; those that don't are left out of `changes`.
+
+    `unnoted` are as their entries say, which the index doesn't know, nor could be told.
+    """
+
+    changes: dict[bytes, FileChange]
+    unnoted: list[StagedFile]
+
+
 def file_changes(
     repo: Repository, entries: Iterable[TreeEntry], known: ContentCache, threads: int | None = None
-) -> dict[bytes, FileChange]:
-    """How filtered files differ from their index entries; those that don't are left out.
+) -> Differences:
+    """Compare filtered files with their index entries.
 
     Entries in a conflict, without a file in the work tree, or of `git add -N`
     are not looked into.
@@ -69,14 +80,14 @@ def file_changes(
                 del changes[entry.path]
                 unchanged.append(StagedFile(entry.path, entry.mode, entry.oid, outcome.status))
     # Git takes them for unchanged from now on, and does not read them again.
-    refresh_stats(repo, unchanged)
+    is_noted = refresh_stats(repo, unchanged)
     # What is left may be changed by other conversions, or be a text: git compares it.
     if doubtful:
         by_git = index.changes(repo)
         for path in doubtful:
             if by_git.get(path, FileChange.NONE) is FileChange.NONE:
                 del changes[path]
-    return changes
+    return Differences(changes, [] if is_noted else unchanged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +125,9 @@ def _compare(
         with opened_regular(file) as (descriptor, before):
             if os.pread(descriptor, len(MAGIC), 0) == MAGIC:
                 return None
-            is_same = _is_blob(descriptor, entry.oid, known, threads)
+            is_same = _is_blob(file, descriptor, entry.oid, known, threads)
             after = os.fstat(descriptor)
-    except OSError:
+    except (OSError, EnvironmentFailure):
         return None
     # It changed while it was read: what was hashed may be neither state of it.
     if is_same is None or moment_of(before) != moment_of(after):
@@ -124,24 +135,26 @@ def _compare(
     return _Outcome(is_same, before)
 
 
-def _is_blob(descriptor: int, oid: str, known: ContentCache, threads: int | None) -> bool | None:
+def _is_blob(
+    file: Path, descriptor: int, oid: str, known: ContentCache, threads: int | None
+) -> bool | None:
     """Whether clean makes a blob of a file, None where the file is changed meanwhile."""
     digest, size = file_digest(descriptor)
     blob = known.blob_of(digest, size)
     # The blob of this very content is known, so the ids decide.
     if blob is not None:
         return blob == oid
-    file = known.file_of(oid)
-    if file is not None:
+    binary = known.file_of(oid)
+    if binary is not None:
         # Of two files that are no texts, each has a blob of its own.
-        return file == (digest, size)
+        return binary == (digest, size)
     # With numpy, which is needed for nothing else here.
     from wtxtgit.filter.clean import clean
 
-    cleaned = clean(view_of(descriptor), threads=threads)
+    cleaned = clean(read_view(descriptor, file), threads=threads)
     length = len(cleaned.source) if cleaned.writer is None else cleaned.writer.size
     blob = blob_id(cleaned.pieces(), length, like=oid)
-    # The mapped file may have changed under clean: then nothing that was made of it is kept.
+    # A program that has the file mapped changes it without its times: nothing is kept then.
     if file_digest(descriptor) != (digest, size):
         return None
     known.put_blob(digest, size, blob, is_binary=True)
@@ -269,7 +282,7 @@ def status(repo: Repository, key_file: Path | None = None, *, threads: int | Non
     repo.check_worktree()
     entries = tracked(repo)
     with ContentCache(repo, key_file) as known:
-        changes = file_changes(repo, entries, known, threads)
+        changes = file_changes(repo, entries, known, threads).changes
     present = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in present))
     # Of a conflict up to three entries are for one path.

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
+from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.io.view import Buffer
 
-STATE_FOLDER = "wtxtgit"
 TRUST_ROOT = "wtxtgit.trustRoot"
 """The key for where trust starts: a commit, or a file of signers."""
+STRICT = "wtxtgit.strict"
+"""The key for whether warnings of checks and audits are errors."""
 DRIVER = b"wtxt"
 """The value of the attributes `filter`, `diff` and `merge` with which our driver is meant."""
 UNSET = b"unset"

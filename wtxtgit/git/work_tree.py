@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from wtxtgit.git.blobs import new_hash
 from wtxtgit.io.files import opened_regular
+from wtxtgit.io.temporary import new_file
 
+EXECUTABLE = 0o100755
+"""The mode that trees have for a file that may be executed."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Moment = tuple[int, ...]
-_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITTEN = "was written meanwhile"
 
 
 def write_file(
@@ -39,23 +41,16 @@ def write_file(
     or a folder in the file's.
     """
     *folders, name = path.split(b"/")
-    with _folder(top, folders) as folder:
-        # Random: nobody can have put a link there before.
-        temporary = b".wtxtgit-" + secrets.token_hex(8).encode("ascii")
-        descriptor = os.open(temporary, _NEW_FILE, 0o777 if is_executable else 0o666, dir_fd=folder)
+    mode = 0o777 if is_executable else 0o666
+    with _folder(top, folders) as folder, new_file(folder, top, mode) as made:
+        write(made.descriptor)
+        if _moment_at(name, folder) != replaces:
+            raise OSError(errno.EBUSY, _WRITTEN)
         try:
-            write(descriptor)
-            if _moment_at(name, folder) != replaces:
-                raise OSError(errno.EBUSY, "was written meanwhile")
-            # rename(2) within one folder: readers see the old file or the new one.
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            return os.fstat(descriptor)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)
-            raise
-        finally:
-            os.close(descriptor)
+            made.put(name, is_new=replaces is None)
+        except FileExistsError as error:
+            raise OSError(errno.EBUSY, _WRITTEN) from error
+        return os.fstat(made.descriptor)
 
 
 def moment(top: Path, path: bytes) -> Moment | None:
@@ -107,12 +102,23 @@ HEAD_SIZE = 1024
 _BLOCK = 1024 * 1024
 
 
+_NO_FILE = frozenset(
+    (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.EINVAL)
+)
+"""What opening gives where no regular file stands: ELOOP for a link, EINVAL by `opened_regular`."""
+
+
 def file_head(path: Path) -> bytes | None:
-    """Read a work-tree file's beginning; None unless a regular file stands there."""
+    """Read a work-tree file's beginning; None unless a regular file stands there.
+
+    Raises OSError for one that can't be read.
+    """
     try:
         with opened_regular(path) as (descriptor, _):
             return os.read(descriptor, HEAD_SIZE)
-    except OSError:
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         return None
 
 
@@ -126,13 +132,18 @@ def file_size(path: Path) -> int | None:
 
 
 def file_is_blob(path: Path, oid: str) -> bool:
-    """Tell whether a file's own bytes, unfiltered, are the blob's."""
+    """Tell whether a file's own bytes, unfiltered, are the blob's.
+
+    Raises OSError for a file that can't be read.
+    """
     try:
         with opened_regular(path) as (descriptor, status):
             digest = new_hash("blob", status.st_size, like=oid)
             # Read, not mapped: somebody may cut the file short meanwhile.
             while block := os.read(descriptor, _BLOCK):
                 digest.update(block)
-    except OSError:
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         return False
     return digest.hexdigest() == oid

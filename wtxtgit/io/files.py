@@ -1,7 +1,7 @@
 """Files on disk: whole or not at all.
 
-Reading maps a file; writing goes to a temporary sibling that takes the file's
-place only when it is complete and on disk.
+Reading copies a part of the file when it is looked at (`read_view`); writing goes to
+a file of `io/temporary.py`, which takes the other's place only when it is complete and on disk.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
@@ -21,9 +22,16 @@ from wtxtgit.errors import (
     UsageError,
     WtxtgitError,
 )
-from wtxtgit.io.view import ByteView, mapped, pieces, view_of, write_all
+from wtxtgit.io.view import ByteView, Windowed, mapped, pieces, view_of, write_all
 
 NOT_REGULAR = "no regular file"
+AT_ONCE = 1024 * 1024
+"""Files of at most so many bytes are read whole, and keep no descriptor."""
+BLOCK = 256 * 1024
+NEAR = 64 * 1024
+"""Bytes by which a block reaches into the next one: a part that is not longer lies in one."""
+_KEPT = 4
+"""Blocks that are kept: two threads read at two places each."""
 _UMASK_PROBE = 0o666
 _UMASK_LOCK = Lock()
 
@@ -31,20 +39,90 @@ _UMASK_LOCK = Lock()
 def view_file(path: Path, folder: Path | None = None) -> ByteView:
     """The content of a regular file, read-only; `path` starts from `folder`, if given.
 
-    A large file is mapped a window at a time. Raises InputError for what is
-    not there or no regular file, and EnvironmentFailure where reading is not
-    allowed.
+    A large file is read a part at a time. Raises InputError for what is not
+    there or no regular file, and EnvironmentFailure where reading is not
+    allowed; looking at a part, as `FileReads` does.
     """
     with failures(path), (path if folder is None else folder / path).open("rb") as file:
         status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            # A pipe, a device: what it gives is all there is.
+        if not stat.S_ISREG(status.st_mode) or not status.st_size:
+            # A pipe, a device, a file of /proc: what it gives is all there is.
             return memoryview(file.read())
-        return view_of(file.fileno())
+        return read_view(file.fileno(), path)
+
+
+def read_view(descriptor: int, path: Path) -> ByteView:
+    """What a regular file that is open holds; `descriptor` may be closed afterwards.
+
+    `path` is for messages. Raises EnvironmentFailure as `FileReads` does.
+    """
+    reads = FileReads(descriptor, path)
+    if reads.nbytes > AT_ONCE:
+        return Windowed(reads)
+    return reads.read(0, reads.nbytes) if reads.nbytes else memoryview(b"")
+
+
+class FileReads:
+    """`Windows` of an open file that others may change: copies of its parts, from any thread.
+
+    The file is not mapped: Python ends with SIGBUS where a mapped file is cut short. Looking
+    at a part raises EnvironmentFailure where the file is not any more what it was when it was
+    opened, by its size and time, or can't be read, or there is no room for the part.
+    """
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        status = os.fstat(descriptor)
+        self.nbytes = status.st_size
+        self._moment = status.st_mtime_ns
+        self._path = path
+        self._blocks: dict[int, memoryview] = {}
+        self._lock = Lock()
+        # A descriptor of its own, closed with the last view: the caller may close its.
+        self._descriptor = os.dup(descriptor)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def window(self, start: int, end: int) -> memoryview:
+        """Bytes [start, end), read-only."""
+        if end - start > NEAR:
+            return self.read(start, end)
+        number = start // BLOCK
+        # Records and lines lie side by side: a read for each would cost more than the rest.
+        with self._lock:
+            block = self._blocks.pop(number, None)
+            if block is None:
+                first = number * BLOCK
+                block = self.read(first, min(first + BLOCK + NEAR, self.nbytes))
+                while len(self._blocks) >= _KEPT:
+                    del self._blocks[next(iter(self._blocks))]
+            self._blocks[number] = block
+        return block[start - number * BLOCK : end - number * BLOCK]
+
+    def read(self, start: int, end: int) -> memoryview:
+        """Read bytes [start, end) from the file."""
+        with failures(self._path):
+            try:
+                found = [os.pread(self._descriptor, end - start, start)]
+                # Linux gives at most 2 GiB at a time.
+                while found[-1] and (missing := end - start - sum(map(len, found))):
+                    found.append(os.pread(self._descriptor, missing, end - missing))
+                content = found[0] if len(found) == 1 else b"".join(found)
+            except MemoryError:
+                raise EnvironmentFailure(
+                    f"{shown(self._path)}: no room to hold {end - start} bytes of it",
+                    hint="ulimit -v shows how much address space a process may use",
+                ) from None
+            status = os.fstat(self._descriptor)
+        # After every read: what was changed before it has a time of its own by now.
+        if (status.st_size, status.st_mtime_ns) != (self.nbytes, self._moment):
+            what = "became shorter" if status.st_size < self.nbytes else "changed"
+            raise EnvironmentFailure(f"{shown(self._path)}: {what} while it was read")
+        if len(content) != end - start:
+            raise EnvironmentFailure(f"{shown(self._path)}: ends before its size says")
+        return memoryview(content)
 
 
 def map_file(path: Path, folder: Path | None = None) -> memoryview:
-    """The same as one buffer; raises EnvironmentFailure where there is no room to map it."""
+    """The same as one buffer; raises EnvironmentFailure where there is no room for it."""
     return mapped(view_file(path, folder))
 
 
@@ -79,9 +157,9 @@ def read_small(path: Path, limit: int, what: str) -> bytes:
 
 
 def replace_file(path: Path, write: Callable[[int], None]) -> None:
-    """Call `write` with a descriptor of a temporary sibling, then put it in `path`'s place.
+    """Call `write` with a descriptor of a new file, then put that in `path`'s place.
 
-    The sibling is removed if anything fails. A symbolic link is replaced, not
+    Nothing is left of it if anything fails. A symbolic link is replaced, not
     followed. An existing file's permission bits are kept. Raises UsageError for
     a pipe or a device, which can't be replaced.
     """
@@ -90,24 +168,26 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if path.exists() and not path.is_file():
             raise UsageError(f"{shown(path)} is no regular file", hint="-o - writes to a pipe")
-        # Readers start without it: it takes longer to import than all the rest here.
-        import tempfile
+        # Readers start without it.
+        from wtxtgit.io.temporary import new_file, opened_folder
 
-        descriptor, name = tempfile.mkstemp(prefix=".wtxtgit-", dir=path.parent)
-        try:
-            try:
-                write(descriptor)
-                os.fchmod(descriptor, _mode_for(path))
-                # Before the renaming: after a crash a name would lead to an empty file.
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            Path(name).replace(path)
-        except BaseException:
-            # Signals too: nothing else knows of the temporary file.
-            with contextlib.suppress(FileNotFoundError):
-                Path(name).unlink()
-            raise
+        with opened_folder(path.parent) as folder, new_file(folder, path.parent) as made:
+            write(made.descriptor)
+            os.fchmod(made.descriptor, _mode_for(path))
+            # Before it has the name: after a crash that would lead to an empty file.
+            os.fsync(made.descriptor)
+            made.put(path.name)
+
+
+def create_file(path: Path, content: bytes, mode: int) -> None:
+    """Make a file, whole or not at all; raises FileExistsError where there is one, and OSError."""
+    from wtxtgit.io.temporary import new_file, opened_folder
+
+    with opened_folder(path.parent) as folder, new_file(folder, path.parent) as made:
+        os.fchmod(made.descriptor, mode)
+        write_all(made.descriptor, (content,))
+        os.fsync(made.descriptor)
+        made.put(path.name, is_new=True)
 
 
 def write_output(path: Path, write: Callable[[int], None]) -> None:

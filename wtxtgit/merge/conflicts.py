@@ -97,7 +97,9 @@ def dropped(repo: Repository) -> list[bytes]:
     for place in (repo.git_dir / FOLDER).rglob("*" + _SUFFIX):
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError, WtxtgitError):
             record = json.loads(read_small(place, _MOST, "a record of conflicts"))
-            ours[os.fsencode(record["path"])] = record["blobs"][OURS]
+            # With nothing open it was resolved so, and then broken off before it was forgotten.
+            if record["conflicts"]:
+                ours[os.fsencode(record["path"])] = record["blobs"][OURS]
     from wtxtgit.git import index  # a driver does without: it knows its one path
 
     staged = {entry.path: entry.oid for entry in index.entries(repo)} if ours else {}

@@ -6,14 +6,20 @@ import contextlib
 import os
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from wtxtgit.checkpoint.open import blob, file_of, read
-from wtxtgit.errors import CheckError, InputError, WtxtgitError
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, WtxtgitError
+from wtxtgit.filter.process import FilterSettings, is_smudged
+from wtxtgit.filter.smudge import smudge_into
+from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging, work_tree
 from wtxtgit.git.index import TreeEntry
+from wtxtgit.git.index_file import StagedFile, stage_files
 from wtxtgit.git.repository import DRIVER, Repository
-from wtxtgit.io.files import replace_file, shown_path, view_file, write_output
+from wtxtgit.git.work_tree import EXECUTABLE, Moment
+from wtxtgit.io.files import failures, replace_file, shown_path, view_file, write_output
 from wtxtgit.io.view import PIECE, ByteView, mapped, pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
@@ -82,7 +88,7 @@ def resolve(
     takes: tuple[tuple[str, Strategy], ...] = (),
     strategy: Strategy | None = None,
     *,
-    threads: int | None = None,
+    settings: FilterSettings,
 ) -> Resolution:
     """Merge the conflict at `path` (from here) again, with `takes` besides those of before.
 
@@ -103,15 +109,20 @@ def resolve(
         blob(repo, stages[stage].oid) if stage in stages else memoryview(b"")
         for stage in (_BASE, _OURS, _THEIRS)
     )
-    report, merged = merge_texts(base, ours, theirs, Merger(policy), threads=threads)
+    report, merged = merge_texts(base, ours, theirs, Merger(policy), threads=settings.threads)
     check_takes(takes, report)
     resolution = Resolution(from_top, report, has_ledger(repo, from_top))
     if not report.ok:
         conflicts.save(repo, from_top, policy, report, blobs)
         return resolution
+    entry = stages[_OURS]._replace(oid=staging.write_blob(repo, mapped(merged)))
+    # Before it is looked at: what is written later is not what was looked at.
+    seen = work_tree.moment(repo.worktree, from_top)
     # Only a merge that is complete would overwrite what somebody did to the file by hand.
-    _refuse_edited(repo, from_top, stages)
-    _stage(repo, stages[_OURS], merged)
+    _refuse_edited(repo, from_top, {*(one.oid for one in stages.values()), entry.oid})
+    # Whenever this is broken off: what was settled is known, until the index has no conflict.
+    conflicts.save(repo, from_top, policy, report, blobs)
+    _put(repo, entry, merged, seen, settings)
     conflicts.forget(repo, from_top)
     return resolution
 
@@ -144,12 +155,10 @@ def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
             raise InputError(f"{shown}: a link or a submodule on one side")
 
 
-def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:
-    """Raise CheckError where the file is neither what a merge leaves nor a side of it."""
+def _refuse_edited(repo: Repository, path: bytes, oids: set[str]) -> None:
+    """Raise CheckError where the file is neither what a merge leaves nor one of these blobs."""
     file = repo.file(path)
-    if not os.path.lexists(file) or any(
-        work_tree.file_is_blob(file, entry.oid) for entry in stages.values()
-    ):
+    if not os.path.lexists(file) or any(work_tree.file_is_blob(file, oid) for oid in oids):
         return
     with contextlib.suppress(WtxtgitError):
         content = view_file(file)
@@ -157,7 +166,7 @@ def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) 
             # What git leaves without the driver.
             return
         cleaned = repo.git("hash-object", b"--path=" + path, "--", os.fsencode(file))
-        if cleaned.decode("ascii").strip() in {entry.oid for entry in stages.values()}:
+        if cleaned.decode("ascii").strip() in oids:
             return
     quoted = shlex.quote(shown_path(path))
     raise CheckError(
@@ -173,8 +182,45 @@ def _has_marker(content: ByteView) -> bool:
     return any(bytes(part).find(_MARKER) >= 0 for part in parts)
 
 
-def _stage(repo: Repository, ours: TreeEntry, merged: ByteView) -> None:
-    """Stage the merged content, and have git write the file as a checkout does."""
-    # The blob is staged first, so that git itself writes the file, through the filter.
-    staging.stage(repo, [ours._replace(oid=staging.write_blob(repo, mapped(merged)))])
-    staging.checkout(repo, [ours.path])
+def _put(
+    repo: Repository,
+    entry: TreeEntry,
+    merged: ByteView,
+    seen: Moment | None,
+    settings: FilterSettings,
+) -> None:
+    """Put the merged file in the place of the one that was seen, and stage it."""
+    if filtered_alone(repo, [entry.path]) and not _is_behind_a_link(repo, entry.path):
+        is_text = not (is_driven(repo) and is_smudged(entry.path, settings))
+        # The file first: while the index has the conflict status tells of it, and the next run
+        # ends it.
+        with failures(repo.file(entry.path), missing=EnvironmentFailure):
+            status = work_tree.write_file(
+                repo.worktree,
+                entry.path,
+                is_executable=entry.mode == EXECUTABLE,
+                write=partial(_fill, merged, is_text=is_text, threads=settings.threads),
+                replaces=seen,
+            )
+        stage_files(repo, [StagedFile(entry.path, entry.mode, entry.oid, status)])
+        return
+    # From the index git writes what other conversions change on the way, and folders where
+    # something else stands.
+    staging.stage(repo, [entry])
+    staging.checkout(repo, [entry.path])
+
+
+def _is_behind_a_link(repo: Repository, path: bytes) -> bool:
+    """Whether what should be a folder on the way to a path is none."""
+    folders = list(Path(os.fsdecode(path)).parents)[:-1]
+    return any(
+        os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir())
+        for folder in (repo.worktree / one for one in folders)
+    )
+
+
+def _fill(merged: ByteView, descriptor: int, *, is_text: bool, threads: int | None) -> None:
+    if is_text:
+        write_all(descriptor, pieces(merged))
+    else:
+        smudge_into(descriptor, merged, threads=threads)

@@ -55,7 +55,8 @@ class Findings:
     not hold: crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc. At
     most MOST of either are kept, the last of them says so. `label` gives the
     name of a chunk that is no text. `authenticated` is True where a key was
-    given and everything that it can prove holds.
+    given and everything that it can prove holds. For who writes a file anew,
+    `is_rewritten`, what only other readers refuse is a warning.
     """
 
     MOST = 1000
@@ -64,6 +65,7 @@ class Findings:
     warnings: list[Problem] = field(default_factory=list)
     authenticated: bool | None = None
     label: Callable[[Any], str] = field(default=str, compare=False, repr=False)
+    is_rewritten: bool = field(default=False, compare=False, repr=False)
 
     def error(
         self,
@@ -90,6 +92,19 @@ class Findings:
         """Add something that a user should know and that loses nothing."""
         name = self._name(chunk)
         self._add(self.warnings, Problem(kind, message, chunk=name, offset=offset, field=field))
+
+    def unread(
+        self,
+        message: str,
+        field: str | None,
+        offset: int | None = None,
+        chunk: object = None,
+        *,
+        kind: str = "structure",
+    ) -> None:
+        """Add what the format's own reader refuses, or passes over, though this one reads it."""
+        say = self.warn if self.is_rewritten else self.error
+        say(message, field, offset, chunk, kind=kind)
 
     def refuse(self, error: FormatError, chunk: object = None) -> None:
         """Add what a reader refused as an error."""

@@ -17,7 +17,7 @@ from wtxtgit.git import driver, index, run, staging, work_tree
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, UNSET, Config, Repository, values_in
 from wtxtgit.io.files import view_file
-from wtxtgit.setup import diagnosis, hooks, install, sizes, track
+from wtxtgit.setup import diagnosis, hooks, install, leftovers, sizes, track
 from wtxtgit.setup.diagnosis import (
     CheckResult,
     Diagnosis,
@@ -79,6 +79,7 @@ def repair(
         "attributes": _fix_attributes,
         "raw-binary": _fix_raw,
         "work-tree": partial(_fix_work_tree, settings=settings, mend=mend),
+        "leftovers": _fix_leftovers,
         "deltas": _fix_settings,
         "memory": _fix_settings,
     }
@@ -113,8 +114,8 @@ def _modules() -> CheckResult:
         try:
             import_module(module)
             versions.append(f"{distribution} {metadata.version(distribution)}")
-        # OSError: a shared library that was built for another system.
-        except (ImportError, metadata.PackageNotFoundError, OSError) as error:
+        # Of any kind: libraries have exceptions of their own for what they lack.
+        except Exception as error:  # noqa: BLE001
             broken.append(f"{distribution} ({error})")
     if broken:
         return CheckResult(
@@ -171,6 +172,8 @@ def _repository_checks(repo: Repository) -> list[CheckResult]:
     # Asked for once, by whichever check comes first: it looks at every file.
     files = cache(lambda: status(repo).files)
     return [
+        # Before others write, which sweeps.
+        _guarded("leftovers", lambda: _leftovers(repo)),
         _guarded("attributes", lambda: _attributes(repo, entries)),
         _guarded("eol", lambda: _line_endings(repo)),
         _guarded("nested", lambda: _overridden(repo, entries)),
@@ -315,6 +318,20 @@ def _work_tree(files: Sequence[FileStatus]) -> CheckResult:
     return CheckResult("work-tree", Level.OK, "the work tree holds binaries")
 
 
+def _leftovers(repo: Repository) -> CheckResult:
+    found = [leftovers.shown_from(repo, path) for path in leftovers.find(repo)]
+    if found:
+        return CheckResult(
+            "leftovers",
+            Level.WARN,
+            f"left behind when wtxtgit was killed: {listed(found)}",
+            "wtxtgit doctor --fix removes it",
+            fixable=True,
+            paths=tuple(found),
+        )
+    return CheckResult("leftovers", Level.OK, "nothing is left of what was killed")
+
+
 def _size_checks(repo: Repository, entries: Sequence[TreeEntry]) -> list[CheckResult]:
     """Whether tracked files are too large, for forges and for git as it is set."""
     try:
@@ -385,6 +402,12 @@ def _unedited_raw(repo: Repository, entries: Sequence[TreeEntry]) -> list[bytes]
         for entry in raw_files(repo, entries)
         if work_tree.file_is_blob(repo.file(entry.path), entry.oid)
     ]
+
+
+def _fix_leftovers(repo: Repository | None) -> list[str]:
+    if repo is None:
+        return []
+    return [f"removed {shown(leftovers.shown_from(repo, path))}" for path in leftovers.remove(repo)]
 
 
 def _fix_settings(repo: Repository | None) -> list[str]:

@@ -17,7 +17,7 @@ from io import BytesIO
 from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
-from wtxtgit.filter.checkout import write_files
+from wtxtgit.filter.checkout import UNNOTED, write_files
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import filtered_alone, tracked
 from wtxtgit.git import index, run, staging, work_tree
@@ -160,6 +160,8 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
     if outcome.failed:
         path, message = outcome.failed[0]
         raise EnvironmentFailure(f"{shown_path(path)}: {message}")
+    if outcome.unnoted is not None:
+        raise EnvironmentFailure(f"the index could not be told: {outcome.unnoted}", hint=UNNOTED)
     left = set(outcome.as_text)
     heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in others}
     left |= {path for path, head in heads.items() if head.startswith(grammar.MAGIC)}

@@ -20,6 +20,7 @@ from wtxtgit.trust.keyring import (
     is_protected,
     protect,
     read_secret_file,
+    unprotect,
 )
 from wtxtgit.trust.openssh import (
     MAX_KEY_FILE,
@@ -51,9 +52,12 @@ class KeyFacts(JsonObject):
 
 
 def new(ring: Keyring, name: str, passphrase: str | None) -> KeyFacts:
-    """Make a key; None for no passphrase. Raises UsageError for a name that is taken."""
+    """Make a key; None for no passphrase. Raises UsageError for a name that is taken.
+
+    A key whose making was broken off is finished, where the passphrase is its own.
+    """
     check_free(ring, name)
-    return _add(ring, name, generate(name), passphrase)
+    return _finish(ring, name, passphrase) or _add(ring, name, generate(name), passphrase)
 
 
 def check_free(ring: Keyring, name: str) -> None:
@@ -122,6 +126,26 @@ def _add(ring: Keyring, name: str, key: SecretKey, passphrase: str | None) -> Ke
     public = PublicKey(key.public_key, key.comment or name)
     with failures(ring.folder):
         ring.add(name, content, public)
+    return _describe(name, public, passphrase is not None)
+
+
+def _finish(ring: Keyring, name: str, passphrase: str | None) -> KeyFacts | None:
+    """Finish a key whose making was broken off; None where there is none that this opens.
+
+    Nobody was told of it, so it is as good as another; its secret is never written over.
+    """
+    with failures(ring.folder):
+        secret = ring.unfinished(name)
+        if secret is None or is_protected(secret) != (passphrase is not None):
+            return None
+        try:
+            if passphrase is not None:
+                secret = unprotect(secret, passphrase, name)
+            key = parse_secret_key(secret, name)
+        except KeyFileError:
+            return None
+        public = PublicKey(key.public_key, key.comment or name)
+        ring.finish(name, public)
     return _describe(name, public, passphrase is not None)
 
 

@@ -263,8 +263,8 @@ class _RunText(threading.local):
         self.text: armor.U1 = np.empty(RUN_TEXT, dtype=np.uint8)
 
 
-# hash_all is fed in steps of this size, so that progress can be told.
-_STEP = 16 * BLOCK_BYTES
+# Arrays are hashed in steps of this size: a copy of so much of a file stays in the cache.
+_STEP = BLOCK_BYTES
 
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 

@@ -15,11 +15,12 @@ import binascii
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.trust.local_secret import create_file
+from wtxtgit.io.files import create_file
 from wtxtgit.trust.openssh import (
     MAX_KEY_FILE,
     KeyFileError,
@@ -119,10 +120,24 @@ class Keyring:
         # The secret first: a public key whose secret is lost would be trusted in vain.
         _create(path, secret, _SECRET_MODE, name)
         try:
-            _create(public_path, format_public(public).encode() + b"\n", _PUBLIC_MODE, name)
+            self.finish(name, public)
         except BaseException:
             path.unlink()
             raise
+
+    def unfinished(self, name: str) -> bytes | None:
+        """The content of a secret file without its public one, as a process that was killed
+        leaves it; None where there is none."""
+        if os.path.lexists(self._public_path(name)):
+            return None
+        with suppress(UsageError):
+            return self.secret(name)
+        return None
+
+    def finish(self, name: str, public: PublicKey) -> None:
+        """Write the public file of a key that is `unfinished`."""
+        content = format_public(public).encode() + b"\n"
+        _create(self._public_path(name), content, _PUBLIC_MODE, name)
 
     def _public_path(self, name: str) -> Path:
         return self.path(name).with_name(name + PUBLIC_ENDING)

@@ -10,8 +10,9 @@ import contextlib
 import os
 import secrets
 import stat
-import tempfile
 from pathlib import Path
+
+from wtxtgit.io.files import create_file
 
 SECRET_SIZE = 32
 
@@ -58,22 +59,6 @@ def _read(path: Path) -> bytes | None:
         )
         content = file.read(SECRET_SIZE + 1) if is_secret else b""
     return content if len(content) == SECRET_SIZE else None
-
-
-def create_file(path: Path, content: bytes, mode: int) -> None:
-    """Make a file, whole or not at all; raises FileExistsError where there is one."""
-    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        # Unlike a rename, a link never takes the place of what is there.
-        os.link(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
 
 
 def _nearest(folder: Path) -> Path:

@@ -25,7 +25,7 @@ from wtxtgit.containers.aero.describe import (
     is_tag,
     model_tags,
 )
-from wtxtgit.containers.aero.read import HASH_KEY, Aero, IndexEntry
+from wtxtgit.containers.aero.read import HASH_KEY, SHARD_NAME, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
@@ -54,7 +54,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class SetFile:
-    """A file of a set, by its path in the set's folder; `shards` are numbers in the set."""
+    """A file of a set, by its path in the set's folder; `shards` are numbers in the set.
+
+    `sha256` is in hex, spelled as the index spells it.
+    """
 
     path: str
     sha256: str | None
@@ -257,7 +260,7 @@ def _member(value: object, what: str, *, has_shards: bool) -> SetFile:
     shards = value.get("shards") if has_shards else []
     if not isinstance(shards, list) or any(type(n) is not int or n < 0 for n in shards):
         fail(f"{quoted(path)} has a wrong list of shards", offset=0, field="shards")
-    return SetFile(path, None if digest is None else digest.lower(), size, tuple(shards))
+    return SetFile(path, digest, size, tuple(shards))
 
 
 class SetCheck:
@@ -331,6 +334,7 @@ class SetCheck:
         own: dict[str, IndexEntry] = {}
         for entry in aero.entries:
             own.setdefault(entry.name, entry)
+        _check_shards(part, aero, findings)
         decoded = DecodedParts(self._options).of_file(len(aero.data))
         reader = TensorReader(aero, self._options, decoded)
         allowance = Allowance(len(aero.data), self._options)
@@ -364,9 +368,21 @@ class SetCheck:
                 problem = f"has BLAKE3 {short(got)}, the index has {short(wanted)}"
                 findings.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
         for entry in own.values():
-            findings.warn(
+            findings.error(
                 _named(part, entry, "is not in the index of the set"), "tensors", None, part
             )
+
+
+def _check_shards(part: SetFile, aero: Aero, findings: Findings) -> None:
+    """Check that the shards which the set lists of a part are those that it has."""
+    listed = {SHARD_NAME % number for number in range(len(part.shards))}
+    for name in sorted(listed - aero.shards.keys()):
+        message = f"{quoted(part.path)} has no {name.decode()}, which the set lists"
+        findings.error(message, "shards", None, part)
+    for name, chunk in aero.shards.items():
+        if chunk.ulen and name not in listed:
+            message = f"{quoted(part.path)} has {quoted(aero.label(chunk))}, not listed by the set"
+            findings.error(message, "shards", None, part)
 
 
 def _check_identity(member: SetFile, data: ByteView, findings: Findings) -> None:
@@ -375,9 +391,14 @@ def _check_identity(member: SetFile, data: ByteView, findings: Findings) -> None
         findings.error(
             f"{path} has {len(data)} bytes, the set says {member.size}", "size_bytes", None, member
         )
+    if member.size is None:
+        findings.error(f"{path} has no size", "size_bytes", None, member)
     if member.sha256 is None:
-        findings.warn(f"{path} has no hash", "sha256", None, member, kind="sha256")
+        findings.error(f"{path} has no hash", "sha256", None, member, kind="sha256")
         return
+    if member.sha256 != member.sha256.lower():
+        # The original reader compares texts.
+        findings.error(f"sha256 of {path} is not in lower case", "sha256", None, member)
     got, wanted = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
     if got != wanted:
         findings.error(

@@ -1,8 +1,9 @@
 """Checks of what an AERO file says of its own bytes: structure here, hashes in `hashes`.
 
 First the control region (file header, TOC, string table), then where payloads
-stand, what the MMSG says of chunks, and the TIDX's entries. What upstream
-readers refuse although nothing is lost is a warning.
+stand, what the MMSG says of chunks, and the TIDX's entries. What a writer never
+leaves so, and what keeps content from readers, is an error; what loses nothing
+is a warning.
 Spec: `docs/spec/aero.md`, "What is checked".
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
-from wtxtgit.containers.aero import hashes
+from wtxtgit.containers.aero import check_chunks, hashes
 from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, Allowance
 from wtxtgit.containers.aero.describe import mmsg
 from wtxtgit.containers.aero.read import (
@@ -23,7 +24,6 @@ from wtxtgit.containers.aero.read import (
     HASH_KEY,
     HEADER,
     INDEX,
-    JSON,
     MANIFEST,
     MAX_STRING_TABLE,
     NAME_AT,
@@ -96,11 +96,11 @@ def _check_header(aero: Aero, findings: Findings) -> None:
     if header.flags:
         findings.error(f"file_flags is {header.flags:#x}, not 0", "file_flags", FILE_FLAGS_OFFSET)
     if any(bytes(aero.data[RESERVED_OFFSET : HEADER.size])):
-        findings.warn("reserved bytes are not 0", "reserved", RESERVED_OFFSET)
+        findings.error("reserved bytes are not 0", "reserved", RESERVED_OFFSET)
     if header.toc_offset != HEADER.size:
-        findings.warn(f"toc_offset is {header.toc_offset}, not {HEADER.size}", "toc_offset", 12)
+        findings.error(f"toc_offset is {header.toc_offset}, not {HEADER.size}", "toc_offset", 12)
     if header.toc_length != entries_length:
-        findings.warn(
+        findings.error(
             f"toc_length is {header.toc_length}, the entries take {entries_length}",
             "toc_length",
             20,
@@ -118,7 +118,7 @@ def _check_header(aero: Aero, findings: Findings) -> None:
     ):
         # An empty string table stands nowhere, so its offset says nothing.
         if header.names_length and value % NAMES_ALIGNMENT:
-            findings.warn(f"{field} {value} is no multiple of {NAMES_ALIGNMENT}", field, offset)
+            findings.error(f"{field} {value} is no multiple of {NAMES_ALIGNMENT}", field, offset)
 
 
 def _check_toc(aero: Aero, findings: Findings) -> None:
@@ -126,7 +126,8 @@ def _check_toc(aero: Aero, findings: Findings) -> None:
     _count, *reserved = unpack_at(TOC_HEADER, aero.data, start)
     for number, value in enumerate(reserved):
         if value:
-            findings.warn(f"reserved{number} is not 0", f"reserved{number}", start + 4 + 4 * number)
+            name, at = f"reserved{number}", start + 4 + 4 * number
+            findings.error(f"{name} is not 0", name, at)
     wiped = [chunk for chunk in aero.chunks if chunk.is_wiped]
     if wiped:
         # A writer that died before it wrote the TOC leaves zeros, and the chunks can't be told.
@@ -140,29 +141,19 @@ def _check_toc(aero: Aero, findings: Findings) -> None:
             continue
         at = aero.header.entry_offset(chunk.place)
         if chunk.reserved:
-            findings.warn("reserved0 is not 0", "reserved0", at + RESERVED_AT, chunk)
+            findings.error("reserved0 is not 0", "reserved0", at + RESERVED_AT, chunk)
         if chunk.digest == NO_HASH:
             findings.warn(
                 "no hash: it is all zero", "blake3_256", at + HASH_AT, chunk, kind="blake3"
             )
         if chunk.is_compressed and chunk.fourcc in NEVER_COMPRESSED:
-            findings.warn(
+            # Weights are read all the same; what is to check others is not.
+            (findings.warn if chunk.fourcc == SHARD else findings.error)(
                 f"{chunk.fourcc.decode()} is compressed, which it never should be",
                 "chunk_flags",
                 at + FLAGS_AT,
                 chunk,
             )
-    for fourcc in (INDEX, JSON, MANIFEST):
-        same = [chunk for chunk in aero.chunks if chunk.fourcc == fourcc]
-        if len(same) > 1:
-            findings.warn(
-                f"{len(same)} {fourcc.decode()} chunks, the first is used",
-                "fourcc",
-                aero.header.entry_offset(same[1].place),
-                same[1],
-            )
-    if aero.first(INDEX) is None:
-        findings.warn("no TIDX chunk, so no tensors", "fourcc", start)
 
 
 def _check_names(aero: Aero, findings: Findings) -> None:
@@ -175,7 +166,6 @@ def _check_names(aero: Aero, findings: Findings) -> None:
             kind="limit",
         )
         return
-    taken: set[tuple[bytes, bytes]] = set()
     for chunk in aero.chunks:
         if chunk.is_wiped:
             continue
@@ -184,12 +174,11 @@ def _check_names(aero: Aero, findings: Findings) -> None:
         try:
             name.decode()
         except UnicodeDecodeError:
-            findings.warn("chunk name is not UTF-8", "name_off", at, chunk)
+            findings.error("chunk name is not UTF-8", "name_off", at, chunk)
         if b"\0" in name:
             findings.warn("chunk name holds a NUL", "name_off", at, chunk)
-        if name and (chunk.fourcc, name) in taken:
-            findings.warn("chunk name is there twice, the first is used", "name_off", at, chunk)
-        taken.add((chunk.fourcc, name))
+    check_chunks.check_taken_names(aero, findings)
+    check_chunks.check_types(aero, findings)
 
 
 def _check_placement(aero: Aero, findings: Findings) -> None:
@@ -213,7 +202,8 @@ def _check_placement(aero: Aero, findings: Findings) -> None:
     end, before = 0, FILE_HEADER
     for start, stop, what in sorted(extents(aero)):
         if start < end:
-            findings.warn(
+            # Only a hash shows that shared bytes are those of both.
+            (findings.warn if _is_hashed(aero, what, before) else findings.error)(
                 f"{_called(aero, what)} overlaps {_called(aero, before)}", "chunk_offset", start
             )
         else:
@@ -237,9 +227,13 @@ def _called(aero: Aero, what: int) -> str:
     return _CALLED.get(what) or f"chunk {aero.label(aero.chunks[what])!a}"
 
 
+def _is_hashed(aero: Aero, *places: int) -> bool:
+    return all(place < 0 or aero.chunks[place].digest != NO_HASH for place in places)
+
+
 def _check_gap(data: ByteView, start: int, end: int, findings: Findings) -> None:
     if not is_zeros(data[start:end]):
-        findings.warn(
+        findings.error(
             f"bytes {start} to {end} are in no chunk and not all zero", "chunk_offset", start
         )
 
@@ -250,7 +244,7 @@ def lists_no_shards(aero: Aero) -> bool:
 
 
 def _check_manifest(aero: Aero, findings: Findings) -> None:
-    """Warn where the manifest lists other chunks than the TOC."""
+    """Check whether the manifest lists other chunks than the TOC."""
     chunk = aero.first(MANIFEST)
     if chunk is None:
         return
@@ -261,7 +255,7 @@ def _check_manifest(aero: Aero, findings: Findings) -> None:
             problem = _disagreement(aero, key, item) if isinstance(item, dict) else None
             if problem is not None:
                 place = ascii(item.get("toc_index"))[:20]
-                findings.warn(
+                findings.error(
                     f"manifest and TOC disagree: TOC entry {place} {problem}",
                     key,
                     chunk.offset,
@@ -289,13 +283,14 @@ def _check_index(aero: Aero, findings: Findings, *, shards_elsewhere: bool) -> N
     chunk = aero.first(INDEX)
     if chunk is None:
         return
-    names: set[str] = set()
+    listed: dict[str, IndexEntry] = {}
     for entry in aero.entries:
-        if entry.name in names:
-            findings.warn(
+        first = listed.setdefault(entry.name, entry)
+        if first is not entry:
+            # Readers by name find one of them.
+            (findings.warn if first == entry else findings.error)(
                 f"tensor {quoted(entry.name)} is there twice", "name", chunk.offset, chunk
             )
-        names.add(entry.name)
         for say, problem, field in _entry_problems(aero, entry, findings, shards_elsewhere):
             say(f"tensor {quoted(entry.name)} {problem}", field, chunk.offset, chunk)
     shard_id = attrgetter("shard_id")
@@ -318,11 +313,11 @@ def _entry_problems(
     if any(dim < 0 for dim in entry.shape):
         yield findings.error, "has a negative dimension", "shape"
     elif entry.dtype not in DTYPES and entry.dtype != PACKED:
-        yield findings.warn, f"has the unknown dtype {entry.dtype}", "dtype"
+        yield findings.error, f"has the unknown dtype {entry.dtype}", "dtype"
     elif least is not None and entry.data_len < least:
         yield findings.error, f"has {entry.data_len} bytes, fewer than its shape needs", "data_len"
     elif least is not None and entry.data_len - least > MOST_PADDING:
-        yield findings.warn, f"has {entry.data_len} bytes, its shape needs {least}", "data_len"
+        yield findings.error, f"has {entry.data_len} bytes, its shape needs {least}", "data_len"
     # Upstream readers take an empty hash for none.
     if entry.extra.get(HASH_KEY) and entry.digest is None:
         yield findings.error, "has a hash_b3 that is no BLAKE3 in hex", HASH_KEY

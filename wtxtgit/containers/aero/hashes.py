@@ -18,7 +18,6 @@ from wtxtgit.containers.aero.content import (
     check_length,
     content,
     digest_spans,
-    hasher,
     page_spans,
     short,
 )
@@ -41,7 +40,8 @@ from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.view import ByteView, is_zeros, pieces
+from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.findings import Findings
 
 ALGORITHM = "blake3-256"
@@ -70,7 +70,7 @@ def _check_seal_digest(
 ) -> None:
     value = _parsed_seal(aero, chunk)
     if value["algo"] != ALGORITHM:
-        findings.warn(
+        findings.error(
             f"the algorithm is not {ALGORITHM}, so the control region can't be checked",
             "algo",
             chunk.offset,
@@ -121,7 +121,7 @@ def control_digest(data: ByteView, toc_offset: int, entries: int, spans: Sequenc
 
     The IHSH's own hash stands in the TOC, and so would have to be in what it is of.
     """
-    one = hasher(sum(end - start for start, end in spans))
+    one = blake3_hasher(sum(end - start for start, end in spans))
     parts = list(_zeroed(data, toc_offset, entries))
     for start, end in spans:
         for offset, part in parts:
@@ -269,7 +269,8 @@ def _check_content(
             at = chunk.offset + (0 if chunk.is_compressed else claim.span[0])
             findings.error(message, claim.field, at, chunk, kind="blake3")
     if blocks.unused:
-        findings.warn(
+        unused = aero.data[chunk.end - blocks.unused : chunk.end]
+        (findings.warn if is_zeros(unused) else findings.error)(
             f"{blocks.unused} bytes after the zstd frame",
             "chunk_length",
             chunk.end - blocks.unused,

@@ -38,11 +38,12 @@ from wtxtgit.containers.fold.read import (
 )
 from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError, counted
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.view import ByteView, is_zeros, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
 FORMAT = "fold"
+CREATED = "created_at_unix"
 VERSIONS = frozenset({"1.0.0", "1.1.0", "1.2.0"})
 HEADER_FIELDS = (
     ("flags", 4),
@@ -102,35 +103,48 @@ def _check_index(fold: Fold, findings: Findings) -> None:
     """What readers want of the index as a whole."""
     index, offset = fold.index, fold.index_start
     version = index.get("version")
+    try:
+        raw = fold.data[offset : fold.index_end]
+        json_text.parse(raw, "index", offset=offset, unique_keys=True)
+    except FormatError as error:
+        # Of a key that is there twice readers see one value: the other is out of reach.
+        findings.refuse(error)
     if index.get("format") != FORMAT:
-        findings.warn('format of the index is not "fold"', "format", offset)
-    if not isinstance(version, str) or version not in VERSIONS:
+        findings.error('format of the index is not "fold"', "format", offset)
+    if not isinstance(version, str):
+        findings.error(f"version of the index is {shown(version)}, no text", "version", offset)
+    elif version not in VERSIONS:
         findings.warn(f"version {shown(version)} of the index is unknown", "version", offset)
+    if type(index.get(CREATED)) not in (int, float):
+        findings.error(f"{CREATED} of the index is no number", CREATED, offset)
     if not isinstance(index.get("metadata"), dict):
         findings.error("metadata is not an object", "metadata", offset)
 
 
 def _check_layout(fold: Fold, findings: Findings) -> None:
-    """Warn of bytes that two parts have, and of bytes that no part has."""
+    """Check for bytes that no part has, and warn of bytes that two parts have."""
     # The index (None) comes before the chunks that start where it does.
     parts: list[tuple[int, int, int, FoldChunk | None]] = [
         (fold.index_start, 0, fold.index_end, None)
     ]
     parts += [(chunk.offset, 1, chunk.end, chunk) for chunk in fold.chunks]
     reached = HEADER.size
+    places: set[int] = set()
     for start, _, end, chunk in sorted(parts, key=lambda part: part[:3]):
         what = "index" if chunk is None else f"chunk {quoted(chunk.name)}"
-        if start < reached:
+        if chunk is not None and start in places:
+            # Of equal names it would decide which one readers find.
+            findings.error(f"{what} is listed twice", "offset", start, chunk)
+        elif start < reached:
             findings.warn(f"{what} overlaps what stands before it", "offset", start, chunk)
         elif start > reached:
-            findings.warn(
-                f"{start - reached} bytes before {what} are in no chunk", "offset", reached, chunk
-            )
+            say = findings.warn if is_zeros(fold.data[reached:start]) else findings.error
+            say(f"{start - reached} bytes before {what} are in no chunk", "offset", reached, chunk)
+        places.add(start)
         reached = max(reached, end)
     if reached < len(fold.data):
-        findings.warn(
-            f"{len(fold.data) - reached} bytes follow the last part", "index_len", reached
-        )
+        say = findings.warn if is_zeros(fold.data[reached:]) else findings.error
+        say(f"{len(fold.data) - reached} bytes follow the last part", "index_len", reached)
 
 
 def _check_trust_block(fold: Fold, findings: Findings) -> None:
@@ -142,7 +156,7 @@ def _check_trust_block(fold: Fold, findings: Findings) -> None:
     except (FormatError, UnicodeEncodeError):
         block = None
     if text is not None and not isinstance(block, dict):
-        findings.warn("trust_block is no JSON object in a string", TRUST_BLOCK, fold.index_start)
+        findings.error("trust_block is no JSON object in a string", TRUST_BLOCK, fold.index_start)
 
 
 def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
@@ -178,7 +192,7 @@ def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
         )
     # The original writer binds an encrypted chunk to its name.
     if chunk.encrypted and entry.get("aad", chunk.name) != chunk.name:
-        findings.warn("aad in the index is not the chunk's name", "aad", at, chunk)
+        findings.error("aad in the index is not the chunk's name", "aad", at, chunk)
     n, algorithm = parity_bytes(chunk.ecc_algo), shown(chunk.ecc_algo)
     if n is None:
         findings.error(
@@ -202,7 +216,7 @@ def check_metadata(fold: Fold, key: bytes | None, findings: Findings) -> list[bo
         if CHUNK_HASHES in metadata:
             _check_chunk_hashes(fold, metadata[CHUNK_HASHES], findings)
             if MANIFEST_HASH not in metadata:
-                findings.warn(
+                findings.error(
                     "metadata has chunk_hashes and no manifest_hash, which no writer leaves out",
                     MANIFEST_HASH,
                     offset,
@@ -279,7 +293,7 @@ def _check_merkle_root(fold: Fold, findings: Findings) -> None:
         return
     if stated is None:
         if isinstance(features, dict) and features.get("merkle") is True:
-            findings.warn(
+            findings.error(
                 "security_features say that there is a merkle_root, and there is none",
                 MERKLE_ROOT,
                 fold.index_start,

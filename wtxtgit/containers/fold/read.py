@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from struct import Struct
+from typing import Any
 
 from wtxtgit.containers import json_text, ranges, tensor_header
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
@@ -121,6 +122,17 @@ class Fold:
 
 def read(data: ByteView) -> Fold:
     """Read a FOLD file; raises FormatError."""
+    index_off, index_end, index = read_index(data)
+    reader = ChunkReader(data, index_off)
+    chunks = tuple(reader.read(entry) for entry in index["chunks"])
+    return Fold(data, index_off, index_end, index, chunks)
+
+
+def read_index(data: ByteView) -> tuple[int, int, dict[str, Any]]:
+    """First byte and end of the index, and its object with a list of chunks.
+
+    Raises FormatError.
+    """
     _magic, header_len, index_off, index_len = Cursor(data).record(HEADER, "file header")
     if header_len != HEADER.size:
         fail(f"header_len is {header_len}, not {HEADER.size}", offset=8, field="header_len")
@@ -138,12 +150,10 @@ def read(data: ByteView) -> Fold:
         fail("index is not an object with a list of chunks", offset=index_off, field="chunks")
     if len(index["chunks"]) > MAX_TENSORS:
         fail("index lists too many chunks", offset=index_off, field="chunks", kind="limit")
-    reader = _ChunkReader(data, index_off)
-    chunks = tuple(reader.read(entry) for entry in index["chunks"])
-    return Fold(data, index_off, index_end, index, chunks)
+    return index_off, index_end, index
 
 
-class _ChunkReader:
+class ChunkReader:
     """Reads chunks, and counts what they list across the file.
 
     Several entries of an index may point at one chunk: its nested header is

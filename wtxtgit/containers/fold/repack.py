@@ -11,7 +11,7 @@ from typing import get_args
 
 from wtxtgit.containers import replacing
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.fold import payloads
+from wtxtgit.containers.fold import headers, payloads
 from wtxtgit.containers.fold.payloads import Payloads
 from wtxtgit.containers.fold.read import TRUST_BLOCK, Fold, FoldChunk
 from wtxtgit.containers.fold.write import (
@@ -24,7 +24,7 @@ from wtxtgit.containers.fold.write import (
     sealed,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.tensor import ReadOptions
 
 SIGNATURE = "signature"
@@ -94,38 +94,43 @@ def has_parity(container: Fold) -> bool:
     return any(chunk.ecc_len for chunk in container.chunks)
 
 
-def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], list[str], list[str]]:
+def repair(data: ByteView, options: ReadOptions) -> tuple[Iterator[Buffer], list[str], list[str]]:
     """The whole file in pieces, mended; names of chunks mended, and of those that can't be.
 
-    A chunk is mended where its payload's hash holds after it; then its parity
-    is made again, as it is for a payload that is whole and has wrong parity.
-    Headers and index stay as they are: the hashes that they hold are those of
-    the whole payloads. A chunk over `options.max_chunk`, or which overlaps one
-    before it, is not mended.
+    A header that is not that of the index is made again from it where the
+    payload shows that the index is right. A chunk is mended where its
+    payload's hash holds after it; then its parity is made again, as it is for
+    a payload that is whole and has wrong parity. The index stays as it is: the
+    hashes that it holds are those of the whole payloads. A chunk over
+    `options.max_chunk`, or which overlaps one before it, is not mended. Raises
+    FormatError where the index can't be read.
     """
     patches: list[Patch] = []
     mended: list[str] = []
-    lost: list[str] = []
+    inside = Payloads(data, options)
+    chunks, lost = headers.read_chunks(inside)
     reached = 0
-    inside = Payloads(container.data, options)
     # In the order of the file, so that patches never overlap.
-    for chunk in sorted(container.chunks, key=lambda chunk: (chunk.offset, chunk.end)):
+    for chunk, header in sorted(chunks, key=lambda one: (one[0].offset, one[0].end)):
         needed: list[Patch] | None = None
         if inside.passes.spend(chunk.comp_len):
             if chunk.offset < reached:
                 # Its bytes may be those of a chunk that was mended.
-                is_whole = payloads.is_whole(chunk.payload(inside.data), chunk, options)
-                needed = [] if is_whole else None
+                is_whole = payloads.is_whole(chunk.payload(data), chunk, options)
+                needed = [] if is_whole and header is None else None
             else:
                 reached = chunk.end
                 needed = _patches(inside, chunk)
         if needed is None:
             lost.append(chunk.name)
-        elif needed:
+            continue
+        if header is not None:
+            needed = [(chunk.offset, header), *needed]
+        if needed:
             mended.append(chunk.name)
             patches += needed
     edits = ((at, at + len(new), partial(iter, (new,))) for at, new in patches)
-    return replacing.spliced(container.data, edits), mended, lost
+    return replacing.spliced(data, edits), mended, lost
 
 
 def _patches(inside: Payloads, chunk: FoldChunk) -> list[Patch] | None:

@@ -1,7 +1,7 @@
 """What can be checked of a GGUF file that `read` does not look at.
 
-A GGUF file has no hashes. Errors are what makes a file ambiguous or breaks
-the format; what ggml's reader refuses, or a writer forgot, is a warning.
+A GGUF file has no hashes. Errors are what makes a file ambiguous, what ggml
+refuses, and bytes that no tensor has; what a writer forgot is a warning.
 Spec: `docs/spec/gguf.md`, "Checks".
 """
 
@@ -34,18 +34,26 @@ from wtxtgit.model.tensor import ReadOptions
 
 ALIGNMENT_UNIT = 8
 """The spec wants an alignment that is a multiple of it."""
+BFLOAT = "bf16"
 QUANTIZATION_KEY = "general.quantization_version"
 
+_SAYS = {STRING: Findings.warn, BOOL: Findings.error}
+"""A string is all there, whatever its bytes are; a boolean leaves open what is meant."""
 _NO_BOOL = re.compile(rb"[^\0\1]")
 
 
 def check(container: Gguf, options: ReadOptions) -> Findings:
     """Check metadata, tensor infos and the bytes around the tensors; raises nothing."""
     findings = Findings()
+    check_into(container, findings)
+    return findings
+
+
+def check_into(container: Gguf, findings: Findings) -> None:
+    """The same, into findings that may be of a file to be written anew."""
     _check_entries(container, findings)
     _check_infos(container, findings)
     _check_placement(container, findings)
-    return findings
 
 
 def _check_entries(container: Gguf, findings: Findings) -> None:
@@ -55,7 +63,9 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
         if entry.key in seen:
             findings.error(f"key {key} is there twice", "key", entry.offset)
         seen[entry.key] = entry
-        if not entry.key or not entry.key.isascii() or len(entry.key) > MAX_KEY:
+        if not entry.key:
+            findings.unread("key is empty", "key", entry.offset)
+        elif not entry.key.isascii() or len(entry.key) > MAX_KEY:
             findings.warn(f"key {key} is not 1 to {MAX_KEY} ASCII characters", "key", entry.offset)
         _Value(entry, findings).check(container.cursor(entry.start), entry.value_type)
     if container.alignment % ALIGNMENT_UNIT:
@@ -70,7 +80,7 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
     for info in container.infos:
         if not info.is_known:
             named, dtype = f"tensor {quoted(info.tensor.name)}", info.tensor.dtype
-            findings.warn(f"{named} has the unknown type {dtype}", "type", info.offset)
+            findings.unread(f"{named} has the unknown type {dtype}", "type", info.offset)
     is_quantised = any(info.tensor.element is None for info in container.infos)
     if QUANTIZATION_KEY not in seen and is_quantised:
         findings.warn(
@@ -127,9 +137,8 @@ class _Value:
     def _tell(self, value_type: int, what: str, offset: int, name: str) -> None:
         if value_type not in self.reported:
             self.reported.add(value_type)
-            # Only a boolean that is neither 0 nor 1 leaves open what is meant.
-            say = self.findings.error if value_type == BOOL else self.findings.warn
-            say(f"key {quoted(self.entry.key)} has {what}", name, offset)
+            say = _SAYS.get(value_type, Findings.unread)
+            say(self.findings, f"key {quoted(self.entry.key)} has {what}", name, offset)
 
 
 def _check_infos(container: Gguf, findings: Findings) -> None:
@@ -143,23 +152,25 @@ def _check_infos(container: Gguf, findings: Findings) -> None:
             findings.error(f"{named} is there twice", "name", at)
         seen.add(tensor.name)
         if name_bytes > GGML_NAME:
-            findings.warn(
+            findings.unread(
                 f"{named} has a name of {name_bytes} bytes, ggml has room for {GGML_NAME}",
                 "name",
                 at,
             )
         if len(tensor.shape) > GGML_DIMENSIONS:
-            findings.warn(
+            findings.unread(
                 f"{named} has {len(tensor.shape)} dimensions, ggml has {GGML_DIMENSIONS}",
                 "n_dimensions",
                 at,
             )
+        if not tensor.shape and tensor.element == BFLOAT:
+            message = f"{named} has no dimensions, which gguf's Python reader takes of no {BFLOAT}"
+            findings.warn(message, "n_dimensions", at)
         if 0 in tensor.shape:
             findings.warn(f"{named} has a dimension of 0", "dimensions", at)
         start, wanted = tensor.start - container.data_start, expected - container.data_start
-        # Nothing is lost: the bytes are where the info says ("Checks").
         if start % container.alignment:
-            findings.warn(
+            findings.unread(
                 f"{named} has the offset {start}, no multiple of {container.alignment}",
                 "offset",
                 at,
@@ -167,7 +178,9 @@ def _check_infos(container: Gguf, findings: Findings) -> None:
         elif in_order and tensor.start != expected:
             # What follows is moved as well: reported once.
             in_order = False
-            findings.warn(f"{named} has the offset {start}, ggml wants {wanted} here", "offset", at)
+            findings.unread(
+                f"{named} has the offset {start}, ggml wants {wanted} here", "offset", at
+            )
         expected = aligned(tensor.end, container.alignment)
 
 
@@ -179,8 +192,7 @@ def _check_placement(container: Gguf, findings: Findings) -> None:
     for tensor, before in overlaps(placed, span):
         both = f"{quoted(before.name)} and {quoted(tensor.name)}"
         if span(tensor) == span(before):
-            # Nothing is ambiguous: both have these bytes.
-            findings.warn(f"tensors {both} share all their bytes", "offset", tensor.start)
+            findings.unread(f"tensors {both} share all their bytes", "offset", tensor.start)
         else:
             findings.error(f"tensors {both} overlap", "offset", tensor.start)
     end = container.infos_end
@@ -195,9 +207,10 @@ def _check_placement(container: Gguf, findings: Findings) -> None:
         )
     _check_zeros(data, end, min(wanted, len(data)), findings)
     if len(data) > wanted:
-        findings.warn(f"{len(data) - wanted} bytes follow the last tensor", "tensor_data", wanted)
+        say = findings.warn if is_zeros(data[wanted:]) else findings.unread
+        say(f"{len(data) - wanted} bytes follow the last tensor", "tensor_data", wanted)
 
 
 def _check_zeros(data: ByteView, start: int, end: int, findings: Findings) -> None:
     if not is_zeros(data[start:end]):
-        findings.warn(f"padding from byte {start} to {end} is not zero", "padding", start)
+        findings.unread(f"padding from byte {start} to {end} is not zero", "padding", start)

@@ -13,7 +13,7 @@ from wtxtgit.containers import intervals, json_text, replacing
 from wtxtgit.containers.budget import refuse_long, refuse_many
 from wtxtgit.containers.cursor import Cursor, quoted
 from wtxtgit.containers.gguf import MAGIC
-from wtxtgit.containers.gguf.check import check
+from wtxtgit.containers.gguf.check import check_into
 from wtxtgit.containers.gguf.read import (
     COUNT_SIZE,
     MAX_ENTRIES,
@@ -32,6 +32,7 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.array import ZEROS_ALLOWANCE
+from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 GAPS = "gaps"
@@ -99,7 +100,9 @@ def reseal(
     """
     sources = {id(source): source for source in (container, *map(_source, placed))}
     for source in sources.values():
-        replacing.refuse_errors(check(source, options))
+        findings = Findings(is_rewritten=True)
+        check_into(source, findings)
+        replacing.refuse_errors(findings)
     parts = [WrittenTensor(_info(each).tensor, _source(each).data, each.content) for each in placed]
     replacing.check_lengths(parts)
     own = _values(container)

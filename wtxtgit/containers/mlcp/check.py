@@ -1,15 +1,18 @@
-"""Checks of an MLCP file: sizes, dtypes, and what its JSON lists against its records.
+"""Checks of an MLCP file: its JSON as .NET reads it, and held against the records.
 
-The original writer checks nothing, and no bytes are lost by what it writes:
-all of it is a warning, except a shard that is listed and not there.
+The original writer checks no sizes, shapes and dtypes: odd ones are a warning
+where the metadata have them too. All that its reader refuses, and all in which
+metadata and records differ, is an error: one of the two was changed.
 Spec: `docs/spec/mlcp.md`, "Checks".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.mlcp import dotnet
 from wtxtgit.containers.mlcp.read import (
     COUNT_SIZE,
     DIM_SIZE,
@@ -21,21 +24,25 @@ from wtxtgit.containers.mlcp.read import (
     TensorRecord,
     shard_list,
 )
+from wtxtgit.errors import FormatError
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
 # Largest size that a record can state: sizes are int64.
 MAX_SIZE = 2**63 - 1
+FIRST_VERSION = "1.0.0"
 
 
 def check(container: Mlcp, _options: ReadOptions) -> Findings:
     """Check everything in the file; raises nothing."""
     findings = Findings()
+    _check_metadata(container, findings)
     _check_version(container, findings)
-    _check_shards(container, findings)
-    for record in container.body.records:
-        _check_record(record, findings)
+    confirmed = _check_shards(container, findings)
+    for number, record in enumerate(container.body.records):
+        say = findings.warn if number in confirmed else findings.error
+        _check_record(record, say)
     placement, body = container.body.placement, container.body
     if placement is not Placement.NOWHERE:
         first = next((record.end for record in body.records), body.end)
@@ -47,40 +54,68 @@ def check(container: Mlcp, _options: ReadOptions) -> Findings:
     return findings
 
 
+def _check_metadata(container: Mlcp, findings: Findings) -> None:
+    """Check that the original reader takes the JSON, and that no member hides another."""
+    at, raw = container.metadata_start, container.data
+    if not isinstance(container.metadata, dict):
+        findings.error("metadata is not a JSON object", "metadata", at)
+        return
+    for where, problem in dotnet.refusals(container.metadata):
+        findings.error(f"{where} {problem}", where.partition(".")[0].partition("[")[0], at)
+        if len(findings.errors) > findings.MOST:
+            return
+    try:
+        json_text.parse(raw[at : container.header_end], "metadata", offset=at, unique_keys=True)
+    except FormatError as error:
+        findings.refuse(error)
+
+
 def _check_version(container: Mlcp, findings: Findings) -> None:
     metadata, at = container.metadata, container.metadata_start
     if not isinstance(metadata, dict):
-        findings.warn(
-            "metadata is not a JSON object, the original reader refuses it", "metadata", at
+        return
+    inside = metadata.get("version")
+    if inside != container.version:
+        # The writer puts the first version before metadata that have none.
+        is_left_out = inside is None and container.version == FIRST_VERSION
+        (findings.warn if is_left_out else findings.error)(
+            f"version is {_word(inside)} in the metadata, {quoted(container.version)} before it",
+            "version",
+            at,
         )
-    elif metadata.get("version") != container.version:
-        before, inside = quoted(container.version), _word(metadata.get("version"))
-        findings.warn(f"version is {inside} in the metadata, {before} before it", "version", at)
 
 
-def _check_shards(container: Mlcp, findings: Findings) -> None:
-    """The metadata says how many shards to read; the records say how many there are."""
+def _check_shards(container: Mlcp, findings: Findings) -> set[int]:
+    """Hold the metadata's lists against the records; the records that a list confirms.
+
+    The metadata says how many shards to read, the records how many there are.
+    """
     metadata = container.metadata if isinstance(container.metadata, dict) else {}
     body, at = container.body, container.metadata_start
-    listed, shards = metadata.get("shards"), shard_list(metadata)
-    if listed is not None and not isinstance(listed, list):
-        findings.warn(f"shards is {_word(listed)}, not a list", "shards", at)
+    shards = shard_list(metadata)
     message = f"the metadata lists {len(shards)} shards, the file "
     if len(shards) > body.shard_count:
         findings.error(f"{message}ends after {body.shard_count}", "shards", body.end)
     elif len(shards) < body.shard_count:
         message += f"has {body.shard_count}: the original reader leaves out the others"
         findings.warn(message, "shards", at)
+    confirmed: set[int] = set()
     by_shard = container.by_shard()
-    for number, shard in enumerate(shards[: body.shard_count]):
+    start = 0
+    for number in sorted({*by_shard, *range(min(len(shards), body.shard_count))}):
+        records = by_shard.get(number, ())
+        shard = shards[number] if number < len(shards) else None
         tensors = shard.get("tensors") if isinstance(shard, dict) else None
         if isinstance(tensors, list):
-            _compare(tensors, by_shard.get(number, ()), f"shard {number}", at, findings)
-        elif tensors is not None or not isinstance(shard, dict):
-            findings.warn(f"shard {number} has no list of tensors", "tensors", at)
+            same = _compare(tensors, records, f"shard {number}", at, findings)
+            confirmed.update(start + place for place in same)
+        elif number < len(shards) and not isinstance(shard, dict):
+            findings.error(f"shard {number} has no list of tensors", "tensors", at)
+        start += len(records)
     tensors = metadata.get("tensorInfos")
     if isinstance(tensors, list):
-        _compare(tensors, body.records, "tensorInfos", at, findings)
+        confirmed.update(_compare(tensors, body.records, "tensorInfos", at, findings))
+    return confirmed
 
 
 def _compare(
@@ -89,25 +124,30 @@ def _compare(
     where: str,
     at: int,
     findings: Findings,
-) -> None:
-    """Warn where a list of tensors in the metadata is not that of the records."""
+) -> list[int]:
+    """Hold a list of tensors in the metadata against the records; which of these it has."""
     if len(listed) != len(records):
-        findings.warn(
+        findings.error(
             f"{where}: the metadata lists {len(listed)} tensors, the file has {len(records)}",
             "tensors",
             at,
         )
-        return
-    for item, record in zip(listed, records, strict=True):
+        return []
+    same = []
+    for number, (item, record) in enumerate(zip(listed, records, strict=True)):
         name = quoted(record.name)
         if not isinstance(item, dict):
-            findings.warn(
+            findings.error(
                 f"{where}: what is listed for {name} is {_word(item)}", "tensors", record.start
             )
             continue
-        for field in _different(item, record):
+        different = list(_different(item, record))
+        for field in different:
             said = f"{where}: {field} of tensor {name} is {_word(item.get(field))}"
-            findings.warn(f"{said} in the metadata, not as in its record", field, record.start)
+            findings.error(f"{said} in the metadata, not as in its record", field, record.start)
+        if not different:
+            same.append(number)
+    return same
 
 
 def _different(item: dict[str, object], record: TensorRecord) -> Iterator[str]:
@@ -140,23 +180,24 @@ def _is_dtype(value: object, dtype: str) -> bool:
     return value == dtype
 
 
-def _check_record(record: TensorRecord, findings: Findings) -> None:
+def _check_record(record: TensorRecord, say: Callable[[str, str, int], None]) -> None:
+    """Tell what is odd in a record by itself."""
     size_at = record.end - DIM_SIZE
     shape_at = size_at - DIM_SIZE * len(record.shape)
     name = f"tensor {quoted(record.name)}"
     if record.dtype not in DTYPE_NUMBERS:
         at = shape_at - COUNT_SIZE - len(record.dtype.encode())
-        findings.warn(f"{name} has the unknown dtype {quoted(record.dtype)}", "dtype", at)
+        say(f"{name} has the unknown dtype {quoted(record.dtype)}", "dtype", at)
     negative = next((dim for dim in record.shape if dim < 0), None)
     if negative is not None:
-        findings.warn(f"{name} has the dimension {negative}", "shape", shape_at)
+        say(f"{name} has the dimension {negative}", "shape", shape_at)
     if record.size < 0:
-        findings.warn(f"{name} has the size {record.size}", "size", size_at)
+        say(f"{name} has the size {record.size}", "size", size_at)
     elif negative is None and record.dtype in DTYPE_NUMBERS:
         wanted = bounded_product(ITEM_BYTES[ELEMENTS[record.dtype]], record.shape, MAX_SIZE)
         if wanted != record.size:
             makes = "more than a size can say" if wanted > MAX_SIZE else f"{wanted} bytes"
-            findings.warn(
+            say(
                 f"{name} has the size {record.size}, its dtype and shape make {makes}",
                 "size",
                 size_at,

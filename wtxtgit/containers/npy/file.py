@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wtxtgit.containers import npy_header, ranges, replacing
+from wtxtgit.containers import npy_check, npy_header, ranges, replacing
 from wtxtgit.containers.npy_header import NpyHeader
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
@@ -53,7 +53,8 @@ def check(
 ) -> Findings:
     """Check everything in the file; there are no hashes."""
     findings = Findings()
-    npy_header.check_array(container.header, container.stored, len(container.data), findings)
+    data = container.data
+    npy_check.check_array(data, container.header, container.stored, len(data), findings)
     return findings
 
 

@@ -1,7 +1,7 @@
 """Checks of a safetensors file: lengths, and what the reference library refuses.
 
-Bytes that no tensor has, or that two have, are lost to nobody: what the
-library alone refuses is a warning.
+What the library refuses is an error, bytes that no tensor has, or that two
+have, too.
 Spec: `docs/spec/safetensors.md`, "Checks".
 """
 
@@ -28,17 +28,22 @@ MAX_BITS = BYTE * (2**64 - 1)
 def check(container: Safetensors, _options: ReadOptions) -> Findings:
     """Check everything in the file; raises nothing."""
     findings = Findings()
+    check_into(container, findings)
+    return findings
+
+
+def check_into(container: Safetensors, findings: Findings) -> None:
+    """The same, into findings that may be of a file to be written anew."""
     _check_header(container, findings)
     for tensor in container.header.tensors:
         _check_tensor(tensor, findings)
     _check_coverage(container, findings)
-    return findings
 
 
 def _check_header(container: Safetensors, findings: Findings) -> None:
     length = container.header.end - SAFETENSORS_LENGTH_SIZE
     if length > MAX_HEADER:
-        findings.warn(
+        findings.unread(
             f"header of {length} bytes is over {MAX_HEADER}: {REFUSED}",
             "header length",
             0,
@@ -51,11 +56,11 @@ def _check_header(container: Safetensors, findings: Findings) -> None:
         return
     at = SAFETENSORS_LENGTH_SIZE
     if not isinstance(metadata, dict):
-        findings.warn(f"{METADATA_KEY} is not an object: {REFUSED}", METADATA_KEY, at)
+        findings.unread(f"{METADATA_KEY} is not an object: {REFUSED}", METADATA_KEY, at)
         return
     for key, value in metadata.items():
         if not isinstance(value, str):
-            findings.warn(
+            findings.unread(
                 f"{METADATA_KEY} has {quoted(key)}, which is not a string: {REFUSED}",
                 METADATA_KEY,
                 at,
@@ -67,7 +72,7 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
     name = quoted(tensor.name)
     bits = ITEM_BITS.get(tensor.dtype)
     if bits is None:
-        findings.warn(
+        findings.unread(
             f"tensor {name} has the dtype {quoted(tensor.dtype)}: {REFUSED}",
             "dtype",
             SAFETENSORS_LENGTH_SIZE,
@@ -97,7 +102,7 @@ def _check_coverage(container: Safetensors, findings: Findings) -> None:
     for tensor in sorted(container.header.tensors, key=attrgetter("start", "end")):
         name = quoted(tensor.name)
         if tensor.start > end and tensor.end > tensor.start:
-            findings.warn(
+            findings.unread(
                 f"{tensor.start - end} bytes before tensor {name} are no tensor's: {REFUSED}",
                 "data_offsets",
                 end,
@@ -105,12 +110,12 @@ def _check_coverage(container: Safetensors, findings: Findings) -> None:
         # The library wants tensors back to back, whatever their order in the header.
         elif tensor.start != end:
             what = "begins inside of another" if tensor.start < end else "of 0 bytes is far off"
-            findings.warn(f"tensor {name} {what}: {REFUSED}", "data_offsets", tensor.start)
+            findings.unread(f"tensor {name} {what}: {REFUSED}", "data_offsets", tensor.start)
         if tensor.end > tensor.start:
             end = max(end, tensor.end)
     size = len(container.data)
     if end < size:
-        findings.warn(
+        findings.unread(
             f"{size - end} bytes after the last tensor are no tensor's: {REFUSED}",
             "data_offsets",
             end,

@@ -12,12 +12,13 @@ from typing import cast
 from wtxtgit.containers import intervals, replacing
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.replacing import WrittenTensor
-from wtxtgit.containers.safetensors.check import check
+from wtxtgit.containers.safetensors.check import check_into
 from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.containers.safetensors.write import bounded_header
 from wtxtgit.containers.tensor_header import METADATA_KEY
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
+from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 GAPS, NULL = "gaps", f"{METADATA_KEY} is null"
@@ -62,7 +63,9 @@ def reseal(
     """
     sources = {id(source): source for source in (container, *map(_source, placed))}
     for source in sources.values():
-        replacing.refuse_errors(check(source, options))
+        findings = Findings(is_rewritten=True)
+        check_into(source, findings)
+        replacing.refuse_errors(findings)
     parts = [_part(each) for each in placed]
     replacing.check_lengths(parts)
     own = _metadata(container)

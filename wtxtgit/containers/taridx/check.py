@@ -1,7 +1,8 @@
 """What can be checked of a TARIDX file without its shards.
 
-Errors are what makes rows wrong or ambiguous. What is left over of a filtered
-index, and what the format's own reader refuses, is a warning: no row is lost.
+Errors are what makes rows wrong or ambiguous, and what no writer leaves so.
+What is left over of a filtered index is a warning, and so are names that the
+format's own writer takes and its reader does not: no row is lost.
 Spec: `docs/spec/taridx.md`, "Checks".
 """
 
@@ -23,6 +24,7 @@ from wtxtgit.containers.taridx.read import (
     Taridx,
     count_lines,
     field_offset,
+    headers,
     key_bits,
     members,
     repeated,
@@ -55,6 +57,11 @@ def check(container: Taridx, options: ReadOptions) -> Findings:
     _check_count("n_ext", container.header.n_ext, container.extension_block, findings)
     _check_count("n_crash", container.header.n_crash, container.crash_block, findings)
     _check_names("extension", "n_ext", extensions, findings)
+    raised = [name for name in extensions if name != name.lower()]
+    if raised:
+        findings.error(
+            f"extension {_listed(raised)} is not in lower case", "n_ext", field_offset("n_ext")
+        )
     _check_names("crash stem", "n_crash", stems, findings)
     _check_rows(container, rows, findings)
     _check_use(container, rows, extensions, findings)
@@ -100,7 +107,10 @@ def _check_count(field: str, claimed: int, block: ByteView, findings: Findings) 
 
 
 def _check_names(what: str, field: str, names: list[str], findings: Findings) -> None:
-    """Warn of names that the format's own reader, which splits at any space, gets wrong."""
+    """Check names; warn of those that the format's own reader, which splits at any space, mistakes.
+
+    Its writer leaves these, and no others that are wrong.
+    """
     spaced = [name for name in names if name.split() != [name]]
     if spaced:
         findings.warn(
@@ -110,7 +120,7 @@ def _check_names(what: str, field: str, names: list[str], findings: Findings) ->
         )
     if len(set(names)) < len(names):
         twice = [name for name, count in Counter(names).items() if count > 1]
-        findings.warn(
+        findings.error(
             f"{what} {_listed(twice)} is there more than once", field, field_offset(field)
         )
 
@@ -172,7 +182,7 @@ def _check_use(container: Taridx, rows: Rows, extensions: list[str], findings: F
 
 
 def _check_crash_keys(container: Taridx, rows: Rows, stems: list[str], findings: Findings) -> None:
-    """Warn of rows whose keyhash is not that of their crash stem, and of stems without rows."""
+    """Check keyhashes of rows against their crash stems; warn of stems without rows."""
     bits = key_bits(rows)
     if bits < KEY_BITS:
         findings.warn(
@@ -192,7 +202,7 @@ def _check_crash_keys(container: Taridx, rows: Rows, stems: list[str], findings:
             first = first if count else start + int(bad[0])
             count += len(bad)
     if count:
-        findings.warn(
+        findings.error(
             f"{_rows(count)} with a keyhash that is not the xxh64 of their crash stem, "
             f"the first is row {first}",
             "keyhash",
@@ -226,6 +236,14 @@ def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
             f"{len(again)} times they do not, first at row {again[0]}",
             "flags",
             row_offset(container, int(again[0])),
+        )
+    # Each header has one row: where one was written over another, a member is out of reach.
+    same = repeated(lambda: headers(rows), len(rows))
+    if len(same):
+        findings.error(
+            f"{_rows(len(same))} for a header that a row before is for, the first is row {same[0]}",
+            "offset",
+            row_offset(container, int(same[0])),
         )
     stems = runs - len(again)
     if stems != header.n_stems:

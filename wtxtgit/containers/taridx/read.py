@@ -260,6 +260,12 @@ def members(rows: Rows) -> Iterator[Keys]:
         yield np.arange(start, start + len(part)), _column(part, "keyhash"), names
 
 
+def headers(rows: Rows) -> Iterator[Keys]:
+    """Every row: place, fid, and the offset of the header that it points to."""
+    for start, part in slices(rows):
+        yield np.arange(start, start + len(part)), _column(part, "fid"), _column(part, "offset")
+
+
 def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
     """The places whose two numbers stand at an earlier place too, in order.
 

@@ -201,7 +201,8 @@ class _RowsByFid:
         )
         self.extension_numbers: dict[str, int] = {}
         numbers = [
-            self.extension_numbers.setdefault(name.lower(), len(self.extension_numbers))
+            # Spelling counts: a reader gives the extension as the table has it.
+            self.extension_numbers.setdefault(name, len(self.extension_numbers))
             for name in extensions
         ]
         # An extid that is not in the table is like no extension.

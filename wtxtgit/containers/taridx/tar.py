@@ -30,6 +30,21 @@ SPARSE_EXTENDED, SPARSE_MORE = 482, 504
 WITHOUT_DATA = b"123456"
 """Links, devices, directories, pipes: nothing follows, whatever their size says."""
 OLD_FILE = 0
+FILES = "07S"
+"""Types of files, sparse ones too; beside them there is that of old tars."""
+OTHERS = {
+    "1": "a hard link",
+    "2": "a symbolic link",
+    "3": "a device",
+    "4": "a device",
+    "5": "a folder",
+    "6": "a pipe",
+    "x": "a PAX header",
+    "X": "a PAX header",
+    "g": "a PAX header",
+    "L": "a GNU long name",
+    "K": "a GNU long name",
+}
 GNU_SPARSE = ord("S")
 PAX = b"xX"
 OVERLAYS = b"xXgLK"
@@ -138,6 +153,14 @@ def member_at(data: ByteView, offset: int, size: int) -> TarMember | None:
 def is_empty(data: ByteView) -> bool:
     """Whether a tar has no header at all."""
     return bytes(data[:BLOCK]) == _ZEROS or len(data) < BLOCK
+
+
+def other_than_file(member: TarMember) -> str | None:
+    """What a member is that is no file, in words; None where it is one."""
+    if member.type == OLD_FILE:
+        return OTHERS["5"] if member.name.endswith("/") else None
+    kind = chr(member.type)
+    return None if kind in FILES else OTHERS.get(kind, "of an unknown type")
 
 
 def _end(data: ByteView, offset: int, size: int, name: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def index(
 
     With `contiguous` rows that are not are sorted by keyhash and crashid.
     `keyhash` gives a stem's u64. Raises FormatError with the shard's name in
-    the message.
+    the message, also for members that the format's own reader can't load.
     """
     tables = _RowTables(keyhash)
     for fid, (shard, data) in enumerate(shards):
@@ -119,11 +120,20 @@ class _RowTables:
         self._sparse = 0
 
     def add(self, fid: int, member: tar.TarMember) -> None:
+        what = tar.other_than_file(member)
+        if what is not None:
+            _refuse(member, f"is {what}, no file")
         stem, extension = tar.split_name(member.name)
+        if extension.split() != [extension]:
+            _refuse(member, f"has the extension {quoted(extension)}, which is empty or has spaces")
         key = self._keyhash(stem)
         crashid = 0
         # The first stem of a hash needs no id: those after it are told apart by theirs.
         if self._canonical.setdefault(key, stem) != stem:
+            if stem.split() != [stem]:
+                _refuse(
+                    member, "has the xxh64 of another stem, and a stem that is empty or has spaces"
+                )
             crashid = self._number(self._crashids, stem, "stem", member, len(self._crashids) + 1)
         extid = self._number(
             self._extids, extension, "extension", member, len(self._extids), MAX_EXTENSIONS
@@ -153,15 +163,21 @@ class _RowTables:
         known = table.get(name)
         if known is not None:
             return known
-        if SEPARATOR in name:
-            raise FormatError(
-                f"{what} of member {quoted(member.name)} has a line feed, no table can hold it",
-                offset=member.offset,
-                field="name",
-            )
         if following >= most:
             raise FormatError(
                 f"over {most} {what}s", kind="limit", offset=member.offset, field="name"
             )
         table[name] = following
         return following
+
+
+def _refuse(member: tar.TarMember, problem: str) -> NoReturn:
+    """Raise FormatError for a member whose row no reader of the format's own could load.
+
+    It takes all bytes behind a header for a file's, and splits tables at any space.
+    """
+    raise FormatError(
+        f"member {quoted(member.name)} {problem}: the format's own reader can't load it",
+        offset=member.offset,
+        field="name",
+    )

@@ -5,18 +5,28 @@ Spec: `docs/spec/torch.md`, "Checks"; torch/_weights_only_unpickler.py of torch 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
-from wtxtgit.containers import zip_read
+from wtxtgit.containers import zip_check, zip_read
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch import PICKLE
+from wtxtgit.containers.torch.listing import PickledTensors
+from wtxtgit.containers.torch.loading import refusals, unknown_devices, unknown_dtypes
 from wtxtgit.containers.torch.pickle_read import Global, Pickle
-from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, STORAGE, Torch
+from wtxtgit.containers.torch.read import (
+    ALIGNMENT,
+    BYTEORDER,
+    CONSTANTS,
+    MAX_WORD,
+    SERIALIZATION_ID,
+    STORAGE,
+    VERSION,
+    Torch,
+)
 from wtxtgit.containers.torch.views import SIZES, STORAGES, Storage, View, why_outside
 from wtxtgit.containers.zip_read import ZipMember
-from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
@@ -59,6 +69,12 @@ _PYTHON_2 = {"__builtin__": "builtins"}
 """Modules that were renamed, as far as they matter here."""
 _STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage", "torch.sparse", "torch.cuda.sparse")
 _TENSOR_SUFFIX = "Tensor"
+DATA_VERSION = ".data/version"
+"""Where torch looks first for the version."""
+FORMAT_VERSION = ".format_version"
+LEAST_VERSION, MOST_VERSION = 1, 10
+"""Versions of archives that torch reads; it writes 3, and later ones for a few operators."""
+_NUMBER = re.compile(rb"[0-9]{1,9}\n?")
 _SAFE = {(module, name) for module, names in _BY_MODULE.items() for name in names}
 
 
@@ -68,7 +84,7 @@ def check(container: Torch, options: ReadOptions) -> Findings:
     Members that inflate to more than
     `options.max_chunk` bytes are an error of kind "limit". Raises nothing.
     """
-    findings = Findings()
+    findings = Findings(label=lambda member: member.name)
     _check_members(findings, container, options)
     places = {key: (member.start, member.size) for key, member in container.storages.items()}
     start = container.pickle_member.start
@@ -79,12 +95,31 @@ def check(container: Torch, options: ReadOptions) -> Findings:
         findings.warn("TorchScript archive: torch.jit.load runs the code in it", CONSTANTS, start)
     else:
         check_pickle(findings, container.pickle, start, PICKLE)
-    end = container.pickle.end if container.pickle_member.stored else None
-    if end is not None and end < container.pickle_member.end:
-        findings.warn(
-            f"{container.pickle_member.end - end} bytes follow the end of the pickle", PICKLE, end
-        )
+        check_loading(findings, container.pickle, container.named, container.listing, start, PICKLE)
+    member = container.pickle_member
+    behind = (member.end if member.stored else member.size) - container.pickle.end
+    if behind:
+        findings.error(f"{behind} bytes follow the end of the pickle", PICKLE, start)
     return findings
+
+
+def check_loading(
+    findings: Findings,
+    pickle: Pickle,
+    named: Sequence[Storage],
+    listed: PickledTensors,
+    start: int,
+    field: str,
+    *,
+    is_legacy: bool = False,
+) -> None:
+    """Check what `torch.load` makes of a pickle at `start`, with weights_only or without."""
+    for why in dict.fromkeys(refusals(pickle, named, is_legacy=is_legacy)):
+        findings.error(why, field, start)
+    for name in unknown_dtypes(listed.tensors):
+        findings.error(f"tensor {quoted(name)} has an unknown dtype", "dtype", start)
+    for device in unknown_devices(named):
+        findings.warn(f"storages were on the device {quoted(device)}", "location", start)
 
 
 def check_storages(
@@ -137,7 +172,9 @@ def check_views(
 def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> None:
     """Warn of all in a pickle that `torch.load` refuses with weights_only=True."""
     for named in pickle.globals:
-        if not is_safe(named):
+        if not _is_utf8(named):
+            findings.error(f"global {quoted(named.path)} is no text", "global", start)
+        elif not is_safe(named):
             findings.warn(
                 f"loading with pickle would import and may call {quoted(named.path)}",
                 "global",
@@ -151,51 +188,66 @@ def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> 
         )
 
 
+def _is_utf8(named: Global) -> bool:
+    """Whether a global is named without lone surrogates, which no module has."""
+    try:
+        named.path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _check_members(findings: Findings, container: Torch, options: ReadOptions) -> None:
-    members = container.directory.members
-    seen: set[str] = set()
-    for member in members:
-        if member.name in seen:
-            findings.warn(f"member {quoted(member.name)} is there twice", "name", member.entry)
-        seen.add(member.name)
-    if members and not any(member.crc32 for member in members):
+    directory = container.directory
+    has_crc32 = container.has_crc32 or not directory.members
+    if not has_crc32:
         findings.warn(
             "written without CRC-32: zip tools call it damaged",
             "crc32",
-            container.directory.start,
+            directory.start,
             kind="crc32",
         )
+    zip_check.check_members(container.data, directory, options, findings, has_crc32=has_crc32)
+    folder = container.folder
+    for member in directory.members:
+        # torch takes the folder of the first member for that of all of them.
+        if not member.name.startswith(folder) or not folder:
+            message = f"member {quoted(member.name)} is outside of the archive's folder"
+            findings.error(message, "name", member.entry, member)
+    _check_words(findings, container)
+
+
+def _check_words(findings: Findings, container: Torch) -> None:
+    """Members of a word each, as torch.load takes them."""
+    at = container.directory.start
+    field = DATA_VERSION if container.member(DATA_VERSION) is not None else VERSION
+    member = container.member(field)
+    version = None if member is None else _number(container, member)
+    if member is None:
+        findings.error(f"member {VERSION} is missing", VERSION, at)
+    elif version is None or not LEAST_VERSION <= version <= MOST_VERSION:
+        message = f"version is none of {LEAST_VERSION} to {MOST_VERSION}"
+        findings.error(message, field, member.start, member)
+    for name in (FORMAT_VERSION, ALIGNMENT):
+        member = container.member(name)
+        if member is not None and _number(container, member) is None:
+            findings.error(f"{name} is no number", name, member.start, member)
+    if container.member(CONSTANTS) is not None:
         return
-    overlapping = zip_read.overlapping(members, container.directory.start)
-    for number, member in enumerate(members):
-        if number in overlapping:
-            findings.error(
-                f"member {quoted(member.name)} shares bytes with another one",
-                "payload",
-                member.start,
-                member.name,
-            )
-        else:
-            _check_crc32(findings, container.data, member, options)
+    known = {PICKLE, BYTEORDER, VERSION, DATA_VERSION, FORMAT_VERSION, ALIGNMENT, SERIALIZATION_ID}
+    for member in container.directory.members:
+        name = member.name.removeprefix(container.folder)
+        if name not in known and not name.startswith(STORAGE):
+            findings.warn("torch.load reads no such member", "name", member.start, member)
 
 
-def _check_crc32(
-    findings: Findings, data: ByteView, member: ZipMember, options: ReadOptions
-) -> None:
-    most = max(options.max_chunk, member.end - member.start if member.stored else 0)
+def _number(container: Torch, member: ZipMember) -> int | None:
+    """What a member says that holds a number; None where it holds anything else."""
     try:
-        crc32 = crc32_of(zip_read.blocks(data, member, most))
-    except FormatError as error:
-        findings.refuse(error, chunk=member.name)
-        return
-    if crc32 != member.crc32:
-        findings.error(
-            f"crc32 is {crc32:08x}, file has {member.crc32:08x}",
-            "crc32",
-            member.start,
-            member.name,
-            kind="crc32",
-        )
+        raw = bytes(zip_read.content(container.data, member, MAX_WORD))
+    except FormatError:
+        return None
+    return int(raw) if _NUMBER.fullmatch(raw) else None
 
 
 def _check_members_of_storages(findings: Findings, container: Torch) -> None:
@@ -203,8 +255,8 @@ def _check_members_of_storages(findings: Findings, container: Torch) -> None:
     named = {storage.key for storage in container.named}
     for key, member in container.storages.items():
         if key not in named:
-            findings.warn(
-                f"storage {quoted(key)} belongs to no tensor", STORAGE, member.start, member.name
+            findings.error(
+                f"storage {quoted(key)} belongs to no tensor", STORAGE, member.start, member
             )
 
     alignment = container.alignment

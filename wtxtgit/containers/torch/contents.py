@@ -29,16 +29,23 @@ from wtxtgit.containers.torch.pickle_read import (
     Pickle,
     Set,
 )
-from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, MAX_WORD, STORAGE, Torch, describe
+from wtxtgit.containers.torch.read import (
+    ALIGNMENT,
+    BYTEORDER,
+    MAX_WORD,
+    SERIALIZATION_ID,
+    STORAGE,
+    Torch,
+    describe,
+)
 from wtxtgit.containers.torch.views import PACKED, Storage, View
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, hashed, mapped, pieces
 from wtxtgit.model.tensor import Entry, PackedBytes, ReadOptions, Tensor
 
-SERIALIZATION_ID = ".data/serialization_id"
-"""The member with a file's fingerprint: two numbers of ID_DIGITS digits."""
 ID_DIGITS = 20
+"""Digits of each of the two numbers of a file's fingerprint."""
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B9
 FROM_LAYOUT = frozenset({ALIGNMENT, SERIALIZATION_ID})

@@ -14,8 +14,14 @@ from dataclasses import dataclass
 
 from wtxtgit.containers.cursor import Cursor, fail, quoted
 from wtxtgit.containers.torch import listing, pickle_read, views
-from wtxtgit.containers.torch.check import check_pickle, check_storages, check_views
+from wtxtgit.containers.torch.check import (
+    check_loading,
+    check_pickle,
+    check_storages,
+    check_views,
+)
 from wtxtgit.containers.torch.listing import PickledTensors
+from wtxtgit.containers.torch.loading import refusals_of_value
 from wtxtgit.containers.torch.pickle_read import Dict, List, Pickle
 from wtxtgit.containers.torch.read import MISSING, StorageBytes, global_names, tensor
 from wtxtgit.containers.torch.views import Storage
@@ -41,11 +47,12 @@ class Legacy:
     """A legacy file that was read; `storages` are their places [start, end) by key.
 
     `end` is where the last storage ends, `start` where the value's pickle
-    starts.
+    starts, `others` are the other pickles.
     """
 
     data: ByteView
     start: int
+    others: tuple[Pickle, ...]
     pickle: Pickle
     listing: PickledTensors
     named: tuple[Storage, ...]
@@ -86,7 +93,8 @@ def read(data: ByteView) -> Legacy:
     storages, end = _storages(data, keys, named)
     pairs = facts.root.pairs if isinstance(facts.root, Dict) else []
     little = next((value for key, value in pairs if key == "little_endian"), None)
-    return Legacy(data, start, pickle, listed, named, storages, little, end)
+    others = magic, version, facts, keys
+    return Legacy(data, start, others, pickle, listed, named, storages, little, end)
 
 
 def describe(data: ByteView, options: ReadOptions) -> Description:
@@ -122,8 +130,14 @@ def check(data: ByteView) -> Findings:
     check_storages(findings, legacy.named, places, legacy.start)
     check_views(findings, legacy.listing.tensors, places)
     check_pickle(findings, legacy.pickle, legacy.start, "pickle")
+    parts = (legacy.pickle, legacy.named, legacy.listing, legacy.start)
+    check_loading(findings, *parts, "pickle", is_legacy=True)
+    for other in legacy.others:
+        for why in refusals_of_value(other):
+            findings.error(why, "pickle", other.end)
+        check_pickle(findings, other, other.end, "pickle")
     if legacy.end < len(data):
-        findings.warn(
+        findings.error(
             f"{len(data) - legacy.end} bytes follow the last storage", "storage", legacy.end
         )
     return findings

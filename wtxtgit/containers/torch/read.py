@@ -31,6 +31,8 @@ STORAGE = "data/"
 BYTEORDER = "byteorder"
 VERSION = "version"
 ALIGNMENT = ".storage_alignment"
+SERIALIZATION_ID = ".data/serialization_id"
+"""The member with a file's fingerprint."""
 DEFAULT_ALIGNMENT = 64
 MAX_ALIGNMENT = 4096
 CONSTANTS = "constants.pkl"

@@ -20,7 +20,7 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch import contents, overlay, zip_layout
 from wtxtgit.containers.torch.contents import TensorPlace, TorchContents, shown, values
 from wtxtgit.containers.torch.overlay import TensorSpan
-from wtxtgit.containers.torch.read import Torch
+from wtxtgit.containers.torch.read import SERIALIZATION_ID, Torch
 from wtxtgit.containers.torch.zip_layout import ChangedMember
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
@@ -211,7 +211,7 @@ def _spans_of(
 
 def _fingerprint(container: Torch, changed: Sequence[ChangedMember]) -> list[ChangedMember]:
     """torch's own fingerprint of all members, made anew where it was right."""
-    member = container.member(contents.SERIALIZATION_ID)
+    member = container.member(SERIALIZATION_ID)
     size = 2 * contents.ID_DIGITS
     if member is None or member.size != size:
         return []

@@ -111,7 +111,7 @@ class Storage:
     `dtype` is the name of the storage's class where that is unknown. `part` is
     the first item and the count of items where it is a part of the storage
     `key`. `device` is where it was when it was saved, which tells no two
-    storages apart.
+    storages apart, nor does the count of items that named it.
     """
 
     key: str
@@ -119,6 +119,7 @@ class Storage:
     numel: int
     part: tuple[int, int] | None = None
     device: str = field(default="", compare=False)
+    items: int = field(default=5, compare=False)
 
     @property
     def item(self) -> int | None:
@@ -218,14 +219,14 @@ def storage(pid: object, offset: int) -> object:
     device = location if isinstance(location, str) else ""
     part = rest[0] if rest else None
     if part is None:
-        return Storage(key, dtype, numel, device=device)
+        return Storage(key, dtype, numel, device=device, items=len(pid))
     if not isinstance(part, tuple) or len(part) != 3 or not all(map(_is_size, part[1:])):
         _fail(f"storage {quoted(key)} has wrong view metadata", offset)
     _view_key, first, count = part
     # Python's integers do not overflow: both were checked to be sizes.
     if first + count > numel:
         _fail(f"storage {quoted(key)} has a part that reaches outside of it", offset)
-    return Storage(key, dtype, numel, (first, count), device)
+    return Storage(key, dtype, numel, (first, count), device, len(pid))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class ChunkState(StrEnum):
     LOST = "lost"
 
 
-class Source(Protocol):
+class OtherCopies(Protocol):
     """Other places that may have what is lost."""
 
     def bytes_of(self, digest: str, nbytes: int) -> tuple[bytes, str] | None:
@@ -192,7 +192,7 @@ def _chunk_size(pieces: ArrayPieces, sizes: dict[int, int | None], last: int) ->
     return least or None
 
 
-def settle(arrays: Sequence[ArrayPieces], text: memoryview, heal: Source | None) -> None:
+def settle(arrays: Sequence[ArrayPieces], text: memoryview, heal: OtherCopies | None) -> None:
     """Find the bytes of all chunks: as they stand, else mended, else from elsewhere."""
     slots = [slot for pieces in arrays for slot in pieces.slots]
     damaged = [slot for slot in slots if not _take_intact(slot, text)]
@@ -263,7 +263,7 @@ def _lines(slots: Sequence[Slot], text: memoryview) -> list[bytes]:
     return lines
 
 
-def _heal(pieces: ArrayPieces, heal: Source) -> None:
+def _heal(pieces: ArrayPieces, heal: OtherCopies) -> None:
     for slot in pieces.slots:
         if slot.raw is not None:
             continue
@@ -277,7 +277,7 @@ def _heal(pieces: ArrayPieces, heal: Source) -> None:
                 break
 
 
-def _heal_whole(pieces: ArrayPieces, heal: Source) -> None:
+def _heal_whole(pieces: ArrayPieces, heal: OtherCopies) -> None:
     """Take the whole array from elsewhere, by the SHA-256 of its `arr` line."""
     digest = pieces.claimed_sha256
     if digest is None or not _is_hex(digest) or pieces.claim is None:
@@ -301,7 +301,7 @@ def _heal_whole(pieces: ArrayPieces, heal: Source) -> None:
     _hash(pieces)
 
 
-def _heal_by_name(pieces: ArrayPieces, heal: Source) -> None:
+def _heal_by_name(pieces: ArrayPieces, heal: OtherCopies) -> None:
     """Take chunks whose hashes are lost from an array of the same name: the whole proves them."""
     given = None if pieces.claim is None else heal.array(pieces.claim.name)
     if given is None or len(given[2]) != pieces.nbytes:

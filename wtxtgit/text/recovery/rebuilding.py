@@ -22,7 +22,7 @@ from wtxtgit.text import grammar
 from wtxtgit.text.layout import parse_layout, schema_of
 from wtxtgit.text.recovery import lines
 from wtxtgit.text.recovery.chunk import is_near
-from wtxtgit.text.recovery.chunks import ArrayPieces, Source, healed_array, pieces_of, settle
+from wtxtgit.text.recovery.chunks import ArrayPieces, OtherCopies, healed_array, pieces_of, settle
 from wtxtgit.text.recovery.reading import FoundText, read
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.write import TextWriter
@@ -37,7 +37,7 @@ _FIRST = bytes(32)
 
 
 @dataclass(slots=True)
-class Recovery:
+class PartialText:
     """What is left of a text.
 
     `names` are those of the arrays, as far as they are known. `undone` says what a transport
@@ -55,7 +55,9 @@ class Recovery:
     snapshot: Snapshot | None = None
 
 
-def recover(text: ByteView, heal: Source | None = None, known: Collection[bytes] = ()) -> Recovery:
+def recover(
+    text: ByteView, heal: OtherCopies | None = None, known: Collection[bytes] = ()
+) -> PartialText:
     """Recover what can be of a text of any content.
 
     `heal` gives bytes by their SHA-256; `known` are values of hash_all (32 bytes) that others vouch
@@ -75,11 +77,11 @@ def recover(text: ByteView, heal: Source | None = None, known: Collection[bytes]
         missing = search.missing()
     snapshot = search.snapshot()
     names, notes = search.names(), tuple(search.notes)
-    return Recovery(arrays, names, search.layout, changes, notes, missing, snapshot)
+    return PartialText(arrays, names, search.layout, changes, notes, missing, snapshot)
 
 
 def _with_missing(
-    arrays: list[ArrayPieces], names: list[str], missing: Iterable[str], heal: Source
+    arrays: list[ArrayPieces], names: list[str], missing: Iterable[str], heal: OtherCopies
 ) -> list[ArrayPieces]:
     """The arrays with those that another place has under a missing name, in the order of names.
 

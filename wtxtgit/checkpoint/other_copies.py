@@ -56,7 +56,7 @@ class Place:
     is_named: bool = False
 
 
-class Sources:
+class FoundCopies:
     """Bytes by their SHA-256, from places that are opened one by one, as far as need be."""
 
     def __init__(self, places: Iterable[Place]) -> None:

@@ -1,0 +1,144 @@
+"""What chunks of an AERO file hide: one of a name or type behind another, one that nobody can read.
+
+Readers take the first chunk of a name, and the first one of a metadata type.
+What the others hold is out of reach, unless it is the same once more.
+Spec: `docs/spec/aero.md`, "What is checked".
+"""
+
+from __future__ import annotations
+
+import re
+
+from wtxtgit.containers import json_text, msgpack_limits
+from wtxtgit.containers.aero.chunks import (
+    INDEX_NAME,
+    INTEGRITY_NAME,
+    JSON_NAME,
+    MANIFEST_NAME,
+)
+from wtxtgit.containers.aero.content import content
+from wtxtgit.containers.aero.read import (
+    INDEX,
+    INTEGRITY,
+    JSON,
+    MANIFEST,
+    METADATA,
+    NAME_AT,
+    NO_HASH,
+    PAGES,
+    SHARD,
+    Aero,
+    AeroChunk,
+    index_content,
+    parse_index,
+)
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.errors import FormatError
+from wtxtgit.model.findings import Findings
+
+_TYPES = {
+    JSON_NAME: JSON,
+    MANIFEST_NAME: MANIFEST,
+    INDEX_NAME: INDEX,
+    INTEGRITY_NAME: INTEGRITY,
+}
+_NUMBERED = re.compile(rb"weights\.shard[0-9]{1,20}(\.phsh)?")
+_LONGEST = 64
+"""No name that a writer gives is longer."""
+
+
+def check_types(aero: Aero, findings: Findings) -> None:
+    """Check that metadata can be read, and that no type hides what a name says is there."""
+    for fourcc in (INDEX, JSON, MANIFEST):
+        same = [chunk for chunk in aero.chunks if chunk.fourcc == fourcc]
+        for chunk in same[1:2]:
+            adds = any(_adds(aero, other) for other in same[1:])
+            (findings.error if adds else findings.warn)(
+                f"{len(same)} {fourcc.decode()} chunks, the first is used",
+                "fourcc",
+                aero.header.entry_offset(chunk.place),
+                chunk,
+            )
+    _check_metadata(aero, findings)
+    shard = next((c for c in aero.chunks if c.fourcc == SHARD and c.ulen), None)
+    if aero.first(INDEX) is None:
+        say = findings.warn if shard is None else findings.error
+        say("no TIDX chunk, so no tensors", "fourcc", aero.header.toc_offset)
+    for chunk in aero.chunks:
+        if chunk.fourcc in METADATA or chunk.fourcc == SHARD or chunk.name_len > _LONGEST:
+            continue
+        usual = _usual_type(aero.name(chunk))
+        if usual is not None and not chunk.is_wiped:
+            findings.error(
+                f"the type is {chunk.fourcc.decode('latin-1')!a}, "
+                f"chunks of this name are {usual.decode()}",
+                "fourcc",
+                aero.header.entry_offset(chunk.place),
+                chunk,
+            )
+
+
+def check_taken_names(aero: Aero, findings: Findings) -> None:
+    """Check chunks whose type and name another one has; readers find the first alone."""
+    taken: dict[tuple[bytes, bytes], AeroChunk] = {}
+    for chunk in aero.chunks:
+        name = aero.name(chunk)
+        if chunk.is_wiped or not name:
+            continue
+        first = taken.setdefault((chunk.fourcc, name), chunk)
+        if first is not chunk:
+            (findings.warn if _is_same(first, chunk) else findings.error)(
+                "chunk name is there twice, the first is used",
+                "name_off",
+                aero.header.entry_offset(chunk.place) + NAME_AT,
+                chunk,
+            )
+
+
+def _usual_type(name: bytes) -> bytes | None:
+    numbered = _NUMBERED.fullmatch(name)
+    if numbered is not None:
+        return SHARD if numbered[1] is None else PAGES
+    return _TYPES.get(name)
+
+
+def _is_same(one: AeroChunk, other: AeroChunk) -> bool:
+    """Whether two chunks say of themselves that they hold the same; their hashes are checked."""
+    if one.digest != NO_HASH and (one.ulen, one.digest) == (other.ulen, other.digest):
+        return True
+    return (one.offset, one.length, one.flags) == (other.offset, other.length, other.flags)
+
+
+def _adds(aero: Aero, chunk: AeroChunk) -> bool:
+    """Whether a chunk behind the first of its type holds what that has not."""
+    first = aero.first(chunk.fourcc)
+    if first is None or _is_same(first, chunk):
+        return False
+    if chunk.fourcc != INDEX:
+        return chunk.ulen > 0
+    try:
+        entries = parse_index(index_content(aero.data, chunk), chunk.offset)
+    except FormatError:
+        return True
+    listed = {entry.name: entry for entry in aero.entries}
+    return any(listed.get(entry.name) != entry for entry in entries)
+
+
+def _check_metadata(aero: Aero, findings: Findings) -> None:
+    for fourcc in (JSON, MANIFEST):
+        chunk = aero.first(fourcc)
+        if chunk is None:
+            continue
+        word = quoted(fourcc.decode().lower())
+        try:
+            held = content(aero, chunk)
+            if fourcc == JSON:
+                json_text.parse(held, "mjsn", offset=chunk.offset)
+            else:
+                msgpack_limits.parse(bytes(held), "mmsg", offset=chunk.offset)
+        except FormatError as error:
+            if chunk.digest == NO_HASH and error.kind != "limit":
+                findings.refuse(error, chunk)
+            else:
+                # It may be whole, or a hash shows that it is as its writer left it.
+                findings.warn(f"{word} is not read: {error.message}", "chunk", chunk.offset, chunk)

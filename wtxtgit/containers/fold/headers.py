@@ -1,0 +1,137 @@
+"""Chunk headers of a FOLD file, mended from its index.
+
+The index says all that a chunk's own header says. Which of the two is right
+where they differ the payload shows: it has to be whole, or mended by its
+parity, and to decode, as the index says.
+Spec: `docs/spec/fold.md`, "Mending".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import error as StructError
+
+from wtxtgit.containers.budget import Budget, most_decoded
+from wtxtgit.containers.fold import payloads
+from wtxtgit.containers.fold.describe import FILE_CTYPES
+from wtxtgit.containers.fold.payloads import Payloads
+from wtxtgit.containers.fold.read import (
+    CHUNK_HEADER,
+    JSON_CTYPE,
+    UNCOMPRESSED,
+    ZSTD,
+    ChunkReader,
+    FoldChunk,
+    parity_bytes,
+    parity_len,
+    read_index,
+)
+from wtxtgit.containers.zip_write import crc32_of
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import pieces
+
+_KNOWN = FILE_CTYPES | {JSON_CTYPE}
+CTYPE_LEN = 4
+_LENGTHS = ("uncomp_len", "comp_len", "crc32c", "ecc_len")
+
+
+def read_chunks(inside: Payloads) -> tuple[list[tuple[FoldChunk, bytes | None]], list[str]]:
+    """The chunks of a file, each with its header where it has to be another one.
+
+    Also the names of those whose header is wrong, and for which the index has
+    none that is right. Raises FormatError where the index can't be read.
+    """
+    index_off, _, index = read_index(inside.data)
+    found: list[tuple[FoldChunk, bytes | None]] = []
+    lost: list[str] = []
+    reader = ChunkReader(inside.data, index_off)
+    message = "chunks decode to too much for a file of this size"
+    decoding = Budget(most_decoded(len(inside.data), inside.options), message, "uncomp_len")
+    entries: Sequence[object] = index["chunks"]
+    for entry in entries:
+        said = _of_index(entry, len(inside.data))
+        try:
+            own = reader.read(entry)
+        except FormatError:
+            own = None
+        if own is not None and said is not None and _packed(own) == _packed(said):
+            found.append((own, None))
+        elif said is not None and _is_proved(inside, said, own, decoding):
+            found.append((said, _packed(said)))
+        else:
+            lost.append(_name(entry))
+    return found, lost
+
+
+def _name(entry: object) -> str:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _of_index(entry: object, size: int) -> FoldChunk | None:
+    """The chunk as the index has it, None where that is none."""
+    if not isinstance(entry, dict):
+        return None
+    ctype = entry.get("ctype")
+    offset, flags, *lengths = (_integer(entry, key) for key in ("offset", "flags", *_LENGTHS))
+    if not isinstance(ctype, str) or not ctype.isascii() or len(ctype) != CTYPE_LEN:
+        return None
+    uncomp_len, comp_len, crc32c, ecc_len = lengths
+    is_encrypted = entry.get("encrypted") is True
+    made = FoldChunk(
+        _name(entry),
+        ctype.encode(),
+        flags,
+        offset,
+        comp_len,
+        uncomp_len,
+        crc32c,
+        ecc_len,
+        is_encrypted,
+        entry,
+        None,
+    )
+    try:
+        _packed(made)
+    except StructError:
+        return None
+    is_inside = 0 <= offset <= made.end <= size
+    return made if is_inside and flags in (UNCOMPRESSED, ZSTD) else None
+
+
+def _integer(entry: dict[str, object], key: str) -> int:
+    """An integer of the index; one that no header can hold where there is none."""
+    value = entry.get(key)
+    return value if type(value) is int else -1
+
+
+def _packed(chunk: FoldChunk) -> bytes:
+    lengths = (chunk.uncomp_len, chunk.comp_len, chunk.crc32c, chunk.ecc_len)
+    return CHUNK_HEADER.pack(chunk.ctype, chunk.flags, *lengths)
+
+
+def _is_proved(inside: Payloads, said: FoldChunk, own: FoldChunk | None, decoding: Budget) -> bool:
+    """Whether the payload is what the index says, so that the header is what is damaged."""
+    # Nothing but the header and the index has the type.
+    if own is not None and own.ctype in _KNOWN and said.ctype not in _KNOWN:
+        return False
+    n = parity_bytes(said.ecc_algo)
+    if n is None or parity_len(said.comp_len, n) != said.ecc_len:
+        return False
+    try:
+        payloads.check_limits(said, inside.options)
+        if inside.condition(said) == "damaged":
+            return False
+        stored = payloads.stored(inside.data, said, inside.options)
+        if said.crc32c not in (payloads.Digests(stored).finish().crc32c, crc32_of(pieces(stored))):
+            return False
+        if said.encrypted and inside.options.decryption_key is None:
+            return True
+        if said.flags == ZSTD:
+            decoding.take(said.uncomp_len, said.offset)
+        # Raises for content of another length.
+        for _ in payloads.content(stored, said, inside.options):
+            pass
+    except FormatError:
+        return False
+    return True

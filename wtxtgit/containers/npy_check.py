@@ -1,0 +1,160 @@
+"""What numpy.load refuses of an array, and what it does not write.
+
+`npy_header` reads more than numpy does: what it accepts is how files are cut,
+for good.
+Spec: `docs/spec/npy.md`, "Checks"; numpy.lib.format
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from wtxtgit.containers import npy_header, npy_literal
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.npy_header import MAX_RANK, NpyHeader
+from wtxtgit.containers.ranges import Stored
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import bounded_product
+from wtxtgit.model.findings import Findings
+
+LEAST_ALIGNMENT = 16
+"""What numpy before 1.14 let the array start at a multiple of."""
+# Characters of a header that numpy.load reads unless it is told to trust the file.
+MOST_TRUSTED = 10_000
+# numpy counts bytes in 64 bits with a sign; dimensions of 0 are left out of the product.
+MAX_BYTES = 2**63 - 1
+SIZES = {
+    "b": (1,),
+    "i": (1, 2, 4, 8),
+    "u": (1, 2, 4, 8),
+    "f": (2, 4, 8, 16),
+    "c": (8, 16, 32),
+    "m": (8,),
+    "M": (8,),
+}
+"""Bytes of the items of each kind; those of kinds that are not here are free."""
+OBJECTS = "array holds Python objects, a pickle that is never read"
+_SCALAR = re.compile(r"[<>|=]?(?:([biufcmMSaVU])([0-9]+)(\[.*\])?|O8?)")
+_UNIT = re.compile(r"\[[0-9]*(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as|generic)\]")
+_TIMES = "mM"
+
+
+def check_array(
+    data: ByteView | None,
+    header: NpyHeader,
+    stored: Stored,
+    end: int,
+    findings: Findings,
+    *,
+    chunk: str | None = None,
+) -> None:
+    """Check the array of an npy file, or of a member, that ends at `end`.
+
+    `data` is the file in which it stands, None where it was decoded: then no
+    finding has a place.
+    """
+
+    def tell(message: str, at: int, field: str, *, is_error: bool = True) -> None:
+        say = findings.error if is_error else findings.warn
+        say(message, field, at if data is not None else None, chunk)
+
+    length = header.data - header.start
+    for message, field in _refusals(header):
+        tell(message, header.start, field)
+    if length > MOST_TRUSTED:
+        message = f"numpy.load reads a header of {length} bytes only with max_header_size"
+        tell(message, header.start, "header length", is_error=False)
+    if length % LEAST_ALIGNMENT:
+        message = f"header of {length} bytes is not aligned to {LEAST_ALIGNMENT}"
+        tell(message, header.start, "header length", is_error=False)
+    if not header.has_newline:
+        tell("header does not end with a newline", header.data, "header", is_error=False)
+    if header.has_objects:
+        tell(OBJECTS, header.data, "descr", is_error=False)
+    elif header.item_size == 0:
+        message = "items have no bytes: numpy.load takes them from memory, and not from a file"
+        tell(message, header.data, "descr", is_error=False)
+    if stored.end < end:
+        _tell_following(data, stored.end, end, findings, chunk)
+
+
+def _tell_following(
+    data: ByteView | None, start: int, end: int, findings: Findings, chunk: str | None
+) -> None:
+    """In a file of its own further arrays may stand, each for a numpy.load of its own."""
+    at = start if data is not None else None
+    headers = _following(data, start) if data is not None and chunk is None else []
+    if not headers:
+        findings.error(f"{end - start} bytes stand after the array", "data", at, chunk)
+        return
+    findings.warn(f"{len(headers)} more arrays stand after the first one", "data", at)
+    for header in headers:
+        for message, field in _refusals(header):
+            findings.error(message, field, header.start)
+        if header.has_objects:
+            findings.warn(OBJECTS, "descr", header.data)
+
+
+def _refusals(header: NpyHeader) -> Iterator[tuple[str, str]]:
+    """What numpy refuses, and the field."""
+    if not header.is_one_line:
+        yield "header is not one line of text", "header"
+    if len(header.shape) > MAX_RANK:
+        yield f"array has {len(header.shape)} dimensions, numpy has {MAX_RANK}", "shape"
+    sizes = [size for size in header.shape if size]
+    if bounded_product(max(header.item_size, 1), sizes, MAX_BYTES) > MAX_BYTES:
+        yield "array is larger than numpy's arrays can be", "shape"
+    for message in _of_descr(_descr(header)):
+        yield message, "descr"
+
+
+def _descr(header: NpyHeader) -> object:
+    """The descr; a dtype of several fields, or with a shape, is written as its literal."""
+    return npy_literal.parse(header.dtype) if header.dtype[:1] in ("[", "(") else header.dtype
+
+
+def _of_descr(descr: object) -> Iterator[str]:
+    """Why numpy has no such dtype; `npy_header` has proved how the descr is built."""
+    waiting = [descr]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield from _of_scalar(one)
+        elif isinstance(one, tuple):
+            waiting.append(one[0])
+        elif isinstance(one, list):
+            names = [name for field in one for name in _names(field[0])]
+            waiting += [field[1] for field in one]
+            if len(set(names)) < len(names):
+                yield "two fields of the dtype have one name"
+
+
+def _names(name: object) -> Iterator[object]:
+    """Title and name of a field; fields without a name are padding."""
+    yield from (part for part in (name if isinstance(name, tuple) else (name,)) if part)
+
+
+def _of_scalar(descr: str) -> Iterator[str]:
+    scalar = _SCALAR.fullmatch(descr)
+    if scalar is None or scalar[1] is None:
+        return
+    kind, size, unit = scalar[1], int(scalar[2]), scalar[3]
+    sizes = SIZES.get(kind)
+    is_of_time = unit is None or (kind in _TIMES and _UNIT.fullmatch(unit))
+    if (sizes is not None and size not in sizes) or not is_of_time:
+        yield f"numpy has no dtype {quoted(descr)}"
+
+
+def _following(data: ByteView, start: int) -> list[NpyHeader]:
+    """The arrays that fill the file from byte `start` to its end; none if they don't."""
+    headers: list[NpyHeader] = []
+    while start < len(data):
+        try:
+            header = npy_header.read(data, start, len(data))
+            start = header.stored("", len(data)).end
+        except FormatError:
+            return []
+        headers.append(header)
+    return headers

@@ -1,0 +1,232 @@
+"""Whether all readers find the same members in a zip, with the same content.
+
+Some read the directory alone, some the local headers, some the last end
+record and some the first: where these tell the same and nothing stands between
+them, all agree. What any reader would refuse, or would pass over, is an error.
+Spec: `docs/spec/npz.md`, "Checks"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+
+from wtxtgit.containers import zip_read
+from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
+from wtxtgit.containers.signatures import ZIP_MAGIC
+from wtxtgit.containers.zip_read import (
+    BLOCK,
+    DEFLATED,
+    END,
+    END_MAGIC,
+    ENTRY,
+    EXTRA,
+    LOCAL,
+    MAX_32,
+    STORED,
+    UTF8_NAME,
+    WITH_DESCRIPTOR,
+    ZIP64_EXTRA,
+    ZIP64_LOCATOR,
+    ZIP64_LOCATOR_MAGIC,
+    Directory,
+    ZipMember,
+)
+from wtxtgit.containers.zip_write import crc32_of
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, is_zeros
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
+
+DEFLATE_LEVEL = 0b110
+KNOWN_FLAGS = DEFLATE_LEVEL | WITH_DESCRIPTOR | UTF8_NAME
+"""Flags that all readers take; others ask for what most of them have not."""
+# The version of APPNOTE 6.3, the last one: readers refuse what needs a later one.
+LAST_VERSION = 63
+FOLDER = 0x10
+"""The attribute of a folder, of which readers take no content."""
+UNICODE_NAME = 0x7075
+"""An extra field with another name for the member."""
+VERSION, NAME, EXTRA_LENGTH, DISK, ATTRIBUTES = 2, 10, 11, 13, 15
+"""Places of what is looked at in an entry."""
+COUNT = 8
+
+
+def check_members(
+    data: ByteView,
+    directory: Directory,
+    options: ReadOptions,
+    findings: Findings,
+    *,
+    has_crc32: bool = True,
+) -> frozenset[int]:
+    """Check a zip and each byte of its members once; positions of those whose content holds.
+
+    Deflated members are inflated a block at a time, of at most `max_chunk`
+    bytes each. `findings.label` has to take members.
+    """
+    shared = zip_read.overlapping(directory.members, directory.start)
+    good: set[int] = set()
+    seen: set[str] = set()
+    for n, member in enumerate(directory.members):
+        name, at = quoted(member.name), member.entry
+        if member.name in seen:
+            findings.error(f"member {name} is there twice", "name", at, member)
+        seen.add(member.name)
+        _check_entry(data, member, findings)
+        if n in shared:
+            # Any number of members may claim the same bytes, which are gone through once.
+            message = f"member {name} shares bytes with another one or the directory"
+            findings.error(message, "payload", member.start, member)
+            continue
+        _check_local(data, member, findings)
+        if member.encrypted:
+            findings.error(f"member {name} is encrypted and not checked", "flags", at, member)
+        elif member.method not in (STORED, DEFLATED):
+            message = f"compression method {member.method} is not read, the member is not checked"
+            findings.error(message, "method", at, member)
+        elif _check_content(data, member, options, findings, has_crc32=has_crc32):
+            good.add(n)
+    _check_gaps(data, directory, findings)
+    _check_end(data, directory, findings)
+    return frozenset(good)
+
+
+def _check_content(
+    data: ByteView, member: ZipMember, options: ReadOptions, findings: Findings, *, has_crc32: bool
+) -> bool:
+    try:
+        crc32 = crc32_of(zip_read.blocks(data, member, options.max_chunk))
+    except FormatError as error:
+        findings.refuse(error, member)
+        return False
+    if has_crc32 and crc32 != member.crc32:
+        message = f"crc32 is {crc32:08x}, the directory has {member.crc32:08x}"
+        findings.error(message, "crc32", member.start, member, kind="crc32")
+        return False
+    return True
+
+
+def _check_entry(data: ByteView, member: ZipMember, findings: Findings) -> None:
+    """Refuse what readers take in different ways, or not at all."""
+    at = member.entry
+    entry = unpack_at(ENTRY, data, at)
+    version = entry[VERSION]
+    if version > LAST_VERSION:
+        findings.error(f"member needs version {version} of zip", "version", at, member)
+    if entry[DISK]:
+        findings.error("disk stands in a zip64 field", "disk", at, member)
+    if member.flags & ~KNOWN_FLAGS and not member.encrypted:
+        findings.error(f"flags are {member.flags:#06x}", "flags", at, member)
+    if not member.name or "\0" in member.name:
+        findings.error("member has no name, or one with NUL in it", "name", at, member)
+    if member.size and (entry[ATTRIBUTES] & FOLDER or member.name.endswith("/")):
+        findings.error("member is a folder and has content", "attributes", at, member)
+    start = at + ENTRY.size
+    extra = start + entry[NAME]
+    for kind, body in _extra_fields(data[extra : extra + entry[EXTRA_LENGTH]]):
+        if kind is None:
+            findings.error("extra fields are cut short", "extra fields", at, member)
+        elif kind == UNICODE_NAME and bytes(body[5:]) != bytes(data[start:extra]):
+            findings.error("member has a second name", "extra fields", at, member)
+
+
+def _check_local(data: ByteView, member: ZipMember, findings: Findings) -> None:
+    """A local header says what the directory says, or leaves sizes to a descriptor."""
+    at = member.header
+    if at + LOCAL.size > len(data) or data[at : at + len(ZIP_MAGIC)] != ZIP_MAGIC:
+        findings.error("empty member has no local header", "local header", member.entry, member)
+        return
+    _, version, flags, method, _, _, crc32, length, size, name_length, extra_length = unpack_at(
+        LOCAL, data, at
+    )
+    start = at + LOCAL.size
+    entry = member.entry + ENTRY.size
+    entry_name = data[entry : entry + unpack_at(ENTRY, data, member.entry)[NAME]]
+    length, size = _wide_sizes(data, start + name_length, extra_length, length, size)
+    # Behind a descriptor's flag the header may have zeros instead.
+    is_told_later = bool(flags & WITH_DESCRIPTOR)
+    free = (0,) if is_told_later else ()
+    agreements = {
+        "name": data[start : start + name_length] == entry_name,
+        "version": version <= LAST_VERSION,
+        "flags": flags == member.flags,
+        "method": method == member.method,
+        "crc32": crc32 in (member.crc32, *free),
+        "compressed size": length in (member.end - member.start, *free),
+        "size": size in (member.size, *free),
+    }
+    for field, holds in agreements.items():
+        if not holds:
+            message = f"local header has another {field} than the directory"
+            findings.error(message, field, at, member)
+
+
+def _wide_sizes(
+    data: ByteView, start: int, extra_length: int, length: int, size: int
+) -> tuple[int, int]:
+    """Sizes of a local header, from its zip64 field where they are all ones."""
+    if MAX_32 not in (length, size):
+        return length, size
+    for kind, body in _extra_fields(data[start : start + extra_length]):
+        if kind == ZIP64_EXTRA:
+            wide = iter(
+                int.from_bytes(bytes(body[n : n + COUNT]), "little")
+                for n in range(0, len(body) - COUNT + 1, COUNT)
+            )
+            size = next(wide, size) if size == MAX_32 else size
+            length = next(wide, length) if length == MAX_32 else length
+            break
+    return length, size
+
+
+def _extra_fields(raw: ByteView) -> Iterator[tuple[int | None, ByteView]]:
+    """Ids and bodies of extra fields; the id is None of what is none, but for zeros that pad."""
+    cursor = Cursor(raw)
+    while cursor.remaining >= EXTRA.size:
+        kind, length = cursor.record(EXTRA, "extra field")
+        if length > cursor.remaining:
+            yield None, raw[cursor.pos :]
+            return
+        yield kind, cursor.take(length, "extra field")
+    if not is_zeros(raw[cursor.pos :]):
+        yield None, raw[cursor.pos :]
+
+
+def _check_gaps(data: ByteView, directory: Directory, findings: Findings) -> None:
+    """Between members stands nothing: another archive's members, or this one's, may be hidden."""
+    end = 0
+    for member in sorted(directory.members, key=attrgetter("header")):
+        _check_nobodys(data, end, min(member.header, directory.start), findings)
+        end = max(end, member.end)
+        if member.flags & WITH_DESCRIPTOR:
+            descriptor = zip_read.find(data, member, directory.start)
+            if descriptor is not None:
+                end = max(end, descriptor[1])
+    _check_nobodys(data, end, directory.start, findings)
+
+
+def _check_end(data: ByteView, directory: Directory, findings: Findings) -> None:
+    """The end record is the last one, and nothing stands behind it and its comment."""
+    at = directory.end_record
+    end = at + END.size
+    behind = end + unpack_at(END, data, at)[-1]
+    if bytes(data[end : end + zip_read.MAX_COMMENT + BLOCK]).find(END_MAGIC) >= 0:
+        message = "behind the end of central directory stands another one"
+        findings.error(message, "end of central directory", at)
+    _check_nobodys(data, behind, len(data), findings)
+    locator = at - ZIP64_LOCATOR.size
+    if locator >= 0 and data[locator : locator + 4] == ZIP64_LOCATOR_MAGIC:
+        disks = unpack_at(ZIP64_LOCATOR, data, locator)[-1]
+        if disks != 1:
+            findings.error(f"zip64 locator counts {disks} disks", "zip64 locator", locator)
+
+
+def _check_nobodys(data: ByteView, start: int, end: int, findings: Findings) -> None:
+    if start >= end:
+        return
+    message = f"{end - start} bytes from byte {start} belong to no member"
+    if is_zeros(data[start:end]):
+        findings.warn(f"{message}, and are zero", "gap", start)
+    else:
+        findings.error(message, "gap", start)

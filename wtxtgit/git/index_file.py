@@ -1,0 +1,363 @@
+"""The index file, for what git lets nobody else write: the stat fields of its entries.
+
+gitformat-index(5). An entry whose stat fields are those of the work-tree file is unchanged for
+git; without them it reads the file again, through the filter, or where the entry has another
+size takes it for changed for ever. So git writes all else to a copy, the fields are written
+into what that holds, and it takes the index's place under git's own lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import run
+from wtxtgit.git.blobs import check_oid
+from wtxtgit.git.driver import UNFILTERED
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import TreeEntry
+from wtxtgit.io.files import opened_regular, reason
+from wtxtgit.io.temporary import (
+    FileInMaking,
+    left_behind,
+    new_file,
+    new_folder,
+    opened_folder,
+    remove,
+)
+from wtxtgit.io.view import write_all
+
+_SIGNATURE = b"DIRC"
+_HEAD = struct.Struct(">4sII")
+_STAT = struct.Struct(">10I")
+"""ctime and mtime as seconds and nanoseconds, dev, ino, mode, uid, gid, size."""
+_MTIME, _MODE = 2, 6
+_EXTENDED = 0x4000
+_STAGES = 0x3000
+_PADDING = 8
+_PACKED_NAMES = 4
+"""The version whose names leave out what they share with the one before."""
+_VERSIONS = (2, 3, _PACKED_NAMES)
+_SPLIT = b"link"
+_WORD = 0xFFFFFFFF
+_WRAPPED_SIZE = 0x80000000
+_WRAPPING = (2, 43)
+"""The first git that writes another size than 0 for a multiple of 4 GiB."""
+_NANO = 10**9
+_HASHES = {20: "sha1", 32: "sha256"}
+_OURS = b"held by wtxtgit\n"
+"""What the lock's file holds, to git it says nothing. The index is written beside it, so that
+a lock whose process was killed is known by that, and by nobody holding it open."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A work-tree file whose content is a blob's: its path, mode as in a tree, and stat."""
+
+    path: bytes
+    mode: int
+    oid: str
+    status: os.stat_result
+
+
+def index_lines(files: Iterable[TreeEntry | StagedFile]) -> list[bytes]:
+    """What `git update-index --index-info` reads of files."""
+    return [b"%06o %b 0\t%b" % (f.mode, check_oid(f.oid).encode(), f.path) for f in files]
+
+
+_JOINED = ("-c", "core.splitIndex=false")
+"""Has git write an index in one file: of a split one (gitformat-index(5), "Split index") the
+entries that are to be noted stand in a file that others share. With core.splitIndex git splits it
+again when it next writes; without, whoever split it by hand has it in one file."""
+
+
+def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
+    """Put files into the index, all or none, in a way that git takes them for unchanged.
+
+    A conflict at a path ends with that. Raises EnvironmentFailure where the
+    index is locked for over a second, and GitFailure where a folder stands at a path.
+    """
+    chosen = list(files)
+    if not chosen:
+        return
+    index = _index(repo)
+    with _locked(index, is_waited_for=True), _copied(index) as copy:
+        lines = run.joined(index_lines(chosen))
+        there = {"GIT_INDEX_FILE": str(copy)}
+        repo.git(*_JOINED, "update-index", "-z", "--index-info", stdin=lines, env=there)
+        staged = _Index(copy, chosen)
+        missing = staged.note()
+        if missing:
+            name = ascii(os.fsdecode(missing[0]))
+            raise EnvironmentFailure(f"git takes no file called {name} into the index")
+        staged.put(index)
+
+
+def note_files(
+    repo: Repository, files: Iterable[StagedFile], *, is_waited_for: bool = True
+) -> None:
+    """Note that work-tree files are what the index has, those of them of which that is true.
+
+    Raises EnvironmentFailure where the index can't be written, or is locked; one that
+    `is_waited_for`, for over a second.
+    """
+    chosen = list(files)
+    if not chosen:
+        return
+    index = _index(repo)
+    with _locked(index, is_waited_for=is_waited_for), contextlib.ExitStack() as closing:
+        written = _Index(index, chosen)
+        if written.is_split or written.has_racy():
+            copy = closing.enter_context(_copied(index))
+            there = {"GIT_INDEX_FILE": str(copy)}
+            options = (*UNFILTERED, *_JOINED)
+            repo.git(*options, "update-index", "--force-write-index", env=there)
+            written = _Index(copy, chosen)
+        written.note()
+        written.put(index)
+
+
+def refresh_stats(repo: Repository, files: Iterable[StagedFile]) -> bool:
+    """The same, where it only saves time; tells whether it could be done.
+
+    An index that is locked or can't be written stays as it is: git then
+    reads the files once more.
+    """
+    chosen = list(files)
+    if chosen and os.environ.get("GIT_OPTIONAL_LOCKS") == "0":
+        return False
+    try:
+        note_files(repo, chosen, is_waited_for=False)
+    except EnvironmentFailure:
+        return False
+    return True
+
+
+class _Index:
+    """An index file in memory, in which the stat fields of some files' entries are written.
+
+    Raises EnvironmentFailure for a file that is not as git writes it.
+    """
+
+    def __init__(self, path: Path, files: Sequence[StagedFile]) -> None:
+        try:
+            status = path.stat()
+            self._data = bytearray(path.read_bytes())
+        except OSError as error:
+            raise EnvironmentFailure(f"{path}: can't be read: {reason(error)}") from error
+        self._mode = stat.S_IMODE(status.st_mode)
+        self._seconds = status.st_mtime_ns // _NANO
+        self._files = {file.path: file for file in files}
+        self._digest_size = len(files[0].oid) // 2
+        try:
+            self._entries, end = self._read()
+        except (struct.error, IndexError, ValueError) as error:
+            raise EnvironmentFailure(f"{path}: not an index that git writes") from error
+        self.is_split = self._data[end : end + len(_SPLIT)] == _SPLIT
+
+    def note(self) -> list[bytes]:
+        """Write the stat fields of the files that have an entry here with their blob.
+
+        Gives the paths of the others.
+        """
+        size = self._digest_size
+        missing = dict.fromkeys(self._files)
+        for start, path in self._entries:
+            file = self._files.get(path)
+            # An entry of a conflict is no file that was staged.
+            if file is None or self._flags(start) & _STAGES:
+                continue
+            oid = self._data[start + _STAT.size : start + _STAT.size + size].hex()
+            mode = _STAT.unpack_from(self._data, start)[_MODE]
+            if (mode, oid) == (file.mode, file.oid):
+                _STAT.pack_into(self._data, start, *_stat_fields(file))
+                missing.pop(path, None)
+        return list(missing)
+
+    def has_racy(self) -> bool:
+        """Whether git would look again at other files, for this index's age.
+
+        A file that was written in the second in which the index was may hold
+        something else than its entry says. An index that is written later
+        hides that; git marks such entries when it writes one: racy-git.txt.
+        """
+        return any(
+            _STAT.unpack_from(self._data, start)[_MTIME] >= self._seconds
+            for start, path in self._entries
+            if path not in self._files
+        )
+
+    def put(self, index: Path) -> None:
+        """Write it in the place of the index, whose lock the caller has."""
+        size = self._digest_size
+        # With index.skipHash there is none, but zeros.
+        if any(self._data[-size:]):
+            covered = memoryview(self._data)[:-size]
+            digest = hashlib.new(_HASHES[size], covered, usedforsecurity=False).digest()
+            covered.release()
+            self._data[-size:] = digest
+        folder = index.parent
+        try:
+            with opened_folder(folder) as descriptor, new_file(descriptor, folder) as made:
+                write_all(made.descriptor, (self._data,))
+                os.fchmod(made.descriptor, self._mode)
+                made.put(index.name)
+        except OSError as error:
+            raise EnvironmentFailure(f"{index}: can't be written: {reason(error)}") from error
+
+    def _read(self) -> tuple[list[tuple[int, bytes]], int]:
+        """Find where entries begin, with their paths, and where the last one ends."""
+        data = self._data
+        signature, version, count = _HEAD.unpack_from(data)
+        if signature != _SIGNATURE or version not in _VERSIONS:
+            raise ValueError(version)
+        entries = []
+        start, path = _HEAD.size, b""
+        for _ in range(count):
+            name = start + _STAT.size + self._digest_size + 2
+            # gitformat-index(5): sixteen more bits of flags, from version 3 on.
+            if self._flags(start) & _EXTENDED:
+                name += 2
+            if version == _PACKED_NAMES:
+                dropped, name = _offset(data, name)
+                end = data.index(b"\0", name)
+                path = path[: len(path) - dropped] + bytes(data[name:end])
+                following = end + 1
+            else:
+                end = data.index(b"\0", name)
+                path = bytes(data[name:end])
+                # One to eight NULs.
+                following = start + (end - start + _PADDING) // _PADDING * _PADDING
+            entries.append((start, path))
+            start = following
+        return entries, start
+
+    def _flags(self, start: int) -> int:
+        place = start + _STAT.size + self._digest_size
+        return int.from_bytes(self._data[place : place + 2], "big")
+
+
+def _offset(data: bytearray, place: int) -> tuple[int, int]:
+    """Read a number as in a pack's OFS_DELTA; gives it and where it ends."""
+    byte = data[place]
+    value = byte & 0x7F
+    while byte & 0x80:
+        place += 1
+        byte = data[place]
+        value = (value + 1) << 7 | byte & 0x7F
+    return value, place + 1
+
+
+def _stat_fields(file: StagedFile) -> Iterator[int]:
+    """The ten numbers that git writes for a file, each its lowest 32 bits."""
+    status = file.status
+    size = status.st_size & _WORD
+    if status.st_size and not size and run.version() >= _WRAPPING:
+        size = _WRAPPED_SIZE
+    # In the order in which gitformat-index(5) has the fields.
+    for moment in (status.st_ctime_ns, status.st_mtime_ns):
+        yield moment // _NANO & _WORD
+        yield moment % _NANO
+    yield status.st_dev & _WORD
+    yield status.st_ino & _WORD
+    yield file.mode
+    yield status.st_uid & _WORD
+    yield status.st_gid & _WORD
+    yield size
+
+
+def _index(repo: Repository) -> Path:
+    """Find the index that git names, GIT_INDEX_FILE considered; links are followed, as git does."""
+    return Path(os.path.realpath(repo.git_path("index")))
+
+
+_WAITS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.4)
+"""Seconds between looks at a lock that is taken, one in all: most are held for less."""
+
+
+@contextlib.contextmanager
+def _locked(index: Path, *, is_waited_for: bool) -> Iterator[None]:
+    """Take git's own lock of an index."""
+    lock = _lock_of(index)
+    with contextlib.ExitStack() as until:
+        try:
+            folder = until.enter_context(opened_folder(lock.parent))
+            made = until.enter_context(new_file(folder, lock.parent, 0o666))
+            os.write(made.descriptor, _OURS)
+            _take(made, lock, _WAITS if is_waited_for else ())
+        except OSError as error:
+            raise EnvironmentFailure(f"{lock}: can't be made: {reason(error)}") from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _take(made: FileInMaking, lock: Path, waits: Sequence[float]) -> None:
+    for wait in (*waits, None):
+        _drop_stale(lock)
+        try:
+            made.put(lock.name, is_new=True)
+        except FileExistsError as error:
+            if wait is None:
+                raise EnvironmentFailure(
+                    f"{lock} is there: another git process seems to be at work in this repository",
+                    hint="remove that file if one crashed earlier",
+                ) from error
+            time.sleep(wait)
+        else:
+            return
+
+
+def stale_lock(repo: Repository) -> Path | None:
+    """The index's lock, where one of our processes had it that is no more."""
+    lock = _lock_of(_index(repo))
+    return lock if _is_ours(lock) and left_behind(lock) else None
+
+
+def drop_stale_lock(repo: Repository) -> None:
+    """Take the index's lock away where one of our processes had it that is no more.
+
+    To be done before git is asked to write the index.
+    """
+    _drop_stale(_lock_of(_index(repo)))
+
+
+def _drop_stale(lock: Path) -> None:
+    if _is_ours(lock):
+        remove(lock)
+
+
+def _is_ours(lock: Path) -> bool:
+    try:
+        with opened_regular(lock) as (descriptor, _):
+            return os.read(descriptor, len(_OURS)) == _OURS
+    except OSError:
+        return False
+
+
+def _lock_of(index: Path) -> Path:
+    return index.with_name(index.name + ".lock")
+
+
+@contextlib.contextmanager
+def _copied(index: Path) -> Iterator[Path]:
+    """Copy an index for git to change; where there is none git makes one."""
+    with contextlib.ExitStack() as until:
+        try:
+            copy = until.enter_context(new_folder(index.parent)) / index.name
+            with contextlib.suppress(FileNotFoundError):
+                # With its time: git looks again at files that are as young as their index.
+                shutil.copy2(index, copy)
+        except OSError as error:
+            raise EnvironmentFailure(f"{index}: can't be copied: {reason(error)}") from error
+        yield copy
