@@ -13,6 +13,8 @@ from tests.data import fixture, golden
 from tests.e2e.conftest import PAIRS, traced, version
 from tests.e2e.sealed import Sealed
 from tests.kit import Repo, safetensors
+from wtxtgit.filter import checkout
+from wtxtgit.filter.process import FilterSettings
 
 MODEL = "model.safetensors"
 OTHER = "sub/dir/other.safetensors"
@@ -35,6 +37,17 @@ def aged(repo: Repo) -> None:
     index = repo.path / os.fsdecode(repo.git("rev-parse", "--git-path", "index").strip())
     status = index.stat()
     os.utime(index, (status.st_atime + 5, status.st_mtime + 5))
+
+
+@pytest.fixture
+def least(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the bytes of a blob from which on its file is written while it is inflated."""
+    monkeypatch.setattr(checkout, "_ARRIVING", request.param)
+
+
+arriving = pytest.mark.parametrize(
+    "least", [pytest.param(1 << 40, id="at hand"), pytest.param(0, id="arriving")], indirect=True
+)
 
 
 def content(repo: Repo, *names: str) -> list[bytes]:
@@ -153,7 +166,8 @@ def test_a_folder_in_the_way_is_told(here: Sealed) -> None:
     assert not list(here.path.glob(".wtxtgit-*"))
 
 
-def test_damaged_texts_are_left_as_text(here: Sealed) -> None:
+@arriving
+def test_damaged_texts_are_left_as_text(here: Sealed, least: None) -> None:
     damaged = here.blob(MODEL, "HEAD").replace(b" crc32c=", b" crc32c=0", 1)
     oid = here.git("hash-object", "-w", "--stdin", stdin=damaged).decode().strip()
     here.git("update-index", "--cacheinfo", f"100644,{oid},{MODEL}")
@@ -164,8 +178,9 @@ def test_damaged_texts_are_left_as_text(here: Sealed) -> None:
     assert content(here, MODEL) == [damaged]
 
 
+@arriving
 @pytest.mark.slow
-def test_what_is_not_wanted_stays_text(here: Sealed) -> None:
+def test_what_is_not_wanted_stays_text(here: Sealed, least: None) -> None:
     clone = bare_of_driver(here, "clone")
     clone.git("config", "wtxtgit.smudgeExclude", "sub")
     done = clone.wtxtgit("checkout")
@@ -174,8 +189,9 @@ def test_what_is_not_wanted_stays_text(here: Sealed) -> None:
     assert clone.path.joinpath(OTHER).read_bytes().startswith(b"WTXT 1\n")
 
 
+@arriving
 @pytest.mark.slow
-def test_deltas_are_gits_to_give(here: Sealed) -> None:
+def test_deltas_are_gits_to_give(here: Sealed, least: None) -> None:
     for number in range(4):
         here.write(OTHER, safetensors(*range(number, 70_000)))
         here.add()
@@ -216,8 +232,9 @@ def test_real_files_come_back(repo: Repo, driver: None) -> None:
         assert (here.path / name).read_bytes() == version(name, 2)
 
 
+@arriving
 @pytest.mark.slow
-def test_every_real_file_comes_back(repo: Repo, driver: None) -> None:
+def test_every_real_file_comes_back(repo: Repo, driver: None, least: None) -> None:
     repo.track("checkpoints/**")
     here = Sealed(repo.path)
     files = {f"checkpoints/{path or 'empty'}": fixture(path) if path else b"" for path in golden()}
@@ -314,3 +331,37 @@ def test_one_blob_that_is_missing_keeps_no_other_from_being_written(here: Sealed
     said = here.call("checkout", ok=(5,))
     assert f"{MODEL}: " in said.err
     assert (here.path / OTHER).exists()
+
+
+@arriving
+@pytest.mark.parametrize("place", ["the begin", "the middle", "the end"])
+def test_a_damaged_object_is_told_and_leaves_nothing(here: Sealed, place: str, least: None) -> None:
+    oid = here.git("rev-parse", f":{OTHER}").decode().strip()
+    stored = here.path / ".git/objects" / oid[:2] / oid[2:]
+    raw = bytearray(stored.read_bytes())
+    at = {"the begin": 200, "the middle": len(raw) // 2, "the end": len(raw) - 2}[place]
+    raw[at] ^= 0xFF
+    stored.chmod(0o644)
+    stored.write_bytes(raw)
+    (here.path / OTHER).unlink()
+    said = here.call("checkout", ok=(5,))
+    assert said.err.startswith(f"wtxtgit: warning: {OTHER}: ")
+    assert f"blob {oid}" in said.err
+    assert list((here.path / "sub/dir").iterdir()) == []
+
+
+@arriving
+@pytest.mark.parametrize("change", [b" crc32c=", b"sha256_all=", b"no change"])
+def test_progress_counts_each_byte_once(here: Sealed, change: bytes, least: None) -> None:
+    text = here.blob(OTHER)
+    at = text.find(change) + len(change)
+    text = text.replace(text[:at] + b"%c" % text[at], text[:at] + b"0", 1)
+    oid = here.git("hash-object", "-w", "--stdin", stdin=text).decode().strip()
+    here.git("update-index", "--cacheinfo", f"100644,{oid},{OTHER}")
+    counts: list[int] = []
+    done = checkout.checkout(
+        here.repository, (OTHER,), FilterSettings(), lambda *_: None,
+        force=True, progress=counts.append,
+    )  # fmt: skip
+    assert done.failed == ()
+    assert sum(counts) == len(text)

@@ -16,6 +16,7 @@ from tests.git.histories import new_repo
 from tests.kit import Repo, safetensors
 from wtxtgit.git import index_file
 
+pytestmark = pytest.mark.slow
 MODEL = "model.safetensors"
 WHOLE = safetensors(*range(3000))
 

@@ -26,6 +26,7 @@ from tests.kit import Repo
 from wtxtgit.merge import conflicts
 
 __all__ = ["conflict"]
+pytestmark = pytest.mark.slow
 
 
 def killed_at(repo: Sealed, monkeypatch: pytest.MonkeyPatch, where: str, *command: str) -> None:

@@ -17,9 +17,10 @@ from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
 from wtxtgit.io.files import read_small, shown, view_file, write_output
 from wtxtgit.io.view import Buffer, write_all
 from wtxtgit.text.arrays import Weights, weights_of
-from wtxtgit.text.file import assumed_layout, file_pieces, verify_into
+from wtxtgit.text.file import assumed_layout, file_pieces
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import index, quote
+from wtxtgit.text.restoring import verify_into
 from wtxtgit.text.verify import TextReport, verify
 
 TEXT_ENDING = ".wtxt"

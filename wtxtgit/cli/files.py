@@ -55,6 +55,8 @@ def add(
             word = "add" if os.path.lexists(repo.file(path)) else "remove"
             print_line(f"{word} '{os.fsdecode(path)}'")
     if dry_run:
+        if planned.refused is not None:
+            raise planned.refused
         return
     total = sum(file_size(repo.file(path)) for path in planned.filtered)
     with progress("add", total) as advance:

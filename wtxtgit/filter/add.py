@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.content import ArtifactFacts, ContentCache, file_digest, written_facts
 from wtxtgit.filter.status import filtered_alone, is_driven
@@ -46,20 +46,24 @@ _PLAIN = 0o100644
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What was added, or would be: paths whose texts we make, and those that git adds."""
+    """What was added, or would be: paths whose texts we make, and those that git adds.
+
+    `refused` is why something that was named is in neither.
+    """
 
     filtered: tuple[bytes, ...]
     others: tuple[bytes, ...]
     wanted: Wanted
+    refused: CheckError | None
 
 
 def plan(repo: Repository, wanted: Wanted) -> Added:
-    """Find what is to be added; raises UsageError for paths that git would refuse.
+    """Find what is to be added; raises UsageError for paths at which git adds nothing.
 
     Raises EnvironmentFailure where there is no work tree, or the filter is not set up.
     """
     repo.check_worktree()
-    tracked, untracked = index.candidates(repo, wanted)
+    tracked, untracked, refused = index.candidates(repo, wanted)
     # Where a new file may be added in a sparse checkout is git's to say.
     is_sparse = repo.config.is_true("core.sparseCheckout")
     asked = tracked if is_sparse else [*tracked, *untracked]
@@ -77,7 +81,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
             "the filter is not set up here: git would show the files as changed",
             hint="wtxtgit install",
         )
-    return Added(filtered, others, wanted)
+    return Added(filtered, others, wanted, refused)
 
 
 def add(
@@ -93,7 +97,7 @@ def add(
 
     Raises EnvironmentFailure for a file that changes while it is read, and
     where git's folder can't be written; the index is then as it was. `key_file`
-    as for ContentCache.
+    as for ContentCache. Raises CheckError at the end where git leaves something out.
     """
     if planned.filtered:
         modes = _modes(repo, planned.filtered)
@@ -109,9 +113,12 @@ def add(
             work.learn()
     # First, so that folders are gone where files come, and the other way round.
     options = ("--force",) if planned.wanted.with_ignored else ()
-    staging.add(repo, planned.others, *options)
+    by_git = staging.add_some(repo, planned.others, *options)
     if planned.filtered:
         stage_files(repo, staged)
+    refused = planned.refused or index.refusal(by_git)
+    if refused is not None:
+        raise refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.errors import EnvironmentFailure, UsageError, lacking
 from wtxtgit.filter import status
 from wtxtgit.filter.content import ContentCache
 from wtxtgit.filter.process import FilterSettings, Warn, is_smudged, warn_of_text
@@ -27,7 +28,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import EXECUTABLE, Moment, moment
 from wtxtgit.io.files import reason
-from wtxtgit.io.spool import view_of_pieces
+from wtxtgit.io.pieces import PieceWindows, joined, view_of_pieces
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
@@ -35,6 +36,8 @@ from wtxtgit.text.grammar import MAGIC
 
 _LARGE = 32 * 1024 * 1024
 """A blob of so many bytes is given all threads; smaller ones are read side by side."""
+_ARRIVING = 8 * 1024 * 1024
+"""A blob of so many bytes is written while it is inflated; smaller ones are at hand before."""
 
 UNNOTED = "git shows files as changed that are not, until wtxtgit checkout has run once more"
 """What is left to do where the index could not be told of files."""
@@ -203,32 +206,37 @@ class _CheckoutWork:
         """Write files; gives what is noted in the index, or why one could not be written."""
         threads = self.settings.threads or default_threads()
         if len(entries) == 1:
-            yield entries[0], self._file(entries[0], threads)
+            yield entries[0], self._file(entries[0], threads, None)
             return
         known = known_sizes(self.repo, (entry.oid for entry in entries))
-        small = [entry for entry in entries if known.get(entry.oid, 0) < _LARGE]
-        for entry in entries:
-            if known.get(entry.oid, 0) >= _LARGE:
-                yield entry, self._file(entry, threads)
+        # One that is not there is fetched when it is read; its size is not known before.
+        sized = [(entry, known.get(entry.oid, 0)) for entry in entries]
+        small = [(entry, size) for entry, size in sized if size < _LARGE]
+        for entry, size in sized:
+            if size >= _LARGE:
+                yield entry, self._file(entry, threads, size)
         if len(small) < 2:
-            yield from ((entry, self._file(entry, threads)) for entry in small)
+            yield from ((entry, self._file(entry, threads, size)) for entry, size in small)
             return
-        tasks = (partial(self._file, entry, 1) for entry in small)
+        tasks = (partial(self._file, entry, 1, size) for entry, size in small)
         with Workers(tasks, threads, ahead=len(small)) as outcomes:
-            yield from zip(small, outcomes, strict=True)
+            yield from zip((entry for entry, _ in small), outcomes, strict=True)
 
-    def _file(self, entry: TreeEntry, threads: int) -> StagedFile | str:
+    def _file(self, entry: TreeEntry, threads: int, size: int | None) -> StagedFile | str:
+        """Write a file; `size` is its blob's where that was asked already."""
         try:
-            text = view_of_pieces(
-                self._counted(self.store.blob(entry.oid, threads)),
-                self.settings.folder,
-                in_memory=self.settings.in_memory,
-            )
+            if size is None:
+                size = self.store.size(entry.oid)
+            if size < _ARRIVING:
+                blob = self._whole(entry, threads)
+                write = partial(self._fill, entry=entry, blob=blob, threads=threads)
+            else:
+                write = partial(self._fill_arriving, entry=entry, size=size, threads=threads)
             status = work_tree.write_file(
                 self.repo.worktree,
                 entry.path,
                 is_executable=entry.mode == EXECUTABLE,
-                write=lambda descriptor: self._fill(descriptor, text, entry, threads),
+                write=write,
                 replaces=self.replaced[entry],
             )
         except OSError as error:
@@ -236,21 +244,47 @@ class _CheckoutWork:
         except EnvironmentFailure as error:
             return error.message
         except Exception as error:  # noqa: BLE001 - the other files are written
-            return f"{type(error).__name__}: {error}"
+            return str(lacking(error) or f"{type(error).__name__}: {error}")
         return StagedFile(entry.path, entry.mode, entry.oid, status)
 
-    def _fill(self, descriptor: int, text: ByteView, entry: TreeEntry, threads: int) -> None:
+    def _whole(self, entry: TreeEntry, threads: int, counted: int = 0) -> ByteView:
+        """A blob at hand; of it `counted` bytes were already told as progress."""
+        return view_of_pieces(
+            self._counted(self.store.blob(entry.oid, threads), counted),
+            self.settings.folder,
+            in_memory=self.settings.in_memory,
+        )
+
+    def _fill(self, descriptor: int, entry: TreeEntry, blob: ByteView, threads: int) -> None:
         if not is_smudged(entry.path, self.settings):
-            write_all(descriptor, pieces(text))
+            write_all(descriptor, pieces(blob))
             return
         from wtxtgit.filter.smudge import smudge_into
 
-        warning = smudge_into(descriptor, text, threads=threads)
+        warning = smudge_into(descriptor, blob, threads=threads)
         if warning is not None:
             warn_of_text(entry.path, warning, self.warn)
 
-    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _fill_arriving(self, descriptor: int, entry: TreeEntry, size: int, threads: int) -> None:
+        """Write a file while its blob is inflated, and at once if that fails."""
+        # Of two pools together as many threads as are wanted, and one: some always wait.
+        inflating = 1 + threads // 2
+        verifying = 1 + threads - inflating
+        with closing(self.store.blob(entry.oid, inflating)) as stored:
+            arriving = PieceWindows(self._counted(joined(stored)), size)
+            if not is_smudged(entry.path, self.settings):
+                write_all(descriptor, arriving.passing())
+                return
+            from wtxtgit.filter.smudge import smudge_arriving
+
+            if smudge_arriving(descriptor, arriving, threads=verifying):
+                return
+        whole = self._whole(entry, threads, arriving.arrived)
+        self._fill(descriptor, entry, whole, threads)
+
+    def _counted(self, pieces: Iterator[bytes], counted: int = 0) -> Iterator[bytes]:
         for piece in pieces:
-            yield piece
             if self.progress is not None:
-                self.progress(len(piece))
+                self.progress(max(0, len(piece) - counted))
+            counted = max(0, counted - len(piece))
+            yield piece

@@ -11,14 +11,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from wtxtgit.filter.clean import is_pending
-from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
+from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces, write_all
 from wtxtgit.model.array import Layout
-from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes, verify_into
+from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import TextIndex, index
 from wtxtgit.text.verify import TextReport, verify
+
+if TYPE_CHECKING:
+    from wtxtgit.io.pieces import PieceWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,9 @@ def smudge_into(descriptor: int, text: ByteView, *, threads: int | None = None) 
         if layout is None:
             report = verify(text, indexed=indexed, threads=threads)
         else:
+            # Git's filter gives pieces, and does without.
+            from wtxtgit.text.restoring import verify_into
+
             report, is_whole = verify_into(descriptor, text, indexed, layout, threads=threads)
         made = smudge_verified(text, report, threads=threads)
     if is_whole and made.layout is None:
@@ -67,6 +74,20 @@ def smudge_into(descriptor: int, text: ByteView, *, threads: int | None = None) 
     if not is_whole:
         write_all(descriptor, made.pieces())
     return made.warning
+
+
+def smudge_arriving(descriptor: int, blob: PieceWindows, *, threads: int | None = None) -> bool:
+    """Write what smudge makes of a blob whose pieces come into an empty file, if that is simple.
+
+    Otherwise the file is empty, and `smudge_into` tells, given the whole blob. Raises
+    EnvironmentFailure where pieces don't come, OSError for what is no text and can't be written.
+    """
+    if Windowed(blob)[: len(MAGIC)] == MAGIC:
+        from wtxtgit.text.restoring import verify_arriving
+
+        return verify_arriving(descriptor, blob, threads=threads)
+    write_all(descriptor, blob.passing())
+    return True
 
 
 def smudge_verified(text: ByteView, report: TextReport, *, threads: int | None = None) -> Smudged:

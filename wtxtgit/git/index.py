@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError
 from wtxtgit.git import run
 from wtxtgit.git.driver import UNFILTERED
 from wtxtgit.git.repository import Repository
@@ -168,18 +169,27 @@ class Wanted:
     with_ignored: bool = False
 
 
-def candidates(repo: Repository, wanted: Wanted) -> tuple[list[bytes], list[bytes]]:
-    """List tracked files that may have changed, deleted ones too, and new ones.
+class Candidates(NamedTuple):
+    """Tracked files that may have changed, deleted ones too, and new ones; from the top level.
 
-    Paths from the top level. Raises UsageError for a pathspec that git would refuse.
+    `refused` is why git leaves some of what was named out, and adds the rest; None where it adds
+    all.
     """
+
+    tracked: list[bytes]
+    new: list[bytes]
+    refused: CheckError | None
+
+
+def candidates(repo: Repository, wanted: Wanted) -> Candidates:
+    """List what `git add` would look at; raises UsageError for a pathspec at which it stops."""
     here = repo.here
     named = tuple(wanted.pathspecs) or _EVERYTHING
     others: tuple[str, ...] = ()
     if not wanted.only_tracked:
         others = ("--others",) if wanted.with_ignored else ("--others", "--exclude-standard")
-    # Before anything is listed: a pathspec that git refuses must not be half obeyed.
-    _check(here, wanted, others)
+    # Before anything is listed: at a pathspec that is misspelled git adds nothing.
+    refused = _refused(repo, wanted, others)
     changed = run.git(
         *UNFILTERED,
         "diff-files",
@@ -194,30 +204,48 @@ def candidates(repo: Repository, wanted: Wanted) -> tuple[list[bytes], list[byte
     )
     tracked = list(dict.fromkeys(run.records(changed)))
     if not others:
-        return tracked, []
+        return Candidates(tracked, [], refused)
     # gitignore(5) decides what is new, unless -f asks for what is ignored as well.
     listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
-    return tracked, run.records(listed)
+    return Candidates(tracked, run.records(listed), refused)
 
 
-def _check(here: Path, wanted: Wanted, others: Sequence[str]) -> None:
-    """Raise UsageError, in git's own words, for pathspecs that `git add` would refuse."""
-    if not wanted.pathspecs:
-        return
+def _refused(repo: Repository, wanted: Wanted, others: Sequence[str]) -> CheckError | None:
+    """What of the pathspecs `git add` would refuse, in its own words; raises UsageError."""
+    here = repo.here
+    is_sparse = repo.config.is_true("core.sparseCheckout")
+    if not wanted.pathspecs and not is_sparse:
+        return None
     listed = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
     # git-ls-files(1): --error-unmatch ends with 1 for a pathspec that names nothing.
-    if run.call(*listed, cwd=here, ok=(0, 1, 128)).code or _are_skipped(here, wanted):
-        # Nothing there that is tracked or new: ignored, empty, outside, misspelled.
-        given = {"--update": wanted.only_tracked, "--force": wanted.with_ignored}
-        options = [option for option, is_given in given.items() if is_given]
-        try:
-            run.git(*UNFILTERED, "add", "--dry-run", *options, "--", *wanted.pathspecs, cwd=here)
-        except run.GitFailure as error:
-            raise UsageError(_words(error.stderr)) from error
+    is_whole = run.call(*listed, cwd=here, ok=(0, 1, 128)).code == 0
+    if is_whole and not is_sparse and not _skips(here, wanted):
+        return None
+    # Something named is neither tracked nor new (ignored, empty, outside, misspelled), or may be
+    # left out of a sparse checkout.
+    given = {
+        "--update": wanted.only_tracked,
+        "--force": wanted.with_ignored,
+        "--all": not (wanted.pathspecs or wanted.only_tracked),
+    }
+    options = [option for option, is_given in given.items() if is_given]
+    command = (*UNFILTERED, "add", "--dry-run", *options, "--", *wanted.pathspecs)
+    asked = run.call(*command, cwd=here, ok=(0, 1, 128))
+    if asked.code == _STOPPED:
+        raise UsageError(_words(asked.stderr))
+    return refusal(asked)
 
 
-def _are_skipped(here: Path, wanted: Wanted) -> bool:
-    """Whether some of what is named is left out of a sparse checkout, which git may refuse."""
+_STOPPED = 128
+
+
+def refusal(added: run.Result) -> CheckError | None:
+    """Why a `git add` that came to its end left something out, if so."""
+    return CheckError(_words(added.stderr), hint=_advice(added.stderr)) if added.code else None
+
+
+def _skips(here: Path, wanted: Wanted) -> bool:
+    """Whether some of what is named is left out of the work tree, which git may refuse."""
     tagged = run.records(run.git("ls-files", "-t", "-z", "--", *wanted.pathspecs, cwd=here))
     return any(record.startswith(b"S ") for record in tagged)
 
@@ -227,3 +255,10 @@ def _words(stderr: bytes) -> str:
     lines = stderr.decode("utf-8", "backslashreplace").splitlines()
     words = " ".join(line for line in lines if not line.startswith("hint: "))
     return words.removeprefix("fatal: ").removeprefix("The ")
+
+
+def _advice(stderr: bytes) -> str | None:
+    """What git advises."""
+    if b"--sparse" in stderr:
+        return "git add --sparse adds them all the same"
+    return "-f adds them all the same" if b"Use -f" in stderr else None

@@ -82,9 +82,18 @@ def add(repo: Repository, paths: Iterable[bytes], *options: str) -> None:
     notes the stat fields of files that have what is staged; until then git
     reads them again, through the filter, to see that they are unchanged.
     """
+    added = add_some(repo, paths, *options)
+    if added.code:
+        raise run.GitFailure(("add", *options), added.code, added.stderr)
+
+
+def add_some(repo: Repository, paths: Iterable[bytes], *options: str) -> run.Result:
+    """The same where git may leave some out, with code 1 and why; raises GitFailure for others."""
     from_stdin = ("--pathspec-from-file=-", "--pathspec-file-nul")
     chosen = run.joined(paths)
     # Without any path git would add nothing, and say so.
-    if chosen:
-        drop_stale_lock(repo)
-        repo.git("--literal-pathspecs", "add", *options, *from_stdin, stdin=chosen)
+    if not chosen:
+        return run.Result(0, b"", b"")
+    drop_stale_lock(repo)
+    command = ("--literal-pathspecs", "add", *options, *from_stdin)
+    return repo.call(*command, stdin=chosen, ok=(0, 1))

@@ -2,9 +2,7 @@
 
 A filter gets its input through a pipe, but cutting and verifying want it all
 at hand. Large inputs go to an unnamed temporary file and are mapped, so they
-never count as the process's own memory (`Spool`). A blob that git inflates
-stays in its pieces, as one view of them (`view_of_pieces`): joining them would cost a
-copy, and as much memory once more. All sizes are in bytes.
+never count as the process's own memory. All sizes are in bytes.
 
 Fresh memory is dear: the system zeroes it, which takes up to a SHA-256 pass,
 and writes to a new file as well. Pages of the usual size are used, not huge
@@ -19,17 +17,14 @@ import contextlib
 import errno
 import mmap
 import os
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from importlib import import_module
-from itertools import accumulate, chain
 from pathlib import Path
 from threading import Condition
 from typing import IO, final
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.io.view import WRITE_STEP, Buffer, ByteView, FileWindows, Windowed, view_of, write_on
+from wtxtgit.io.view import WRITE_STEP, Buffer, ByteView, FileWindows, view_of, write_on
 
 
 @final
@@ -297,74 +292,3 @@ def spooled(
         return spool.view()
     finally:
         spool.close()
-
-
-# Pieces of fewer bytes are put together: each one takes memory of its own.
-_SHORT = 64 * 1024
-_JOINED = 1024 * 1024
-
-
-def view_of_pieces(
-    pieces: Iterable[bytes],
-    folder: Callable[[], Path | None] = lambda: None,
-    *,
-    in_memory: int,
-) -> ByteView:
-    """All bytes of `pieces` as one view, without a copy of them.
-
-    `folder` and `in_memory` are as for a Spool, into which they go if they are more.
-    """
-    first: deque[bytes] = deque()
-    nbytes = 0
-    rest = _joined(pieces)
-    for piece in rest:
-        first.append(piece)
-        nbytes += len(piece)
-        if nbytes > in_memory:
-            # Each one is given up when it is written: they would be held twice otherwise.
-            return spooled(chain(_taken(first), rest), folder, in_memory=0)
-    return memoryview(first[0]) if len(first) == 1 else Windowed(PieceWindows(first))
-
-
-@final
-class PieceWindows:
-    """`Windows` of pieces, none of them empty."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces = tuple(pieces)
-        self._starts = (0, *accumulate(map(len, self._pieces)))
-        self.nbytes = self._starts[-1]
-
-    def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end), a copy where they are of several pieces."""
-        first = bisect_right(self._starts, start) - 1
-        last = bisect_right(self._starts, end - 1, lo=first)
-        if last == first + 1:
-            return self._part(first, start, end)
-        return memoryview(b"".join(self._part(n, start, end) for n in range(first, last)))
-
-    def _part(self, number: int, start: int, end: int) -> memoryview:
-        begin = self._starts[number]
-        return memoryview(self._pieces[number])[max(0, start - begin) : end - begin]
-
-
-def _taken(pieces: deque[bytes]) -> Iterator[bytes]:
-    while pieces:
-        yield pieces.popleft()
-
-
-def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, short pieces put together, none empty."""
-    short = bytearray()
-    for piece in pieces:
-        if len(piece) < _SHORT:
-            short += piece
-            if len(short) < _JOINED:
-                continue
-        if short:
-            yield bytes(short)
-            short.clear()
-        if len(piece) >= _SHORT:
-            yield piece
-    if short:
-        yield bytes(short)

@@ -348,3 +348,23 @@ def write_at(descriptor: int, content: Buffer, offset: int) -> None:
     while view.nbytes:
         written = os.pwrite(descriptor, view[:WRITE_STEP], offset)
         view, offset = view[written:], offset + written
+
+
+def copy_within(descriptor: int, start: int, offset: int, nbytes: int) -> None:
+    """Copy a part of an open file to where it does not overlap; raises OSError."""
+    in_system = getattr(os, "copy_file_range", None)
+    while nbytes:
+        done = 0
+        if in_system is not None:
+            try:
+                done = in_system(descriptor, descriptor, nbytes, start, offset)
+            except OSError:
+                # Not every file system and kernel can; what is wrong otherwise, writing tells.
+                in_system = None
+        if not done:
+            block = os.pread(descriptor, min(nbytes, PIECE), start)
+            if not block:
+                raise OSError(errno.EIO, "the file is cut short")
+            write_at(descriptor, block, offset)
+            done = len(block)
+        start, offset, nbytes = start + done, offset + done, nbytes - done

@@ -13,14 +13,19 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from threading import Condition, Lock, Thread
+from threading import Condition, Event, Lock, Thread
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+if TYPE_CHECKING:
+    from blake3 import blake3
 
 T = TypeVar("T")
 
 SMALL = 512 * 1024
 """Below so many bytes of work threads cost more than they give."""
+_SMALL_HASH = 1024 * 1024
+"""Below so many bytes BLAKE3 on one thread is as fast as on several."""
 SMALL_TASK = 128 * 1024
 """Tasks of fewer bytes spend their time waiting for the interpreter's lock."""
 # Address space to have for each thread: 72 MiB are its stack and what the C library reserves.
@@ -33,11 +38,14 @@ _KEPT_BLOCK = 24 * 1024 * 1024
 
 def default_threads() -> int:
     """As many threads as this process may use cores, fewer where its address space is limited."""
+    return max(1, min(_cores(), _address_space() // _THREAD_SPACE))
+
+
+def _cores() -> int:
     try:
-        cores = len(os.sched_getaffinity(0))
+        return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, _address_space() // _THREAD_SPACE))
+        return os.cpu_count() or 1
 
 
 def _address_space() -> int:
@@ -74,6 +82,42 @@ def keep_freed_memory() -> None:
     """
     block = bytearray(_KEPT_BLOCK)
     del block
+
+
+def blake3_hasher(nbytes: int, threads: int | None = None) -> blake3:
+    """A BLAKE3 of about `nbytes` bytes: on `threads` threads, None for as many as cores.
+
+    On the caller's alone where the content is small, or the system has no threads to give.
+    """
+    # Not needed to list tensors, or to tell a file by its start.
+    from blake3 import blake3
+
+    count = _cores() if threads is None else threads
+    if nbytes < _SMALL_HASH or count == 1 or not _are_to_have(count):
+        return blake3(max_threads=1)
+    return blake3(max_threads=blake3.AUTO if threads is None else threads)
+
+
+@cache
+def _are_to_have(threads: int) -> bool:
+    """Whether the system gives this process so many threads.
+
+    BLAKE3's own pool ends the process where it does not, and says so at length.
+    """
+    end = Event()
+    started: list[Thread] = []
+    try:
+        for _ in range(threads):
+            thread = Thread(target=end.wait)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        return False
+    finally:
+        end.set()
+        for thread in started:
+            thread.join()
+    return True
 
 
 def in_background(task: Callable[[], object]) -> Thread | None:

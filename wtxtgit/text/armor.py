@@ -477,6 +477,15 @@ def chunk_size(rows: Rows | None) -> int:
     return rows.rows_per_chunk * rows.row_size
 
 
+def whole_blocks(size: int, first: int, end: int) -> int:
+    """Where the last block of full count ends that chunks `first` to `end` are cut into."""
+    return end - max(0, end - first) % _block_chunks(size)
+
+
+def _block_chunks(size: int) -> int:
+    return max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
+
+
 def cut(nbytes: int, size: int, first: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Cut chunks `first` to `end` (not including it) of an array into blocks.
 
@@ -484,7 +493,7 @@ def cut(nbytes: int, size: int, first: int, end: int) -> Iterator[tuple[int, int
     first chunk, count of chunks, and the bytes that each of them has.
     """
     whole = min(end, nbytes // size)
-    step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
+    step = _block_chunks(size)
     while first < whole:
         count = min(step, whole - first)
         yield first, count, size

@@ -5,19 +5,12 @@ much memory where it is small. Arrays come into it when their bytes are needed,
 each chunk checked against its parity, CRC-32C and SHA-256. What only verification
 of the whole text proves (root, chain, signature) is not checked there.
 
-`verify_into` writes the file while the text is verified. The layout says where
-each array stands in the file. It is read first, without trust, and what is
-verified block by block is put in its place at once, by every thread that reads
-blocks. Only where all of the text holds, and its layout is the very one that was
-assumed, is the file what the text stands for: until then it belongs under no name.
-
 The other functions read texts that `verify` accepted: they decode again without
 hashing, which costs a fraction of the check and keeps unverified bytes from leaving.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
 from bisect import bisect_right
 from collections import deque
@@ -25,8 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
-from operator import itemgetter
-from threading import Lock
 from typing import IO
 
 import numpy as np
@@ -42,13 +33,11 @@ from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
 from wtxtgit.text.verify import (
     Block,
-    TextReport,
     blocks_of,
     checked_bytes,
     decoded,
     jobs_at_least,
     jobs_of,
-    verify,
 )
 
 # Bytes of a file up to which it stays in memory: making one takes longer than filling it.
@@ -226,13 +215,17 @@ def shared_arrays(a: TextFile, b: TextFile) -> tuple[dict[str, int], dict[str, i
 def checked_layout(text: ByteView, index: TextIndex) -> Layout | None:
     """The layout of a text, whose own hashes hold; raises TextError."""
     array = index.array(LAYOUT_ARRAY)
-    raw = b""
-    if array is not None:
-        raw = b"".join(checked_bytes(text, blocks_of(array)))
-        if sha256(raw).digest() != array.claim.sha256:
-            message = f"{LAYOUT_ARRAY} does not have the sha256 of its line"
-            raise TextError("array_sha256", message, array=LAYOUT_ARRAY)
+    raw = b"" if array is None else layout_bytes(text, array)
     return layout_of(index.meta, index.cap, [array.claim for array in index.arrays], raw)
+
+
+def layout_bytes(text: ByteView, array: ArrayIndex) -> bytes:
+    """The bytes of a text's array `_layout`, whose own hashes hold; raises TextError."""
+    raw = b"".join(checked_bytes(text, blocks_of(array)))
+    if sha256(raw).digest() != array.claim.sha256:
+        message = f"{LAYOUT_ARRAY} does not have the sha256 of its line"
+        raise TextError("array_sha256", message, array=LAYOUT_ARRAY)
+    return raw
 
 
 def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:
@@ -297,110 +290,3 @@ def first_bytes(text: ByteView, index: TextIndex, layout: Layout, count: int) ->
 
 def _decoded(text: ByteView, job: Sequence[Block]) -> Blocks:
     return [decoded(text, block) for block in job]
-
-
-# Where bytes stand in the file, and they.
-_Part = tuple[int, memoryview]
-# Bytes from which on a block is written by itself.
-_SMALL = 64 * 1024
-# Bytes that a part takes besides its own.
-_PART = 256
-# Bytes of small blocks that are kept until they are written, neighbours together.
-_WAITING = 1024 * 1024
-
-
-def verify_into(
-    descriptor: int,
-    text: ByteView,
-    indexed: TextIndex,
-    layout: Layout,
-    *,
-    wsum: bytes | None = None,
-    threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[TextReport, bool]:
-    """Verify a text, and write the file that it stands for into an empty one.
-
-    `indexed` and `layout` are as `index` and `assumed_layout` give them; the
-    rest is as for `verify`. Gives the report, and whether the file is whole;
-    otherwise it is empty. Raises OSError where it can't be written.
-    """
-    placed = _LayoutWriter(descriptor, indexed, layout)
-    report = verify(
-        text,
-        indexed=indexed,
-        wsum=wsum,
-        threads=threads,
-        progress=progress,
-        deliver=placed.deliver,
-    )
-    # The layout was read before it was verified: only now is it known to be that of the text.
-    is_whole = report.ok and report.layout == layout and placed.finish()
-    if not is_whole:
-        # No unverified byte stays behind.
-        os.ftruncate(descriptor, 0)
-    return report, is_whole
-
-
-class _LayoutWriter:
-    """Puts blocks and literals where a layout has them; threads may share it."""
-
-    def __init__(self, descriptor: int, indexed: TextIndex, layout: Layout) -> None:
-        self._descriptor = descriptor
-        self._layout = layout
-        self._sizes = {array.name: array.nbytes for array in indexed.arrays}
-        self._starts = {
-            extent.array: start
-            for start, extent in placed(layout, self._sizes)
-            if extent.array is not None
-        }
-        self._due = sum(self._sizes[name] for name in self._starts)
-        self._waiting: list[_Part] = []
-        self._waiting_bytes = 0
-        self._lock = Lock()
-
-    def deliver(self, block: Block, raw: memoryview) -> None:
-        """Write a block's bytes, or keep them for `finish`."""
-        start = self._starts.get(block.array.name)
-        if start is None:
-            return
-        part = start + block.offset, raw
-        ready = [part] if raw.nbytes >= _SMALL else []
-        with self._lock:
-            self._due -= raw.nbytes
-            if not ready:
-                ready = self._kept(part)
-        self._write(ready)
-
-    def finish(self) -> bool:
-        """Write what is left; tells whether all came that had to."""
-        for start, extent in placed(self._layout, self._sizes):
-            if (own := literal(extent)) is not None:
-                self._write(self._kept((start, memoryview(own))))
-        self._write(self._waiting)
-        return self._due == 0
-
-    def _kept(self, part: _Part) -> list[_Part]:
-        """Keep a small part; gives all that are kept once they are many."""
-        self._waiting.append(part)
-        self._waiting_bytes += part[1].nbytes + _PART
-        if self._waiting_bytes < _WAITING:
-            return []
-        ready, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        return ready
-
-    def _write(self, parts: list[_Part]) -> None:
-        """Write parts at their places, those that stand side by side together."""
-        run, first = bytearray(), 0
-        # In the order of the file, so that neighbours become one write.
-        for start, raw in sorted(parts, key=itemgetter(0)):
-            if run and start != first + len(run):
-                write_at(self._descriptor, run, first)
-                run = bytearray()
-            if raw.nbytes >= _SMALL and not run:
-                write_at(self._descriptor, raw, start)
-                continue
-            if not run:
-                first = start
-            run += raw
-        write_at(self._descriptor, run, first)

@@ -10,7 +10,8 @@ a chunk is indexed only when its lines are there.
 from __future__ import annotations
 
 from binascii import a2b_hex
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NoReturn, TypeVar
@@ -173,10 +174,13 @@ def fault_of(read: Callable[[], None]) -> Problem | None:
     try:
         read()
     except TextError as error:
-        return Problem(
-            error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk
-        )
+        return problem_of(error)
     return None
+
+
+def problem_of(error: TextError) -> Problem:
+    """What a reader raised, as a problem of the text."""
+    return Problem(error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk)
 
 
 def quote(raw: bytes) -> str:
@@ -256,9 +260,21 @@ def index(text: ByteView, progress: Callable[[int], None] | None = None) -> Text
 
     `progress` gets counts of the text's bytes.
     """
+    result, steps = indexing(text, progress)
+    deque(steps, maxlen=0)
+    return result
+
+
+def indexing(
+    text: ByteView, progress: Callable[[int], None] | None = None
+) -> tuple[TextIndex, Iterator[None]]:
+    """An index that grows with each step that is taken; with the last one it is `index`'s.
+
+    A step looks at some NEAR bytes more of the text, which may still be on its way:
+    what is behind them is not asked for.
+    """
     indexer = _TextIndexer(text, progress)
-    indexer.result.stop = fault_of(indexer.read)
-    return indexer.result
+    return indexer.result, indexer.steps()
 
 
 class _TextIndexer(LineCursor):
@@ -269,16 +285,25 @@ class _TextIndexer(LineCursor):
         self._progress = progress
         self.result = TextIndex()
 
-    def read(self) -> None:
+    def steps(self) -> Iterator[None]:
+        """Read it all, pausing wherever what was at hand is read."""
+        try:
+            yield from self._read()
+        except TextError as error:
+            self.result.stop = problem_of(error)
+
+    def _read(self) -> Iterator[None]:
         self._read_header()
         self.result.has_header = True
         while True:
             self._read_short_arrays()
+            yield
             self._array = self._chunk = None
             if self._at(grammar.LAST_LINE):
                 break
             if self._at(b"arr "):
                 self._read_array()
+                yield from self._read_chunks(self.result.arrays[-1])
             elif self._at(b"audit "):
                 self.result.audit = self._take(grammar.parse_audit, "audit")
                 break
@@ -312,6 +337,7 @@ class _TextIndexer(LineCursor):
             result.signature = self._take(grammar.parse_sign, "sign")
 
     def _read_array(self) -> None:
+        """Read what stands before an array's chunks."""
         start, line = self._pos, self._line
         claim = self._take(grammar.parse_array, "arr")
         self._array = claim.name
@@ -327,19 +353,23 @@ class _TextIndexer(LineCursor):
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
             self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
+
+    def _read_chunks(self, array: ArrayIndex) -> Iterator[None]:
+        """Read an array's chunks and its end."""
         while True:
             self._read_whole_chunks(array)
+            yield
             ix = len(array.starts)
             if ix == array.chunks:
                 break
             self._chunk = ix
             if self._at(grammar.END_ARRAY):
                 have = ix * array.chunk_size
-                self._fail("structure", f"the array ends after {have} of {claim.nbytes} bytes")
+                self._fail("structure", f"the array ends after {have} of {array.nbytes} bytes")
             self._read_chunk(array, ix)
         self._chunk = None
         if self._at(b"ch "):
-            self._fail("structure", f"more chunks than {claim.nbytes} bytes take")
+            self._fail("structure", f"more chunks than {array.nbytes} bytes take")
         self._expect(grammar.END_ARRAY)
         array.complete = True
 

@@ -17,6 +17,7 @@ follow the blocks that are decoded, one in the caller's thread.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +32,7 @@ from wtxtgit.model.array import LAYOUT_ARRAY, Layout
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped
+from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped, whole_blocks
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import layout_of
@@ -60,8 +61,13 @@ class Block:
 
     def lines(self, text: ByteView) -> memoryview:
         """Its armored lines, and what stands between them."""
+        return mapped(text[self.start : self.end])
+
+    @property
+    def end(self) -> int:
+        """Where its last line ends in the text."""
         last = self.array.starts[self.first + self.count - 1]
-        return mapped(text[self.start : last + armor.line_count(self.size) * grammar.LINE_TEXT])
+        return last + armor.line_count(self.size) * grammar.LINE_TEXT
 
     @property
     def offset(self) -> int:
@@ -97,6 +103,25 @@ def blocks_of(array: ArrayIndex, first: int = 0, last: int | None = None) -> Ite
     """The blocks of an array's indexed chunks from `first` up to, not including, `last`."""
     end = len(array.starts) if last is None else min(last, len(array.starts))
     return (Block(array, *part) for part in cut(array.nbytes, array.chunk_size, first, end))
+
+
+def _blocks_of_all(index: TextIndex, growing: Iterator[None]) -> Iterator[Block]:
+    """The blocks of all arrays, those of a growing index as soon as they are whole."""
+    number = first = 0
+    is_grown = False
+    while not is_grown:
+        is_grown = next(growing, True) is True
+        while number < len(index.arrays):
+            array = index.arrays[number]
+            last = len(array.starts)
+            # The last chunk comes once it is known how the array ends.
+            if not (array.complete or is_grown):
+                last = whole_blocks(array.chunk_size, first, min(last, array.chunks - 1))
+            yield from blocks_of(array, first, last)
+            if not (array.complete or is_grown):
+                first = last
+                break
+            number, first = number + 1, 0
 
 
 def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
@@ -267,6 +292,9 @@ def diagnose(
 Deliver = Callable[[Block, memoryview], None]
 """Takes a block and its raw bytes; called from several threads, in any order."""
 
+Passed = Callable[[list[CheckedBlock]], None]
+"""Takes blocks whose text, and all that stands before it, is read no more; called in order."""
+
 
 @dataclass(slots=True)
 class TextReport:
@@ -307,17 +335,24 @@ def verify(
     progress: Callable[[int], None] | None = None,
     deliver: Deliver | None = None,
     indexed: TextIndex | None = None,
+    growing: Iterator[None] | None = None,
+    passed: Passed | None = None,
 ) -> TextReport:
     """Verify a text.
 
     `text` is a flat view of bytes; `wsum` the content of its WSUM file;
     `public_keys` raw ed25519 keys of 32 bytes. `progress` gets counts of raw
     bytes. `deliver` gets the bytes of blocks whose own checksums are right.
-    `indexed` is what `index` gives for the text, where that was called already.
+    `indexed` is what `index` gives for the text, where that was called already, or
+    what grows to it with the steps of `growing`: then blocks are checked as soon as they
+    are indexed. `passed` says which need the text no more.
     """
     report = TextReport(index(text) if indexed is None else indexed)
-    body = _ArrayChecks(text, report, hmac_key, allow_unauthenticated, progress, deliver)
-    stopped = body.check(threads)
+    growing = growing or iter(())
+    body = _ArrayChecks(text, report, hmac_key, allow_unauthenticated, progress, deliver, passed)
+    stopped = body.check(growing, threads)
+    # After a stop the rest of the lines is still read: it may say what else is wrong there.
+    deque(growing, maxlen=0)
     # What is nearest to the damage comes first: lines and chunks, then arrays.
     report.problems.sort(key=lambda problem: (problem.chunk is None, problem.line or 0))
     stop = report.index.stop
@@ -356,6 +391,7 @@ class _ArrayChecks:
         allow_unauthenticated: bool,
         progress: Callable[[int], None] | None,
         deliver: Deliver | None,
+        passed: Passed | None,
     ) -> None:
         self._text = text
         self._report = report
@@ -363,6 +399,7 @@ class _ArrayChecks:
         self._allow_unauthenticated = allow_unauthenticated
         self._progress = progress
         self._deliver = deliver
+        self._passed = passed
         self.hash_all = sha256()
         self.fastxor = 0
         self.layout_bytes = bytearray()
@@ -373,18 +410,21 @@ class _ArrayChecks:
         self._mac_problems: list[Problem] = []
         self._stopped = False
 
-    def check(self, threads: int | None) -> bool:
-        """Check all indexed chunks; True where a fault stopped the reading."""
-        arrays = self._report.index.arrays
-        blocks = (block for array in arrays for block in blocks_of(array))
+    def check(self, growing: Iterator[None], threads: int | None) -> bool:
+        """Check all chunks of a growing index; True where a fault stopped the reading."""
+        blocks = _blocks_of_all(self._report.index, growing)
         tasks = (partial(self._check_job, job) for job in jobs_of(blocks))
         followers = [self._to_own]
         if self._hmac_key is not None:
             followers.append(self._to_mac)
-        threads = worthwhile(threads, len(self._text), jobs_at_least(arrays))
+        # Jobs of short arrays are large enough: an array takes hundreds of bytes of text.
+        threads = worthwhile(threads, len(self._text))
         with Workers(tasks, threads, followers=followers, is_last=_stops) as jobs:
             for job in jobs:
                 self._to_all(job)
+                if self._passed is not None:
+                    self._passed(job)
+        arrays = self._report.index.arrays
         # Collected apart by followers that run at the same time, and joined in a fixed order:
         # reports do not depend on threads.
         mac_problems = self._no_mac_problems + self._mac_problems

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -42,11 +42,15 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class _BlobStream:
-    """A blob's zlib stream, whose first `lead` bytes are no part of the blob's `size`."""
+    """A blob's zlib stream, whose first `lead` bytes are no part of the blob's `size`.
+
+    That of a loose object `is_all` that its file holds.
+    """
 
     start: int
     lead: int
     size: int
+    is_all: bool
 
 
 class ObjectStore:
@@ -97,12 +101,38 @@ class ObjectStore:
             return False
         return True
 
-    def blob(self, oid: str, threads: int = 1) -> Iterator[bytes]:
+    def blob(self, oid: str, threads: int = 1) -> Generator[bytes, None, None]:
         """Give a blob's bytes in pieces; raises EnvironmentFailure, maybe after some.
 
         The last piece comes once the hash of all is the blob's id. Objects are
         the true ones: what `git replace` puts in their place is not read.
         """
+        with self._opened(oid) as opened:
+            if opened is None:
+                with self._by_git() as git:
+                    yield from git.chunks(oid)
+                return
+            descriptor, stream = opened
+            # Closed before the file is: threads may be inflating what nobody will take.
+            with contextlib.closing(_content(descriptor, stream, threads)) as pieces:
+                try:
+                    yield from hashed(pieces, "blob", oid, stream.size)
+                except (Damaged, OSError) as error:
+                    raise EnvironmentFailure(
+                        f"blob {oid} can't be read: {error}", hint="git fsck --full"
+                    ) from error
+
+    def size(self, oid: str) -> int:
+        """Give the size in bytes that a blob says it has; raises EnvironmentFailure."""
+        with self._opened(oid) as opened:
+            if opened is not None:
+                return opened[1].size
+        with self._by_git() as git:
+            return git.size(oid)
+
+    @contextlib.contextmanager
+    def _opened(self, oid: str) -> Iterator[tuple[int, _BlobStream] | None]:
+        """Open the file in which a blob is stored whole; None where git has to be asked for it."""
         location = self.find(oid)
         with contextlib.ExitStack() as closing:
             stream = None
@@ -112,24 +142,16 @@ class ObjectStore:
                     descriptor = os.open(location.path, _READING)
                     closing.callback(os.close, descriptor)
                     stream = _stream(descriptor, location)
-            if location is None or stream is None:
-                yield from self._by_git(oid)
-                return
-            try:
-                pieces = _content(descriptor, stream, threads, is_loose=location.is_loose)
-                yield from hashed(pieces, "blob", oid, stream.size)
-            except (Damaged, OSError) as error:
-                raise EnvironmentFailure(
-                    f"blob {oid} can't be read: {error}", hint="git fsck --full"
-                ) from error
+            yield None if stream is None else (descriptor, stream)
 
-    def _by_git(self, oid: str) -> Iterator[bytes]:
+    @contextlib.contextmanager
+    def _by_git(self) -> Iterator[BlobReader]:
         try:
             reader = self._idle.pop()
         except IndexError:
             reader = BlobReader(self._repo)
         try:
-            yield from reader.chunks(oid)
+            yield reader
         finally:
             self._idle.append(reader)
 
@@ -149,13 +171,11 @@ class ObjectStore:
         return indexes
 
 
-def _content(
-    descriptor: int, stream: _BlobStream, threads: int, *, is_loose: bool
-) -> Iterator[bytes]:
+def _content(descriptor: int, stream: _BlobStream, threads: int) -> Generator[bytes, None, None]:
     lead = stream.lead
     nbytes = lead + stream.size
     # Git refuses a loose object that has more behind it.
-    for data in inflated(descriptor, stream.start, nbytes, threads, is_last=is_loose):
+    for data in inflated(descriptor, stream.start, nbytes, threads, is_last=stream.is_all):
         yield data[lead:] if lead else data
         lead = max(0, lead - len(data))
 
@@ -167,7 +187,7 @@ def _stream(descriptor: int, location: Location) -> _BlobStream | None:
         with contextlib.suppress(Error):
             begin = codec.decompressobj().decompress(head, _HEAD_MOST)
             if (matched := _LOOSE_HEAD.match(begin)) is not None:
-                return _BlobStream(0, matched.end(), int(matched[1]))
+                return _BlobStream(0, matched.end(), int(matched[1]), is_all=True)
         return None
     # gitformat-pack(5): three bits of kind and four of size, then seven bits of size a byte.
     kind, size, shift = 0, 0, 4
@@ -178,7 +198,8 @@ def _stream(descriptor: int, location: Location) -> _BlobStream | None:
             size |= (byte & 0x7F) << shift
             shift += 7
         if not byte & 0x80:
-            return _BlobStream(location.offset + number + 1, 0, size) if kind == _BLOB else None
+            start = location.offset + number + 1
+            return _BlobStream(start, 0, size, is_all=False) if kind == _BLOB else None
     return None
 
 

@@ -149,6 +149,8 @@ _MOST_OUT = 32 * 1024 * 1024
 """Inflated bytes of a piece; what gives more is inflated step by step."""
 _MOST_JOINED = 4
 """Marks in a row that end no piece; by chance there is one in 4 GiB."""
+_AHEAD = 2
+"""Inflated pieces, of some MiB each, that may wait for who takes them."""
 _HEAD_SIZE = 2
 
 
@@ -278,7 +280,7 @@ def _found_pieces(
     joined = 0
     cut_pieces = _pieces(descriptor, start, may_skip=may_skip)
     tasks = (partial(_inflate, descriptor, piece) for piece in cut_pieces)
-    with Workers(tasks, threads) as inflating:
+    with Workers(tasks, threads, ahead=threads + _AHEAD) as inflating:
         for piece, content in inflating:
             if carried is None:
                 joined = 0
