@@ -48,7 +48,7 @@ test: $(READY)  ## the tests, slow ones aside
 test-slow: $(READY)  ## the slow tests
 	$(PYTEST) $(BY_FILE) -m "slow and not (large or torch or browser)" $(LONGEST) $(FOLDERS)
 
-test-large: $(READY)  ## files of 2 GiB within 768 MiB of address space; takes 9 GiB of disk
+test-large: $(READY)  ## files of 2 GiB within 256 MiB of address space; takes 9 GiB of disk
 	$(BIN)/python -m pytest -q -m large
 
 test-torch: torch-deps  ## torch files against torch itself, which is installed first
