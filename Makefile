@@ -14,7 +14,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 
 PYTEST = $(BIN)/python -m pytest -q -n auto
 # The slow tests wait for other processes: for one that waits another one goes on.
-ONE_MORE = -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+SOME_MORE = -n $$(($$(getconf _NPROCESSORS_ONLN) + 2))
 # A file's tests share what is dear to make, a cluster or a history: they stay together.
 # The longest ones come first, so that no core waits for them at the end.
 BY_FILE = --dist loadfile --no-loadscope-reorder
@@ -48,7 +48,7 @@ test: $(READY)  ## the tests, slow ones aside
 test-slow: $(READY)  ## the slow tests
 	$(PYTEST) $(BY_FILE) -m "slow and not (large or torch or browser)" $(LONGEST) $(FOLDERS)
 
-test-large: $(READY)  ## files of 2 GiB within 768 MiB of address space; takes 9 GiB of disk
+test-large: $(READY)  ## files of 2 GiB within 256 MiB of address space; takes 9 GiB of disk
 	$(BIN)/python -m pytest -q -m large
 
 test-torch: torch-deps  ## torch files against torch itself, which is installed first
@@ -58,7 +58,7 @@ test-browser: $(READY)  ## HTML pages in Chromium, which has to be there with ch
 	$(PYTEST) -m browser
 
 test-more: torch-deps browser-deps  ## all that `make test` leaves aside, in one run
-	$(PYTEST) $(ONE_MORE) $(BY_FILE) -m "slow or large or torch or browser" $(LONGEST) $(FOLDERS)
+	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "slow or large or torch or browser" $(LONGEST) $(FOLDERS)
 
 torch-deps: $(READY)  ## install torch, without CUDA where pip is told of such a build
 	@$(PIP) '$(TORCH)'

@@ -8,8 +8,15 @@ the full command line.
 
 from __future__ import annotations
 
-import os
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # `python -m` puts the current folder first, which may be anybody's repository. What Python
+    # itself has imported from there by now is out of reach: docs/threat-model.md.
+    sys.path.pop(0)
+
+import contextlib
+import os
 from importlib import import_module
 
 PLUMBING = {
@@ -23,6 +30,23 @@ PLUMBING = {
 
 
 def main() -> int:
+    try:
+        return _main()
+    except KeyboardInterrupt:
+        with contextlib.suppress(OSError):
+            sys.stderr.write("wtxtgit: error: interrupted\n")
+        return 130
+    except (ImportError, MemoryError, OSError) as error:
+        # What has the words for it may be what could not be loaded.
+        if os.environ.get("WTXTGIT_DEBUG"):
+            raise
+        reason = getattr(error, "strerror", None) or str(error) or "out of memory"
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"wtxtgit: error: can't start: {reason.lower()}\n")
+        return 5
+
+
+def _main() -> int:
     # numpy's linear algebra is not used here, and starting its threads costs as
     # much CPU as all the rest of numpy's import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -149,3 +149,25 @@ class EnvironmentFailure(WtxtgitError):
     """Git, the repository, a driver, a permission or the disk (exit code 5)."""
 
     exit_code = 5
+
+
+def lacking(error: BaseException) -> EnvironmentFailure | None:
+    """What the system does not give, where that is what an exception of Python's means.
+
+    None for all others, which are bugs.
+    """
+    if isinstance(error, MemoryError):
+        return EnvironmentFailure("out of memory")
+    # CPython's words (`thread_PyThread_start_new_thread`), which has no type of its own for it.
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return EnvironmentFailure("the system has no more threads", hint="ulimit -u")
+    if isinstance(error, ImportError):
+        # A shared library that finds no room, or is broken. numpy wraps a page of advice
+        # around the error that it met.
+        first = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+        about = f"can't load {error.name or 'a module'}: {first}"
+        return EnvironmentFailure(about, hint="wtxtgit doctor")
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return EnvironmentFailure(f"{where}{(error.strerror or str(error)).lower()}")
+    return None

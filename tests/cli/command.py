@@ -57,7 +57,10 @@ class Done:
 @contextlib.contextmanager
 def _handlers_kept() -> Iterator[None]:
     """A command sets handlers of signals for its process."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:

@@ -76,6 +76,29 @@ def test_a_checkpoint_and_its_text_are_the_same_base(wtxtgit: Command) -> None:
     assert text == (wtxtgit.folder / "b.wtxt").read_bytes()
 
 
+def test_a_text_has_no_delta_to_a_checkpoint(wtxtgit: Command) -> None:
+    write(wtxtgit, native__wtxt=ONE.base, new__safetensors=fixture(V2))
+    assert wtxtgit("emit", fixture_path(V1), "-o", "old.wtxt").code == 0
+    for base in ("native.wtxt", "old.wtxt"):
+        done = wtxtgit("delta", "make", base, "new.safetensors", "-o", "d.wtxtdelta")
+        assert (done.code, done.out) == (2, b"")
+        assert "a delta makes a text of a text" in done.complaint()
+    # As the hint says.
+    assert wtxtgit("emit", "-o", "new.wtxt", "--", "new.safetensors").code == 0
+    made = wtxtgit("delta", "make", "native.wtxt", "new.wtxt", "-o", "d.wtxtdelta")
+    assert made.code == 0
+    applied = wtxtgit("delta", "apply", "native.wtxt", "d.wtxtdelta", "-o", "-")
+    assert applied.out == (wtxtgit.folder / "new.wtxt").read_bytes()
+
+
+def test_what_no_hash_covers_is_told(wtxtgit: Command) -> None:
+    write(wtxtgit, base__wtxt=ONE.base, d__wtxtdelta=ONE.delta.replace(b"cuda=off", b"cuda=on"))
+    done = wtxtgit("delta", "apply", "base.wtxt", "d.wtxtdelta", "-o", "-")
+    assert done.code == 0
+    note = "wtxtgit: note: no hash covers cuda=on: the delta alone says so"
+    assert done.err.splitlines() == [note]
+
+
 def test_a_native_target_stays_a_text(wtxtgit: Command) -> None:
     write(wtxtgit, n__wtxt=ONE.base)
     assert wtxtgit("delta", "make", fixture_path(V1), "n.wtxt", "-o", "d").code == 0

@@ -52,7 +52,7 @@ def inspected(wtxtgit: Command, path: str | Path) -> dict[str, Any]:
 @pytest.fixture
 def _signal_handlers() -> Iterator[None]:
     """The command line sets handlers; in this process they are put back."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     yield
     for number, handler in zip(numbers, before, strict=True):

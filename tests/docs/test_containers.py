@@ -181,6 +181,7 @@ class TestVerify:
             "--hmac-key",
             "--max-chunk",
             "--require-signed",
+            "--strict",
         }
 
     def test_the_default_of_max_chunk(self) -> None:

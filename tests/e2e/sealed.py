@@ -99,7 +99,10 @@ class Sealed(Repo):
     def call(self, *arguments: str, ok: Sequence[int] = (0,)) -> Said:
         """Run wtxtgit here, in this process."""
         out, err = io.StringIO(), io.StringIO()
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+        handlers = {
+            number: signal.getsignal(number)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
         with (
             contextlib.chdir(self.path),
             contextlib.redirect_stdout(out),

@@ -318,7 +318,7 @@ class TestWhatIsMissing:
         assert ran.code == (5 if root else 2)
         assert (ran.outputs["ok"], ran.titles) == ("false", ["wtxtgit"])
 
-    @pytest.mark.parametrize("name", ["require_signed", "every", "all", "cache"])
+    @pytest.mark.parametrize("name", ["require_signed", "strict", "every", "all", "cache"])
     def test_words_that_are_no_booleans(self, chain: Sealed, runner: Runner, name: str) -> None:
         value = "yes\r\n::notice::%0Ax"
         ran = pushed(chain, runner, NONE, **{name: value})

@@ -29,6 +29,7 @@
 extern char **environ;
 
 static int server = -1;
+static struct rlimit inherited; /* Of descriptors: we need more than a test may allow the command. */
 static char *text;
 static size_t length, room;
 
@@ -58,6 +59,7 @@ static void start_truly(const char *program, char **argv) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", BIN, program);
     argv[0] = path;
+    setrlimit(RLIMIT_NOFILE, &inherited);
     execv(path, argv);
     fail(path);
 }
@@ -153,6 +155,7 @@ static void describe(const char *kind, int argc, char **argv, const int *numbers
     for (int one = 0; one < RLIM_NLIMITS; one++) {
         struct rlimit limit;
         if (getrlimit(one, &limit)) fail("getrlimit");
+        if (one == RLIMIT_NOFILE) limit = inherited;
         snprintf(path, sizeof path, "%llu %llu", (unsigned long long)limit.rlim_cur,
                  (unsigned long long)limit.rlim_max);
         put(path);
@@ -229,9 +232,13 @@ int main(int argc, char **argv) {
     char *name = (char *)getauxval(AT_EXECFN), own[4096], *base;
     int first = 1, is_isolated = 0, is_python;
     /* Not from our name, which is that of a script that we are the interpreter of. */
+    struct rlimit most;
     ssize_t size = readlink("/proc/self/exe", own, sizeof own - 1);
     if (size < 0) fail("/proc/self/exe");
     own[size] = 0;
+    if (getrlimit(RLIMIT_NOFILE, &inherited)) fail("getrlimit");
+    most = (struct rlimit){inherited.rlim_max, inherited.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &most);
     base = strrchr(own, '/') + 1;
     is_python = strcmp(base, "python") == 0;
     if (is_python) {

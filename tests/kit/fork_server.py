@@ -15,6 +15,7 @@ import gc
 import os
 import pkgutil
 import resource
+import runpy
 import selectors
 import signal
 import socket
@@ -26,6 +27,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+# A script, which has its own folder on the path no more than the package that it belongs to.
+_REFUSALS = runpy.run_path(str(Path(__file__).with_name("refusals.py")))
+REFUSED, refuse = _REFUSALS["REFUSED"], _REFUSALS["refuse"]
 _MOST = 253
 """Descriptors in one message."""
 _OWN = 512
@@ -192,6 +196,8 @@ def _become(request: Request, executable: str) -> None:
 
     become(request.environment)
     os.getppid = lambda: request.parent
+    for kind in os.environ.get(REFUSED, "").split():
+        refuse(kind)
     sys.executable = executable
     sys.argv = [os.fsdecode(word) for word in request.arguments]
     wanted = os.environ.get("PYTHONWARNINGS")

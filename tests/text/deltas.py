@@ -5,7 +5,7 @@ from __future__ import annotations
 from wtxtgit.errors import TextError
 from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.index import check
-from wtxtgit.text.delta.patch import Regeneration, apply, make
+from wtxtgit.text.delta.patch import Applied, Regeneration, apply, make
 from wtxtgit.text.delta.sides import DeltaSide, side_of_text
 from wtxtgit.text.index import index
 
@@ -30,10 +30,16 @@ def applied(
     threads: int | None = None,
 ) -> bytes:
     """The target; raises TextError where the delta by itself or on its base does not hold."""
+    target = target_of(side(base), delta, Regeneration(ts, build, hmac_key), threads=threads)
+    return b"".join(sides.text_pieces(target.side, threads=threads))
+
+
+def target_of(
+    base: DeltaSide, delta: bytes, given: Regeneration, *, threads: int | None = None
+) -> Applied:
+    """The same as what `apply` gives."""
     report = check(memoryview(delta))
     for p in report.problems:
         chunk = p.chunk if isinstance(p.chunk, int) else None
         raise TextError(p.kind, p.message, line=p.line, array=p.array, chunk=chunk)
-    given = Regeneration(ts, build, hmac_key)
-    target = apply(side(base), memoryview(delta), report.index, given, threads=threads)
-    return b"".join(sides.text_pieces(target.side, threads=threads))
+    return apply(base, memoryview(delta), report.index, given, threads=threads)

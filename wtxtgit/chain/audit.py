@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.chain import judge
 from wtxtgit.chain.judge import JudgedFiles, attribute_twins, of_violation, untracked
 from wtxtgit.chain.reader import ChainReader, Facts, artifacts, signed
+from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
@@ -22,7 +23,7 @@ from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
-from wtxtgit.report.audit import AuditReport, Finding, Severity
+from wtxtgit.report.audit import AuditReport, Finding, Severity, as_errors
 from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccepted
 from wtxtgit.trust.step import step
 
@@ -42,6 +43,7 @@ class AuditRequest:
     had before. `every` judges side commits as well. What `known` reach is not
     judged either. With `all_refs` all branches and tags are tips, besides `tip`.
     `signers_of` is a commit whose signers have to accept all records of tips, too.
+    If `strict` warnings are errors, and the tips' checkpoints are checked as by `verify --strict`.
     """
 
     tip: str = "HEAD"
@@ -53,6 +55,7 @@ class AuditRequest:
     known: tuple[str, ...] = ()
     all_refs: bool = False
     signers_of: str | None = None
+    strict: bool = False
 
 
 Progress = Callable[[int], None]
@@ -150,6 +153,8 @@ class _Audit:
                 one for one in state if (one.path, one.kind, one.severity) not in told_of_commits
             ]
             findings += self._judge_push(tip)
+            if self._request.strict:
+                findings += judge_contents(self._walk.repo, tip, files.blobs)
         return self._summary(len(judged), findings)
 
     # What is judged.
@@ -281,12 +286,13 @@ class _Audit:
         ledgers = walk.tree(tip).ledgers
         trusted = self._trusted_at(tip)
         principals = sorted(walk.reader.principals.get(key, key.hex()) for key in trusted)
+        found = as_errors(findings) if self._request.strict else tuple(dict.fromkeys(findings))
         return AuditReport(
             judged,
             len(present),
             sum(len(ledger.records) for ledger in ledgers.values()),
             tuple(principals),
-            tuple(dict.fromkeys(findings)),
+            found,
             walk.count_unjudged(),
             tuple(self._notes(judged)),
         )

@@ -28,13 +28,15 @@ class CheckRequest:
     `trust_root` is a revision or a signers file. `merged` are commits that a
     merge under way tells of before it writes them down. `every` judges what is
     as in HEAD, too; else that was judged before. With `require_sealed`
-    everything has to be sealed, whether there are signers or not.
+    everything has to be sealed, whether there are signers or not; if `strict`
+    warnings are errors, and checkpoints are checked as `verify --strict` does.
     """
 
     trust_root: str | None = None
     merged: tuple[str, ...] = ()
     every: bool = False
     require_sealed: bool = False
+    strict: bool = False
 
 
 def check(
@@ -77,6 +79,7 @@ def check(
             tuple(texts),
             is_whole=request.every,
             is_sealed=request.require_sealed,
+            is_strict=request.strict,
         )
         kept = KeptStates(repo, key_file)
         return judge_staged(repo, staged, request.trust_root, snapshots, facts, kept)

@@ -61,11 +61,14 @@ def audit_push(
     root: str | None,
     processes: Callable[[], int],
     key_file: Path | None = None,
+    *,
+    strict: bool = False,
 ) -> Iterator[PushedRef]:
     """Audit the commits of each ref; those with nothing tracked, and deletions, are passed over.
 
     `remote` is the name of the other side where it has one, `root` a trust
-    root as an audit takes it, `key_file` as `filter.content` does. Raises what that does.
+    root as an audit takes it, `key_file` as `filter.content` does. If `strict` warnings are
+    errors. Raises what an audit does.
     """
     known = _remote_tips(repo, remote)
     done: set[tuple[str, str | None]] = set()
@@ -87,7 +90,9 @@ def audit_push(
         from wtxtgit.chain.reader import Facts
         from wtxtgit.chain.state_cache import KeptStates
 
-        request = AuditRequest(tip, was, root, was, known=() if was is not None else tuple(known))
+        request = AuditRequest(
+            tip, was, root, was, known=() if was is not None else tuple(known), strict=strict
+        )
         facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)
         report = audit(repo, request, facts, kept=kept)
         # Where nobody seals, that something is unsealed is no news.

@@ -7,7 +7,7 @@ one; an older ledger that came back lacks nothing of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from wtxtgit.chain import judge
 from wtxtgit.chain.judge import JudgedFiles
 from wtxtgit.chain.reader import ChainReader, Facts, signed
 from wtxtgit.chain.state_cache import KeptStates
+from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.checkpoint.open import blob
 from wtxtgit.filter.clean import is_pending
@@ -29,7 +30,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.store import reader
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
-from wtxtgit.report.audit import Finding, Severity
+from wtxtgit.report.audit import Finding, Severity, as_errors
 from wtxtgit.report.check import LARGE_BLOB, CheckedFile, CheckReport, Occasion
 from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.verify import verify
@@ -46,7 +47,8 @@ class StagedCommit:
 
     `texts` are those to be verified that stand for themselves, unfiltered. All
     files are judged if `is_whole`, else those that are not as in HEAD. Everything
-    has to be sealed if `is_sealed`, whether there are signers or not.
+    has to be sealed if `is_sealed`, whether there are signers or not. If `is_strict`
+    checkpoints are checked, and warnings are errors.
     """
 
     entries: dict[bytes, TreeEntry]
@@ -55,6 +57,7 @@ class StagedCommit:
     texts: tuple[TreeEntry, ...]
     is_whole: bool
     is_sealed: bool
+    is_strict: bool
 
 
 def judge_staged(
@@ -115,6 +118,8 @@ class _CheckWork:
         sizes = self._sizes(paths)
         all_findings += self._judge_sizes(self._new(sizes))
         findings = tuple(dict.fromkeys(all_findings))
+        if self._staged.is_strict:
+            findings = as_errors([*findings, *self._judge_contents(self._new(sizes))])
         by_path: dict[bytes, list[Finding]] = {}
         for finding in findings:
             by_path.setdefault(finding.path, []).append(finding)
@@ -248,6 +253,10 @@ class _CheckWork:
             if message is not None:
                 severity = Severity.ERROR if size > limit else Severity.WARNING
                 yield Finding("", path, LARGE_BLOB, message, severity)
+
+    def _judge_contents(self, paths: Iterable[bytes]) -> Iterator[Finding]:
+        blobs = {path: self._staged.entries[path].oid for path in paths}
+        return judge_contents(self._repo, "", blobs)
 
     def _sizes(self, paths: Sequence[bytes]) -> dict[bytes, int]:
         entries = [entry for path in paths if (entry := self._staged.entries.get(path))]

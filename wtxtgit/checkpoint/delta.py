@@ -82,12 +82,17 @@ def make(
     """Make the delta from `base` to `target`; gives its text in pieces, too.
 
     Raises CheckError for a text that does not verify, UsageError for what the
-    delta can't say.
+    delta can't say, and for a target that is no text where the base is one.
     """
-    before = _open(base, threads, progress).side
-    after = _open(target, threads, progress).side
+    before, after = _open(base, threads, progress), _open(target, threads, progress)
+    if after.is_file and not before.is_file:
+        # Applied to a text it would give a text.
+        raise UsageError(
+            f"{base} is a text and {target} is none: a delta makes a text of a text",
+            hint=f"wtxtgit emit -o TEXT -- {shlex.quote(target)}, and the delta to TEXT",
+        )
     try:
-        making = make_of(before, after, plain=plain)
+        making = make_of(before.side, after.side, plain=plain)
     except TextError as error:
         hint = "without --plain it can" if plain else None
         raise UsageError(error.message, hint=hint) from error
@@ -101,8 +106,11 @@ def apply(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
+    note: Callable[[str], object] = lambda _: None,
 ) -> Iterable[Buffer]:
     """Put a delta on its base; gives the target in pieces, proved before the first.
+
+    `note` is told what is in the target by the delta's word alone.
 
     Raises InputError for what is no delta, CheckError where delta or base do
     not hold, or do not go together.
@@ -123,6 +131,8 @@ def apply(
     except TextError as error:
         raise CheckError(f"{delta} on {base}: {error}") from error
     layout = target.layout
+    if target.uncovered:
+        note(f"no hash covers {', '.join(target.uncovered)}: the delta alone says so")
     # Of a file a file is made, of a text a text: the user need not know what git stores.
     if opened.is_file and layout is not None and layout.is_container:
         return sides.file_pieces(target.side, layout, threads=threads)

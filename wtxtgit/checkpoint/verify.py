@@ -55,6 +55,7 @@ class Demands:
     require_signed: bool
     allow_unauthenticated: bool
     reading: ReadOptions
+    strict: bool = False
 
     @property
     def has_secrets(self) -> bool:
@@ -71,13 +72,14 @@ def demands(
     signers: Path | None = None,
     require_signed: bool = False,
     allow_unauthenticated: bool = False,
+    strict: bool = False,
     reading: ReadOptions | None = None,
 ) -> Demands:
     """Read the files that say what is demanded; raises InputError, KeyFileError or
     EnvironmentFailure.
 
     `reading` are limits and keys for containers; `hmac_key` is their HMAC key
-    as well.
+    as well. If `strict` notes on containers are errors.
     """
     return Demands(
         None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM"),
@@ -86,6 +88,7 @@ def demands(
         require_signed,
         allow_unauthenticated,
         ReadOptions() if reading is None else reading,
+        strict,
     )
 
 
@@ -156,7 +159,10 @@ def verify_data(
     else:
         options = replace(asked.reading, integrity_key=asked.hmac_key)
         findings = any_format.check(data, options, members(name, place, threads=threads), checked)
-        verdict = _with_demands(asked, _container_verdict(path, data, findings))
+        verdict = _container_verdict(path, data, findings)
+        if asked.strict:
+            verdict = replace(verdict, errors=(*verdict.errors, *verdict.warnings), warnings=())
+        verdict = _with_demands(asked, verdict)
     if progress is not None:
         progress(data.nbytes)
     return verdict

@@ -18,8 +18,10 @@ from wtxtgit.cli.options import (
     discover,
     examiner,
     facts_key,
+    is_strict,
     no_cache_option,
     root_of_trust,
+    strict_option,
 )
 from wtxtgit.cli.output import (
     is_printed,
@@ -47,6 +49,7 @@ _LOG_OID_SHOWN = 10
     help="Where trust starts: a commit, or a signers file. Default: config wtxtgit.trustRoot.",
 )
 @click.option("--require-signed", is_flag=True, help="Fail where the trust root has no signers.")
+@strict_option
 @click.option("--every", is_flag=True, help="Judge the commits of merged branches, too.")
 @click.option("--all", "all_refs", is_flag=True, help="All branches and tags are tips, too.")
 @click.option("--was", metavar="OLDTIP", help="The tip before a push, which it has to go on from.")
@@ -69,6 +72,7 @@ def audit(
     range_: str | None,
     trust_root: str | None,
     require_signed: bool,
+    strict: bool,
     every: bool,
     all_refs: bool,
     was: str | None,
@@ -99,7 +103,15 @@ def audit(
     base, tip = _range(range_)
     root = root_of_trust(repo, trust_root)
     request = chain_audit.AuditRequest(
-        tip, base, root, was, every, require_signed, all_refs=all_refs, signers_of=signers_of
+        tip,
+        base,
+        root,
+        was,
+        every,
+        require_signed,
+        all_refs=all_refs,
+        signers_of=signers_of,
+        strict=is_strict(repo, given=strict),
     )
     with (
         cluster(scheduler, worker_clone) as workers,

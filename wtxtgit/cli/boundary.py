@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
-from wtxtgit.errors import EnvironmentFailure, WtxtgitError
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError, lacking
 
 INTERRUPTED = 128 + signal.SIGINT
 BUG = 70
@@ -60,15 +60,12 @@ def run(command: Callable[[], int | None]) -> int:
     except Terminated as end:
         complain("terminated")
         return 128 + int(end.args[0])
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        complain(f"{where}{(error.strerror or str(error)).lower()}")
-        _drop_output()
-        return EnvironmentFailure.exit_code
-    except MemoryError:
-        complain("out of memory")
-        return EnvironmentFailure.exit_code
     except Exception as error:  # the last place where a bug can be told
+        failure = lacking(error)
+        if failure is not None:
+            complain(failure.message, failure.hint)
+            _drop_output()
+            return failure.exit_code
         if os.environ.get("WTXTGIT_DEBUG"):
             raise
         complain(
@@ -149,10 +146,13 @@ def _drop_output() -> None:
 
 def _end_cleanly_on_signals() -> None:
     def end(number: int, _frame: FrameType | None) -> NoReturn:
-        raise Terminated(number)
+        # What is under way is taken back now: a second signal would leave half of it.
+        for other in ends:
+            signal.signal(other, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
 
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        # Under nohup SIGHUP is ignored, and stays so.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, end)
+    numbers = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
+    # Under nohup SIGHUP is ignored, and stays so; so is SIGINT of what a shell starts with "&".
+    ends = [n for n in numbers if n is not None and signal.getsignal(n) is not signal.SIG_IGN]
+    for number in ends:
+        signal.signal(number, end)

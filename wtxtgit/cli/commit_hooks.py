@@ -14,7 +14,7 @@ from wtxtgit.chain import settled
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.boundary import complain, note, warn
 from wtxtgit.git.history import Head
-from wtxtgit.git.repository import TRUST_ROOT, Repository
+from wtxtgit.git.repository import STRICT, TRUST_ROOT, Repository
 
 if TYPE_CHECKING:
     from wtxtgit.report.audit import Finding
@@ -44,7 +44,8 @@ def run(name: str, *, as_json: bool = False) -> int:
     seals = name != "pre-applypatch" and repo.config.is_true(_AUTO_SEAL)
     if seals and name == _PRE_COMMIT:
         _seal(head, merged)
-    request = check.CheckRequest(repo.config.get(TRUST_ROOT), merged, require_sealed=seals)
+    root, strict = repo.config.get(TRUST_ROOT), repo.config.is_true(STRICT)
+    request = check.CheckRequest(root, merged, require_sealed=seals, strict=strict)
     report = check.check(head, request, environment.processes, key_file)
     if name == _PRE_COMMIT and not (merged or seals or report.findings or report.notes):
         settled.remember(head, key_file)

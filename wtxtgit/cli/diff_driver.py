@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.output import file_size, print_line, print_table, progress
-from wtxtgit.errors import UsageError, WtxtgitError, counted
+from wtxtgit.errors import UsageError, WtxtgitError, counted, lacking
 from wtxtgit.git.external_diff import DiffFile, Pair, Unmerged, parse
 from wtxtgit.report.figures import size
 
@@ -63,14 +63,11 @@ def _show(pair: Pair) -> None:
         raise
     except WtxtgitError as error:
         _print_failed(pair, str(error))
-    except OSError as error:
-        _print_failed(pair, (error.strerror or str(error)).lower())
-    except MemoryError:
-        _print_failed(pair, "out of memory")
     except Exception as error:  # git would not show the files after this one
         if os.environ.get("WTXTGIT_DEBUG"):
             raise
-        _print_failed(pair, f"this is a bug in wtxtgit: {type(error).__name__}: {error}")
+        about = f"this is a bug in wtxtgit: {type(error).__name__}: {error}"
+        _print_failed(pair, str(lacking(error) or about))
 
 
 def _compare(pair: Pair) -> None:

@@ -318,6 +318,7 @@ def apply(
             checkpoint_delta.TargetGeneration(ts, build, hmac_key),
             threads=environment.threads(),
             progress=advance,
+            note=boundary.note,
         )
         if out is None:
             write_all(sys.stdout.fileno(), pieces)

@@ -10,7 +10,7 @@ import click
 from wtxtgit.cli import commit_hooks, environment
 from wtxtgit.cli.boundary import complain, note, warn
 from wtxtgit.cli.commit_hooks import finding_line
-from wtxtgit.cli.options import discover, root_of_trust
+from wtxtgit.cli.options import discover, is_strict, root_of_trust
 from wtxtgit.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
     pre-commit, pre-merge-commit and pre-applypatch check what is about to be
     committed, as `wtxtgit check --staged` does, but for files that are as in
     HEAD; pre-push audits what is pushed. Exit code 1 or 4 refuses it. With the
-    config wtxtgit.autoSeal pre-commit seals what is staged first. `wtxtgit
+    config wtxtgit.autoSeal pre-commit seals what is staged first; with
+    wtxtgit.strict warnings are errors. `wtxtgit
     install --hooks` installs all of them, ARGUMENTS are git's.
 
     \b
@@ -55,7 +56,8 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
         refs = [push.Ref(*told)]
     root = root_of_trust(repo)
     key_file = environment.facts_key()
-    pushed = list(push.audit_push(repo, refs, remote, root, environment.processes, key_file))
+    told_of = (repo, refs, remote, root, environment.processes, key_file)
+    pushed = list(push.audit_push(*told_of, strict=is_strict(repo)))
     codes = [one.report.exit_code for one in pushed]
     if as_json:
         print_json({"refs": pushed})

@@ -178,6 +178,7 @@ def _share(statistics: Statistics) -> str:
     is_flag=True,
     help="Demand a signature by a known signer, in a ledger for each record.",
 )
+@click.option("--strict", is_flag=True, help="What is a note of a container is an error.")
 @reading_options
 @cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
@@ -188,6 +189,7 @@ def verify(
     allow_unauthenticated: bool,
     signers: Path | None,
     require_signed: bool,
+    strict: bool,
     key: Path | None,
     max_chunk: int,
     scheduler: str | None,
@@ -217,6 +219,7 @@ def verify(
         signers=signers,
         require_signed=require_signed,
         allow_unauthenticated=allow_unauthenticated,
+        strict=strict,
         reading=reading,
     )
     with cluster(scheduler, worker_clone) as workers:

@@ -136,6 +136,20 @@ def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     return repo.config.get(TRUST_ROOT) if given is None else given
 
 
+strict_option = click.option(
+    "--strict",
+    is_flag=True,
+    help="Warnings are errors, too. Always so with the config wtxtgit.strict.",
+)
+
+
+def is_strict(repo: Repository, *, given: bool = False) -> bool:
+    """Whether warnings are errors: what --strict says, or the config wtxtgit.strict."""
+    from wtxtgit.git.repository import STRICT
+
+    return given or repo.config.is_true(STRICT)
+
+
 @contextmanager
 def cluster(scheduler: str | None, worker_clone: Path | None = None) -> Iterator[Cluster | None]:
     """Connect to the cluster that is asked for, if one is."""

@@ -11,7 +11,13 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import warn
 from wtxtgit.cli.keys import key_options, signing_key
-from wtxtgit.cli.options import discover, no_cache_option, root_of_trust
+from wtxtgit.cli.options import (
+    discover,
+    is_strict,
+    no_cache_option,
+    root_of_trust,
+    strict_option,
+)
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 from wtxtgit.report.figures import HASH_SHOWN, size
@@ -146,9 +152,10 @@ def print_countersigned(report: SealReport) -> None:
 
 @click.command()
 @click.option("--staged", is_flag=True, help="Check what is staged; there is nothing else yet.")
+@strict_option
 @no_cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-def check(staged: bool, no_cache: bool, as_json: bool) -> int:
+def check(staged: bool, strict: bool, no_cache: bool, as_json: bool) -> int:
     """Check what is staged, as the commit that it is about to become.
 
     From the index alone: tracked files are texts that verify and are what the
@@ -170,7 +177,9 @@ def check(staged: bool, no_cache: bool, as_json: bool) -> int:
         )
     repo = discover()
     root = root_of_trust(repo)
-    request = chain_check.CheckRequest(root, environment.merged_commits(), every=True)
+    strict = is_strict(repo, given=strict)
+    merged = environment.merged_commits()
+    request = chain_check.CheckRequest(root, merged, every=True, strict=strict)
     report = chain_check.check(
         Head(repo), request, environment.processes, environment.facts_key(no_cache)
     )

@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.errors import EnvironmentFailure, UsageError, lacking
 from wtxtgit.filter import status
 from wtxtgit.filter.content import ContentCache
 from wtxtgit.filter.process import FilterSettings, Warn, is_smudged, warn_of_text
@@ -245,7 +245,7 @@ class _CheckoutWork:
         except EnvironmentFailure as error:
             return error.message
         except Exception as error:  # noqa: BLE001 - the other files are written
-            return f"{type(error).__name__}: {error}"
+            return str(lacking(error) or f"{type(error).__name__}: {error}")
         return StagedFile(entry.path, entry.mode, entry.oid, status)
 
     def _whole(self, entry: TreeEntry, threads: int, counted: int = 0) -> ByteView:

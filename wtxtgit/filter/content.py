@@ -38,6 +38,7 @@ from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.trust.local_secret import local_secret
@@ -187,9 +188,7 @@ _LEAST_STEP = 64 * 1024
 
 def content_digest(data: ByteView, *, threads: int | None = None) -> bytes:
     """The BLAKE3 of a file's bytes, 32 bytes, on so many threads or all."""
-    from blake3 import blake3
-
-    hasher = blake3(max_threads=blake3.AUTO if threads is None else threads)
+    hasher = blake3_hasher(len(data), threads)
     for start in range(0, len(data), _STEP):
         hasher.update(mapped(data[start : start + _STEP]))
     return bytes(hasher.digest())
@@ -200,12 +199,10 @@ def file_digest(descriptor: int, *, threads: int | None = None) -> tuple[bytes, 
 
     The file may be larger than memory, and change while it is read.
     """
-    from blake3 import blake3
-
-    hasher = blake3(max_threads=blake3.AUTO if threads is None else threads)
-    size = 0
+    expected, size = os.fstat(descriptor).st_size, 0
+    hasher = blake3_hasher(expected, threads)
     # No larger than the file: of many small files clearing it would take longer than hashing.
-    buffer = memoryview(bytearray(min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))))
+    buffer = memoryview(bytearray(min(_STEP, max(expected, _LEAST_STEP))))
     while count := os.preadv(descriptor, [buffer], size):
         hasher.update(buffer[:count])
         size += count

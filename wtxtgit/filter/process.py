@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError, lacking
 from wtxtgit.git.filter_protocol import FilterProcess, Request
 from wtxtgit.io import view
 from wtxtgit.io.files import shown
@@ -88,7 +88,8 @@ def _answer(process: FilterProcess, request: Request, settings: FilterSettings, 
                 request.command, spool.view(), request.pathname, settings, warn, cleaned
             )
         except Exception as error:  # noqa: BLE001 - a checkout goes on, an add is refused
-            about = f"{_shown(request.pathname)}: {type(error).__name__}: {error}"
+            told = error if isinstance(error, WtxtgitError) else lacking(error)
+            about = f"{_shown(request.pathname)}: {told or f'{type(error).__name__}: {error}'}"
             if request.command == "smudge":
                 warn(f"{about}, left as text", None)
                 answer = Answer(view.pieces(spool.view()))
@@ -172,8 +173,7 @@ def warn_of_text(path: bytes, warning: str, warn: Warn) -> None:
     name = shlex.quote(_shown(path))
     warn(
         f"{_shown(path)}: {warning}",
-        f"wtxtgit verify -- {name} shows the damage; another clone or an earlier "
-        f"commit may hold a good copy: git checkout COMMIT -- {name}",
+        f"wtxtgit recover -- {name} says what can be mended, or healed from other copies",
     )
 
 

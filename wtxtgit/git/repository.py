@@ -14,6 +14,8 @@ from wtxtgit.io.view import Buffer
 
 TRUST_ROOT = "wtxtgit.trustRoot"
 """The key for where trust starts: a commit, or a file of signers."""
+STRICT = "wtxtgit.strict"
+"""The key for whether warnings of checks and audits are errors."""
 DRIVER = b"wtxt"
 """The value of the attributes `filter`, `diff` and `merge` with which our driver is meant."""
 UNSET = b"unset"

@@ -17,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import EnvironmentFailure, lacking
 from wtxtgit.io.view import Buffer
 
 MIN_VERSION = (2, 31)
@@ -132,7 +132,7 @@ def call(
             check=False,
         )
     except OSError as error:
-        raise EnvironmentFailure(f"git can't be started: {error}") from error
+        raise EnvironmentFailure(f"git can't be started: {lacking(error)}") from error
     # What git said on stderr goes into the error: there is nothing else to go by.
     if done.returncode not in ok:
         raise GitFailure(arguments, done.returncode, done.stderr)
@@ -200,7 +200,7 @@ class GitStream:
                 bufsize=1 << 16,
             )
         except OSError as error:
-            raise EnvironmentFailure(f"git can't be started: {error}") from error
+            raise EnvironmentFailure(f"git can't be started: {lacking(error)}") from error
         assert self._process.stdin is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
         self._stdin: IO[bytes] = self._process.stdin

@@ -13,14 +13,19 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from threading import Condition, Lock, Thread
+from threading import Condition, Event, Lock, Thread
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+if TYPE_CHECKING:
+    from blake3 import blake3
 
 T = TypeVar("T")
 
 SMALL = 512 * 1024
 """Below so many bytes of work threads cost more than they give."""
+_SMALL_HASH = 1024 * 1024
+"""Below so many bytes BLAKE3 on one thread is as fast as on several."""
 SMALL_TASK = 128 * 1024
 """Tasks of fewer bytes spend their time waiting for the interpreter's lock."""
 # Address space to have for each thread: 72 MiB are its stack and what the C library reserves.
@@ -33,14 +38,17 @@ _KEPT_BLOCK = 24 * 1024 * 1024
 
 def default_threads() -> int:
     """As many threads as this process may use cores, fewer where its address space is limited."""
+    return max(1, min(_cores(), address_space() // _THREAD_SPACE))
+
+
+def _cores() -> int:
     try:
-        cores = len(os.sched_getaffinity(0))
+        return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, _address_space() // _THREAD_SPACE))
+        return os.cpu_count() or 1
 
 
-def _address_space() -> int:
+def address_space() -> int:
     """Bytes of address space that this process may use (`ulimit -v`)."""
     try:
         import resource
@@ -70,10 +78,71 @@ def keep_freed_memory() -> None:
     Blocks of text come and go by the hundred; by default each one is given
     back to the system and its pages are zeroed again, which costs as much as
     a SHA-256 pass. glibc raises its bound when a larger block is freed:
-    mallopt(3), "M_MMAP_THRESHOLD". Elsewhere this does nothing.
+    mallopt(3), "M_MMAP_THRESHOLD". Elsewhere this does nothing, nor where the address space is
+    limited: what lies between blocks that are kept would be lost.
     """
+    if address_space() != sys.maxsize:
+        return
     block = bytearray(_KEPT_BLOCK)
     del block
+
+
+# mallopt(3), from malloc.h of glibc.
+_M_ARENA_MAX = -8
+
+
+@cache
+def _share_heap() -> None:
+    """Have threads share one heap where the address space is limited.
+
+    glibc reserves 64 MiB for the heap of each thread, which count against the limit although
+    nothing is in them. Elsewhere this does nothing.
+    """
+    if address_space() == sys.maxsize or not sys.platform.startswith("linux"):
+        return
+    with contextlib.suppress(ImportError, OSError, AttributeError):  # not glibc
+        # Only here, as it takes longer to load than all that threads need.
+        import ctypes
+
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
+def blake3_hasher(nbytes: int, threads: int | None = None) -> blake3:
+    """A BLAKE3 of about `nbytes` bytes: on `threads` threads, None for as many as cores.
+
+    On the caller's alone where the content is small, or the system has no threads to give.
+    """
+    # Not needed to list tensors, or to tell a file by its start.
+    from blake3 import blake3
+
+    count = default_threads() if threads is None else threads
+    if nbytes < _SMALL_HASH or count == 1 or not _are_to_have(count):
+        return blake3(max_threads=1)
+    is_all = threads is None and count == _cores()
+    return blake3(max_threads=blake3.AUTO if is_all else count)
+
+
+@cache
+def _are_to_have(threads: int) -> bool:
+    """Whether the system gives this process so many threads.
+
+    BLAKE3's own pool ends the process where it does not, and says so at length.
+    """
+    _share_heap()
+    end = Event()
+    started: list[Thread] = []
+    try:
+        for _ in range(threads):
+            thread = Thread(target=end.wait)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        return False
+    finally:
+        end.set()
+        for thread in started:
+            thread.join()
+    return True
 
 
 def in_background(task: Callable[[], object]) -> Thread | None:
@@ -86,6 +155,7 @@ def in_background(task: Callable[[], object]) -> Thread | None:
         with contextlib.suppress(Exception):
             task()
 
+    _share_heap()
     thread = Thread(target=run)
     try:
         thread.start()
@@ -140,6 +210,8 @@ class Workers(Generic[T]):
         self._error: BaseException | None = None
 
     def __enter__(self) -> Self:
+        if self._others:
+            _share_heap()
         try:
             for thread in self._others:
                 thread.start()

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from wtxtgit.errors import CheckError, TrustError, counted
@@ -39,6 +39,9 @@ def _mended(command: str, about: str = "") -> str:
     return f"{command}  # {about}; {_STAYS}" if about else f"{command}  # {_STAYS}"
 
 
+UNSEALED = "unsealed"
+ODD_CHECKPOINT = "odd-checkpoint"
+"""What only strict checks and audits find."""
 HINTS = {
     "raw-binary": _mended(_CLEAN),
     "corrupt-text": _mended(f"git checkout COMMIT^ -- PATH && {_RESEAL}"),
@@ -64,6 +67,8 @@ HINTS = {
     "bad-root": "git log --oneline -- .wtxt/signers  # only a trust root that the tip descends "
     "from, and that has signers, ends this",
     "shallow": "git fetch --unshallow",
+    ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; where it is right, "
+    "only an audit without --strict passes it",
 }
 """What to do about each kind, COMMIT and PATH being those of a finding.
 
@@ -117,6 +122,18 @@ def _spelled(finding: Finding) -> str:
     if finding.severity is Severity.WARNING and finding.kind in _OF_WARNINGS:
         return _OF_WARNINGS[finding.kind]
     return HINTS[finding.kind]
+
+
+def as_errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings, warnings as errors; what was told as both is told once.
+
+    That something is unsealed stays a warning: whether it has to be sealed is
+    for the signers to say.
+    """
+    made = (
+        one if one.kind == UNSEALED else replace(one, severity=Severity.ERROR) for one in findings
+    )
+    return tuple(dict.fromkeys(made))
 
 
 class WithFindings:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.audit import Finding, WithFindings, pasted
+from wtxtgit.report.audit import ODD_CHECKPOINT, Finding, WithFindings, pasted
 
 LARGE_BLOB = "large-blob"
 
@@ -33,6 +33,8 @@ HINTS = {
     "before as their threshold says",
     "bad-root": "git log --oneline -- .wtxt/signers  # only a config wtxtgit.trustRoot that HEAD "
     "descends from, and that has signers, ends this",
+    ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH says what is "
+    "wrong; git config --unset wtxtgit.strict where it is right",
     LARGE_BLOB: "git restore --staged -- PATH  # wtxtgit convert --max-shard 64MiB cuts it; git "
     "config wtxtgit.maxBlob SIZE where the forge takes more",
 }

@@ -14,7 +14,15 @@ from urllib.parse import quote
 
 from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.model.ledger import SIGNERS_PATH
-from wtxtgit.report.audit import HINTS, UNTRUSTED, AuditReport, Finding, Severity, hints
+from wtxtgit.report.audit import (
+    HINTS,
+    ODD_CHECKPOINT,
+    UNTRUSTED,
+    AuditReport,
+    Finding,
+    Severity,
+    hints,
+)
 from wtxtgit.report.figures import OID_SHOWN, escaped
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
@@ -23,6 +31,7 @@ VERSION = "2.1.0"
 ABOUT = {
     "raw-binary": "A tracked path holds a binary, not the text that the filter makes of it.",
     "corrupt-text": "A text does not verify.",
+    "odd-checkpoint": "The text of a checkpoint that verify --strict does not take.",
     "not-canonical": "A text verifies, but it is not the one that the filter makes.",
     "untracked-artifact": "A checkpoint has left the filter, or a link stands in its place.",
     "altered-checkout": "Attributes let a checkout write other bytes than were sealed.",
@@ -48,7 +57,9 @@ _IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", 
 
 def sarif(report: AuditReport, version: str) -> dict[str, object]:
     """The report as plain data; `version` is the program's."""
-    kinds = list(HINTS)
+    found = {finding.kind for finding in report.findings}
+    # What only strict audits look for is no rule of the others.
+    kinds = [kind for kind in HINTS if kind != ODD_CHECKPOINT or kind in found]
     seen: Counter[str] = Counter()
     results = [_result(finding, kinds, seen) for finding in report.findings]
     driver = {"name": "wtxtgit", "version": version, "rules": [_rule(kind) for kind in kinds]}

@@ -175,6 +175,7 @@ def test_we_read_what_git_has(anywhere: Repo, threads: int) -> None:
             for oid, content in written.items():
                 assert store.find(oid) is not None
                 assert b"".join(store.blob(oid, threads)) == content
+                assert store.size(oid) == len(content)
 
     check()
     anywhere.git("gc", "-q")

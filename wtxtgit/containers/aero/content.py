@@ -20,6 +20,7 @@ from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.io.view import Buffer, ByteView, Windowed, hashed, pieces
+from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.tensor import ReadOptions
 
 # Bytes of content looked at together: all hashes of a block are taken while it is in the
@@ -34,11 +35,8 @@ MAX_NAMES = MAX_JSON
 # Bytes of all chunk names together for each byte of the file, and MAX_NAMES at most: names may
 # share bytes of the string table, so a small file can claim long ones.
 NAMES_A_BYTE = 8
-# Bytes from which on hashing with several threads is faster: starting them costs more than hashing
-# 1 MiB does.
-THREADED = 2**20
-# Bytes of a file that are mapped and hashed at a time.
-STEP = 8 * THREADED
+# Bytes of a file that are read and hashed at a time.
+STEP = 2**23
 SHOWN = 8
 
 
@@ -134,16 +132,9 @@ def _wrong_ulen(chunk: AeroChunk, length: str) -> NoReturn:
     )
 
 
-def hasher(size: int) -> Any:
-    """BLAKE3 of about `size` bytes that come in pieces."""
-    from blake3 import blake3  # not needed to list tensors, or to tell an index by its start
-
-    return blake3(max_threads=blake3.AUTO if size >= THREADED else 1)
-
-
 def digest(data: Buffer | ByteView) -> bytes:
     view = data if isinstance(data, Windowed) else memoryview(data)
-    return bytes(hashed(hasher(len(data)), pieces(view, STEP)).digest())
+    return bytes(hashed(blake3_hasher(len(data)), pieces(view, STEP)).digest())
 
 
 def short(value: bytes) -> str:
@@ -176,7 +167,7 @@ def digest_spans(blocks: Iterable[Buffer], spans: Iterable[Span]) -> dict[Span, 
             if span[1] <= end:
                 digests[span] = digest(piece)
             else:
-                running.append((span, hasher(span[1] - span[0]).update(piece)))
+                running.append((span, blake3_hasher(span[1] - span[0]).update(piece)))
         digests.update((span, one.digest()) for span, one in running if span[1] <= end)
         running = [(span, one) for span, one in running if span[1] > end]
         start = end

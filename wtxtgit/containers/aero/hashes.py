@@ -18,7 +18,6 @@ from wtxtgit.containers.aero.content import (
     check_length,
     content,
     digest_spans,
-    hasher,
     page_spans,
     short,
 )
@@ -42,6 +41,7 @@ from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, is_zeros, pieces
+from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.findings import Findings
 
 ALGORITHM = "blake3-256"
@@ -121,7 +121,7 @@ def control_digest(data: ByteView, toc_offset: int, entries: int, spans: Sequenc
 
     The IHSH's own hash stands in the TOC, and so would have to be in what it is of.
     """
-    one = hasher(sum(end - start for start, end in spans))
+    one = blake3_hasher(sum(end - start for start, end in spans))
     parts = list(_zeroed(data, toc_offset, entries))
     for start, end in spans:
         for offset, part in parts:

@@ -20,7 +20,7 @@ from wtxtgit.containers.aero.chunks import (
     metadata_payload,
     shard_item,
 )
-from wtxtgit.containers.aero.content import Allowance, ChunkContent, content, hasher
+from wtxtgit.containers.aero.content import Allowance, ChunkContent, content
 from wtxtgit.containers.aero.describe import MAX_SHOWN
 from wtxtgit.containers.aero.msgpack_edit import edited, packed
 from wtxtgit.containers.aero.read import (
@@ -38,6 +38,7 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import hashed
+from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.tensor import ReadOptions
 
 CHUNKS = "chunks"
@@ -234,7 +235,7 @@ def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[str, AeroChunk,
         allowance.decode(chunk)
         allowance.hash(chunk.ulen, chunk.offset)
         if chunk.ulen > SMALL:
-            digest = hashed(hasher(chunk.ulen), ChunkContent(aero, chunk)).hexdigest()
+            digest = hashed(blake3_hasher(chunk.ulen), ChunkContent(aero, chunk)).hexdigest()
             yield key, chunk, LARGE + digest
         else:
             small.take(chunk.ulen, chunk.offset)

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from itertools import chain
 
 from wtxtgit.containers.aero.chunks import Segment, ShardContent
-from wtxtgit.containers.aero.content import BLOCK, Allowance, hasher
+from wtxtgit.containers.aero.content import BLOCK, Allowance
 from wtxtgit.containers.aero.describe import TensorReader
 from wtxtgit.containers.aero.hashes import parse_pages
 from wtxtgit.containers.aero.msgpack_edit import TensorMaps, fields
@@ -34,6 +34,7 @@ from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.intervals import Span, aligned, groups
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, exactly, hashed, pieces
+from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.tensor import NewContent, ReadOptions, Tensor
 
 NAMED = frozenset({"name", "shape"})
@@ -178,7 +179,7 @@ class NewShard(ShardContent):
         allowance.hash(sum(end - start for start, end in self.spans), 0)
         for part in self.sharing:
             allowance.hash(part.entry.data_len, 0)
-            digest = bytes(hashed(hasher(part.entry.data_len), part.blocks()).digest())
+            digest = bytes(hashed(blake3_hasher(part.entry.data_len), part.blocks()).digest())
             if digest != self.digests[_span(part, self.offsets)]:
                 raise FormatError(
                     f"tensor {quoted(part.entry.name)} shares bytes with another one, "

@@ -18,7 +18,7 @@ from itertools import groupby
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta
+from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, default_rows
 from wtxtgit.text import digest, grammar
 from wtxtgit.text.armor import chunk_line_size, chunk_text_size
 from wtxtgit.text.delta import index
@@ -151,6 +151,8 @@ def _carried(step: DeltaStep) -> int:
 
 
 _ZERO_HMAC = bytes(32)
+_FREE = ("schema", "host", "cuda")
+"""Fields of `meta` that merkle_this does not cover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +178,14 @@ class Regeneration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Applied:
-    """The target, proved; `layout` is there where it has one."""
+    """The target, proved; `layout` is there where it has one.
+
+    `uncovered` says what is in the target by the delta's word alone.
+    """
 
     side: DeltaSide
     layout: Layout | None
+    uncovered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,7 +256,8 @@ def apply(
     # (3) Delta and base fit, and (4) nothing is said that need not be.
     arrays = tuple(_patched(base, text, delta))
     if delta.head is None:
-        return Applied(_regenerated(base, arrays, given, threads, progress), None)
+        regenerated = _regenerated(base, arrays, given, threads, progress)
+        return Applied(regenerated, None, ("which arrays the chunks of a plain delta are of",))
     head = delta.head
     target = DeltaSide(head.meta, head.cap, head.root, head.signature, arrays, delta.audit)
     hashes = hash_arrays(
@@ -259,7 +266,27 @@ def apply(
     # (5) The target is what the delta says.
     _prove(target, hashes)
     claims = [array.claim for array in arrays]
-    return Applied(target, layout_of(head.meta, head.cap, claims, bytes(hashes.layout)))
+    layout = layout_of(head.meta, head.cap, claims, bytes(hashes.layout))
+    return Applied(target, layout, tuple(_uncovered(base, target)))
+
+
+def _uncovered(base: DeltaSide, target: DeltaSide) -> Iterator[str]:
+    """What no hash of the target covers, and neither the base nor clean would say."""
+    said = [("audit", target.audit, base.audit)]
+    said += [(name, getattr(target.meta, name), getattr(base.meta, name)) for name in _FREE]
+    said.append(("cap ext", ",".join(target.cap), ",".join(base.cap)))
+    if target.signature is not None:
+        # It is of these lines, but who signed is known to verify alone, which is given keys.
+        yield "the signature"
+    for name, value, before in said:
+        if value != before:
+            yield f"{name}={value}" if value is not None else f"{name}, which is not there"
+    for array in target.arrays:
+        usual = default_rows(array.claim.dtype, array.claim.shape)
+        # An array that the base cuts in the same way is patched by its chunks.
+        is_new = isinstance(array, PatchedArray) and array.base is None
+        if is_new and array.rows is not None and array.rows != usual:
+            yield f'idx of the array "{array.name}"'
 
 
 def _patched(base: DeltaSide, text: ByteView, delta: DeltaIndex) -> Iterator[SideArray]:

@@ -1,0 +1,79 @@
+"""Strict: what would be a note or a warning fails commits, pushes, checks and audits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.data import fixture
+from tests.e2e.sealed import MODEL, ROOT, Sealed, checkpoint
+from tests.kit import Repo
+from wtxtgit.filter.clean import clean
+
+ODD = [(MODEL, "odd-checkpoint")]
+
+
+def unpadded() -> bytes:
+    """A checkpoint of which `verify` has a note: its header is no multiple of 8 bytes."""
+    good = checkpoint(2.0)
+    length = int.from_bytes(good[:8], "little")
+    return (length + 1).to_bytes(8, "little") + good[8 : 8 + length] + b" " + good[8 + length :]
+
+
+def put(repo: Sealed, data: bytes) -> None:
+    """Stage a checkpoint's text, sealed."""
+    repo.write(MODEL, b"".join(clean(memoryview(data), threads=1).pieces()))
+    repo.add(MODEL)
+    repo.seal(MODEL)
+
+
+def found(repo: Sealed, *arguments: str, code: int = 0) -> list[tuple[str, str]]:
+    said = repo.call(*arguments, "--json", ok=(code,))
+    return [(one.path, one.kind) for one in said.found]
+
+
+def test_check_and_hook_look_into_what_is_staged(chain: Sealed) -> None:
+    put(chain, unpadded())
+    assert found(chain, "check", "--staged") == []
+    assert found(chain, "hook", "pre-commit") == []
+    assert found(chain, "check", "--staged", "--strict", code=1) == ODD
+    chain.git("config", "wtxtgit.strict", "true")
+    assert found(chain, "check", "--staged", code=1) == ODD
+    assert found(chain, "hook", "pre-commit", code=1) == ODD
+    said = chain.call("hook", "pre-commit", ok=(1,))
+    assert "not padded to 8" in said.err
+    assert "wtxtgit verify --strict" in said.err
+
+
+def test_an_audit_looks_into_its_tip(chain: Sealed) -> None:
+    put(chain, unpadded())
+    chain.commit("odd")
+    root = f"--trust-root={ROOT}"
+    assert found(chain, "audit", root) == []
+    assert found(chain, "audit", root, "--strict", code=1) == ODD
+    chain.git("config", "wtxtgit.strict", "true")
+    assert found(chain, "audit", root, code=1) == ODD
+    put(chain, checkpoint(3.0))
+    chain.commit("good")
+    assert found(chain, "audit", root) == []
+
+
+def test_what_is_unsealed_stays_a_warning_where_nobody_is_trusted(repo: Repo, keys: None) -> None:
+    sealed = Sealed(repo.path)
+    sealed.track("*.safetensors")
+    sealed.put(1.0)
+    assert found(sealed, "check", "--staged", "--strict") == [(MODEL, "unsealed")]
+
+
+def test_verify_makes_notes_errors(repo: Repo) -> None:
+    sealed = Sealed(repo.path)
+    odd = Path(sealed.path) / "odd.safetensors"
+    odd.write_bytes(unpadded())
+    good = Path(sealed.path) / "good.safetensors"
+    good.write_bytes(checkpoint(1.0))
+    assert sealed.call("verify", str(odd), str(good)).out.count("ok ") == 2
+    said = sealed.call("verify", "--strict", str(odd), str(good), ok=(1,))
+    assert said.out.count("ok ") == 1
+    assert "structure: byte 0: header of" in said.out
+    text = Path(sealed.path) / "x.wtxtdelta"
+    text.write_bytes(fixture("plain/nested_a.pt"))
+    assert "FAILED" not in sealed.call("verify", str(text)).out

@@ -1,0 +1,58 @@
+"""What commands do where the system lacks something: as usual, or one line and exit code 5."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.faults.trials import FAULTS, Trials, chosen
+from tests.faults.world import COMMANDS
+from tests.kit.refusals import is_possible
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_possible(), reason="this system's calls are not known"),
+]
+_TRIED = 60
+"""Trials where `WTXTGIT_FAULTS` is not `all`."""
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+    return Trials(tmp_path_factory.mktemp("faults"))
+
+
+def test_commands_under_faults(trials: Trials) -> None:
+    most = None if os.environ.get("WTXTGIT_FAULTS") == "all" else _TRIED
+    tried = [trials.run(name, fault) for name, fault in chosen(most)]
+    assert {"as usual", "refused"} <= {*tried}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "add changed.safetensors",
+        "status",
+        "doctor",
+        "verify ../files/large.aero",
+        "git add changed.safetensors",
+    ],
+)
+def test_one_thread_does(trials: Trials, name: str) -> None:
+    assert trials.run(name, "no threads") == "as usual"
+
+
+def test_a_filter_says_in_a_line_what_it_lacks(trials: Trials) -> None:
+    assert trials.run("git add changed.safetensors", "1 MiB") == "refused"
+    assert trials.run("git checkout -q topic", "9 descriptors") in ("left as text", "refused")
+
+
+def test_every_command_has_a_line_in_the_table() -> None:
+    from wtxtgit.cli.front_page import COMMANDS as LISTED
+
+    tried = {call.line.split()[0] for call in COMMANDS.values()}
+    # Git starts these, in the trials of its own commands.
+    by_git = {"filter-process", "diff-driver", "merge-driver"}
+    assert {*LISTED} - by_git <= tried
+    assert len(FAULTS) > 20

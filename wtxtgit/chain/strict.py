@@ -1,0 +1,28 @@
+"""What a strict check says of checkpoints beyond their texts: what `verify --strict` would.
+
+A text that verifies may be that of a damaged checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from wtxtgit.checkpoint.open import as_checked_out, blob
+from wtxtgit.containers import any_format, registry
+from wtxtgit.git.repository import Repository
+from wtxtgit.report.audit import ODD_CHECKPOINT, Finding
+
+
+def judge_contents(repo: Repository, commit: str, blobs: Mapping[bytes, str]) -> Iterator[Finding]:
+    """Check the checkpoints that a checkout would give of these blobs, by path; sets are not.
+
+    Raises EnvironmentFailure where git can't give a blob.
+    """
+    for path, oid in blobs.items():
+        data = as_checked_out(os.fsdecode(path), blob(repo, oid), None).data
+        if any_format.identify(data) in (None, *registry.set_names()):
+            continue
+        findings = any_format.check(data)
+        for problem in (*findings.errors, *findings.warnings)[:1]:
+            yield Finding(commit, path, ODD_CHECKPOINT, str(problem))
