@@ -199,6 +199,14 @@ def test_chunk_names() -> None:
     )
 
 
+@pytest.mark.parametrize(("field", "by"), [(32, 1), (32, -1), (36, -1)])
+def test_a_name_is_a_whole_one_of_the_table(field: int, by: int) -> None:
+    data = model(Chunk(b"NOTE", b"note", b"1"))
+    at = TOC + 160 + field
+    moved = changed(data, at, "<I", int.from_bytes(data[at : at + 4], "little") + by)
+    assert ("structure", "name_off", TOC + 160 + 32) in brief(check(moved).errors)
+
+
 def test_unknown_types_and_flags_are_fine() -> None:
     found = check(model(Chunk(b"\xff\xfeX ", b"x", b"abc", 0x8000_0000), Chunk(b"NOTE", b"", b"")))
     assert (found.errors, found.warnings) == ([], [])
@@ -391,6 +399,12 @@ def test_a_second_index_that_lists_more() -> None:
     for second in (tidx(two), tidx(one | {"shape": [5, 10]}), Chunk(b"TIDX", b"t", b"\xc1")):
         data = file([tidx(one), replace(second, name=b"tensors2"), weights])
         assert only_error(data)[:2] == ("structure", "fourcc")
+
+
+def test_more_than_one_further_index_is_not_looked_into() -> None:
+    again = [Chunk(b"TIDX", b"t%d" % n, msgpack.packb({"tensors": []})) for n in range(3)]
+    assert check(file([tidx(), *again[:1]])).errors == []
+    assert only_error(file([tidx(), *again[:2]]))[:2] == ("structure", "fourcc")
 
 
 def test_metadata_twice() -> None:

@@ -256,7 +256,7 @@ def _json(value: object) -> bytes:
     ("key", "value"),
     [
         *[("format", "mind"), ("format", None), ("format", ["fold"])],
-        *[("version", 1.2), ("version", None)],
+        *[("version", 1.2), ("version", None), ("version", "1.2"), ("version", "1.2.0 ")],
         *[("created_at_unix", None), ("created_at_unix", "0"), ("created_at_unix", True)],
     ],
 )

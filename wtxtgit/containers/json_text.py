@@ -84,6 +84,19 @@ def parse(data: ByteView, what: str, *, offset: int = 0, unique_keys: bool = Fal
     return value
 
 
+def refuse_repeated_keys(data: ByteView, what: str, *, offset: int = 0) -> None:
+    """Raise FormatError where an object of a text that was parsed before has a key twice.
+
+    Nothing but lists is held meanwhile.
+    """
+
+    def unique(pairs: list[tuple[str, object]]) -> None:
+        if len({key for key, _ in pairs}) < len(pairs):
+            fail(f"{what} has the same key twice", offset=offset, field=what)
+
+    json.loads(bytes(data), object_pairs_hook=unique)
+
+
 def check_name(name: str, what: str, *, offset: int) -> None:
     """Refuse a name that no UTF-8 text can hold (a lone surrogate)."""
     if not is_text(name):

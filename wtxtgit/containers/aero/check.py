@@ -177,8 +177,18 @@ def _check_names(aero: Aero, findings: Findings) -> None:
             findings.error("chunk name is not UTF-8", "name_off", at, chunk)
         if b"\0" in name:
             findings.warn("chunk name holds a NUL", "name_off", at, chunk)
+        if not _is_whole_name(aero, chunk):
+            findings.error("chunk name is no whole one of the string table", "name_off", at, chunk)
     check_chunks.check_taken_names(aero, findings)
     check_chunks.check_types(aero, findings)
+
+
+def _is_whole_name(aero: Aero, chunk: AeroChunk) -> bool:
+    """Whether a chunk's name stands between NULs, or the ends of the string table."""
+    start, end = chunk.name_off, chunk.name_off + chunk.name_len
+    table = aero.data[aero.header.names_offset :][: aero.header.names_length]
+    around = (table[max(start - 1, 0) : start], table[end : end + 1])
+    return all(not any(bytes(byte)) for byte in around)
 
 
 def _check_placement(aero: Aero, findings: Findings) -> None:

@@ -17,6 +17,7 @@ from wtxtgit.containers.aero.chunks import (
     MANIFEST_NAME,
 )
 from wtxtgit.containers.aero.content import content
+from wtxtgit.containers.aero.describe import MAX_SHOWN
 from wtxtgit.containers.aero.read import (
     INDEX,
     INTEGRITY,
@@ -52,7 +53,10 @@ def check_types(aero: Aero, findings: Findings) -> None:
     for fourcc in (INDEX, JSON, MANIFEST):
         same = [chunk for chunk in aero.chunks if chunk.fourcc == fourcc]
         for chunk in same[1:2]:
-            adds = any(_adds(aero, other) for other in same[1:])
+            further = [one for one in same[1:] if _place(one) != _place(same[0])]
+            # An index may be as large as the file: of several none is looked into.
+            is_bounded = fourcc != INDEX or len(set(map(_place, further))) < 2
+            adds = not is_bounded or any(_adds(aero, one) for one in further)
             (findings.error if adds else findings.warn)(
                 f"{len(same)} {fourcc.decode()} chunks, the first is used",
                 "fourcc",
@@ -106,7 +110,11 @@ def _is_same(one: AeroChunk, other: AeroChunk) -> bool:
     """Whether two chunks say of themselves that they hold the same; their hashes are checked."""
     if one.digest != NO_HASH and (one.ulen, one.digest) == (other.ulen, other.digest):
         return True
-    return (one.offset, one.length, one.flags) == (other.offset, other.length, other.flags)
+    return _place(one) == _place(other)
+
+
+def _place(chunk: AeroChunk) -> tuple[int, int, int]:
+    return chunk.offset, chunk.length, chunk.flags
 
 
 def _adds(aero: Aero, chunk: AeroChunk) -> bool:
@@ -131,7 +139,7 @@ def _check_metadata(aero: Aero, findings: Findings) -> None:
             continue
         word = quoted(fourcc.decode().lower())
         try:
-            held = content(aero, chunk)
+            held = content(aero, chunk, MAX_SHOWN)
             if fourcc == JSON:
                 json_text.parse(held, "mjsn", offset=chunk.offset)
             else:
@@ -139,6 +147,6 @@ def _check_metadata(aero: Aero, findings: Findings) -> None:
         except FormatError as error:
             if chunk.digest == NO_HASH and error.kind != "limit":
                 findings.refuse(error, chunk)
-            else:
-                # It may be whole, or a hash shows that it is as its writer left it.
+            # What is too long may be whole; a hash shows that it is as its writer left it.
+            elif chunk.digest == NO_HASH or error.kind != "limit":
                 findings.warn(f"{word} is not read: {error.message}", "chunk", chunk.offset, chunk)

@@ -9,6 +9,7 @@ Spec: `docs/spec/fold.md`, "Checks".
 from __future__ import annotations
 
 import json
+import re
 from operator import attrgetter
 
 from wtxtgit.containers import json_text
@@ -62,6 +63,7 @@ PARITY_BLOCKS = 16
 # The same of all chunks together: a file may have a million of them.
 MAX_PARITY_BLOCKS = 4096
 
+_VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){2}")
 _SHOWN_DIGITS = 16
 
 
@@ -105,14 +107,14 @@ def _check_index(fold: Fold, findings: Findings) -> None:
     version = index.get("version")
     try:
         raw = fold.data[offset : fold.index_end]
-        json_text.parse(raw, "index", offset=offset, unique_keys=True)
+        json_text.refuse_repeated_keys(raw, "index", offset=offset)
     except FormatError as error:
         # Of a key that is there twice readers see one value: the other is out of reach.
         findings.refuse(error)
     if index.get("format") != FORMAT:
         findings.error('format of the index is not "fold"', "format", offset)
-    if not isinstance(version, str):
-        findings.error(f"version of the index is {shown(version)}, no text", "version", offset)
+    if not isinstance(version, str) or _VERSION.fullmatch(version) is None:
+        findings.error(f"version {shown(version)} of the index is none", "version", offset)
     elif version not in VERSIONS:
         findings.warn(f"version {shown(version)} of the index is unknown", "version", offset)
     if type(index.get(CREATED)) not in (int, float):

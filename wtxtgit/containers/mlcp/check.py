@@ -56,7 +56,7 @@ def check(container: Mlcp, _options: ReadOptions) -> Findings:
 
 def _check_metadata(container: Mlcp, findings: Findings) -> None:
     """Check that the original reader takes the JSON, and that no member hides another."""
-    at, raw = container.metadata_start, container.data
+    at = container.metadata_start
     if not isinstance(container.metadata, dict):
         findings.error("metadata is not a JSON object", "metadata", at)
         return
@@ -65,7 +65,8 @@ def _check_metadata(container: Mlcp, findings: Findings) -> None:
         if len(findings.errors) > findings.MOST:
             return
     try:
-        json_text.parse(raw[at : container.header_end], "metadata", offset=at, unique_keys=True)
+        raw = container.data[at : container.header_end]
+        json_text.refuse_repeated_keys(raw, "metadata", offset=at)
     except FormatError as error:
         findings.refuse(error)
 

@@ -53,8 +53,12 @@ class _Value(NamedTuple):
 
 
 def refusals(metadata: dict[str, object]) -> Iterator[Refusal]:
-    """What the original reader throws at, in the order of its members; nothing if it reads it."""
+    """What the original reader throws at, or passes over, in the order of its members."""
     yield from _refused(metadata, METADATA, "")
+    # Two names of one member: the writer writes it twice, and readers take the second.
+    twice = [metadata.get(key) for key in ("sharding", "shardingStrategy")]
+    if None not in twice and twice[0] != twice[1]:
+        yield "shardingStrategy", "is not what sharding is"
     yield from _unreadable(metadata)
 
 
