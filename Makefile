@@ -14,7 +14,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 
 PYTEST = $(BIN)/python -m pytest -q -n auto
 # The slow tests wait for other processes: for one that waits another one goes on.
-ONE_MORE = -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+SOME_MORE = -n $$(($$(getconf _NPROCESSORS_ONLN) + 2))
 # A file's tests share what is dear to make, a cluster or a history: they stay together.
 # The longest ones come first, so that no core waits for them at the end.
 BY_FILE = --dist loadfile --no-loadscope-reorder
@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser test-more lint types \
-  layers wheel check structure bench bench-docs bench-deps torch-deps browser-deps format clean
+  layers wheel check structure torture bench bench-docs bench-deps torch-deps browser-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -48,7 +48,7 @@ test: $(READY)  ## the tests, slow ones aside
 test-slow: $(READY)  ## the slow tests
 	$(PYTEST) $(BY_FILE) -m "slow and not (large or torch or browser)" $(LONGEST) $(FOLDERS)
 
-test-large: $(READY)  ## files of 2 GiB within 768 MiB of address space; takes 9 GiB of disk
+test-large: $(READY)  ## files of 2 GiB within 256 MiB of address space; takes 9 GiB of disk
 	$(BIN)/python -m pytest -q -m large
 
 test-torch: torch-deps  ## torch files against torch itself, which is installed first
@@ -58,7 +58,7 @@ test-browser: $(READY)  ## HTML pages in Chromium, which has to be there with ch
 	$(PYTEST) -m browser
 
 test-more: torch-deps browser-deps  ## all that `make test` leaves aside, in one run
-	$(PYTEST) $(ONE_MORE) $(BY_FILE) -m "slow or large or torch or browser" $(LONGEST) $(FOLDERS)
+	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "slow or large or torch or browser" $(LONGEST) $(FOLDERS)
 
 torch-deps: $(READY)  ## install torch, without CUDA where pip is told of such a build
 	@$(PIP) '$(TORCH)'
@@ -82,6 +82,9 @@ wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run 
 	$(BIN)/python tests/wheel/check_wheel.py
 
 check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch and browser aside
+
+torture: $(READY)  ## kill and damage for hours, and count; TORTURE="kills --tries 20" less of it
+	$(BIN)/python -m tests.torture $(TORTURE)
 
 structure: $(READY)  ## circles, names and modules that a reader has to know, counted
 	$(BIN)/python -m bench.structure

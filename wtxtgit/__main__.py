@@ -8,9 +8,15 @@ the full command line.
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # `python -m` puts the current folder first, which may be anybody's repository. What Python
+    # itself has imported from there by now is out of reach: docs/threat-model.md.
+    sys.path.pop(0)
+
 import contextlib
 import os
-import sys
 from importlib import import_module
 
 PLUMBING = {

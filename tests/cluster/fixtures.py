@@ -10,9 +10,12 @@ import pytest
 from tests.cluster.processes import Processes
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """A scheduler and two workers, which no test ends."""
+    """A scheduler and two workers, which no test ends.
+
+    Not longer than a file's tests: they take a sixteenth of a core while they wait.
+    """
     with Processes(tmp_path_factory.mktemp("cluster")) as found:
         found.add_worker()
         found.add_worker()

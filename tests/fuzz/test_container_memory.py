@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cache
 from itertools import chain, islice
 
 import msgpack
@@ -52,14 +53,14 @@ def zstd_zeros(blocks: int, block: int = 2**17) -> bytes:
     return b"\x28\xb5\x2f\xfd" + window + b"".join(run + b"\0" for run in runs)
 
 
-def deflated_zeros(mib: int) -> bytes:
-    """A deflate stream of zeros."""
-    return zip_files.deflate(bytes(mib * MIB))
+@cache
+def deflate_bomb() -> bytes:
+    """A deflate stream of 64 MiB of zeros."""
+    return zip_files.deflate(bytes(64 * MIB))
 
 
 ZSTD_BOMB = zstd_zeros(4096)
 """512 MiB in 16 KiB."""
-DEFLATE_BOMB = deflated_zeros(64)
 
 
 def zstd_chunk(ctype: bytes, frame: bytes, uncomp_len: int) -> bytes:
@@ -102,20 +103,20 @@ NPZ_SIZES = [0, 1, MIB, MIB + 1, 64 * MIB, 2**32 - 1]
 @pytest.mark.parametrize("size", NPZ_SIZES)
 @pytest.mark.parametrize("name", [b"a.npy", b"a.txt"])
 def test_a_deflate_bomb_in_an_npz_file_is_not_inflated(name: bytes, size: int) -> None:
-    bomb = Entry(name, method=8, payload=DEFLATE_BOMB, size=size, crc32=1)
+    bomb = Entry(name, method=8, payload=deflate_bomb(), size=size, crc32=1)
     hold(zip_files.zipped([bomb, Entry(b"b.npy", zip_files.npy(1))]), extra=DECODED)
 
 
 @pytest.mark.parametrize("size", NPZ_SIZES)
 @pytest.mark.parametrize("name", ["data/0", "byteorder", "version", ".storage_alignment"])
 def test_a_deflate_bomb_in_a_torch_file_is_not_inflated(name: str, size: int) -> None:
-    bomb = Entry(b"archive/" + name.encode(), method=8, payload=DEFLATE_BOMB, size=size, crc32=1)
+    bomb = Entry(b"archive/" + name.encode(), method=8, payload=deflate_bomb(), size=size, crc32=1)
     pickle = torch_files.pickled(torch_files.vector("0", 64 * MIB // 4))
     hold(zip_files.zipped([Entry(b"archive/data.pkl", pickle), bomb]), extra=DECODED)
 
 
 def test_a_deflate_bomb_as_the_pickle_of_a_torch_file_ends_at_its_own_size() -> None:
-    bomb = Entry(b"archive/data.pkl", method=8, payload=DEFLATE_BOMB, size=64 * MIB, crc32=1)
+    bomb = Entry(b"archive/data.pkl", method=8, payload=deflate_bomb(), size=64 * MIB, crc32=1)
     hold(zip_files.zipped([bomb]), extra=3 * 64 * MIB)
     hold(zip_files.zipped([Entry(b"archive/data.pkl", bytes(99), 8, size=2**32 - 1)]))
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.data import fixture, golden, seeded
 from tests.fuzz.mutations import bytes_mutant, text_mutant
 from tests.fuzz.oracle import check_file
+from tests.kit.changes import share
 from wtxtgit.containers.registry import FORMATS, detect
 
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ def test_every_format_is_mutated() -> None:
 def test_a_mutated_file_comes_back_byte_for_byte(path: str) -> None:
     data = fixture(path)
     rng = seeded(path)
-    for _ in range(MUTANTS_OF_A_FILE):
+    for _ in range(share(golden()[path]["format"], MUTANTS_OF_A_FILE)):
         check_file(bytes_mutant(data, rng))
 
 

@@ -169,6 +169,19 @@ def test_small_files_are_mapped_whole(file: int, monkeypatch: pytest.MonkeyPatch
     assert view_of(file) == b""
 
 
+def test_under_a_limit_less_is_mapped(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io_view, "address_space", lambda: 8 * len(CONTENT))
+    assert isinstance(view_of(file), memoryview)
+    monkeypatch.setattr(io_view, "address_space", lambda: 8 * len(CONTENT) - 8)
+    view = view_of(file)
+    assert isinstance(view, Windowed)
+    assert view == CONTENT
+    for limit in (1, 256 * 2**20, 256 * 2**20 + 1, sys.maxsize):
+        monkeypatch.setattr(io_view, "address_space", lambda limit=limit: limit)
+        view = Windowed(FileWindows(file, len(CONTENT)))
+        assert all(bytes(view[at : at + 5000]) == CONTENT[at : at + 5000] for at in (0, 9, 12345))
+
+
 def test_a_file_that_becomes_shorter_is_told(file: int) -> None:
     view = Windowed(FileWindows(file, len(CONTENT), SIZE))
     os.truncate(file, SIZE)

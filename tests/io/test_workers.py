@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from threading import Barrier, Event, Lock, active_count, get_ident
@@ -261,3 +263,22 @@ def test_a_limit_on_the_address_space_is_one_on_threads(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: range(64))
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (limit, limit))
     assert workers.default_threads() == threads
+
+
+UNDER_A_LIMIT = """
+import resource, threading
+from wtxtgit.io.workers import Workers
+
+resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+met = threading.Barrier(3)
+with Workers([lambda: met.wait() + len(bytearray(100_000))] * 3, 3) as work:
+    assert len(list(work)) == 3
+for line in open("/proc/self/maps"):
+    start, end = (int(word, 16) for word in line.split()[0].split("-"))
+    assert " ---p " not in line or end - start < 2**24, line
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_under_a_limit_threads_reserve_no_heaps() -> None:
+    subprocess.run([sys.executable, "-c", UNDER_A_LIMIT], check=True)

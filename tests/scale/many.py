@@ -14,7 +14,7 @@ import numpy as np
 from tests.cli.command import Command
 
 MANY = int(os.environ.get("WTXTGIT_MANY", "1"))
-"""So many times as many, up to 10,000 files and 100,000 tensors at 5."""
+"""So many times as many, up to 5,000 files and 100,000 tensors at 10."""
 ENDINGS = ("safetensors", "npz", "gguf", "fold", "pt", "aero", "checkpoint")
 
 

@@ -15,7 +15,7 @@ from wtxtgit.checkpoint.emit import MAX_WSUM
 from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
 from wtxtgit.io.files import read_small, shown, view_file, write_output
-from wtxtgit.io.view import Buffer, write_all
+from wtxtgit.io.view import Buffer, ByteView, write_all
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces
 from wtxtgit.text.grammar import MAGIC
@@ -78,12 +78,25 @@ def restore(
         return
     report = verify(text, indexed=indexed, wsum=wsum_bytes, threads=threads, progress=progress)
     _check(report, path)
+    restore_verified(text, report, path, out, write=write, threads=threads)
+
+
+def restore_verified(
+    text: ByteView,
+    report: TextReport,
+    path: Path,
+    out: Path | None,
+    *,
+    write: Callable[[Iterable[Buffer]], None] | None = None,
+    threads: int | None = None,
+) -> None:
+    """As `restore`, of a text that `report` says nothing is wrong with; messages name it `path`."""
     layout = report.layout
     # A native snapshot stands for no file: one is made of its arrays.
     if layout is None or layout.size is None:
         _restore_native(weights_of(text, report, threads=threads), path, out)
         return
-    pieces = file_pieces(text, indexed, layout, threads=threads)
+    pieces = file_pieces(text, report.index, layout, threads=threads)
     if out is not None:
         write_output(out, lambda fd: write_all(fd, pieces))
     elif write is not None:

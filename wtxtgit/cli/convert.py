@@ -1,4 +1,4 @@
-"""`wtxtgit convert`, `repack` and `recover`: a checkpoint written as another file."""
+"""`wtxtgit convert` and `repack`: a checkpoint written as another file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import Size, read_options, reading_options, rewriting_options
-from wtxtgit.cli.output import file_size, is_printed, print_json, print_line, progress
-from wtxtgit.errors import UsageError, counted
+from wtxtgit.cli.output import file_size, is_printed, print_line, progress
+from wtxtgit.errors import counted
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.figures import size
 
@@ -115,7 +115,9 @@ def repack(
     from wtxtgit.checkpoint.emit import key_bytes
     from wtxtgit.checkpoint.repack import repack as repack_checkpoint
 
-    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key))
+    options = ReadOptions(
+        max_chunk, integrity_key=key_bytes(hmac_key), decoding=environment.decoding()
+    )
     with progress("repacking", 2 * file_size(file)) as advance:
         done = repack_checkpoint(file, output or file, compression, options, progress=advance)
     if is_printed(done, as_json):
@@ -124,45 +126,4 @@ def repack(
     print_line(f"{done.path}: {done.format}, {sizes}, tensors are equal")
     for what in done.broken:
         print_line(f"note: {what} signs the file as it was, and no longer holds")
-    return 0
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path, readable=False))
-@click.option("--ecc", is_flag=True, help="Mend chunks from the file's own parity.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, readable=False),
-    help="Write to this file instead of replacing FILE.",
-)
-@rewriting_options
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-def recover(
-    file: Path, ecc: bool, output: Path | None, hmac_key: Path | None, max_chunk: int, as_json: bool
-) -> int:
-    """Mend a damaged FOLD FILE from the Reed-Solomon parity in it.
-
-    What was mended is checked before it is written. Nothing is written if a
-    chunk can't be mended: exit code 1 names it.
-
-    \b
-    wtxtgit recover --ecc model.fold
-    wtxtgit recover --ecc model.fold -o mended.fold
-    """
-    if not ecc:
-        raise UsageError("say what to mend from: --ecc is the file's own parity")
-
-    from wtxtgit.checkpoint.emit import key_bytes
-    from wtxtgit.checkpoint.repack import recover as recover_checkpoint
-
-    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key))
-    done = recover_checkpoint(file, output or file, options)
-    if as_json:
-        print_json(done)
-    elif done.mended:
-        names = ", ".join(done.mended)
-        print_line(f"{done.path}: {counted(len(done.mended), 'chunk')} mended: {names}")
-    else:
-        print_line(f"{done.path}: nothing is damaged")
     return 0

@@ -60,7 +60,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "restore": ("emit:restore", "Make the checkpoint of a text."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("convert:repack", "Change a checkpoint's compression."),
-        "recover": ("convert:recover", "Mend a damaged checkpoint from its parity."),
+        "recover": ("recover:recover", "Recover what a damaged text or file holds."),
         "delta": ("emit:delta", "Send what changed of a checkpoint as text."),
     },
     "Containers": {

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.options import discover
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
-from wtxtgit.errors import UsageError
+from wtxtgit.errors import UsageError, WtxtgitError
 
 if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
@@ -244,7 +245,7 @@ def doctor(fix: bool, as_json: bool) -> int:
     from wtxtgit.setup.diagnosis import Level
 
     repo = Repository.find()
-    diagnosis = setup_doctor.repair(repo, settings()) if fix else setup_doctor.examine(repo)
+    diagnosis = setup_doctor.repair(repo, settings(), _mend) if fix else setup_doctor.examine(repo)
     if as_json:
         print_json(diagnosis)
         return 0 if diagnosis.ok else 1
@@ -259,3 +260,14 @@ def doctor(fix: bool, as_json: bool) -> int:
     if not fix and any(c.fixable and c.level is not Level.OK for c in diagnosis.checks):
         print_line("wtxtgit doctor --fix mends what it can")
     return 0 if diagnosis.ok else 1
+
+
+def _mend(repo: Repository, path: bytes) -> bool:
+    """Stage what a damaged text was, where all of it can be recovered."""
+    from wtxtgit.checkpoint.recover import put_back
+
+    try:
+        return put_back(repo, path, threads=environment.threads()).report.state == "whole"
+    except WtxtgitError:
+        # What is left is told by the examination that follows.
+        return False

@@ -173,8 +173,7 @@ def warn_of_text(path: bytes, warning: str, warn: Warn) -> None:
     name = shlex.quote(_shown(path))
     warn(
         f"{_shown(path)}: {warning}",
-        f"wtxtgit verify -- {name} shows the damage; another clone or an earlier "
-        f"commit may hold a good copy: git checkout COMMIT -- {name}",
+        f"wtxtgit recover -- {name} says what can be mended, or healed from other copies",
     )
 
 

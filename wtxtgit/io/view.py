@@ -22,6 +22,7 @@ from threading import Lock
 from typing import Protocol, TypeVar, final, overload
 
 from wtxtgit.errors import EnvironmentFailure, FormatError
+from wtxtgit.io.workers import address_space
 
 Buffer = bytes | bytearray | memoryview
 
@@ -137,6 +138,11 @@ WHOLE = 256 * 1024 * 1024
 """Files of at most so many bytes are mapped whole."""
 WINDOW = 64 * 1024 * 1024
 """Bytes from the start of one window to that of the next; smaller ones cost speed."""
+# The part of a limited address space that a file mapped whole may take, and a window.
+_WHOLE_PART = 8
+_WINDOW_PART = 32
+_PAGES = 4 * mmap.ALLOCATIONGRANULARITY
+"""A quarter of a window are whole pages, too."""
 KEPT = 3
 """Windows that stay mapped: two threads read at two places, something else at a third."""
 
@@ -146,7 +152,8 @@ def view_of(descriptor: int) -> ByteView:
     nbytes = os.fstat(descriptor).st_size
     if not nbytes:
         return memoryview(b"")
-    whole = _mapped(descriptor, 0, nbytes) if nbytes <= WHOLE else None
+    most = min(WHOLE, address_space() // _WHOLE_PART)
+    whole = _mapped(descriptor, 0, nbytes) if nbytes <= most else None
     return Windowed(FileWindows(descriptor, nbytes)) if whole is None else whole
 
 
@@ -160,7 +167,7 @@ class FileWindows:
 
     def __init__(self, descriptor: int, nbytes: int, size: int | None = None) -> None:
         self.nbytes = nbytes
-        self._size = WINDOW if size is None else size
+        self._size = _window_size() if size is None else size
         self._overlap = self._size // 4
         self._windows: dict[int, memoryview] = {}
         # A descriptor of its own, closed with the last view: the caller may close its.
@@ -208,6 +215,12 @@ class FileWindows:
         if window is not None:
             self._windows[number] = window
         return window
+
+
+def _window_size() -> int:
+    """Bytes of a window: fewer where the address space is limited, whole pages."""
+    part = address_space() // _WINDOW_PART
+    return min(WINDOW, max(part - part % _PAGES, _PAGES))
 
 
 _OPEN: weakref.WeakSet[FileWindows] = weakref.WeakSet()

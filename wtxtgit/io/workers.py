@@ -38,7 +38,7 @@ _KEPT_BLOCK = 24 * 1024 * 1024
 
 def default_threads() -> int:
     """As many threads as this process may use cores, fewer where its address space is limited."""
-    return max(1, min(_cores(), _address_space() // _THREAD_SPACE))
+    return max(1, min(_cores(), address_space() // _THREAD_SPACE))
 
 
 def _cores() -> int:
@@ -48,7 +48,7 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-def _address_space() -> int:
+def address_space() -> int:
     """Bytes of address space that this process may use (`ulimit -v`)."""
     try:
         import resource
@@ -78,10 +78,33 @@ def keep_freed_memory() -> None:
     Blocks of text come and go by the hundred; by default each one is given
     back to the system and its pages are zeroed again, which costs as much as
     a SHA-256 pass. glibc raises its bound when a larger block is freed:
-    mallopt(3), "M_MMAP_THRESHOLD". Elsewhere this does nothing.
+    mallopt(3), "M_MMAP_THRESHOLD". Elsewhere this does nothing, nor where the address space is
+    limited: what lies between blocks that are kept would be lost.
     """
+    if address_space() != sys.maxsize:
+        return
     block = bytearray(_KEPT_BLOCK)
     del block
+
+
+# mallopt(3), from malloc.h of glibc.
+_M_ARENA_MAX = -8
+
+
+@cache
+def _share_heap() -> None:
+    """Have threads share one heap where the address space is limited.
+
+    glibc reserves 64 MiB for the heap of each thread, which count against the limit although
+    nothing is in them. Elsewhere this does nothing.
+    """
+    if address_space() == sys.maxsize or not sys.platform.startswith("linux"):
+        return
+    with contextlib.suppress(ImportError, OSError, AttributeError):  # not glibc
+        # Only here, as it takes longer to load than all that threads need.
+        import ctypes
+
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def blake3_hasher(nbytes: int, threads: int | None = None) -> blake3:
@@ -92,10 +115,11 @@ def blake3_hasher(nbytes: int, threads: int | None = None) -> blake3:
     # Not needed to list tensors, or to tell a file by its start.
     from blake3 import blake3
 
-    count = _cores() if threads is None else threads
+    count = default_threads() if threads is None else threads
     if nbytes < _SMALL_HASH or count == 1 or not _are_to_have(count):
         return blake3(max_threads=1)
-    return blake3(max_threads=blake3.AUTO if threads is None else threads)
+    is_all = threads is None and count == _cores()
+    return blake3(max_threads=blake3.AUTO if is_all else count)
 
 
 @cache
@@ -104,6 +128,7 @@ def _are_to_have(threads: int) -> bool:
 
     BLAKE3's own pool ends the process where it does not, and says so at length.
     """
+    _share_heap()
     end = Event()
     started: list[Thread] = []
     try:
@@ -130,6 +155,7 @@ def in_background(task: Callable[[], object]) -> Thread | None:
         with contextlib.suppress(Exception):
             task()
 
+    _share_heap()
     thread = Thread(target=run)
     try:
         thread.start()
@@ -184,6 +210,8 @@ class Workers(Generic[T]):
         self._error: BaseException | None = None
 
     def __enter__(self) -> Self:
+        if self._others:
+            _share_heap()
         try:
             for thread in self._others:
                 thread.start()

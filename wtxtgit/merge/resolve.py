@@ -120,8 +120,10 @@ def resolve(
     seen = work_tree.moment(repo.worktree, from_top)
     # Only a merge that is complete would overwrite what somebody did to the file by hand.
     _refuse_edited(repo, from_top, {*(one.oid for one in stages.values()), entry.oid})
-    # Whenever this is broken off: what was settled is known, until the index has no conflict.
-    conflicts.save(repo, from_top, policy, report, blobs)
+    # Whenever this is broken off: what was settled is known, until the index has no conflict;
+    # but where it can't be kept, as under a name that is too long, nothing is open any more.
+    with contextlib.suppress(EnvironmentFailure):
+        conflicts.save(repo, from_top, policy, report, blobs)
     _put(repo, entry, merged, seen, settings)
     conflicts.forget(repo, from_top)
     return resolution

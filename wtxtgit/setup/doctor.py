@@ -62,8 +62,15 @@ def examine(repo: Repository | None) -> Diagnosis:
     return Diagnosis(tuple(checks))
 
 
-def repair(repo: Repository | None, settings: FilterSettings | None = None) -> Diagnosis:
-    """Repair what can be repaired without losing anything, then examine again."""
+def repair(
+    repo: Repository | None,
+    settings: FilterSettings | None = None,
+    mend: Callable[[Repository, bytes], bool] = lambda *_: False,
+) -> Diagnosis:
+    """Repair what can be repaired without losing anything, then examine again.
+
+    `mend` stages the whole text of a damaged one, by its path, and tells whether it could.
+    """
     done: list[str] = []
     fix_driver = partial(_fix_driver, settings=settings)
     repairs: dict[str, Callable[[Repository | None], list[str]]] = {
@@ -71,7 +78,7 @@ def repair(repo: Repository | None, settings: FilterSettings | None = None) -> D
         "start": fix_driver,
         "attributes": _fix_attributes,
         "raw-binary": _fix_raw,
-        "work-tree": partial(_fix_work_tree, settings=settings),
+        "work-tree": partial(_fix_work_tree, settings=settings, mend=mend),
         "leftovers": _fix_leftovers,
         "deltas": _fix_settings,
         "memory": _fix_settings,
@@ -293,8 +300,9 @@ def _work_tree(files: Sequence[FileStatus]) -> CheckResult:
             "work-tree",
             Level.ERROR,
             f"damaged text: {listed(corrupt)}",
-            f"wtxtgit verify -- {shown(corrupt[0])} shows where; "
+            f"wtxtgit recover -- {shown(corrupt[0])} says what can be mended; "
             f"git checkout COMMIT -- {shown(corrupt[0])} brings that of a commit back",
+            fixable=True,
             paths=tuple(corrupt),
         )
     texts = [file.path for file in files if file.state is State.TEXT]
@@ -406,9 +414,17 @@ def _fix_settings(repo: Repository | None) -> list[str]:
     return sizes.tune(repo, tracked(repo)) if repo else []
 
 
-def _fix_work_tree(repo: Repository | None, settings: FilterSettings | None = None) -> list[str]:
+def _fix_work_tree(
+    repo: Repository | None,
+    settings: FilterSettings | None,
+    mend: Callable[[Repository, bytes], bool],
+) -> list[str]:
     if repo is None:
         return []
+    corrupt = [file.path for file in status(repo).files if file.state is State.CORRUPT]
+    if corrupt:
+        mended = [path for path in corrupt if mend(repo, path)]
+        return [f"mended {shown(path)}: staged, commit it" for path in mended]
     return [f"restored {shown(path)}" for path in install.resmudge(repo, settings).written]
 
 

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.io.workers import Workers, keep_freed_memory, worthwhile
+from wtxtgit.io.workers import Workers, address_space, keep_freed_memory, worthwhile
 
 try:
     from isal import isal_zlib
@@ -147,6 +147,8 @@ _MOST_PIECE = 8 * 1024 * 1024
 """Deflated bytes up to which the end of a piece is looked for."""
 _MOST_OUT = 32 * 1024 * 1024
 """Inflated bytes of a piece; what gives more is inflated step by step."""
+_PIECES_PART = 8
+"""The part of a limited address space that inflated pieces may take."""
 _MOST_JOINED = 4
 """Marks in a row that end no piece; by chance there is one in 4 GiB."""
 _AHEAD = 2
@@ -280,7 +282,10 @@ def _found_pieces(
     joined = 0
     cut_pieces = _pieces(descriptor, start, may_skip=may_skip)
     tasks = (partial(_inflate, descriptor, piece) for piece in cut_pieces)
-    with Workers(tasks, threads, ahead=threads + _AHEAD) as inflating:
+    # What was zeros is a thousand times as long as the piece.
+    room = address_space() // _PIECES_PART // _MOST_OUT
+    ahead = max(1, min(threads + _AHEAD, room))
+    with Workers(tasks, threads, ahead=ahead) as inflating:
         for piece, content in inflating:
             if carried is None:
                 joined = 0

@@ -1,0 +1,225 @@
+"""`wtxtgit recover` of texts: what is mended, healed, lost, and what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command
+from tests.data import DATA, fixture, seeded
+from tests.kit import safetensors
+from tests.text.recovery.damage import quoted
+from wtxtgit.text.ledger import read
+
+NAME = "model.safetensors"
+RAW = safetensors(*range(40_000))
+
+
+@pytest.fixture
+def text(wtxtgit: Command) -> bytes:
+    """The text of a file that is not there any more."""
+    wtxtgit.folder.joinpath(NAME).write_bytes(RAW)
+    assert wtxtgit("emit", NAME, "-o", "good.wtxt").code == 0
+    wtxtgit.folder.joinpath(NAME).unlink()
+    path = wtxtgit.folder / "good.wtxt"
+    content = path.read_bytes()
+    path.unlink()
+    return content
+
+
+def armored(text: bytes, number: int = 100) -> int:
+    """Where an armored line starts, in the middle of the first long array."""
+    start = text.index(b"lines=1150\n") + len(b"lines=1150\n")
+    return start + number * 79
+
+
+def put(wtxtgit: Command, content: bytes, name: str = "bad.wtxt") -> None:
+    wtxtgit.folder.joinpath(name).write_bytes(content)
+
+
+def with_wrong_character(text: bytes) -> bytes:
+    at = armored(text) + 20
+    return text[:at] + (b"A" if text[at : at + 1] != b"A" else b"B") + text[at + 1 :]
+
+
+def with_lost_chunk(text: bytes) -> bytes:
+    at = armored(text, 3)
+    return text[:at] + text[at + 79 * 500 :]
+
+
+def test_a_wrong_character_is_mended(wtxtgit: Command, text: bytes) -> None:
+    put(wtxtgit, with_wrong_character(text))
+    assert wtxtgit("verify", "bad.wtxt").code == 1
+    done = wtxtgit("recover", "bad.wtxt")
+    assert (done.code, done.err) == (0, "")
+    assert b"mended" in done.out
+    assert b"bad.wtxt: all of it is there: 1 chunk mended" in done.out
+    # Only looked at so far.
+    assert wtxtgit.names() == ["bad.wtxt"]
+    assert wtxtgit("recover", "bad.wtxt", "-o", "again.wtxt").code == 0
+    assert wtxtgit.folder.joinpath("again.wtxt").read_bytes() == text
+    assert wtxtgit("recover", "bad.wtxt", "-o", NAME).code == 0
+    assert wtxtgit.folder.joinpath(NAME).read_bytes() == RAW
+    assert wtxtgit.folder.joinpath("bad.wtxt").read_bytes() == with_wrong_character(text)
+
+
+def test_what_is_whole(wtxtgit: Command, text: bytes) -> None:
+    put(wtxtgit, text)
+    done = wtxtgit("recover", "bad.wtxt")
+    assert (done.code, done.out) == (0, b"bad.wtxt: nothing is damaged\n")
+
+
+def test_what_a_transport_did(wtxtgit: Command, text: bytes) -> None:
+    put(wtxtgit, quoted(text), "mail.txt")
+    done = wtxtgit("recover", "mail.txt", "-o", "mail.wtxt")
+    assert done.code == 0
+    assert b"undone: marks of quoting" in done.out.splitlines()
+    assert wtxtgit.folder.joinpath("mail.wtxt").read_bytes() == text
+
+
+def test_what_is_lost_is_told_and_nothing_written(wtxtgit: Command, text: bytes) -> None:
+    put(wtxtgit, with_lost_chunk(text))
+    done = wtxtgit("recover", "bad.wtxt", "--json")
+    told = json.loads(done.out)
+    assert done.code == 1
+    assert told["state"] == "partial"
+    (array,) = [array for array in told["arrays"] if array["lost"]]
+    assert array["chunks"] == [
+        {"ix": 0, "state": "lost", "start": 0, "end": 65_536, "rows": [0, 16_384]}
+    ]
+    refused = wtxtgit("recover", "bad.wtxt", "-o", NAME)
+    assert refused.code == 1
+    assert b"not all of it could be recovered: 1 chunk lost" in refused.out
+    assert wtxtgit.names() == ["bad.wtxt"]
+
+
+def test_parts_with_zeros(wtxtgit: Command, text: bytes) -> None:
+    put(wtxtgit, with_lost_chunk(text))
+    done = wtxtgit("recover", "bad.wtxt", "--partial", "-o", NAME, "--json")
+    told = json.loads(done.out)
+    assert done.code == 1
+    assert told["output"] == NAME
+    ((start, end),) = told["lost"]
+    assert end - start == 65_536
+    written = wtxtgit.folder.joinpath(NAME).read_bytes()
+    assert written == RAW[:start] + bytes(end - start) + RAW[end:]
+    refused = wtxtgit("recover", "bad.wtxt", "--partial", "-o", "part.wtxt")
+    assert refused.code == 2
+
+
+@pytest.mark.parametrize("source", ["file", "text", "delta"])
+def test_a_lost_chunk_is_healed(wtxtgit: Command, text: bytes, source: str) -> None:
+    put(wtxtgit, with_lost_chunk(text))
+    if source == "file":
+        # Another file that has the same first chunk.
+        put(wtxtgit, safetensors(*range(16_384), *([7.0] * 30_000)), "other.safetensors")
+        place = "other.safetensors"
+    elif source == "text":
+        place = "other.wtxt"
+        put(wtxtgit, text, place)
+    else:
+        put(wtxtgit, safetensors(*([0.5] * 40_000)), "old.safetensors")
+        put(wtxtgit, RAW, "new.safetensors")
+        place = "change.delta"
+        made = wtxtgit("delta", "make", "old.safetensors", "new.safetensors", "-o", place)
+        assert made.code == 0, made.err
+        wtxtgit.folder.joinpath("new.safetensors").unlink()
+    done = wtxtgit("recover", "bad.wtxt", "--from", place, "-o", NAME, "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert told["state"] == "whole"
+    (chunk,) = [chunk for array in told["arrays"] for chunk in array["chunks"]]
+    assert (chunk["state"], chunk["source"]) == ("healed", place)
+    assert wtxtgit.folder.joinpath(NAME).read_bytes() == RAW
+
+
+def test_a_place_that_holds_nothing(wtxtgit: Command, text: bytes) -> None:
+    put(wtxtgit, with_lost_chunk(text))
+    put(wtxtgit, b"something else", "other")
+    assert wtxtgit("recover", "bad.wtxt", "--from", "other").code == 1
+    missing = wtxtgit("recover", "bad.wtxt", "--from", "nowhere.wtxt")
+    assert missing.code in (3, 5)
+    assert "nowhere.wtxt" in missing.complaint()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bad.wtxt", "-o", "bad.wtxt"),
+        ("bad.wtxt", "--partial"),
+        ("bad.wtxt", "--ecc", "--partial", "-o", "x"),
+        ("bad.wtxt", "--as-commit", "-o", "x"),
+    ],
+)
+def test_what_makes_no_sense(wtxtgit: Command, text: bytes, arguments: tuple[str, ...]) -> None:
+    put(wtxtgit, with_wrong_character(text))
+    assert wtxtgit("recover", *arguments).code == 2
+    assert wtxtgit.names() == ["bad.wtxt"]
+
+
+def test_a_checkpoint_is_no_text(wtxtgit: Command) -> None:
+    put(wtxtgit, fixture("fold/none_rs16_flipped_a.fold"), "m.fold")
+    done = wtxtgit("recover", "m.fold")
+    assert done.code == 2
+    assert "--ecc" in done.complaint()
+    put(wtxtgit, RAW, NAME)
+    assert wtxtgit("recover", NAME).code == 3
+    put(wtxtgit, b"no text at all", "x")
+    assert wtxtgit("recover", "x").code == 3
+
+
+def test_in_a_folder_without_a_repository(tmp_path: Path, wtxtgit: Command, text: bytes) -> None:
+    put(wtxtgit, with_wrong_character(text))
+    assert not any(parent.joinpath(".git").exists() for parent in tmp_path.parents)
+    assert wtxtgit("recover", wtxtgit.folder / "bad.wtxt").code == 0
+
+
+@pytest.fixture
+def delta(wtxtgit: Command) -> bytes:
+    put(wtxtgit, safetensors(*([0.5] * 40_000)), "old.safetensors")
+    put(wtxtgit, RAW, "new.safetensors")
+    made = wtxtgit("delta", "make", "old.safetensors", "new.safetensors", "-o", "good")
+    assert made.code == 0, made.err
+    content = wtxtgit.folder.joinpath("good").read_bytes()
+    wtxtgit.folder.joinpath("good").unlink()
+    return content
+
+
+def test_a_delta(wtxtgit: Command, delta: bytes) -> None:
+    wtxtgit.folder.joinpath("new.safetensors").unlink()
+    for name, content in {
+        "wrong.wtxtdelta": with_wrong_character(delta),
+        "mail.txt": quoted(delta),
+    }.items():
+        put(wtxtgit, content, name)
+        done = wtxtgit("recover", name, "-o", "again")
+        assert (done.code, done.err) == (0, "")
+        assert wtxtgit.folder.joinpath("again").read_bytes() == delta
+        wtxtgit.folder.joinpath("again").unlink()
+    put(wtxtgit, with_lost_chunk(delta), "cut")
+    assert wtxtgit("recover", "cut").code == 1
+    put(wtxtgit, RAW, "new.safetensors")
+    assert wtxtgit("recover", "cut", "--from", "new.safetensors", "-o", "again").code == 0
+    assert wtxtgit.folder.joinpath("again").read_bytes() == delta
+
+
+def test_a_ledger(wtxtgit: Command) -> None:
+    rng = seeded("ledger")
+    mended = 0
+    for path in sorted((DATA / "ledgers").glob("*")):
+        ledger = path.read_bytes()
+        if not read(ledger).ok:
+            continue
+        put(wtxtgit, ledger, "l.wsum")
+        assert b"nothing is damaged" in wtxtgit("recover", "l.wsum").out
+        put(wtxtgit, quoted(ledger).replace(b"\n", b"\r\n"), "l.wsum")
+        assert wtxtgit("recover", "l.wsum", "-o", "again").code == 0
+        assert wtxtgit.folder.joinpath("again").read_bytes() == ledger
+        at = ledger.index(b"sha256_all=") + 11 + rng.randrange(64)
+        put(wtxtgit, ledger[:at] + b"x" + ledger[at + 1 :], "l.wsum")
+        assert wtxtgit("recover", "l.wsum", "-o", "again").code == 0
+        assert wtxtgit.folder.joinpath("again").read_bytes() == ledger
+        mended += 1
+    assert mended >= 3

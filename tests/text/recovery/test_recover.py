@@ -1,0 +1,131 @@
+"""A damaged text comes back as it was, byte for byte, or is told to be lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from tests.data import seeded, valid_cases
+from tests.text.recovery.damage import (
+    TRANSPORTS,
+    is_mendable,
+    recovered,
+    texts,
+    wrong_characters,
+)
+from wtxtgit.errors import TextError
+from wtxtgit.text.recovery.rebuilding import recover
+
+CORPUS = int(os.environ.get("WTXTGIT_RECOVERIES", "60"))
+"""How many texts are damaged; 1,000 are the promise, which the nightly run tries."""
+SHORT = min(texts(), key=len)
+
+
+def test_what_is_whole_stays_as_it_is() -> None:
+    for text in texts()[::5]:
+        assert recovered(text) == text
+
+
+@pytest.mark.slow
+def test_four_wrong_characters() -> None:
+    rng = seeded("four wrong characters")
+    tried = 0
+    while tried < CORPUS:
+        text = rng.choice(texts())
+        places = rng.sample(range(len(text)), 4)
+        if not is_mendable(text, places):
+            continue
+        tried += 1
+        damaged = wrong_characters(text, places, rng)
+        assert recovered(damaged) == text, places
+
+
+def test_each_single_character_of_the_lines_that_say_what_a_text_is() -> None:
+    """Of the shortest text, wherever a hash covers what is there or it has one usual form."""
+    text = SHORT
+    rng = seeded("each")
+    armored = {
+        at
+        for at in range(len(text))
+        if text[text.rfind(b"\n", 0, at) + 1 :].find(b"\n") == 78 and at % 7
+    }
+    for at in range(0, len(text), 7):
+        if at not in armored:
+            assert recovered(wrong_characters(text, [at], rng)) == text, at
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS, ids=lambda one: one.__name__)
+def test_what_a_transport_does_is_undone(transport: Callable[[bytes], bytes]) -> None:
+    for text in texts()[::9]:
+        done = recover(memoryview(transport(text)))
+        assert done.undone
+        assert recovered(transport(text)) == text
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS[:6], ids=lambda one: one.__name__)
+def test_a_transport_and_wrong_characters(transport: Callable[[bytes], bytes]) -> None:
+    rng = seeded(transport.__name__)
+    text = sorted(texts(), key=len)[len(texts()) // 2]
+    start, end = text.index(b"\nch ") + 200, text.rindex(b"\nendch")
+    places = [rng.randrange(start, end)]
+    damaged = transport(wrong_characters(text, places, rng).replace(b"=\n", b"-\n"))
+    done = recovered(damaged)
+    assert done is None or done == text
+
+
+@pytest.mark.slow
+def test_lines_in_another_order() -> None:
+    rng = seeded("order")
+    text = max(texts(), key=len)
+    lines = text.splitlines(keepends=True)
+    armored = [at for at, line in enumerate(lines) if len(line) == 79 and b"=" not in line]
+    for _ in range(3):
+        damaged = lines.copy()
+        one, two = rng.sample(armored, 2)
+        damaged[one], damaged[two] = damaged[two], damaged[one]
+        assert recovered(b"".join(damaged)) == text
+    one = rng.choice(armored)
+    assert recovered(b"".join([*lines[:one], lines[one], *lines[one:]])) == text
+
+
+def test_what_is_lost_is_told() -> None:
+    text = max(texts(), key=len)
+    start = text.index(b"\nch ") + 1
+    end = text.index(b"endch\n", start)
+    gone = text[: start + 400] + text[end - 400 :]
+    done = recover(memoryview(gone))
+    assert done.snapshot is None
+    lost = [slot for array in done.arrays for slot in array.slots if slot.raw is None]
+    assert len(lost) == 1
+    assert lost[0].size > 0
+
+
+def test_texts_of_every_kind() -> None:
+    for case in valid_cases():
+        text = case.path.read_bytes()
+        assert recovered(text) == text, case.path
+
+
+def test_a_ledger_proves_what_the_root_line_does_not() -> None:
+    text = sorted(texts(), key=len)[3]
+    root = text.index(b"root sha256_all=") + len(b"root sha256_all=")
+    wanted = bytes.fromhex(text[root : root + 64].decode())
+    end = text.index(b"\n", root)
+    damaged = text[:root] + b"#" * (end - root) + text[end:]
+    assert recover(memoryview(damaged)).snapshot is None
+    assert recover(memoryview(damaged), known=[wanted]).snapshot is not None
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"WTXT 1\n", b"hello\n" * 9, bytes(1000)])
+def test_what_is_no_text(content: bytes) -> None:
+    with pytest.raises(TextError):
+        recover(memoryview(content))
+
+
+def test_hostile_claims_take_no_memory() -> None:
+    text = sorted(texts(), key=len)[3].replace(b" len=", b" len=9999999", 1)
+    recover(memoryview(text))
+    recover(memoryview(text.replace(b"rows_per_chunk=", b"rows_per_chunk=1", 1)))
+    recover(memoryview(b"arr name=" * 5000 + b"\n" + b"ch ix=" * 5000))

@@ -1,0 +1,178 @@
+"""`wtxtgit recover`: what a damaged checkpoint or text still holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.options import rewriting_options
+from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
+from wtxtgit.errors import UsageError, counted
+from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.report.figures import size
+
+if TYPE_CHECKING:
+    from wtxtgit.checkpoint.recover import TextRecovery
+
+_MOST = 20
+"""How many chunks are printed; --json gives all."""
+
+
+@click.command()
+@click.argument("target", metavar="FILE|REV:PATH")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    help="Write what was recovered: a text where the name ends in .wtxt, else the file itself.",
+)
+@click.option(
+    "--from",
+    "places",
+    multiple=True,
+    metavar="PLACE",
+    help="Look for lost bytes in this file, URL, REV or REV:PATH first. May be repeated.",
+)
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="With -o: write zeros for what is lost, instead of nothing.",
+)
+@click.option(
+    "--as-commit",
+    is_flag=True,
+    help="Of a tracked FILE: commit the mended text, and write its file.",
+)
+@click.option("--ecc", is_flag=True, help="Mend a FOLD file from its own parity.")
+@rewriting_options
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def recover(
+    target: str,
+    output: Path | None,
+    places: tuple[str, ...],
+    partial: bool,
+    as_commit: bool,
+    ecc: bool,
+    hmac_key: Path | None,
+    max_chunk: int,
+    as_json: bool,
+) -> int:
+    """Recover a damaged text: mend it, and heal it from other copies.
+
+    Every line has check characters and every chunk its SHA-256, so wrong
+    characters, lost or swapped lines, and what mail does to a text, are mended
+    from the text alone. Other chunks are looked for in the file's history, in
+    other files of the repository, and wherever --from says. Only what the
+    text's hashes prove is written; FILE itself is never changed. Exit code 1
+    if something is lost.
+
+    With --ecc: mend a FOLD file from the Reed-Solomon parity in it. Without
+    -o that replaces FILE.
+
+    \b
+    wtxtgit recover model.safetensors.wtxt
+    wtxtgit recover HEAD:model.fold -o model.fold --from backup/model.fold
+    wtxtgit recover model.fold --as-commit
+    wtxtgit recover --ecc model.fold -o mended.fold
+    """
+    if ecc:
+        if places or partial or as_commit:
+            raise UsageError("--ecc mends from the file's own parity, and goes with -o alone")
+        return _mend_from_parity(target, output, hmac_key, max_chunk, as_json)
+    if partial and output is None:
+        raise UsageError("--partial wants -o: where to write what is there")
+
+    from wtxtgit.checkpoint import open as opener
+    from wtxtgit.checkpoint import recover as recovering
+
+    threads = environment.threads()
+    if as_commit and output is not None:
+        raise UsageError("--as-commit writes the tracked file: it does not go with -o")
+    if output is not None:
+        recovering.refuse_itself(output, target)
+    if as_commit:
+        done = recovering.commit(target, places, threads=threads)
+    else:
+        data = opener.read(target, threads=threads)
+        recovering.refuse_container(target, data)
+        done = recovering.recover_text(target, data, places, threads=threads)
+    report = done.report
+    if output is not None and done.text is not None:
+        recovering.write_whole(done, output, target)
+        report = replace(report, output=str(output))
+    elif output is not None and partial:
+        report = replace(recovering.write_partial(done, output, target), output=str(output))
+    code = 0 if done.text is not None else 1
+    if not is_printed(report, as_json):
+        _print(report)
+    return code
+
+
+def _print(report: TextRecovery) -> None:
+    for change in report.undone:
+        print_line(f"undone: {change}")
+    for note in report.notes:
+        print_line(f"note: {note}")
+    chunks = [(array.name, chunk) for array in report.arrays for chunk in array.chunks]
+    if chunks:
+        rows = [
+            [
+                name,
+                str(chunk.ix),
+                f"{chunk.start}-{chunk.end}",
+                "-".join(map(str, chunk.rows)),
+                str(chunk.state),
+                chunk.source or "",
+            ]
+            for name, chunk in chunks[:_MOST]
+        ]
+        print_table(("array", "chunk", "bytes", "rows", "state", "from"), rows)
+    for name in report.missing[:_MOST]:
+        print_line(f'lost: array "{name}", with all of its lines')
+    if len(chunks) > _MOST:
+        print_line(f"and {counted(len(chunks) - _MOST, 'more chunk')}, which --json lists")
+    sizes = [f"{counted(n, 'chunk')} {state}" for state, n in _counts(report) if n]
+    print_line(f"{report.path}: {_STATES[report.state]}{': ' if sizes else ''}{', '.join(sizes)}")
+    if report.lost:
+        lost = sum(end - start for start, end in report.lost)
+        print_line(f"{report.output}: {size(lost)} of it are zeros in the place of what is lost")
+    elif report.output is not None:
+        print_line(f"{report.output}: written")
+
+
+_STATES = {
+    "intact": "nothing is damaged",
+    "whole": "all of it is there",
+    "partial": "not all of it could be recovered",
+}
+
+
+def _counts(report: TextRecovery) -> list[tuple[str, int]]:
+    return [
+        (state, sum(getattr(array, state) for array in report.arrays))
+        for state in ("mended", "healed", "lost")
+    ]
+
+
+def _mend_from_parity(
+    target: str, output: Path | None, hmac_key: Path | None, max_chunk: int, as_json: bool
+) -> int:
+    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.repack import recover as recover_checkpoint
+
+    hashed, limit = key_bytes(hmac_key), environment.decoding()
+    options = ReadOptions(max_chunk, integrity_key=hashed, decoding=limit)
+    file = Path(target)
+    done = recover_checkpoint(file, output or file, options)
+    if as_json:
+        print_json(done)
+    elif done.mended:
+        names = ", ".join(done.mended)
+        print_line(f"{done.path}: {counted(len(done.mended), 'chunk')} mended: {names}")
+    else:
+        print_line(f"{done.path}: nothing is damaged")
+    return 0

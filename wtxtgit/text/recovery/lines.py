@@ -1,0 +1,268 @@
+"""What damaged lines may have said: the `arr` line of an array, and a text's header.
+
+Each function gives spellings, the likeliest first. None of them is believed:
+the text's root has to prove the one that is taken (`rebuilding.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from wtxtgit.model.array import (
+    EPOCH,
+    ITEM_SIZE,
+    Meta,
+    Rows,
+    bounded_product,
+    default_rows,
+)
+from wtxtgit.text import armor, digest, grammar
+from wtxtgit.text.grammar import MAX_NUMBER
+from wtxtgit.text.recovery.chunk import NEAR, is_near
+from wtxtgit.text.recovery.reading import distance
+
+_NAME = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
+_TOKEN = _NAME + b"./+:@-"
+_DIGITS = b"0123456789"
+_USUAL = Meta()
+_HEX = _DIGITS + b"abcdef"
+KEYS = (b"arr name=", b" dtype=", b" shape=", b" order=C bytes=", b" sha256=", b" hmac=", b" salt=")
+_META_KEYS = (b"meta schema=", b" gen=", b" ts=", b" build=", b" endian=LE host=", b" cuda=")
+_ROOT_KEYS = (b"root sha256_all=", b" merkle_prev=", b" merkle_this=", b" fastxor=")
+
+
+def fields(line: bytes, keys: Sequence[bytes]) -> list[bytes] | None:
+    """What stands behind each of `keys` on a line; None where one of them can't be found.
+
+    Keys may have wrong characters: each is where it fits best.
+    """
+    starts: list[tuple[int, int]] = []
+    at = 0
+    for number, key in enumerate(keys):
+        exact = at if line.startswith(key, at) else line.find(key, at)
+        if exact >= 0 and (number or exact == 0):
+            starts.append((exact, exact + len(key)))
+            at = exact + len(key)
+            continue
+        places = [0] if number == 0 else range(at, len(line) - len(key) + 1)
+        best = min(
+            ((distance(line[place : place + len(key)], key), place) for place in places),
+            default=None,
+        )
+        if best is None or best[0] > max(NEAR, len(key) // 3):
+            return None
+        starts.append((best[1], best[1] + len(key)))
+        at = best[1] + len(key)
+    ends = [start for start, _ in starts[1:]] + [len(line)]
+    return [line[start:end] for (_, start), end in zip(starts, ends, strict=True)]
+
+
+def array_lines(
+    line: bytes, raw_sha256: bytes, nbytes: int, names: Collection[str] = ()
+) -> Iterator[grammar.ArrayLine]:
+    """What an `arr` line may have said of an array whose bytes are known.
+
+    `names` are those that the text's layout still wants.
+    """
+    values = fields(line, KEYS)
+    if values is None:
+        return
+    name, dtype, shape, _, _, hmac, salt = values
+    kinds = sorted(_kinds(dtype, shape, nbytes))
+    for spelled in _names(name, names):
+        for _, one_dtype, one_shape in kinds:
+            for one_hmac in hashes(hmac, 64):
+                for one_salt in hashes(salt, 16):
+                    yield grammar.ArrayLine(
+                        spelled, one_dtype, one_shape, nbytes, raw_sha256, one_hmac, one_salt
+                    )
+
+
+def _kinds(dtype: bytes, shape: bytes, nbytes: int) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+    """Dtypes and shapes of `nbytes` bytes, with how many characters are other than they stand."""
+    for name, item in ITEM_SIZE.items():
+        off = distance(dtype, name.encode()) + abs(len(dtype) - len(name))
+        if off > NEAR:
+            continue
+        for more, dims in _shapes(shape):
+            if bounded_product(item, dims, MAX_NUMBER) == nbytes:
+                yield off + more, name, dims
+
+
+def _shapes(shape: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+    if distance(shape, b"scalar") <= NEAR and len(shape) == len(b"scalar"):
+        yield distance(shape, b"scalar"), ()
+    spelled = {shape: 0}
+    for at in range(len(shape)):
+        for other in b"0123456789,":
+            changed = shape[:at] + bytes((other,)) + shape[at + 1 :]
+            spelled.setdefault(changed, 1)
+    for text, off in spelled.items():
+        dims = text.split(b",")
+        if all(re.fullmatch(rb"0|[1-9][0-9]{0,19}", dim) for dim in dims):
+            yield off, tuple(map(int, dims))
+
+
+def _names(name: bytes, wanted: Collection[str]) -> Iterator[str]:
+    spelled = name.decode("latin-1")
+    if wanted:
+        near = [(distance(name, one.encode()), one) for one in wanted if len(one) == len(name)]
+        yield from (one for off, one in sorted(near) if off <= NEAR)
+        return
+    if grammar.is_array_name(spelled):
+        yield spelled
+    yield from (
+        one.decode("ascii")
+        for one in _spellings(name, _NAME)
+        if grammar.is_array_name(one.decode("latin-1"))
+    )
+
+
+def hashes(digits: bytes, count: int) -> Iterator[bytes]:
+    """What a hash of `count` digits may have been: as it stands, else with one digit changed."""
+    zeros = b"0" * count
+    if len(digits) == count and all(digit in _HEX for digit in digits):
+        # Nearly zeros are zeros: an array has no such HMAC by chance.
+        yield (
+            bytes(count // 2) if distance(digits, zeros) <= NEAR else bytes.fromhex(digits.decode())
+        )
+        return
+    if len(digits) == count and distance(digits, zeros) <= NEAR:
+        yield bytes(count // 2)
+        return
+    yield from (
+        bytes.fromhex(one.decode()) for one in _spellings(digits, _HEX) if len(one) == count
+    )
+
+
+def _spellings(value: bytes, alphabet: bytes) -> Iterator[bytes]:
+    """A value with one character changed: those that can't be right, else any."""
+    off = [at for at, character in enumerate(value) if character not in alphabet]
+    if len(off) > 1:
+        return
+    for at in off or range(len(value)):
+        for other in alphabet:
+            changed = value[:at] + bytes((other,)) + value[at + 1 :]
+            if changed != value:
+                yield changed
+
+
+def root_fields(line: bytes | None) -> tuple[str, str, str] | None:
+    """The hashes of a `root` line as they stand: sha256_all, merkle_prev, merkle_this."""
+    values = None if line is None else fields(line, _ROOT_KEYS)
+    if values is None:
+        return None
+    first, second, third, _ = (value.decode("latin-1") for value in values)
+    return first, second, third
+
+
+def headers(
+    line: bytes | None, prev: str, this: str, sha256_all: bytes, schema: str | None
+) -> Iterator[tuple[Meta, bytes]]:
+    """What `meta` and merkle_prev may have said, where merkle_this proves it.
+
+    `schema` is what the layout's format makes it, None for a text without a layout.
+    """
+    metas, befores = list(_metas(line, schema)), list(previous(prev))
+    # One of the two is as it stands.
+    pairs = [(meta, before) for meta in metas for before in befores[:1]]
+    pairs += [(meta, before) for meta in metas[:2] for before in befores[1:]]
+    for meta, before in pairs:
+        if is_near(digest.merkle(before, sha256_all, meta).hex(), this):
+            yield _plain(meta), before
+
+
+def _metas(line: bytes | None, schema: str | None) -> Iterator[Meta]:
+    values = None if line is None else fields(line, _META_KEYS)
+    if values is None:
+        # Clean's own, which has nothing of its own to say.
+        yield Meta(schema=schema or _USUAL.schema)
+        return
+    named, gen, ts, build, host, cuda = values
+    wanted = (schema or _USUAL.schema).encode()
+    if schema is not None or (len(named) == len(wanted) and distance(named, wanted) <= NEAR):
+        named = wanted
+    # No hash covers these two: one that can't stand there is taken as the usual one.
+    host = host if _is_token(host) else _USUAL.host.encode()
+    cuda = cuda if _is_token(cuda) else _USUAL.cuda.encode()
+
+    def meta(gen: bytes, ts: bytes, build: bytes) -> Meta | None:
+        spelled = b"meta schema=%b gen=%b ts=%b build=%b endian=LE host=%b cuda=%b\n" % (
+            named, gen, ts, build, host, cuda,
+        )  # fmt: skip
+        parsed = grammar.parse_meta(spelled, 0)
+        return None if parsed is None else parsed[0]
+
+    usual_gen, usual_ts = grammar.format_gen(_USUAL.gen).encode(), EPOCH.encode()
+    tries = [(gen, ts, build)]
+    near = [
+        usual_gen if distance(gen, usual_gen) <= NEAR and len(gen) == len(usual_gen) else gen,
+        usual_ts if distance(ts, usual_ts) <= NEAR and len(ts) == len(usual_ts) else ts,
+        b"none" if distance(build, b"none") <= NEAR and len(build) == 4 else build,
+    ]
+    tries.append((near[0], near[1], near[2]))
+    tries += [(one, ts, build) for one in _spellings(gen, _DIGITS)]
+    tries += [(gen, one, build) for one in _spellings(ts, _DIGITS + b"-:TZ")]
+    tries += [(gen, ts, one) for one in _spellings(build, _TOKEN)]
+    for spelled in dict.fromkeys(tries):
+        if (made := meta(*spelled)) is not None:
+            yield made
+
+
+def previous(prev: str) -> Iterator[bytes]:
+    """What a merkle_prev may have been."""
+    yield from hashes(prev.encode("latin-1"), 64)
+
+
+def _plain(meta: Meta) -> Meta:
+    """The meta line of clean, where all that hashes cover is clean's."""
+    if (meta.gen, meta.ts, meta.build) != (_USUAL.gen, _USUAL.ts, _USUAL.build):
+        return meta
+    host = _USUAL.host if _is_like(meta.host, _USUAL.host) else meta.host
+    cuda = _USUAL.cuda if _is_like(meta.cuda, _USUAL.cuda) else meta.cuda
+    return replace(meta, host=host, cuda=cuda)
+
+
+def _is_like(value: str, usual: str) -> bool:
+    return len(value) == len(usual) and distance(value.encode(), usual.encode()) <= 1
+
+
+def _is_token(value: bytes) -> bool:
+    return grammar.is_token(value.decode("latin-1"))
+
+
+def caps(line: bytes | None, has_layout: bool) -> tuple[str, ...]:
+    """The items of the `cap` line: as they stand where they may, else those that are written."""
+    usual = (*grammar.CAP, grammar.CAP_LAYOUT) if has_layout else grammar.CAP
+    spelled = grammar.format_cap(usual)
+    if line is None or (len(line) + 1 == len(spelled) and distance(line, spelled[:-1]) <= NEAR):
+        return usual
+    parsed = grammar.parse_cap(line + b"\n", 0)
+    if parsed is None or (grammar.CAP_LAYOUT in parsed[0]) != has_layout:
+        return usual
+    return parsed[0]
+
+
+def rows_of(
+    line: bytes | None, dtype: str, shape: tuple[int, ...], chunk_size: int, nbytes: int
+) -> Rows | None:
+    """The row blocking of an array whose chunks have a size: as it stands, or the usual one."""
+    usual = default_rows(dtype, shape)
+    parsed = None if line is None else grammar.parse_rows(line + b"\n", 0)
+    fits = chunk_size >= nbytes or armor.chunk_size(usual) == chunk_size
+    if line is not None and fits:
+        spelled = grammar.format_rows(usual)[:-1]
+        if len(line) == len(spelled) and distance(line, spelled) <= NEAR:
+            return usual
+    if parsed is not None and grammar.check_rows(parsed[0], dtype) is None:
+        size = armor.chunk_size(parsed[0])
+        if size == chunk_size or (nbytes <= chunk_size and nbytes <= size):
+            return parsed[0]
+    if line is None and chunk_size == armor.PLAIN_CHUNK:
+        return None
+    if armor.chunk_size(usual) == chunk_size or nbytes <= armor.chunk_size(usual):
+        return usual
+    row = usual.row_size if chunk_size % usual.row_size == 0 else ITEM_SIZE[dtype]
+    return Rows(chunk_size // row, row)

@@ -1,0 +1,344 @@
+"""Reading a damaged text: what its lines say, however wrong they are.
+
+A line begins where something like its first word stands, and ends where the next
+one begins: a wrong character in either does not hide it, nor an LF in the place
+of a character or the other way round. Nothing is judged here. Fields are given as
+they stand; who wants to use one proves it (`rebuilding.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from wtxtgit.text import grammar
+from wtxtgit.text.armor import line_count
+from wtxtgit.text.grammar import LINE_TEXT
+
+_MOST_LINE = 64 * 1024
+"""Bytes of a damaged line that are looked through for its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A line of text: how it starts, how long it is where that is fixed, what may follow."""
+
+    start: bytes
+    size: int | None
+    next: tuple[str, ...]
+
+
+_HASHED = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
+_ROOT = grammar.format_root(grammar.Root(bytes(32), bytes(32), bytes(32), 0))
+_SIGN = len("sign ed25519= keyid=\n") + 88 + 16
+_KINDS = {
+    "first": _Kind(grammar.FIRST_LINE, len(grammar.FIRST_LINE), ("meta",)),
+    "meta": _Kind(b"meta schema=", None, ("cap",)),
+    "cap": _Kind(b"cap ext=", None, ("root", "pending")),
+    "root": _Kind(b"root sha256_all=", len(_ROOT), ("sign", "arr", "audit", "last")),
+    "pending": _Kind(grammar.PENDING_LINE, len(grammar.PENDING_LINE), ("arr", "audit", "last")),
+    "sign": _Kind(b"sign ed25519=", _SIGN, ("arr", "audit", "last")),
+    "arr": _Kind(b"arr name=", None, ("idx", "ch")),
+    "idx": _Kind(b"idx rows_per_chunk=", None, ("ch",)),
+    "ch": _Kind(b"ch ix=", None, ()),
+    "endch": _Kind(grammar.END_CHUNK, len(grammar.END_CHUNK), ("ch", "endarr")),
+    "endarr": _Kind(grammar.END_ARRAY, len(grammar.END_ARRAY), ("arr", "audit", "last")),
+    "audit": _Kind(b"audit ", None, ("last",)),
+    "last": _Kind(grammar.LAST_LINE, len(grammar.LAST_LINE), ()),
+}
+_STARTS: dict[bytes, list[tuple[str, bytes]]] = {}
+for _name, _one in _KINDS.items():
+    _STARTS.setdefault(_one.start[:3], []).append((_name, _one.start[:32]))
+_PARSERS: dict[str, Callable[[memoryview, int], tuple[object, int] | None]] = {
+    "meta": grammar.parse_meta,
+    "cap": grammar.parse_cap,
+    "arr": grammar.parse_array,
+    "idx": grammar.parse_rows,
+    "audit": grammar.parse_audit,
+}
+_BEHIND_CHUNK = re.compile(rb"endch\n|endarr\n|ch ix=|arr name=|audit |endwtxt")
+_HEX_FIELD = 64
+_CRC_FIELD = 8
+# What stands on a `ch` line, its variable fields aside.
+_CH_HEAD = b"ch ix=000000 off=000000000000 len="
+_CH_FIELDS = (b" sha256=", b" crc32c=", b" b64=on width=76 lines=")
+_MOST_WRONG = 8
+"""Wrong characters of a `ch` line's fixed parts, or of the ends of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundChunk:
+    """A `ch` line and what follows it; `body` is where its lines stand, without `endch`.
+
+    Hashes are as they stand. `size` and `lines` are None where they can't be read.
+    """
+
+    ix: int
+    size: int | None
+    lines: int | None
+    sha256: str
+    crc32c: str
+    body: tuple[int, int]
+
+
+@dataclass(slots=True)
+class FoundArray:
+    """An array's lines as they stand, None where there are none, and its chunks in order."""
+
+    line: bytes | None = None
+    rows_line: bytes | None = None
+    chunks: list[FoundChunk] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class FoundText:
+    """A damaged text's lines as they stand, without their last byte; None where missing."""
+
+    meta: bytes | None = None
+    cap: bytes | None = None
+    root: bytes | None = None
+    is_pending: bool = False
+    sign: bytes | None = None
+    audit: bytes | None = None
+    arrays: list[FoundArray] = field(default_factory=list)
+
+
+def distance(there: bytes | memoryview, wanted: bytes) -> int:
+    """How many bytes are other than they should be, or missing."""
+    differing = sum(a != b for a, b in zip(there, wanted, strict=False))
+    return differing + max(0, len(wanted) - len(there))
+
+
+def read(text: memoryview) -> FoundText:
+    """Read a text of any content."""
+    reader = _Reader(text)
+    reader.read()
+    return reader.found
+
+
+class _Reader:
+    def __init__(self, text: memoryview) -> None:
+        self._text = text
+        self._pos = 0
+        self.found = FoundText()
+
+    def read(self) -> None:
+        before = "start"
+        while self._pos < len(self._text):
+            kind = self._kind_here(before)
+            if kind is None:
+                # No line of a text: what follows may be.
+                self._pos = self._next_line()
+                continue
+            self._take(kind)
+            before = kind
+
+    def _kind_here(self, before: str) -> str | None:
+        """Which line starts here, if any; what may follow the line before is preferred."""
+        here = bytes(self._text[self._pos : self._pos + 32])
+        for name, start in _STARTS.get(here[:3], ()):
+            if here.startswith(start):
+                return name
+        best: tuple[float, str] | None = None
+        expected = _KINDS[before].next if before in _KINDS else ("first", "meta")
+        for name, kind in _KINDS.items():
+            start = kind.start[:32]
+            wrong = distance(here, start)
+            # A third of the characters may be wrong where such a line is due, else one or two.
+            most = len(start) / 3 if name in expected else min(2, len(start) / 5)
+            if wrong <= most:
+                rank = wrong / len(start) - (name in expected) * 0.01
+                best = min(best or (rank, name), (rank, name))
+        return None if best is None else best[1]
+
+    def _take(self, kind: str) -> None:
+        found = self.found
+        if kind == "ch":
+            self._take_chunk()
+            return
+        start, end = self._pos, self._end_of(kind)
+        line = bytes(self._text[start : end - 1])
+        self._pos = end
+        match kind:
+            case "meta" if found.meta is None:
+                found.meta = line
+            case "cap" if found.cap is None:
+                found.cap = line
+            case "root" if found.root is None:
+                found.root = line
+            case "pending":
+                found.is_pending = True
+            case "sign":
+                found.sign = line
+            case "audit":
+                found.audit = line
+            case "arr":
+                found.arrays.append(FoundArray(line))
+            case "idx":
+                self._array().rows_line = line
+
+    def _array(self) -> FoundArray:
+        """The array that the lines here are of."""
+        if not self.found.arrays:
+            self.found.arrays.append(FoundArray())
+        return self.found.arrays[-1]
+
+    def _end_of(self, kind: str) -> int:
+        """Where the line that starts here ends, its LF included."""
+        size = _KINDS[kind].size
+        if size is not None:
+            end = self._pos + size
+            # One of another length ends where it says.
+            if self._is_end(end, kind) or bytes(self._text[end - 1 : end]) == b"\n":
+                return min(end, len(self._text))
+        # As it should be: nothing has to be looked for.
+        parse = _PARSERS.get(kind)
+        parsed = None if parse is None else parse(self._text, self._pos)
+        if parsed is not None:
+            return parsed[1]
+        if kind == "arr" and (of_array := self._end_of_array()) is not None:
+            return of_array
+        end = self._next_line()
+        if self._is_end(end, kind):
+            return end
+        # An LF within the line, or none at its end.
+        for at in range(self._pos + 1, min(self._pos + _MOST_LINE, len(self._text))):
+            if self._is_end(at, kind, most=1):
+                return at
+        return end
+
+    def _end_of_array(self) -> int | None:
+        """Where an `arr` line ends: its hashes have a fixed length."""
+        window = bytes(self._text[self._pos : self._pos + _MOST_LINE])
+        best: tuple[int, int] | None = None
+        # An LF may stand in the place of a character.
+        limit = min(len(window), _next_in(window, b"\n", 2))
+        for at in range(limit - _HASHED + 1):
+            wrong = distance(window[at - 1 : at + 7], b" sha256=")
+            wrong += distance(window[at + 71 : at + 77], b" hmac=")
+            wrong += distance(window[at + 141 : at + 147], b" salt=")
+            best = min(best or (wrong, at), (wrong, at))
+        if best is None or best[0] > _MOST_WRONG:
+            return None
+        return self._pos + best[1] + _HASHED
+
+    def _is_end(self, end: int, kind: str, most: int = 2) -> bool:
+        """Whether a line that may follow one of this kind starts here."""
+        here = bytes(self._text[end : end + 24])
+        starts = (_KINDS[name].start[:24] for name in _KINDS[kind].next)
+        return any(distance(here, start) <= min(most, len(start) // 3) for start in starts)
+
+    def _next_line(self) -> int:
+        """Where the line ends that starts here, as far as LFs go."""
+        at = self._pos
+        while at < len(self._text):
+            newline = bytes(self._text[at : at + _MOST_LINE]).find(b"\n")
+            if newline >= 0:
+                return at + newline + 1
+            at += _MOST_LINE
+        return len(self._text)
+
+    def _take_chunk(self) -> None:
+        array = self._array()
+        fields = _ChunkFields.of(bytes(self._text[self._pos : self._pos + 256]))
+        if fields is None:
+            self._pos = self._next_line()
+            fields = _ChunkFields()
+        start = self._pos + fields.end
+        end = self._end_of_body(start, fields)
+        ix = fields.number(array.chunks[-1].ix + 1 if array.chunks else 0)
+        sha256, crc32c = fields.sha256.decode("latin-1"), fields.crc32c.decode("latin-1")
+        array.chunks.append(FoundChunk(ix, fields.size, fields.lines, sha256, crc32c, (start, end)))
+        self._pos = end
+
+    def _end_of_body(self, start: int, fields: _ChunkFields) -> int:
+        for lines in fields.counts():
+            end = start + lines * LINE_TEXT
+            if distance(self._text[end : end + 6], grammar.END_CHUNK) <= 2:
+                return end
+        match = _BEHIND_CHUNK.search(self._text, start)
+        return len(self._text) if match is None else match.start()
+
+
+@dataclass(frozen=True, slots=True)
+class _ChunkFields:
+    """The fields of a `ch` line as they stand; `end` is its length."""
+
+    ix: bytes = b""
+    len: bytes = b""
+    sha256: bytes = b""
+    crc32c: bytes = b""
+    count: bytes = b""
+    end: int = 0
+
+    @classmethod
+    def of(cls, here: bytes) -> _ChunkFields | None:
+        """The fields of the line at the start of `here`, None where it is too broken.
+
+        Only `len` and `lines` have no fixed length.
+        """
+        best: tuple[int, _ChunkFields] | None = None
+        head = len(_CH_HEAD)
+        wrong = distance(here[:6], _CH_HEAD[:6]) + distance(here[12:17], b" off=")
+        wrong += distance(here[29:34], b" len=")
+        for digits in range(1, 13):
+            at = head + digits
+            off = wrong
+            places = []
+            for name, size in zip(_CH_FIELDS, (_HEX_FIELD, _CRC_FIELD, 0), strict=True):
+                off += distance(here[at : at + len(name)], name)
+                places.append(at + len(name))
+                at += len(name) + size
+            if off > _MOST_WRONG:
+                continue
+            length = here[head : head + digits]
+            end = here.find(b"\n", at)
+            wanted = str(line_count(int(length))) if length.isdigit() else ""
+            # The LF may be what is wrong: as many digits as `len` makes, then.
+            if end < 0 or end - at > 12:
+                end = at + (len(wanted) or 1)
+            count = here[at:end]
+            fields = cls(
+                here[6:12],
+                length,
+                here[places[0] : places[0] + _HEX_FIELD],
+                here[places[1] : places[1] + _CRC_FIELD],
+                count,
+                end + 1,
+            )
+            rank = off + (not length.isdigit()) + (count.decode("latin-1") != wanted)
+            if best is None or rank < best[0]:
+                best = rank, fields
+        return None if best is None else best[1]
+
+    @property
+    def size(self) -> int | None:
+        return int(self.len) if self.len.isdigit() else None
+
+    @property
+    def lines(self) -> int | None:
+        return int(self.count) if self.count.isdigit() else None
+
+    def counts(self) -> Iterator[int]:
+        """How many lines may follow."""
+        if self.lines is not None:
+            yield self.lines
+        if self.size is not None:
+            yield line_count(self.size)
+
+    def number(self, wanted: int) -> int:
+        """The chunk's number: `wanted` where the line may say that, else what it says."""
+        if not self.ix.isdigit() or distance(self.ix, b"%06d" % wanted) <= 1:
+            return wanted
+        return int(self.ix)
+
+
+def _next_in(window: bytes, what: bytes, times: int) -> int:
+    """Where `what` stands for the `times`-th time, and one further; the end if it does not."""
+    at = -1
+    for _ in range(times):
+        at = window.find(what, at + 1)
+        if at < 0:
+            return len(window)
+    return at + 1

@@ -1,0 +1,290 @@
+"""A damaged text put together again, and proved.
+
+Arrays come first: their chunks prove their bytes. Then the lines that describe
+them are spelled in the ways that they may have been (`lines.py`), until the text's
+hash_all is that of its `root` line, or one that the caller knows (a ledger's). Whoever
+gets a text from here gets one that `verify` accepts and that has the hash that was claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice, pairwise, product
+from operator import itemgetter
+
+from wtxtgit.errors import TextError
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import Buffer, ByteView, mapped
+from wtxtgit.model.array import LAYOUT_ARRAY, Array, Layout, Meta, Snapshot
+from wtxtgit.text import grammar
+from wtxtgit.text.layout import parse_layout, schema_of
+from wtxtgit.text.recovery import lines
+from wtxtgit.text.recovery.chunk import is_near
+from wtxtgit.text.recovery.chunks import ArrayPieces, OtherCopies, healed_array, pieces_of, settle
+from wtxtgit.text.recovery.reading import FoundText, read
+from wtxtgit.text.recovery.transport import undone
+from wtxtgit.text.write import TextWriter
+
+_MOST_HASHED = 4 * 1024**3
+"""Bytes that are hashed in looking for the spelling of lines, over all tries."""
+_MOST_OPTIONS = 256
+"""Spellings of one line that are tried where others are in doubt, too."""
+_MOST_TRIES = 100_000
+_FIRST = bytes(32)
+"""merkle_prev of a first generation."""
+
+
+@dataclass(slots=True)
+class PartialText:
+    """What is left of a text.
+
+    `names` are those of the arrays, as far as they are known. `undone` says what a transport
+    did to the text, `notes` what no hash covers and could not be kept. `snapshot` is there where
+    all of it is, and proved.
+    """
+
+    arrays: list[ArrayPieces]
+    names: list[str]
+    layout: Layout | None = None
+    undone: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Arrays of the layout of which no line is left."""
+    snapshot: Snapshot | None = None
+
+
+def recover(
+    text: ByteView, heal: OtherCopies | None = None, known: Collection[bytes] = ()
+) -> PartialText:
+    """Recover what can be of a text of any content.
+
+    `heal` gives bytes by their SHA-256; `known` are values of hash_all (32 bytes) that others vouch
+    for. Raises TextError "syntax" where nothing of a text is there.
+    """
+    plain, changes = undone(mapped(text))
+    found = read(memoryview(plain))
+    if not found.arrays and found.root is None:
+        raise TextError("syntax", "nothing of a WTXT text can be made out")
+    arrays = [pieces_of(array) for array in found.arrays]
+    settle(arrays, memoryview(plain), heal)
+    search = _Search(found, arrays, known)
+    missing = search.missing()
+    if missing and heal is not None:
+        arrays = _with_missing(arrays, search.names(), missing, heal)
+        search = _Search(found, arrays, known)
+        missing = search.missing()
+    snapshot = search.snapshot()
+    names, notes = search.names(), tuple(search.notes)
+    return PartialText(arrays, names, search.layout, changes, notes, missing, snapshot)
+
+
+def _with_missing(
+    arrays: list[ArrayPieces], names: list[str], missing: Iterable[str], heal: OtherCopies
+) -> list[ArrayPieces]:
+    """The arrays with those that another place has under a missing name, in the order of names.
+
+    Whether they are the ones that were lost only the root shows.
+    """
+    named = list(zip(names, arrays, strict=True))
+    for name in missing:
+        given = heal.array(name)
+        if given is not None:
+            named.append((name, healed_array(*given)))
+    return [pieces for _, pieces in sorted(named, key=itemgetter(0))]
+
+
+class _Search:
+    """The search for the lines of a text whose arrays are known."""
+
+    def __init__(
+        self, found: FoundText, arrays: Sequence[ArrayPieces], known: Collection[bytes]
+    ) -> None:
+        self._found = found
+        self._arrays = arrays
+        self._known = frozenset(known)
+        self._root = lines.root_fields(found.root)
+        self.notes: list[str] = []
+        self._layout_at, self.layout = self._find_layout()
+        self._likely: list[grammar.ArrayLine] = []
+        """What the `arr` line of each array most likely was."""
+
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot whose hashes the text names, None where there is none."""
+        if self.missing() or not all(pieces.is_whole for pieces in self._arrays):
+            return None
+        likely = [next(self._lines_of(n), None) for n in range(len(self._arrays))]
+        self._likely = [line for line in likely if line is not None]
+        if len(self._likely) < len(likely):
+            return None
+        data = [spooled(pieces.data()) for pieces in self._arrays]
+        for chosen in self._choices():
+            whole = sha256()
+            for line, raw in zip(chosen, data, strict=True):
+                whole.update(grammar.format_array(line)[:-1])
+                whole.update(mapped(raw))
+            header = self._header(whole.digest())
+            if header is not None:
+                return self._put_together(chosen, data, *header)
+        return None
+
+    def missing(self) -> tuple[str, ...]:
+        """Arrays that the layout wants and that are not there."""
+        return tuple(sorted(set(self._free_names()).difference(self.names())))
+
+    def names(self) -> list[str]:
+        """What the arrays are called, as far as it is known."""
+        if len(self._likely) == len(self._arrays):
+            return [line.name for line in self._likely]
+        names = [_name_as_it_stands(pieces) for pieces in self._arrays]
+        if self._layout_at is not None:
+            names[self._layout_at] = LAYOUT_ARRAY
+        free = set(self._free_names()).difference(names)
+        for number, name in enumerate(names):
+            if free and name != LAYOUT_ARRAY and name not in self._free_names():
+                near = [one for one in free if len(one) == len(name)]
+                near = [one for one in near if is_near(one, name)]
+                names[number] = near[0] if len(near) == 1 else name
+        return names
+
+    def _find_layout(self) -> tuple[int | None, Layout | None]:
+        """The array that is a layout: a wrong character in its name does not make it another."""
+        for number, pieces in enumerate(self._arrays):
+            name = _name_as_it_stands(pieces)
+            if len(name) == len(LAYOUT_ARRAY) and is_near(LAYOUT_ARRAY, name) and pieces.is_whole:
+                try:
+                    return number, parse_layout(b"".join(pieces.data()))
+                except TextError:
+                    continue
+        return None, None
+
+    def _lines_of(self, number: int) -> Iterator[grammar.ArrayLine]:
+        """What the `arr` line of an array may have been."""
+        pieces = self._arrays[number]
+        line, digest, nbytes = pieces.found.line, pieces.sha256, pieces.nbytes
+        if line is None or digest is None or nbytes is None:
+            return
+        claim = pieces.claim
+        if number == self._layout_at:
+            wanted: Collection[str] = (LAYOUT_ARRAY,)
+        else:
+            wanted = self._free_names()
+        if claim is not None and claim.nbytes == nbytes and (not wanted or claim.name in wanted):
+            yield grammar.ArrayLine(
+                claim.name, claim.dtype, claim.shape, nbytes, digest, claim.hmac, claim.salt
+            )
+        yield from lines.array_lines(line, digest, nbytes, wanted)
+
+    def _free_names(self) -> list[str]:
+        """The names of the layout's arrays."""
+        if self.layout is None:
+            return []
+        return [extent.array for extent in self.layout.extents if extent.array is not None]
+
+    def _choices(self) -> Iterator[tuple[grammar.ArrayLine, ...]]:
+        """One line for each array: the likeliest, then others, one or more at a time."""
+        size = sum(pieces.nbytes or 0 for pieces in self._arrays) + 1024 * len(self._arrays)
+        most = min(_MOST_TRIES, max(64, _MOST_HASHED // max(size, 1)))
+        yield from islice(self._all_choices(), most)
+
+    def _all_choices(self) -> Iterator[tuple[grammar.ArrayLine, ...]]:
+        first = self._likely
+        yield tuple(first)
+        options = [list(self._lines_of(number)) for number in range(len(first))]
+        doubtful = [
+            number for number, pieces in enumerate(self._arrays) if first[number] != pieces.claim
+        ]
+        # Lines that can't be read as they stand, in all their ways together.
+        if doubtful:
+            for some in product(*(options[number][:_MOST_OPTIONS] for number in doubtful)):
+                yield from _with(first, dict(zip(doubtful, some, strict=True)))
+        # A line that reads well may still be wrong.
+        for number, others in enumerate(options):
+            for line in others[1:]:
+                yield from _with(first, {number: line})
+
+    def _header(self, sha256_all: bytes) -> tuple[Meta, bytes] | None:
+        """`meta` and merkle_prev that go with a hash_all, None where nothing proves it."""
+        schema = None if self.layout is None else schema_of(self.layout.format)
+        claimed, prev, this = self._root or ("", "0" * 64, "")
+        parsed = grammar.parse_meta((self._found.meta or b"") + b"\n", 0)
+        as_it_stands = None if parsed is None else (parsed[0], next(lines.previous(prev), _FIRST))
+        if self._found.is_pending and self._root is None and as_it_stands is not None:
+            # It has no root: each `arr` line has to prove its array, and be as it was.
+            exact = all(p.claim is not None and p.fits_line() for p in self._arrays)
+            return as_it_stands if exact or sha256_all in self._known else None
+        is_proved = sha256_all in self._known or is_near(sha256_all.hex(), claimed)
+        headers = lines.headers(self._found.meta, prev, this, sha256_all, schema)
+        # Where sha256_all is unreadable merkle_this proves it, with a header as it stands.
+        header = next(headers if is_proved else islice(headers, 1), None)
+        if header is not None or not is_proved:
+            return header
+        if as_it_stands is not None:
+            self.notes.append("merkle_this does not go with meta and merkle_prev: made anew")
+        return as_it_stands
+
+    def _put_together(
+        self,
+        chosen: Sequence[grammar.ArrayLine],
+        data: Sequence[ByteView],
+        meta: Meta,
+        prev: bytes,
+    ) -> Snapshot:
+        arrays = tuple(
+            Array(
+                line.name,
+                line.dtype,
+                line.shape,
+                raw,
+                lines.rows_of(
+                    pieces.found.rows_line, line.dtype, line.shape, pieces.chunk_size, line.nbytes
+                ),
+                line.hmac if any(line.hmac) else None,
+                line.salt if any(line.salt) else None,
+            )
+            for line, raw, pieces in zip(chosen, data, self._arrays, strict=True)
+        )
+        found = self._found
+        signature = audit = None
+        if found.sign is not None:
+            parsed_sign = grammar.parse_sign(found.sign + b"\n", 0)
+            signature = None if parsed_sign is None else parsed_sign[0]
+            if signature is None:
+                self.notes.append("the signature can't be read")
+        if found.audit is not None:
+            parsed_audit = grammar.parse_audit(found.audit + b"\n", 0)
+            audit = None if parsed_audit is None else parsed_audit[0]
+            if audit is None:
+                self.notes.append("the audit line can't be read")
+        return Snapshot(
+            meta,
+            arrays,
+            lines.caps(found.cap, self.layout is not None),
+            prev,
+            found.is_pending and self._root is None,
+            signature,
+            audit,
+            self.layout,
+        )
+
+
+def _with(
+    lines: Sequence[grammar.ArrayLine], others: Mapping[int, grammar.ArrayLine]
+) -> Iterator[tuple[grammar.ArrayLine, ...]]:
+    """The lines with some replaced, where their names are in order."""
+    chosen = tuple(others.get(number, line) for number, line in enumerate(lines))
+    if all(a.name < b.name for a, b in pairwise(chosen)):
+        yield chosen
+
+
+def _name_as_it_stands(pieces: ArrayPieces) -> str:
+    if pieces.claim is not None:
+        return pieces.claim.name
+    values = None if pieces.found.line is None else lines.fields(pieces.found.line, lines.KEYS)
+    return "" if values is None else values[0].decode("latin-1")
+
+
+def text_of(snapshot: Snapshot) -> Iterator[Buffer]:
+    """The text of a recovered snapshot, in pieces."""
+    yield from TextWriter(snapshot).stream()

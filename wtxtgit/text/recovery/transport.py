@@ -1,0 +1,141 @@
+"""What mail, forms and editors do to a text, undone.
+
+A text is plain ASCII with LF, so what they change is known: line ends, spaces at the
+ends of lines, marks of quoting, quoted-printable, a byte order mark, UTF-16, line
+breaks at other places, and what stands before and after.
+"""
+
+from __future__ import annotations
+
+import re
+from io import BytesIO
+
+from wtxtgit.text import grammar
+from wtxtgit.text.armor import line_count
+
+_QUOTED = re.compile(rb"(?m)^(?:[>|] ?)+")
+_INDENTED = re.compile(rb"(?m)^[ \t]+")
+_TRAILING = re.compile(rb"(?m)[ \t\r\f\v]+$")
+_START = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(?:WTXT 1\s*$|WTXT-DELTA 2 |WLEDGER 1 )")
+_END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(?:endwtxt|enddelta)\s*$")
+_EMPTY = re.compile(rb"\n{2,}")
+_WHITE = re.compile(rb"\s+")
+_NEAR = 64 * 1024
+"""Bytes of a text's start in which marks of a transport show."""
+
+# Lines without the spaces between their fields, as they are found where all white space is gone.
+_HASH = rb"[0-9a-f]{64}"
+_SOLID = (
+    (rb"WTXT1(?=meta)", b"WTXT 1"),
+    (rb"metaschema=(.+?)gen=([0-9]+)ts=(.{20})build=(.+?)endian=LEhost=(.+?)cuda=(.+?)(?=capext=)",
+     b"meta schema=%b gen=%b ts=%b build=%b endian=LE host=%b cuda=%b"),
+    (rb"capext=(.+?)(?=root)", b"cap ext=%b"),
+    (rb"rootsha256_all=(.{64})merkle_prev=(.{64})merkle_this=(.{64})fastxor=(.{16})",
+     b"root sha256_all=%b merkle_prev=%b merkle_this=%b fastxor=%b"),
+    (rb"root_pendingsha256_all=0{64}note=\"finalizewithWSUM\"", grammar.PENDING_LINE[:-1]),
+    (rb"signed25519=(.{88})keyid=(.{16})", b"sign ed25519=%b keyid=%b"),
+    ((rb"arrname=(.+?)dtype=(.+?)shape=(.+?)order=Cbytes=([0-9]+)sha256=(.{64})hmac=(.{64})"
+     rb"salt=(.{16})"),
+     b"arr name=%b dtype=%b shape=%b order=C bytes=%b sha256=%b hmac=%b salt=%b"),
+    (rb"idxrows_per_chunk=([0-9]+)row_size=([0-9]+)row_blocking=(on|off)",
+     b"idx rows_per_chunk=%b row_size=%b row_blocking=%b"),
+    (rb"endch", b"endch"),
+    (rb"endarr", b"endarr"),
+    (rb"endwtxt", b"endwtxt"),
+)  # fmt: skip
+_SOLID_LINES = [(re.compile(pattern), spelled) for pattern, spelled in _SOLID]
+_SOLID_CHUNK = re.compile(
+    rb"chix=(.{6})off=(.{12})len=([0-9]+?)sha256=(.{64})crc32c=(.{8})b64=onwidth=76lines="
+)
+_CHUNK = b"ch ix=%b off=%b len=%b sha256=%b crc32c=%b b64=on width=76 lines=%d\n"
+
+
+def undone(text: memoryview) -> tuple[bytes | memoryview, tuple[str, ...]]:
+    """A text as it was before its transport, and what was undone; itself where nothing was."""
+    start = bytes(text[:_NEAR])
+    if start.startswith(grammar.FIRST_LINE) and b"\r" not in start and _is_lined(start):
+        end = bytes(text[-len(grammar.LAST_LINE) :])
+        if end == grammar.LAST_LINE:
+            return text, ()
+    plain = bytes(text)
+    changes: list[str] = []
+
+    def change(what: str, changed: bytes) -> None:
+        nonlocal plain
+        if changed != plain:
+            changes.append(what)
+            plain = changed
+
+    if plain[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        change("UTF-16", plain.decode("utf-16", "replace").encode("ascii", "replace"))
+    change("byte order mark", plain.removeprefix(b"\xef\xbb\xbf"))
+    if b"\r" in plain:
+        change("line ends", plain.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+    if re.search(rb"schema=3D|ext=3D|sha256_all=3D|name=3D", plain):
+        change("quoted-printable", _from_quoted_printable(plain))
+    change("spaces at the ends of lines", _TRAILING.sub(b"", plain))
+    change("marks of quoting", _QUOTED.sub(b"", plain))
+    change("indentation", _INDENTED.sub(b"", plain))
+    change("text before and after", _within(plain))
+    change("empty lines", _EMPTY.sub(b"\n", plain))
+    if not _is_lined(plain[:_NEAR]):
+        change("line breaks", _lined(plain))
+    return plain, tuple(changes)
+
+
+def _is_lined(start: bytes) -> bool:
+    """Whether lines end where they should: those of hashes are longer than any wrapped one."""
+    if b"sha256=" not in start:
+        return True
+    return re.search(rb"(?m)^(?:arr |ch |root ).{120,}\n", start) is not None
+
+
+def _from_quoted_printable(text: bytes) -> bytes:
+    import quopri
+
+    plain = BytesIO()
+    quopri.decode(BytesIO(text), plain)
+    return plain.getvalue()
+
+
+def _within(text: bytes) -> bytes:
+    """The text from its first line to its last, where these can be made out."""
+    first = _START.search(text)
+    start = 0 if first is None else first.start()
+    last = _END.search(text, start)
+    within = text[start : len(text) if last is None else last.end()]
+    return within if within.endswith(b"\n") else within + b"\n"
+
+
+def _lined(text: bytes) -> bytes:
+    """A text whose lines were broken elsewhere, with those that it had."""
+    solid = _WHITE.sub(b"", text)
+    lined = bytearray()
+    at = 0
+    while at < len(solid):
+        if (m := _SOLID_CHUNK.match(solid, at)) is not None:
+            at = _take_chunk(solid, m, lined)
+            continue
+        for pattern, spelled in _SOLID_LINES:
+            if (m := pattern.match(solid, at)) is not None:
+                lined += (spelled % m.groups() if m.groups() else spelled) + b"\n"
+                at = m.end()
+                break
+        else:
+            return text
+        if lined.endswith(grammar.LAST_LINE):
+            break
+    return bytes(lined)
+
+
+def _take_chunk(solid: bytes, m: re.Match[bytes], lined: bytearray) -> int:
+    """Put a chunk's lines behind what is there; gives where it ends."""
+    size = int(m[3])
+    count = line_count(size)
+    at = m.end() + len(str(count))
+    lined += _CHUNK % (*m.groups(), count)
+    step = grammar.LINE_BASE64 + 1
+    end = min(at + count * step, len(solid))
+    for line in range(at, end, step):
+        lined += solid[line : line + step - 1] + b" " + solid[line + step - 1 : line + step] + b"\n"
+    return end
