@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser test-more lint types \
-  layers wheel check structure bench bench-docs bench-deps torch-deps browser-deps format clean
+  layers wheel check structure torture bench bench-docs bench-deps torch-deps browser-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -82,6 +82,9 @@ wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run 
 	$(BIN)/python tests/wheel/check_wheel.py
 
 check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch and browser aside
+
+torture: $(READY)  ## kill and damage for hours, and count; TORTURE="kills --tries 20" less of it
+	$(BIN)/python -m tests.torture $(TORTURE)
 
 structure: $(READY)  ## circles, names and modules that a reader has to know, counted
 	$(BIN)/python -m bench.structure

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit import Repo, safetensors
 from wtxtgit.filter.status import tracked as tracked_entries
-from wtxtgit.setup import diagnosis, sizes
-from wtxtgit.setup.diagnosis import Level
+from wtxtgit.setup import diagnosis, doctor, sizes
+from wtxtgit.setup.diagnosis import CheckResult, Level
 from wtxtgit.setup.sizes import MAX_FORGE_BLOB, BlobSettings, Machine, TextSize
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -161,3 +165,40 @@ def test_memory_is_told_of_where_a_command_would_not_have_it() -> None:
     check = diagnosis.memory(found, DEFAULTS, sizes.suited(found, DEFAULTS, here), here)
     assert check.fixable
     assert check.fix == "git config pack.windowMemory 2000m"
+
+
+@pytest.mark.slow
+def test_archives_have_texts_of_blobs_over_the_threshold(tracked: Repo, tmp_path: Path) -> None:
+    """Git streams them, through no filter; what doctor advises gives the files."""
+    file = safetensors(*range(2000))
+    tracked.write("model.safetensors", file)
+    tracked.add()
+    tracked.commit()
+
+    def archived(*options: str) -> bytes:
+        packed = tracked.git(*options, "archive", "HEAD")
+        with tarfile.open(fileobj=BytesIO(packed)) as tar:
+            member = tar.extractfile("model.safetensors")
+            assert member is not None
+            return member.read()
+
+    def found() -> CheckResult:
+        checks = doctor.examine(tracked.repository).checks
+        return next(check for check in checks if check.name == "archive")
+
+    assert archived() == file
+    assert found().level is Level.OK
+    tracked.git("config", "core.bigFileThreshold", "4k")
+    assert archived() == tracked.blob("model.safetensors", "HEAD")
+    told = found()
+    assert told.level is Level.WARN
+    assert told.paths == (b"model.safetensors",)
+    assert told.fix is not None
+    command = told.fix.partition(" archive HEAD")[0].split()
+    assert command[0] == "git"
+    assert archived(*command[1:]) == file
+    # Out of an archive the file comes back without git.
+    text = tmp_path / "model.safetensors.wtxt"
+    text.write_bytes(archived())
+    tracked.wtxtgit("restore", str(text))
+    assert (tmp_path / "model.safetensors").read_bytes() == file

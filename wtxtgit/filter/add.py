@@ -19,7 +19,7 @@ from wtxtgit.filter.content import ArtifactFacts, ContentCache, file_digest, wri
 from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
-from wtxtgit.git.index_file import StagedFile, stage_files
+from wtxtgit.git.index_file import StagedFile, stage_files, sweep
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
@@ -63,6 +63,8 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     Raises EnvironmentFailure where there is no work tree, or the filter is not set up.
     """
     repo.check_worktree()
+    # Here too: where there is nothing to add nobody writes the index.
+    sweep(repo)
     tracked, untracked, refused = index.candidates(repo, wanted)
     # Where a new file may be added in a sparse checkout is git's to say.
     is_sparse = repo.config.is_true("core.sparseCheckout")

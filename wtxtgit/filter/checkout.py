@@ -23,7 +23,7 @@ from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.index import FileChange, TreeEntry
-from wtxtgit.git.index_file import StagedFile, note_files
+from wtxtgit.git.index_file import StagedFile, note_files, sweep
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import EXECUTABLE, Moment, moment
@@ -90,6 +90,7 @@ def checkout(
     pathspecs that match nothing.
     """
     repo.check_worktree()
+    sweep(repo)
     listed = index.entries(repo, pathspecs)
     if pathspecs and not listed:
         raise UsageError(f"nothing tracked matches {' '.join(map(ascii, pathspecs))}")

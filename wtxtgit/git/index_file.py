@@ -28,7 +28,9 @@ from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.files import opened_regular, reason
 from wtxtgit.io.temporary import (
     FileInMaking,
+    aside_folder,
     left_behind,
+    leftovers,
     new_file,
     new_folder,
     opened_folder,
@@ -330,6 +332,14 @@ def drop_stale_lock(repo: Repository) -> None:
     To be done before git is asked to write the index.
     """
     _drop_stale(_lock_of(_index(repo)))
+
+
+def sweep(repo: Repository) -> None:
+    """Take away what our killed processes left that would be in the way: a lock, files aside."""
+    drop_stale_lock(repo)
+    for file in leftovers(aside_folder(repo.common_dir)):
+        with contextlib.suppress(OSError):
+            remove(file)
 
 
 def _drop_stale(lock: Path) -> None:

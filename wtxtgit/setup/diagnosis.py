@@ -108,6 +108,7 @@ def checks(repo: Repository, texts: Sequence[TextSize], here: Machine) -> list[C
     return [
         forge(texts, max_blob(repo)),
         deltas(texts, now, wanted, here),
+        archive(texts, now),
         memory(texts, now, wanted, here),
     ]
 
@@ -158,6 +159,22 @@ def deltas(
         fixable=wanted.threshold > now.threshold,
         paths=_paths(whole),
     )
+
+
+def archive(texts: Sequence[TextSize], now: BlobSettings) -> CheckResult:
+    """Whether `git archive` has the files: larger blobs git streams, through no filter."""
+    if large := [size for size in texts if size.text > now.threshold]:
+        enough = sizes.spelled(sizes.next_power(large[0].text))
+        return CheckResult(
+            "archive",
+            Level.WARN,
+            f"over {sizes.BIG_FILE_THRESHOLD} ({sizes.told(now.threshold)}), "
+            f"git archive has the text in the file's place: {_listed(large)}",
+            f"git -c {sizes.BIG_FILE_THRESHOLD}={enough} archive HEAD has the files; "
+            "wtxtgit restore makes one of a text",
+            paths=_paths(large),
+        )
+    return CheckResult("archive", Level.OK, "git archive has the files, where the filter is set up")
 
 
 def memory(

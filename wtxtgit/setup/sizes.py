@@ -153,7 +153,7 @@ def suited(sizes: Sequence[TextSize], now: BlobSettings, here: Machine) -> BlobS
     wanted = max((size.text for size in sizes if size.text <= most), default=0)
     if wanted > threshold:
         # Room to grow: a larger text would be stored whole again.
-        threshold = min(_next_power(wanted), max(wanted, most // _MIB * _MIB))
+        threshold = min(next_power(wanted), max(wanted, most // _MIB * _MIB))
     largest = max((size.text for size in sizes if size.text <= threshold), default=0)
     room = here.memory // 2
     # A bound that somebody set, or no need for one.
@@ -206,7 +206,7 @@ def _size(repo: Repository, path: bytes, blob: int) -> TextSize:
     return TextSize(path, text_size(binary) if binary > blob else blob, binary)
 
 
-def _next_power(size: int) -> int:
+def next_power(size: int) -> int:
     """The power of two above half as much again."""
     return 1 << (size + size // 2).bit_length()
 

@@ -1,0 +1,46 @@
+"""`python -m tests.torture [PART...] [--tries N] [--seed S] [--only NAME...] [--keep]`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.kit.temporary import use_memory
+from tests.torture.tables import keep
+
+PARTS = ("kills",)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; else all")
+    parser.add_argument("--tries", type=int, default=300, help="how often each thing is tried")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="these things of a part alone")
+    parser.add_argument("--keep", action="store_true", help="put the tables into the page")
+    given = parser.parse_args(arguments)
+    use_memory()
+    broken = 0
+    for part in given.parts or PARTS:
+        run = import_module(f"tests.torture.{part}").run
+        with TemporaryDirectory(prefix="wtxtgit-torture-") as folder:
+            table = run(Path(folder), given.tries, given.seed, given.only)
+        print(f"{part}:\n\n{table.markdown()}", flush=True)
+        for line in table.broken:
+            print(f"broken: {line}", flush=True)
+        broken += len(table.broken)
+        if given.keep:
+            options = f"--tries {given.tries} --seed {given.seed}"
+            keep(part, table, f"make torture TORTURE={shlex.quote(f'{part} {options}')}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    # What leaks out of a run is not this user's.
+    os.umask(0o022)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,37 @@
+"""A few of the kills of `make torture`, and that the harness sees what is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.torture import tables
+from tests.torture.tables import Table
+
+ROOT = Path(__file__).parents[2]
+
+
+def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # A process of its own: it waits for all that is left of what it kills.
+    command = [sys.executable, "-m", "tests.torture", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_what_is_killed_leaves_nothing_and_is_done_by_the_next_run() -> None:
+    few = ("add", "checkout", "key new", "seal --staged")
+    done = torture("kills", "--tries", "6", "--only", *few)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("| 6 |") == len(few)
+
+
+def test_tables_stand_in_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- kills -->\nold\n<!-- end of kills -->\nb\n")
+    monkeypatch.setattr(tables, "PAGE", page)
+    tables.keep("kills", Table(("x", "y"), [("1", "2")], []), "make torture")
+    wanted = "a\n<!-- kills -->\n\n`make torture`:\n\n| x | y |\n| --- | --- |\n| 1 | 2 |\n"
+    assert page.read_text() == wanted + "\n<!-- end of kills -->\nb\n"
