@@ -393,6 +393,14 @@ def test_an_unknown_type_under_the_name_of_a_known_one(fourcc: bytes, name: byte
     assert check(model(Chunk(b"NOTE", name + b"x", b"{}"))).errors == []
 
 
+def test_a_known_type_under_the_name_of_another_one() -> None:
+    """Of two indexes the second becomes the first where the type of the first is another one."""
+    second = replace(tidx(), name=b"tensors2")
+    data = file([*[tidx(entry("a", [50], 0, 200)), second], shard(WEIGHTS)])
+    assert check(data).errors == []
+    assert ("structure", "fourcc", TOC) in brief(check(changed(data, TOC, "4s", b"WTSH")).errors)
+
+
 def test_a_second_index_that_lists_more() -> None:
     one, two = entry("a", [50], 0, 200), entry("b", [50], 200, 200)
     weights = shard(WEIGHTS)
