@@ -6,6 +6,8 @@ import pytest
 
 from bench.structure import MOST_ENTERED, PACKAGE, Structure, in_circles, structure, with_packages
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def counted() -> Structure:

@@ -115,7 +115,7 @@ def test_a_key_without_a_passphrase_is_one_of_openssh(wtxtgit: Command) -> None:
     assert fingerprint in wtxtgit("key", "list").out.decode()
 
 
-@pytest.mark.parametrize("passphrase", [None, WORDS])
+@pytest.mark.parametrize("passphrase", [None, pytest.param(WORDS, marks=pytest.mark.slow)])
 def test_a_key_whose_making_was_broken_off_is_finished(
     wtxtgit: Command, passphrase: str | None
 ) -> None:

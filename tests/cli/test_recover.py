@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
-from tests.data import fixture
+from tests.data import DATA, fixture, seeded
 from tests.kit import safetensors
 from tests.text.recovery.damage import quoted
+from wtxtgit.text.ledger import read
 
 NAME = "model.safetensors"
 RAW = safetensors(*range(40_000))
@@ -161,8 +162,10 @@ def test_what_makes_no_sense(wtxtgit: Command, text: bytes, arguments: tuple[str
 def test_a_checkpoint_is_no_text(wtxtgit: Command) -> None:
     put(wtxtgit, fixture("fold/none_rs16_flipped_a.fold"), "m.fold")
     done = wtxtgit("recover", "m.fold")
-    assert done.code == 3
-    assert "--ecc" in done.err
+    assert done.code == 2
+    assert "--ecc" in done.complaint()
+    put(wtxtgit, RAW, NAME)
+    assert wtxtgit("recover", NAME).code == 3
     put(wtxtgit, b"no text at all", "x")
     assert wtxtgit("recover", "x").code == 3
 
@@ -171,3 +174,52 @@ def test_in_a_folder_without_a_repository(tmp_path: Path, wtxtgit: Command, text
     put(wtxtgit, with_wrong_character(text))
     assert not any(parent.joinpath(".git").exists() for parent in tmp_path.parents)
     assert wtxtgit("recover", wtxtgit.folder / "bad.wtxt").code == 0
+
+
+@pytest.fixture
+def delta(wtxtgit: Command) -> bytes:
+    put(wtxtgit, safetensors(*([0.5] * 40_000)), "old.safetensors")
+    put(wtxtgit, RAW, "new.safetensors")
+    made = wtxtgit("delta", "make", "old.safetensors", "new.safetensors", "-o", "good")
+    assert made.code == 0, made.err
+    content = wtxtgit.folder.joinpath("good").read_bytes()
+    wtxtgit.folder.joinpath("good").unlink()
+    return content
+
+
+def test_a_delta(wtxtgit: Command, delta: bytes) -> None:
+    wtxtgit.folder.joinpath("new.safetensors").unlink()
+    for name, content in {
+        "wrong.wtxtdelta": with_wrong_character(delta),
+        "mail.txt": quoted(delta),
+    }.items():
+        put(wtxtgit, content, name)
+        done = wtxtgit("recover", name, "-o", "again")
+        assert (done.code, done.err) == (0, "")
+        assert wtxtgit.folder.joinpath("again").read_bytes() == delta
+        wtxtgit.folder.joinpath("again").unlink()
+    put(wtxtgit, with_lost_chunk(delta), "cut")
+    assert wtxtgit("recover", "cut").code == 1
+    put(wtxtgit, RAW, "new.safetensors")
+    assert wtxtgit("recover", "cut", "--from", "new.safetensors", "-o", "again").code == 0
+    assert wtxtgit.folder.joinpath("again").read_bytes() == delta
+
+
+def test_a_ledger(wtxtgit: Command) -> None:
+    rng = seeded("ledger")
+    mended = 0
+    for path in sorted((DATA / "ledgers").glob("*")):
+        ledger = path.read_bytes()
+        if not read(ledger).ok:
+            continue
+        put(wtxtgit, ledger, "l.wsum")
+        assert b"nothing is damaged" in wtxtgit("recover", "l.wsum").out
+        put(wtxtgit, quoted(ledger).replace(b"\n", b"\r\n"), "l.wsum")
+        assert wtxtgit("recover", "l.wsum", "-o", "again").code == 0
+        assert wtxtgit.folder.joinpath("again").read_bytes() == ledger
+        at = ledger.index(b"sha256_all=") + 11 + rng.randrange(64)
+        put(wtxtgit, ledger[:at] + b"x" + ledger[at + 1 :], "l.wsum")
+        assert wtxtgit("recover", "l.wsum", "-o", "again").code == 0
+        assert wtxtgit.folder.joinpath("again").read_bytes() == ledger
+        mended += 1
+    assert mended >= 3

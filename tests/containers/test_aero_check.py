@@ -290,8 +290,12 @@ def test_a_bomb_is_not_decoded_further_than_allowed() -> None:
     assert len(data) < 2000
     assert check(data).errors == []
     assert only_error(data, max_chunk=2**20 - 1)[:2] == ("limit", "chunk_ulen")
-    two = model(bomb, Chunk(b"NOTE", b"m", bytes(2**20), 1, digest=digest(b"")))
-    assert only_error(two, max_chunk=2**20)[:2] == ("limit", "chunk_ulen")
+    one_more = Chunk(b"NOTE", b"m", bytes(2**20), 1, digest=digest(b""))
+    others = [Chunk(b"NOTE", b"n%d" % n, bytes(2**20), 1) for n in range(3)]
+    assert only_error(model(bomb, *others, one_more), max_chunk=2**20)[:2] == (
+        "limit",
+        "chunk_ulen",
+    )
 
 
 def test_chunks_that_share_bytes_are_hashed_a_bounded_number_of_times(
@@ -387,6 +391,14 @@ def test_an_unknown_type_under_the_name_of_a_known_one(fourcc: bytes, name: byte
     assert only_error(data) == ("structure", "fourcc", TOC + 160)
     assert fourcc.decode() in check(data).errors[0].message
     assert check(model(Chunk(b"NOTE", name + b"x", b"{}"))).errors == []
+
+
+def test_a_known_type_under_the_name_of_another_one() -> None:
+    """Of two indexes the second becomes the first where the type of the first is another one."""
+    second = replace(tidx(), name=b"tensors2")
+    data = file([*[tidx(entry("a", [50], 0, 200)), second], shard(WEIGHTS)])
+    assert check(data).errors == []
+    assert ("structure", "fourcc", TOC) in brief(check(changed(data, TOC, "4s", b"WTSH")).errors)
 
 
 def test_a_second_index_that_lists_more() -> None:

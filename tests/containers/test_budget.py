@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +17,7 @@ from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.fold import write
 from wtxtgit.containers.fold.write import ChunkSource, Compression
 from wtxtgit.errors import FormatError
-from wtxtgit.model.tensor import ReadOptions, Tensor
+from wtxtgit.model.tensor import Decoding, ReadOptions, Tensor
 
 
 def listed(data: bytes, max_chunk: int = MIB) -> list[Tensor]:
@@ -95,7 +96,7 @@ def test_listing_and_keeping_tensors_keeps_nothing_decoded(
     made: Callable[[int, int], bytes],
 ) -> None:
     data = made(6, MIB - 1024)
-    options = ReadOptions(max_chunk=MIB)
+    options = ReadOptions(max_chunk=MIB, decoding=Decoding(lambda: 16 * MIB))
 
     def read() -> None:
         description = any_format.describe(memoryview(data), options)
@@ -105,6 +106,8 @@ def test_listing_and_keeping_tensors_keeps_nothing_decoded(
             assert sum(len(block) for block in source.blocks()) == source.nbytes > MIB // 2
 
     read()
+    # A new command has all of its limit still.
+    options = ReadOptions(max_chunk=MIB, decoding=Decoding(lambda: 16 * MIB))
     assert peak_of(read) < 4 * MIB
 
 
@@ -145,3 +148,60 @@ def test_files_of_other_formats_in_chunks_are_named_and_not_looked_into() -> Non
     untold: list[str] = []
     assert list(any_format.tensors(description, untold=untold)) == []
     assert untold == ["chunk 'c0': holds no file with tensors that is looked into"]
+
+
+def npz_of(count: int) -> memoryview:
+    return memoryview(packed_npz(count, MIB - 1024))
+
+
+def test_the_limit_of_a_file_is_told_with_its_setting() -> None:
+    errors = any_format.check(npz_of(6), ReadOptions(max_chunk=MIB)).errors
+    assert [(e.kind, e.chunk) for e in errors] == [("limit", "4.npy"), ("limit", "5.npy")]
+    assert "over 4194304 bytes, git config wtxtgit.decodeLimit SIZE allows more" in str(errors[0])
+
+
+def test_the_setting_counts_in_both_directions() -> None:
+    for configured, errors in ((MIB, 5), (6 * MIB, 0), (None, 2)):
+        options = ReadOptions(max_chunk=MIB, decoding=Decoding(lambda said=configured: said))
+        assert len(any_format.check(npz_of(6), options).errors) == errors
+
+
+def test_a_file_may_be_a_multiple_of_its_size() -> None:
+    options = ReadOptions(decoding=Decoding(lambda: 0))
+    assert budget.most_decoded(100, options) == 100 * budget.MOST_RATIO
+
+
+def test_all_files_of_a_command_have_a_limit_together() -> None:
+    options = ReadOptions(max_chunk=MIB, decoding=Decoding())
+    found = [len(any_format.check(npz_of(4), options).errors) for _ in range(6)]
+    assert found[0] == found[3] == 0
+    assert found[-1] > 0
+    (error, *_) = any_format.check(npz_of(4), options).errors
+    assert error.message.startswith("all files of the command decode to over ")
+    assert "wtxtgit.decodeLimit" in error.message
+    # What another command decodes does not count.
+    assert any_format.check(npz_of(4), ReadOptions(max_chunk=MIB, decoding=Decoding())).errors == []
+
+
+def test_what_is_not_compressed_costs_nothing() -> None:
+    data = zip_files.zipped([Entry(b"a.npy", zip_files.npy(np.zeros(MIB)))])
+    options = ReadOptions(decoding=Decoding(lambda: 0))
+    assert any_format.check(memoryview(data), options).errors == []
+    assert options.decoding is not None
+    assert options.decoding.spent == 0
+
+
+def test_chunks_over_the_limit_are_told_in_one_line() -> None:
+    data = packed_fold(7, MIB - 1024)
+    options = ReadOptions(max_chunk=MIB)
+    refused: list[str] = []
+    described = any_format.describe(memoryview(data), options)
+    assert len(list(any_format.tensors(described, options, refused=refused))) == 4
+    (line,) = any_format.in_one_line(refused)
+    assert line.startswith("chunk 'c4': compressed parts of the file decode to over 4194304 bytes")
+    assert line.endswith("(and 2 more)")
+
+
+def test_a_worker_elsewhere_has_the_setting_of_here() -> None:
+    sent = pickle.loads(pickle.dumps(ReadOptions(decoding=Decoding(lambda: 7))))  # noqa: S301
+    assert sent.decoding.limit == 7

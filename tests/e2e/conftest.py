@@ -220,13 +220,19 @@ def pairs(templates: Templates, tmp_path: Path, driver: None) -> Repo:
     return Repo(templates.copy("pairs", _make_pairs, tmp_path / "repo"))
 
 
-def _make_pairs(folder: Path) -> None:
+def copyable(folder: Path) -> Repo:
+    """Make an empty repository whose copies git takes for unchanged."""
     repo = Repo(folder)
     folder.mkdir()
     repo.git("init", "-q")
     # The copies' stat differs in device and inode; without these git filters all again.
     repo.git("config", "core.checkStat", "minimal")
     repo.git("config", "core.trustctime", "false")
+    return repo
+
+
+def _make_pairs(folder: Path) -> None:
+    repo = copyable(folder)
     repo.track(*PATTERNS)
     for number in (1, 2):
         write_version(repo, number)

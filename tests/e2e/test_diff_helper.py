@@ -20,10 +20,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import Templates, copyable
 from tests.kit import Repo, safetensors
 from wtxtgit.git import run
 
@@ -54,8 +56,13 @@ def sockets(runtime: Path) -> Callable[[], list[Path]]:
 
 
 @pytest.fixture
-def models(repo: Repo, runtime: Path, driver: None) -> Repo:
+def models(templates: Templates, tmp_path: Path, runtime: Path, driver: None) -> Repo:
     """Two commits: of four files each, of which one stays, one goes and one comes."""
+    return Repo(templates.copy("models", _make_models, tmp_path / "repo"))
+
+
+def _make_models(folder: Path) -> None:
+    repo = copyable(folder)
     repo.track("*.safetensors")
     repo.write("same.safetensors", safetensors(5.0))
     for values in ((1.0, 2.0), (1.0, -2.0)):
@@ -67,7 +74,6 @@ def models(repo: Repo, runtime: Path, driver: None) -> Repo:
     repo.write(NAMES[2], safetensors(*(3.0, 4.0)))
     repo.add()
     repo.commit("amended", "--amend")
-    return repo
 
 
 @pytest.fixture
@@ -323,8 +329,13 @@ def test_bad_clients(models: Repo, comparisons: Path, sockets: Callable[[], list
 
 
 @pytest.fixture
-def wide(models: Repo) -> Repo:
+def wide(templates: Templates, models: Repo) -> Repo:
     """A second file of which a diff tells more than a pipe holds."""
+    return Repo(templates.copy("wide models", partial(_make_wide, templates), models.path))
+
+
+def _make_wide(templates: Templates, folder: Path) -> None:
+    models = Repo(templates.copy("models", _make_models, folder))
     tensors = {
         f"layers.{n}.weight": {"dtype": "F32", "shape": [1], "data_offsets": [4 * n, 4 * n + 4]}
         for n in range(1000)
@@ -336,7 +347,6 @@ def wide(models: Repo) -> Repo:
         models.write(NAMES[0], safetensors(value))
         models.add()
         models.commit()
-    return models
 
 
 def children(process: int) -> list[int]:

@@ -190,7 +190,7 @@ def test_where_no_store_can_be_found_is_told_when_it_is_needed(here: Path) -> No
         PacketReader(BytesIO(greeting() + request(MODEL))), PacketWriter(answered)
     )
     serve(process, FilterSettings(store=store), lambda message, _hint: said.append(message))
-    assert said == [f"{NAME}: EnvironmentFailure: no such place"]
+    assert said == [f"{NAME}: no such place"]
     assert answered.getvalue().endswith(packets(b"status=error\n"))
 
 

@@ -22,7 +22,7 @@ Reading = object
 
 
 def fold(data: bytes, key: bytes | None = None) -> Reading:
-    """The chunks by name, of equal names the first and the last, each with type and content."""
+    """The chunks by name, of equal names the last, each with type and content; all contents."""
     magic, _, offset, length = struct.unpack_from(">8sIQQ", data)
     assert magic == b"FOLDv1\0\0"
     index = json.loads(data[offset : offset + length])
@@ -31,7 +31,8 @@ def fold(data: bytes, key: bytes | None = None) -> Reading:
     if "chunk_hashes" not in index["metadata"]:
         # Nothing in the oldest files says whether a name, or the order, is right.
         return {content for _, content in found}
-    return dict(found), dict(reversed(found))
+    # Of equal names `chunk_hashes` speak for the last one: names of the others nothing confirms.
+    return dict(found), {content for _, content in found}
 
 
 def _fold_chunk(data: bytes, entry: dict[str, Any], key: bytes | None) -> tuple[str, bytes]:

@@ -100,7 +100,13 @@ def test_ancestors(repo: Repo, made: dict[str, str]) -> None:
         history.is_ancestor(repository, "--independent", made["side"])
 
 
-@pytest.mark.parametrize("base", [None, "root", "one", "merge", "other root"])
+@pytest.mark.parametrize(
+    "base",
+    [
+        "merge",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (None, "root", "one", "other root")),
+    ],
+)
 def test_a_graph_says_what_git_says(repo: Repo, made: dict[str, str], base: str | None) -> None:
     make = History(repo)
     made["beside"] = make.commit({b"c": b"1"}, [made["side"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ class TestHash:
         assert hash(other) == hash(made)
         assert len({made, other}) == 1
 
+    @pytest.mark.slow
     @given(LEDGERS)
     def test_other_ledgers_are_others_in_a_set(self, made: Ledger) -> None:
         changed = replace(made.last, at=b"some/where/else")
@@ -60,6 +62,7 @@ class TestExtends:
             assert extends(made, was)
             assert extends(was, made) is (count == len(made.records))
 
+    @pytest.mark.slow
     @given(chain_of(), st.data())
     def test_a_move_that_was_changed(self, made: Ledger, data: st.DataObject) -> None:
         """What signatures cover is what a record is: a move is not dropped beside another one."""

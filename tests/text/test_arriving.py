@@ -181,6 +181,29 @@ def test_a_part_of_the_text_is_held_at_a_time() -> None:
     assert max(held) < 900_000 < len(text) // 1.4
 
 
+def test_many_small_arrays_get_their_places() -> None:
+    names = [f"n{number:04d}" for number in range(1_000)]
+    arrays = [array(name, 1 + number % 90) for number, name in enumerate(names)]
+    raw = b"".join(bytes(one.data) for one in reversed(arrays))
+    layout = Layout(KIND, len(raw), tuple(Extent(name) for name in reversed(names)))
+    assert arrived(text_of(layout, *arrays), size=70_000) == (True, raw)
+
+
+def test_what_stands_around_the_arrays_may_be_long() -> None:
+    raw, text = file_of(*ORDERS["by number"])
+    head, meta, cap, root, rest = text.split(b"\n", 4)
+    cap += b"," + b",".join(b"more%d" % number for number in range(5_000))
+    # A signature of whoever: without keys it says nothing, but what it covers is looked at.
+    sign = b"sign ed25519=" + b"A" * 86 + b"== keyid=0123456789abcdef"
+    audit = b"audit " + b" ".join(b"key%d=1" % number for number in range(5_000))
+    lines = b"\n".join((head, meta, cap, root, sign, rest))
+    long = lines.replace(b"\nendwtxt\n", b"\n" + audit + b"\nendwtxt\n")
+    assert len(long) > len(text) + 90_000
+    assert smudged(long) == (raw, None)
+    assert arrived(long) == (True, raw)
+    assert arrived(long[:-1]) == (False, b"")
+
+
 def every_damage() -> Iterator[bytes]:
     """A byte changed in each kind of line, at several places, and texts that are cut."""
     yield from DAMAGED.values()

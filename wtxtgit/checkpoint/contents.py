@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from wtxtgit.containers import any_format, registry
+from wtxtgit.containers.budget import most_decoded
 from wtxtgit.containers.format import ANY
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, Pages
@@ -74,7 +75,9 @@ class ReadBudget:
         most = max(_READ_TIMES * (description.size or size), _LEAST_READ)
         # What is compressed may be any number of times larger than what is stored.
         packed = sum(part.is_compressed for part in description.parts)
-        return cls(most + options.max_chunk * max(len(description.nested), packed))
+        is_packed = bool(description.nested) or packed > 0
+        decoded = most_decoded(description.size or size, options) if is_packed else 0
+        return cls(most + decoded)
 
     def take(self, tensor: Tensor) -> str | None:
         """Count the reading of a tensor; gives the reason where it is not to be read."""
@@ -214,10 +217,11 @@ def _of_file(
         return member
 
     name = side.name
-    notes = []
+    notes: list[str] = []
+    refused: list[str] = []
     try:
         description = any_format.describe(data, options, open_member)
-        tensors = list(any_format.tensors(description, options))
+        tensors = list(any_format.tensors(description, options, refused=refused))
     except FormatError as error:
         # A file that its writer did not finish still has tensors worth comparing.
         unfinished = any_format.salvage(data, options)
@@ -226,6 +230,7 @@ def _of_file(
             raise InputError(f"{name}: {error.message}", hint=hint) from None
         description, tensors = unfinished, list(any_format.tensors(unfinished, options))
         notes.append(f"{name}: {error.message}")
+    notes += [f"{name}: {line}" for line in any_format.in_one_line(refused)]
     if description.format == "opaque":
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")

@@ -150,9 +150,10 @@ def _inspect_container(
     }
     # Views may repeat bytes: a small file can list tensors of any size.
     budget = ReadBudget.of(description, options, len(data))
+    refused: list[str] = []
     facts = tuple(
         _facts(tensor, budget, arrays.get((tensor.offset, tensor.name)), progress)
-        for tensor in any_format.tensors(description, options)
+        for tensor in any_format.tensors(description, options, refused=refused)
     )
     return Inspection(
         target.name,
@@ -163,7 +164,7 @@ def _inspect_container(
         tuple(_with_details(parts, facts, description)),
         facts,
         description.metadata,
-        tuple(_notes(description, options)),
+        (*_notes(description, options), *any_format.in_one_line(refused)),
     )
 
 

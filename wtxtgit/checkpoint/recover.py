@@ -24,9 +24,12 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, mapped, pieces, same_bytes, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger
+from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
 from wtxtgit.text.layout import literal
+from wtxtgit.text.recovery import deltas, ledgers
 from wtxtgit.text.recovery.chunks import ArrayPieces, ChunkState, Slot
 from wtxtgit.text.recovery.rebuilding import PartialText, recover, text_of
+from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.verify import TextReport, verify
 
 LEDGER_ENDING = ".wsum"
@@ -107,6 +110,13 @@ def recover_text(
     nothing of a text is left.
     """
     heal = other_copies.FoundCopies(other_copies.places(target, given, threads))
+    plain, undone_changes = undone(mapped(data))
+    if bytes(plain[: len(DELTA_MAGIC)]) == DELTA_MAGIC:
+        return _recover_delta(target, data, bytes(plain), undone_changes, heal)
+    if bytes(plain[: len(ledger.MAGIC)]) == ledger.MAGIC:
+        whole, notes = ledgers.mended(bytes(plain))
+        parts = PartialText([], [], undone=undone_changes, notes=notes)
+        return _as_it_is(target, data, parts, whole)
     try:
         recovery = recover(data, heal, _sealed(target))
     except TextError as error:
@@ -122,6 +132,31 @@ def recover_text(
     if text is not None:
         state = "intact" if len(text) == len(data) and same_bytes(text, data) else "whole"
     return RecoveredText(recovery, _report(target, recovery, state, verified), text, verified)
+
+
+def _recover_delta(
+    target: str,
+    data: ByteView,
+    plain: bytes,
+    changes: tuple[str, ...],
+    heal: other_copies.FoundCopies,
+) -> RecoveredText:
+    whole, blocks, names = deltas.mended(plain, heal)
+    notes: tuple[str, ...] = ()
+    if whole is None and all(slot.raw is not None for block in blocks for slot in block.slots):
+        notes = ("its chunks are whole, but another line is damaged: verify says which",)
+    return _as_it_is(target, data, PartialText(blocks, names, undone=changes, notes=notes), whole)
+
+
+def _as_it_is(
+    target: str, data: ByteView, parts: PartialText, whole: bytes | None
+) -> RecoveredText:
+    """Of what stands for no file: a ledger, a delta."""
+    state = "partial"
+    if whole is not None:
+        state = "intact" if same_bytes(data, memoryview(whole)) else "whole"
+    report = _report(target, parts, state, None)
+    return RecoveredText(parts, report, None if whole is None else memoryview(whole))
 
 
 def _sealed(target: str) -> frozenset[bytes]:
@@ -197,12 +232,12 @@ def write_whole(done: RecoveredText, out: Path, source: str) -> None:
     Raises CheckError for a text that is not whole, UsageError for the damaged file itself.
     """
     refuse_itself(out, source)
-    if done.text is None or done.verified is None:
+    if done.text is None:
         raise CheckError(
             f"{opener.shown_name(source)}: not all of it could be recovered",
             hint="--partial writes what is there, with zeros for what is lost",
         )
-    if out.suffix == TEXT_ENDING:
+    if out.suffix == TEXT_ENDING or done.verified is None:
         text = done.text
         write_output(out, lambda descriptor: write_all(descriptor, pieces(text)))
     else:
@@ -215,9 +250,10 @@ def refuse_container(target: str, data: ByteView) -> None:
     if known is None:
         return
     name = opener.shown_name(target)
+    if known.parity is not None:
+        raise UsageError(f"{name}: a {known.name} file, which --ecc mends from its own parity")
     raise InputError(
         f"{name}: a {known.name} file, no text",
-        hint=None if known.parity is None else "--ecc mends it from its own parity",
     )
 
 

@@ -133,7 +133,12 @@ def _say(kind: str, message: str, hint: str | None) -> None:
 
 def _one_line(message: str) -> str:
     """A message without control characters: they could fake lines or colours."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in message)
+    return "".join(c if c.isprintable() else _escape(ord(c)) for c in message)
+
+
+def _escape(code: int) -> str:
+    """As reports spell it, which a hook that refuses nothing has no need to load."""
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _drop_output() -> None:

@@ -115,7 +115,9 @@ def repack(
     from wtxtgit.checkpoint.emit import key_bytes
     from wtxtgit.checkpoint.repack import repack as repack_checkpoint
 
-    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key))
+    options = ReadOptions(
+        max_chunk, integrity_key=key_bytes(hmac_key), decoding=environment.decoding()
+    )
     with progress("repacking", 2 * file_size(file)) as advance:
         done = repack_checkpoint(file, output or file, compression, options, progress=advance)
     if is_printed(done, as_json):

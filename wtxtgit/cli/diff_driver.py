@@ -82,7 +82,8 @@ def _compare(pair: Pair) -> None:
         notes.append(error.message)
     total = sum(file_size(side.file) for side in _sides(pair))
     with progress("comparing", total) as advance:
-        found = compare_pair(pair, ReadOptions(), threads=threads, progress=advance)
+        options = ReadOptions(decoding=environment.decoding())
+        found = compare_pair(pair, options, threads=threads, progress=advance)
     if isinstance(found, Inventory):
         _print_header(pair, found.format, size(found.size))
         _print_inventory(found)

@@ -1,12 +1,16 @@
-"""Environment variables that wtxtgit obeys."""
+"""Environment variables that wtxtgit obeys, and settings that commands share without click."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
+
+if TYPE_CHECKING:  # commands that decode nothing do without
+    from wtxtgit.model.tensor import Decoding
 
 THREADS = "WTXTGIT_THREADS"
 MEMORY = "WTXTGIT_MEMORY"
@@ -157,3 +161,22 @@ def path(name: str) -> Path | None:
     """The path that a variable holds; None where it is not set, or empty."""
     value = os.environ.get(name, "")
     return Path(value) if value else None
+
+
+def decoding() -> Decoding:
+    """What bounds all that this command decodes; the config is read once something is."""
+    from wtxtgit.model.tensor import Decoding
+
+    return Decoding(_configured_limit)
+
+
+def _configured_limit() -> int | None:
+    from wtxtgit.containers.budget import LIMIT_KEY
+    from wtxtgit.git.repository import Config
+
+    try:
+        configured = Config(None).size(LIMIT_KEY, -1)
+    except EnvironmentFailure:
+        # What needs no git works without it.
+        return None
+    return configured if configured >= 0 else None

@@ -82,7 +82,9 @@ def merge_file(
     from wtxtgit.merge.resolve import STDOUT, merge_files
     from wtxtgit.model.tensor import ReadOptions
 
-    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key))
+    options = ReadOptions(
+        max_chunk, integrity_key=key_bytes(hmac_key), decoding=environment.decoding()
+    )
     if as_json and output == STDOUT:
         raise UsageError("standard output takes the file or --json, not both")
     policy = Policy(parse_strategy("fail" if strategy is None else strategy), parse_takes(takes))

@@ -98,16 +98,16 @@ def rewriting_options(command: _Command) -> _Command:
 def read_options(key: Path | None, max_chunk: int) -> ReadOptions:
     """What --key and --max-chunk say; raises InputError for a key file that holds none."""
     if key is None:
-        return ReadOptions(max_chunk)
+        return ReadOptions(max_chunk, decoding=environment.decoding())
     from wtxtgit.io.files import read_small, shown
 
     content = read_small(key, _MAX_KEY_FILE, "a key")
     if len(content) == _KEY_BYTES:
-        return ReadOptions(max_chunk, content)
+        return ReadOptions(max_chunk, content, decoding=environment.decoding())
     digits = content.strip()
     if re.fullmatch(rb"[0-9A-Fa-f]{64}", digits) is None:
         raise InputError(f"{shown(key)}: no key of 32 bytes or 64 hex digits")
-    return ReadOptions(max_chunk, bytes.fromhex(digits.decode()))
+    return ReadOptions(max_chunk, bytes.fromhex(digits.decode()), decoding=environment.decoding())
 
 
 def cluster_options(command: _Command) -> _Command:

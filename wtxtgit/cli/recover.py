@@ -164,7 +164,8 @@ def _mend_from_parity(
     from wtxtgit.checkpoint.emit import key_bytes
     from wtxtgit.checkpoint.repack import recover as recover_checkpoint
 
-    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key))
+    hashed, limit = key_bytes(hmac_key), environment.decoding()
+    options = ReadOptions(max_chunk, integrity_key=hashed, decoding=limit)
     file = Path(target)
     done = recover_checkpoint(file, output or file, options)
     if as_json:

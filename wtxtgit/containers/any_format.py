@@ -109,6 +109,13 @@ def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | N
     return salvager.describe_unfinalized(data, options) if salvager.is_unfinalized(data) else None
 
 
+def in_one_line(refused: list[str]) -> Iterator[str]:
+    """What was refused as over a limit, as one line; nothing where nothing was."""
+    if refused:
+        more = len(refused) - 1
+        yield f"{refused[0]} (and {more} more)" if more else refused[0]
+
+
 def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> Findings:
     """Check the files in a container's chunks, which `check` of the container does not."""
     from wtxtgit.model.findings import Findings
@@ -131,19 +138,22 @@ def tensors(
     description: Description,
     options: ReadOptions = _DEFAULTS,
     untold: list[str] | None = None,
+    refused: list[str] | None = None,
 ) -> Iterator[Tensor]:
     """All tensors of a file, those of files in its chunks as `chunk/tensor`.
 
     What is decoded for it is given up again, tensors that are kept decode
     theirs when they are read. A chunk that can't be decoded or read has none:
-    `untold` is given the reason, and what else the chunks hold beside tensors.
+    `untold` is given the reason, and what else the chunks hold beside tensors,
+    `refused` the reason where that is a limit.
     Raises FormatError (limit) for too many tensors or too long names.
     """
     reasons = [] if untold is None else untold
+    over = [] if refused is None else refused
     yield from description.tensors
     count = characters = 0
     for chunk in description.nested:
-        for tensor in _tensors_in(chunk, options, reasons):
+        for tensor in _tensors_in(chunk, options, reasons, over):
             count += 1
             characters += len(tensor.name)
             if count > MAX_TENSORS or characters > MAX_JSON:
@@ -255,7 +265,9 @@ def _opened(nested: Nested) -> ByteView | None:
     return data if known.nested else None
 
 
-def _tensors_in(nested: Nested, options: ReadOptions, untold: list[str]) -> Iterator[Tensor]:
+def _tensors_in(
+    nested: Nested, options: ReadOptions, untold: list[str], refused: list[str]
+) -> Iterator[Tensor]:
     """The tensors of a file in a chunk as `chunk/tensor`, in its order.
 
     A file that can't be read has none. `untold` is given the reason, and what
@@ -267,6 +279,8 @@ def _tensors_in(nested: Nested, options: ReadOptions, untold: list[str]) -> Iter
         inner = None if data is None else describe(data, options)
     except FormatError as error:
         untold.append(f"{where}: {error.message}")
+        if error.kind == "limit":
+            refused.append(untold[-1])
         return
     if inner is None or inner.format == "opaque":
         untold.append(f"{where}: holds no file with tensors that is looked into")

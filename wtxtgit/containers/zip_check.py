@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from wtxtgit.containers import zip_read
+from wtxtgit.containers.budget import DecodingBudget
 from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_read import (
@@ -66,6 +67,7 @@ def check_members(
     bytes each. `findings.label` has to take members.
     """
     shared = zip_read.overlapping(directory.members, directory.start)
+    decoding = DecodingBudget(len(data), options, "payload")
     good: set[int] = set()
     seen: set[str] = set()
     for n, member in enumerate(directory.members):
@@ -85,6 +87,8 @@ def check_members(
         elif member.method not in (STORED, DEFLATED):
             message = f"compression method {member.method} is not read, the member is not checked"
             findings.error(message, "method", at, member)
+        elif not member.stored and not decoding.spend(member.size):
+            findings.error(decoding.message, "payload", member.start, member, kind="limit")
         elif _check_content(data, member, options, findings, has_crc32=has_crc32):
             good.add(n)
     _check_gaps(data, directory, findings)

@@ -182,7 +182,9 @@ def content(data: ByteView, member: ZipMember, limit: int) -> ByteView:
     check_size(member, limit)
     if member.stored:
         return data[member.start : member.end]
-    return memoryview(b"".join(_inflated(data, member)))
+    from wtxtgit.io.spool import spooled  # most members are stored
+
+    return spooled(_inflated(data, member))
 
 
 def blocks(data: ByteView, member: ZipMember, limit: int) -> Iterator[Buffer]:

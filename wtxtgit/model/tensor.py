@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from wtxtgit.io.view import Buffer, ByteView, mapped
 
@@ -20,18 +21,47 @@ MAX_CHUNK = 1024**3
 """Bytes that a chunk may have, stored or decoded, unless the user says otherwise."""
 
 
+class Decoding:
+    """What a command has decoded of all its files, in bytes.
+
+    `configured` gives what its user lets a file decode to, None where they say
+    nothing; it is asked when something is decoded first. `granted` is what the
+    files were given for their sizes.
+    """
+
+    def __init__(self, configured: Callable[[], int | None] = lambda: None) -> None:
+        self._configured = configured
+        self.spent = 0
+        self.granted = 0
+
+    @cached_property
+    def limit(self) -> int | None:
+        """What the user lets a file decode to; None where they say nothing."""
+        return self._configured()
+
+    def __reduce__(self) -> tuple[type[Decoding], tuple[Callable[[], int | None]]]:
+        # A worker elsewhere has other settings: it is told those of here.
+        return Decoding, (partial(_identity, self.limit),)
+
+
+def _identity(limit: int | None) -> int | None:
+    return limit
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """Limits and keys for reading what a container holds; no part of cutting.
 
     `max_chunk` is the most bytes that a compressed chunk may decode to, or a
     FOLD chunk may have. `decryption_key` (32 bytes, AES-256) opens encrypted
-    FOLD chunks, `integrity_key` is the HMAC key of FOLD hashes.
+    FOLD chunks, `integrity_key` is the HMAC key of FOLD hashes. `decoding` is
+    what bounds all that a command decodes; without it each file is bounded alone.
     """
 
     max_chunk: int = MAX_CHUNK
     decryption_key: bytes | None = field(default=None, repr=False)
     integrity_key: bytes | None = field(default=None, repr=False)
+    decoding: Decoding | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -186,14 +186,16 @@ def here(reader: BranchReader, changed: Sequence[ChangedCheckpoint]) -> Iterator
 def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:
     """NaN and Inf in tensors of the head that the base has not; raises CheckError."""
     added = {tensor.name for tensor in report.of(TensorStatus.ADDED)}
-    nan, inf = [], []
+    nan, inf, unread = [], [], []
     for tensor in checkpoint.tensors:
         if tensor.name not in added or tensor.absent or checkpoint.budget.take(tensor) is not None:
             continue
         checkpoint.prepare(tensor)
         try:
             values = statistics(as_numbers(tensor) or tensor)
-        except FormatError:
+        except FormatError as error:
+            if error.kind == "limit":
+                unread.append((tensor.name, error.message))
             continue
         pages.advance(tensor.nbytes)
         if values is not None and values.nan:
@@ -202,6 +204,7 @@ def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> It
             inf.append((tensor.name, f"{values.inf} of {values.count} {_NEW} are Inf"))
     yield from limited(Risk.NEW_NAN, nan)
     yield from limited(Risk.NEW_INF, inf)
+    yield from limited(Risk.UNREAD, unread)
 
 
 def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:

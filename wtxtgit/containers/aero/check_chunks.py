@@ -23,7 +23,6 @@ from wtxtgit.containers.aero.read import (
     INTEGRITY,
     JSON,
     MANIFEST,
-    METADATA,
     NAME_AT,
     NO_HASH,
     PAGES,
@@ -69,10 +68,10 @@ def check_types(aero: Aero, findings: Findings) -> None:
         say = findings.warn if shard is None else findings.error
         say("no TIDX chunk, so no tensors", "fourcc", aero.header.toc_offset)
     for chunk in aero.chunks:
-        if chunk.fourcc in METADATA or chunk.fourcc == SHARD or chunk.name_len > _LONGEST:
+        if chunk.name_len > _LONGEST or chunk.is_wiped:
             continue
         usual = _usual_type(aero.name(chunk))
-        if usual is not None and not chunk.is_wiped:
+        if usual is not None and usual != chunk.fourcc:
             findings.error(
                 f"the type is {chunk.fourcc.decode('latin-1')!a}, "
                 f"chunks of this name are {usual.decode()}",

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, NoReturn
 
 from wtxtgit.containers.aero.read import MAX_METADATA_ULEN, METADATA, Aero, AeroChunk
-from wtxtgit.containers.budget import Budget, most_decoded
+from wtxtgit.containers.budget import Budget, DecodingBudget
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
+from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Windowed, hashed, pieces
 from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.tensor import ReadOptions
@@ -48,8 +49,7 @@ class Allowance:
 
     def __init__(self, size: int, options: ReadOptions) -> None:
         self._max_chunk = options.max_chunk
-        message = "chunks decode to too much for a file of this size"
-        self._decoding = Budget(most_decoded(size, options), message, "chunk_ulen")
+        self._decoding = DecodingBudget(size, options, "chunk_ulen")
         message = "hashes cover the same bytes too often"
         self._hashing = Budget(max(MOST_PASSES * size, LEAST_HASHED), message, "chunk_offset")
         message = "chunks share the same bytes too often"
@@ -110,7 +110,7 @@ def content(aero: Aero, chunk: AeroChunk, limit: int = MAX_JSON) -> ByteView:
     refuse_over(chunk, limit)
     if not chunk.is_compressed:
         return aero.stored(chunk)[: chunk.ulen]
-    return memoryview(b"".join(ChunkContent(aero, chunk)))
+    return spooled(ChunkContent(aero, chunk))
 
 
 def refuse_over(chunk: AeroChunk, limit: int) -> None:

@@ -13,7 +13,7 @@ import re
 from operator import attrgetter
 
 from wtxtgit.containers import json_text
-from wtxtgit.containers.budget import Budget, most_decoded
+from wtxtgit.containers.budget import DecodingBudget
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.payloads import (
@@ -323,8 +323,7 @@ class _ChunkCheck:
         self._options = options
         self._findings = findings
         self._payloads = Payloads(fold.data, options)
-        message = "chunks decode to too much for a file of this size"
-        self._decoding = Budget(most_decoded(len(fold.data), options), message, "uncomp_len")
+        self._decoding = DecodingBudget(len(fold.data), options, "uncomp_len")
         self._parity_left = MAX_PARITY_BLOCKS
         self.keyed: list[bool | None] = []
         self.locked = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import error as StructError
 
-from wtxtgit.containers.budget import Budget, most_decoded
+from wtxtgit.containers.budget import Budget, DecodingBudget
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.describe import FILE_CTYPES
 from wtxtgit.containers.fold.payloads import Payloads
@@ -45,8 +45,7 @@ def read_chunks(inside: Payloads) -> tuple[list[tuple[FoldChunk, bytes | None]],
     found: list[tuple[FoldChunk, bytes | None]] = []
     lost: list[str] = []
     reader = ChunkReader(inside.data, index_off)
-    message = "chunks decode to too much for a file of this size"
-    decoding = Budget(most_decoded(len(inside.data), inside.options), message, "uncomp_len")
+    decoding = DecodingBudget(len(inside.data), inside.options, "uncomp_len")
     entries: Sequence[object] = index["chunks"]
     for entry in entries:
         said = _of_index(entry, len(inside.data))

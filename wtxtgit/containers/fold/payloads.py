@@ -24,6 +24,7 @@ from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, FoldChunk, parity_bytes, parity_len
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
+from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.tensor import ReadOptions
@@ -55,10 +56,7 @@ def payload(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
     whole = stored(data, chunk, options)
     if chunk.flags == UNCOMPRESSED and not chunk.encrypted:
         return _of_length(whole, chunk)
-    decoded = bytearray()
-    for block in content(whole, chunk, options):
-        decoded += block
-    return memoryview(decoded).toreadonly()
+    return spooled(content(whole, chunk, options))
 
 
 def check_limits(chunk: FoldChunk, options: ReadOptions) -> None:

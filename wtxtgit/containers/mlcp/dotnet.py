@@ -45,7 +45,7 @@ class _Items(NamedTuple):
     of: Any
 
 
-class _Value(NamedTuple):
+class _Scalar(NamedTuple):
     """A value by itself, and the word for what it has to be."""
 
     check: Check
@@ -95,12 +95,12 @@ def _is_text(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
-_INT32 = _Value(_is_integer(INT32), "an integer of 32 bits")
-_INT64 = _Value(_is_integer(INT64), "an integer of 64 bits")
-_NUMBER = _Value(lambda value: type(value) in (int, float), "a number")
-_TEXT = _Value(_is_text, "a text")
-_DATE = _Value(is_time, "a time")
-_ANY = _Value(lambda value: value is None or isinstance(value, dict), "an object")
+_INT32 = _Scalar(_is_integer(INT32), "an integer of 32 bits")
+_INT64 = _Scalar(_is_integer(INT64), "an integer of 64 bits")
+_NUMBER = _Scalar(lambda value: type(value) in (int, float), "a number")
+_TEXT = _Scalar(_is_text, "a text")
+_DATE = _Scalar(is_time, "a time")
+_ANY = _Scalar(lambda value: value is None or isinstance(value, dict), "an object")
 """An object of members that its user chose."""
 
 _TENSOR = _Members(
@@ -146,7 +146,7 @@ METADATA = _Members(
 
 def _refused(value: object, wanted: Any, where: str) -> Iterator[Refusal]:
     match wanted:
-        case _Value():
+        case _Scalar():
             if not wanted.check(value):
                 yield where, f"is not {wanted.word}"
         case _ if value is None:

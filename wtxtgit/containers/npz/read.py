@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,8 +11,9 @@ from wtxtgit.containers.npy_header import NpyHeader
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_read import Directory, ZipMember
+from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 HEADER_ROLE = "_npy"
@@ -93,14 +93,14 @@ def array_name(member: ZipMember) -> str:
     return member.name.removesuffix(NPY_SUFFIX)
 
 
-def inflated(data: ByteView, member: ZipMember, options: ReadOptions) -> memoryview:
+def inflated(data: ByteView, member: ZipMember, options: ReadOptions) -> ByteView:
     """What a member holds that shares no bytes; raises FormatError where that is not so.
 
     With kind "limit" where it is over `options.max_chunk`, "crc32" where it
     is not what the directory says.
     """
-    raw = mapped(zip_read.content(data, member, options.max_chunk))
-    crc32 = zlib.crc32(raw)
+    raw = zip_read.content(data, member, options.max_chunk)
+    crc32 = crc32_of(pieces(raw))
     if crc32 != member.crc32:
         raise FormatError(
             f"crc32 is {crc32:08x}, the directory has {member.crc32:08x}",

@@ -73,8 +73,8 @@ def array_lines(
     kinds = sorted(_kinds(dtype, shape, nbytes))
     for spelled in _names(name, names):
         for _, one_dtype, one_shape in kinds:
-            for one_hmac in _hashes(hmac, 64):
-                for one_salt in _hashes(salt, 16):
+            for one_hmac in hashes(hmac, 64):
+                for one_salt in hashes(salt, 16):
                     yield grammar.ArrayLine(
                         spelled, one_dtype, one_shape, nbytes, raw_sha256, one_hmac, one_salt
                     )
@@ -120,7 +120,8 @@ def _names(name: bytes, wanted: Collection[str]) -> Iterator[str]:
     )
 
 
-def _hashes(digits: bytes, count: int) -> Iterator[bytes]:
+def hashes(digits: bytes, count: int) -> Iterator[bytes]:
+    """What a hash of `count` digits may have been: as it stands, else with one digit changed."""
     zeros = b"0" * count
     if len(digits) == count and all(digit in _HEX for digit in digits):
         # Nearly zeros are zeros: an array has no such HMAC by chance.
@@ -212,7 +213,7 @@ def _metas(line: bytes | None, schema: str | None) -> Iterator[Meta]:
 
 def previous(prev: str) -> Iterator[bytes]:
     """What a merkle_prev may have been."""
-    yield from _hashes(prev.encode("latin-1"), 64)
+    yield from hashes(prev.encode("latin-1"), 64)
 
 
 def _plain(meta: Meta) -> Meta:

@@ -16,8 +16,8 @@ from wtxtgit.text.armor import line_count
 _QUOTED = re.compile(rb"(?m)^(?:[>|] ?)+")
 _INDENTED = re.compile(rb"(?m)^[ \t]+")
 _TRAILING = re.compile(rb"(?m)[ \t\r\f\v]+$")
-_START = re.compile(rb"(?m)^[^\nA-Za-z0-9]*WTXT 1\s*$")
-_END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*endwtxt\s*$")
+_START = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(?:WTXT 1\s*$|WTXT-DELTA 2 |WLEDGER 1 )")
+_END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(?:endwtxt|enddelta)\s*$")
 _EMPTY = re.compile(rb"\n{2,}")
 _WHITE = re.compile(rb"\s+")
 _NEAR = 64 * 1024
