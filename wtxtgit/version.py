@@ -1,3 +1,5 @@
-"""The version of wtxtgit, below all else, for what is kept in files of one version only."""
+"""The version of wtxtgit, and where it keeps files of its own: below all else."""
 
 __version__ = "0.1.0"
+STATE_FOLDER = "wtxtgit"
+"""Our folder within a git repository's."""

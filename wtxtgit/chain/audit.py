@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from wtxtgit.chain import judge
 from wtxtgit.chain.judge import JudgedFiles, attribute_twins, of_violation, untracked
 from wtxtgit.chain.reader import ChainReader, Facts, artifacts, signed
-from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
@@ -154,6 +153,9 @@ class _Audit:
             ]
             findings += self._judge_push(tip)
             if self._request.strict:
+                # Formats and their checks: most audits look at no checkpoint.
+                from wtxtgit.chain.strict import judge_contents
+
                 findings += judge_contents(self._walk.repo, tip, files.blobs)
         return self._summary(len(judged), findings)
 

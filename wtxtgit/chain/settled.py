@@ -36,7 +36,6 @@ from wtxtgit.git.blobs import CatFiles, check_oid
 from wtxtgit.git.history import Head
 from wtxtgit.git.repository import TRUST_ROOT, Repository
 from wtxtgit.git.trees import TreeEntry
-from wtxtgit.io.temporary import STATE_FOLDER, new_file, opened_folder
 from wtxtgit.version import __version__
 
 FILE_NAME = "checked"
@@ -157,7 +156,7 @@ def _note(repo: Repository, secret: bytes, parent: str, changes: bytes) -> bytes
 
 def _notes(repo: Repository) -> list[bytes]:
     try:
-        with (repo.common_dir / STATE_FOLDER / FILE_NAME).open("rb") as file:
+        with (repo.state_path / FILE_NAME).open("rb") as file:
             content = file.read(_MOST_NOTES * _NOTE_SIZE)
     except FileNotFoundError:
         return []
@@ -168,6 +167,8 @@ def _write(repo: Repository, notes: list[bytes], note: bytes) -> None:
     """Put a note first; a writer beside us may lose one, which is then checked again."""
     if note in notes:
         return
+    from wtxtgit.io.temporary import new_file, opened_folder
+
     folder = repo.state_dir()
     with opened_folder(folder) as descriptor, new_file(descriptor, folder) as made:
         os.write(made.descriptor, b"".join([note, *notes[: _MOST_NOTES - 1]]))

@@ -23,7 +23,6 @@ from wtxtgit.errors import WtxtgitError
 from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.cache_file import MAX_VALUE, CacheFile
-from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.model.ledger import Ledger
 from wtxtgit.text import ledger as text
 from wtxtgit.trust.local_secret import local_secret
@@ -49,7 +48,7 @@ class KeptStates:
     """
 
     def __init__(self, repo: Repository, key_file: Path | None) -> None:
-        self._file = repo.common_dir / STATE_FOLDER / FILE_NAME
+        self._file = repo.state_path / FILE_NAME
         self._key_file = key_file
 
     def get(self, root: str, oids: Iterable[str], reader: ChainReader) -> dict[str, TrustState]:

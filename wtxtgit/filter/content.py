@@ -36,7 +36,6 @@ from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.array import Meta, Signature
@@ -218,7 +217,7 @@ class ContentCache:
     """
 
     def __init__(self, repo: Repository, key_file: Path | None) -> None:
-        self._file = repo.common_dir / STATE_FOLDER / FILE_NAME
+        self._file = repo.state_path / FILE_NAME
         self._key_file = key_file
         self._rows: CacheFile | None = None
         self._pending: dict[bytes, bytes] = {}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
-from wtxtgit.io.temporary import STATE_FOLDER
 from wtxtgit.io.view import Buffer
+from wtxtgit.version import STATE_FOLDER
 
 TRUST_ROOT = "wtxtgit.trustRoot"
 """The key for where trust starts: a commit, or a file of signers."""
@@ -259,9 +259,14 @@ class Repository:
             self._facts[name] = _line(self.git("rev-parse", *_FACTS[name]))
         return self._facts[name]
 
+    @property
+    def state_path(self) -> Path:
+        """Where wtxtgit's own state is, if there is any."""
+        return self.common_dir / STATE_FOLDER
+
     def state_dir(self) -> Path:
         """The folder for wtxtgit's own state, for this user alone; made when first asked for."""
-        folder = self.common_dir / STATE_FOLDER
+        folder = self.state_path
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:

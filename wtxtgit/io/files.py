@@ -10,8 +10,8 @@ import contextlib
 import errno
 import os
 import stat
-import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -22,16 +22,9 @@ from wtxtgit.errors import (
     UsageError,
     WtxtgitError,
 )
-from wtxtgit.io.view import ByteView, Windowed, mapped, pieces, view_of, write_all
+from wtxtgit.io.view import AT_ONCE, ByteView, FileReads, Windowed, mapped, pieces, view_of, write_all
 
 NOT_REGULAR = "no regular file"
-AT_ONCE = 1024 * 1024
-"""Files of at most so many bytes are read whole, and keep no descriptor."""
-BLOCK = 256 * 1024
-NEAR = 64 * 1024
-"""Bytes by which a block reaches into the next one: a part that is not longer lies in one."""
-_KEPT = 4
-"""Blocks that are kept: two threads read at two places each."""
 _UMASK_PROBE = 0o666
 _UMASK_LOCK = Lock()
 
@@ -56,69 +49,10 @@ def read_view(descriptor: int, path: Path) -> ByteView:
 
     `path` is for messages. Raises EnvironmentFailure as `FileReads` does.
     """
-    reads = FileReads(descriptor, path)
+    reads = FileReads(descriptor, shown(path), partial(failures, path))
     if reads.nbytes > AT_ONCE:
         return Windowed(reads)
     return reads.read(0, reads.nbytes) if reads.nbytes else memoryview(b"")
-
-
-class FileReads:
-    """`Windows` of an open file that others may change: copies of its parts, from any thread.
-
-    The file is not mapped: Python ends with SIGBUS where a mapped file is cut short. Looking
-    at a part raises EnvironmentFailure where the file is not any more what it was when it was
-    opened, by its size and time, or can't be read, or there is no room for the part.
-    """
-
-    def __init__(self, descriptor: int, path: Path) -> None:
-        status = os.fstat(descriptor)
-        self.nbytes = status.st_size
-        self._moment = status.st_mtime_ns
-        self._path = path
-        self._blocks: dict[int, memoryview] = {}
-        self._lock = Lock()
-        # A descriptor of its own, closed with the last view: the caller may close its.
-        self._descriptor = os.dup(descriptor)
-        weakref.finalize(self, os.close, self._descriptor)
-
-    def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end), read-only."""
-        if end - start > NEAR:
-            return self.read(start, end)
-        number = start // BLOCK
-        # Records and lines lie side by side: a read for each would cost more than the rest.
-        with self._lock:
-            block = self._blocks.pop(number, None)
-            if block is None:
-                first = number * BLOCK
-                block = self.read(first, min(first + BLOCK + NEAR, self.nbytes))
-                while len(self._blocks) >= _KEPT:
-                    del self._blocks[next(iter(self._blocks))]
-            self._blocks[number] = block
-        return block[start - number * BLOCK : end - number * BLOCK]
-
-    def read(self, start: int, end: int) -> memoryview:
-        """Read bytes [start, end) from the file."""
-        with failures(self._path):
-            try:
-                found = [os.pread(self._descriptor, end - start, start)]
-                # Linux gives at most 2 GiB at a time.
-                while found[-1] and (missing := end - start - sum(map(len, found))):
-                    found.append(os.pread(self._descriptor, missing, end - missing))
-                content = found[0] if len(found) == 1 else b"".join(found)
-            except MemoryError:
-                raise EnvironmentFailure(
-                    f"{shown(self._path)}: no room to hold {end - start} bytes of it",
-                    hint="ulimit -v shows how much address space a process may use",
-                ) from None
-            status = os.fstat(self._descriptor)
-        # After every read: what was changed before it has a time of its own by now.
-        if (status.st_size, status.st_mtime_ns) != (self.nbytes, self._moment):
-            what = "became shorter" if status.st_size < self.nbytes else "changed"
-            raise EnvironmentFailure(f"{shown(self._path)}: {what} while it was read")
-        if len(content) != end - start:
-            raise EnvironmentFailure(f"{shown(self._path)}: ends before its size says")
-        return memoryview(content)
 
 
 def map_file(path: Path, folder: Path | None = None) -> memoryview:

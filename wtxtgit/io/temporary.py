@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from wtxtgit.version import STATE_FOLDER
+
 _PREFIX = b".wtxtgit-"
 NAME = re.compile(re.escape(_PREFIX) + rb"(?:[0-9a-f]{16}|[a-z0-9_]{8})")
 """Names of what was never finished; the shorter ones are those of Python's tempfile."""
-STATE_FOLDER = "wtxtgit"
-"""Our folder within a git repository's."""
 _ASIDE = "tmp"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMED = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

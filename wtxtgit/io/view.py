@@ -246,6 +246,77 @@ STEP = 32 * 1024 * 1024
 _DONT_NEED: int | None = getattr(mmap, "MADV_DONTNEED", None)
 
 
+AT_ONCE = 1024 * 1024
+"""Files of at most so many bytes are read whole, and keep no descriptor."""
+BLOCK = 256 * 1024
+NEAR = 64 * 1024
+"""Bytes by which a block reaches into the next one: a part that is not longer lies in one."""
+_KEPT = 4
+"""Blocks that are kept: two threads read at two places each."""
+
+
+class FileReads:
+    """`Windows` of an open file that others may change: copies of its parts, from any thread.
+
+    The file is not mapped: Python ends with SIGBUS where a mapped file is cut short. Looking
+    at a part raises EnvironmentFailure where the file is not any more what it was when it was
+    opened, by its size and time, or can't be read, or there is no room for the part. `name` is
+    what messages call it, `failures` makes EnvironmentFailure of what the system says.
+    """
+
+    def __init__(
+        self, descriptor: int, name: str, failures: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        status = os.fstat(descriptor)
+        self.nbytes = status.st_size
+        self._moment = status.st_mtime_ns
+        self._name, self._failures = name, failures
+        self._blocks: dict[int, memoryview] = {}
+        self._lock = Lock()
+        # A descriptor of its own, closed with the last view: the caller may close its.
+        self._descriptor = os.dup(descriptor)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def window(self, start: int, end: int) -> memoryview:
+        """Bytes [start, end), read-only."""
+        if end - start > NEAR:
+            return self.read(start, end)
+        number = start // BLOCK
+        # Records and lines lie side by side: a read for each would cost more than the rest.
+        with self._lock:
+            block = self._blocks.pop(number, None)
+            if block is None:
+                first = number * BLOCK
+                block = self.read(first, min(first + BLOCK + NEAR, self.nbytes))
+                while len(self._blocks) >= _KEPT:
+                    del self._blocks[next(iter(self._blocks))]
+            self._blocks[number] = block
+        return block[start - number * BLOCK : end - number * BLOCK]
+
+    def read(self, start: int, end: int) -> memoryview:
+        """Read bytes [start, end) from the file."""
+        with self._failures():
+            try:
+                found = [os.pread(self._descriptor, end - start, start)]
+                # Linux gives at most 2 GiB at a time.
+                while found[-1] and (missing := end - start - sum(map(len, found))):
+                    found.append(os.pread(self._descriptor, missing, end - missing))
+                content = found[0] if len(found) == 1 else b"".join(found)
+            except MemoryError:
+                raise EnvironmentFailure(
+                    f"{self._name}: no room to hold {end - start} bytes of it",
+                    hint="ulimit -v shows how much address space a process may use",
+                ) from None
+            status = os.fstat(self._descriptor)
+        # After every read: what was changed before it has a time of its own by now.
+        if (status.st_size, status.st_mtime_ns) != (self.nbytes, self._moment):
+            what = "became shorter" if status.st_size < self.nbytes else "changed"
+            raise EnvironmentFailure(f"{self._name}: {what} while it was read")
+        if len(content) != end - start:
+            raise EnvironmentFailure(f"{self._name}: ends before its size says")
+        return memoryview(content)
+
+
 class Pages:
     """The mapped files that a comparison reads once, which then do not count as its memory.
 
