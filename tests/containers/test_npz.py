@@ -440,7 +440,7 @@ def test_errors_of_arrays_name_their_member() -> None:
     entries = [Entry(b"a.npy", RAW + b"x"), Entry(b"b.npy", RAW + b"x", 8)]
     assert errors(zipped(entries)) == [
         ("structure", "data", 35 + len(RAW), "a.npy"),
-        ("structure", "data", None, "b.npy"),
+        ("structure", "data", 35 + len(RAW) + 1 + 35, "b.npy"),
     ]
 
 

@@ -17,5 +17,7 @@ def path(command: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, (command.parent, BIN, os.environ["PATH"]))))
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    # Lines in the order in which a terminal has them.
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("COLUMNS", "80")

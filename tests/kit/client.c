@@ -75,7 +75,7 @@ static int is_foreign(void) {
 /* What Python reads when it starts, and a room that the server's own size would not fit in. */
 static int needs_true_start(int is_isolated) {
     static const char *const harmless[] = {
-        "PYTHONWARNINGS=error", "PYTHONDONTWRITEBYTECODE=", NULL};
+        "PYTHONWARNINGS=error", "PYTHONDONTWRITEBYTECODE=", "PYTHONUNBUFFERED=", NULL};
     const int kinds[] = {RLIMIT_AS, RLIMIT_DATA};
     if (getenv("WTXTGIT_TRUE_START")) return 1;
     for (char **variable = environ; !is_isolated && *variable; variable++) {

@@ -12,6 +12,7 @@ import array
 import atexit
 import fcntl
 import gc
+import io
 import os
 import pkgutil
 import resource
@@ -203,6 +204,10 @@ def _become(request: Request, executable: str) -> None:
     wanted = os.environ.get("PYTHONWARNINGS")
     if wanted and not request.is_isolated:
         warnings._processoptions(wanted.split(","))
+    if os.environ.get("PYTHONUNBUFFERED") and not request.is_isolated:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(line_buffering=True)
 
 
 def _moved(descriptor: int) -> int:

@@ -29,6 +29,7 @@ from wtxtgit.errors import (
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
+from wtxtgit.git.index_file import sweep
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.array import Signature
@@ -571,6 +572,7 @@ def seal(
     a key that can't countersign, and for a trust root that is none.
     """
     repo.check_worktree()
+    sweep(repo)
     if options.build == DELETED_BUILD:
         raise UsageError(
             f'build "{DELETED_BUILD}" is what the record of a deletion says',

@@ -49,16 +49,18 @@ def check_array(
     findings: Findings,
     *,
     chunk: str | None = None,
+    place: int | None = None,
 ) -> None:
     """Check the array of an npy file, or of a member, that ends at `end`.
 
-    `data` is the file in which it stands, None where it was decoded: then no
-    finding has a place.
+    `data` is the file in which it stands, None where it was decoded: then
+    errors are told of `place`, and warnings have none.
     """
 
     def tell(message: str, at: int, field: str, *, is_error: bool = True) -> None:
         say = findings.error if is_error else findings.warn
-        say(message, field, at if data is not None else None, chunk)
+        decoded_at = place if is_error else None
+        say(message, field, at if data is not None else decoded_at, chunk)
 
     length = header.data - header.start
     for message, field in _refusals(header):
@@ -77,19 +79,16 @@ def check_array(
         message = "items have no bytes: numpy.load takes them from memory, and not from a file"
         tell(message, header.data, "descr", is_error=False)
     if stored.end < end:
-        _tell_following(data, stored.end, end, findings, chunk)
+        headers = _following(data, stored.end) if data is not None and chunk is None else []
+        if headers:
+            _tell_following(headers, stored.end, findings)
+        else:
+            tell(f"{end - stored.end} bytes stand after the array", stored.end, "data")
 
 
-def _tell_following(
-    data: ByteView | None, start: int, end: int, findings: Findings, chunk: str | None
-) -> None:
+def _tell_following(headers: list[NpyHeader], start: int, findings: Findings) -> None:
     """In a file of its own further arrays may stand, each for a numpy.load of its own."""
-    at = start if data is not None else None
-    headers = _following(data, start) if data is not None and chunk is None else []
-    if not headers:
-        findings.error(f"{end - start} bytes stand after the array", "data", at, chunk)
-        return
-    findings.warn(f"{len(headers)} more arrays stand after the first one", "data", at)
+    findings.warn(f"{len(headers)} more arrays stand after the first one", "data", start)
     for header in headers:
         for message, field in _refusals(header):
             findings.error(message, field, header.start)

@@ -16,7 +16,7 @@ from wtxtgit.filter.smudge import smudge_into
 from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging, work_tree
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.index_file import StagedFile, stage_files
+from wtxtgit.git.index_file import StagedFile, stage_files, sweep
 from wtxtgit.git.repository import DRIVER, Repository
 from wtxtgit.git.work_tree import EXECUTABLE, Moment
 from wtxtgit.io.files import failures, replace_file, shown_path, view_file, write_output
@@ -96,6 +96,7 @@ def resolve(
     settled is kept for the next time, and the file stays. Raises InputError
     where there is no such conflict, UsageError for names that nothing has.
     """
+    sweep(repo)
     from_top = repo.path_from_top(path)
     stages = {e.stage: e for e in index.entries(repo) if e.path == from_top and e.stage}
     _check(from_top, stages)

@@ -20,7 +20,7 @@ from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.checkout import UNNOTED, write_files
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import filtered_alone, tracked
-from wtxtgit.git import index, run, staging, work_tree
+from wtxtgit.git import index, index_file, run, staging, work_tree
 from wtxtgit.git.driver import COMMANDS, KEYS, PROGRAMS, Launcher, is_ours
 from wtxtgit.git.filter_protocol import PacketReader, ProtocolError, check_greeting, greeting
 from wtxtgit.git.index import FileChange, TreeEntry
@@ -125,6 +125,8 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
 
     Raises EnvironmentFailure, with nothing written, where the driver does not start.
     """
+    # Where no text is left nobody writes the index.
+    index_file.sweep(repo)
     texts = [
         entry
         for entry in tracked(repo)

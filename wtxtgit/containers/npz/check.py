@@ -45,4 +45,6 @@ def _check_decoded(data: ByteView, member: ZipMember, findings: Findings) -> Non
         # Offsets in what was inflated are none of the file.
         findings.error(error.message, error.field, member.start, member, kind=error.kind)
         return
-    npy_check.check_array(None, header, stored, member.size, findings, chunk=member.name)
+    npy_check.check_array(
+        None, header, stored, member.size, findings, chunk=member.name, place=member.start
+    )
