@@ -81,7 +81,7 @@ def refusals(pickle: Pickle, named: Iterable[Storage], *, is_legacy: bool) -> It
 
 def refusals_of_value(pickle: Pickle) -> Iterator[str]:
     """What torch.load refuses of a pickle's value."""
-    return _ValueWalk().run(pickle.root)
+    return _LoadWalk().run(pickle.root)
 
 
 def unknown_devices(named: Iterable[Storage]) -> Iterator[str]:
@@ -97,7 +97,7 @@ def unknown_dtypes(tensors: Iterable[tuple[str, View]]) -> Iterator[str]:
     return (name for name, view in tensors if view.item == 0 and view.storage is not None)
 
 
-class _ValueWalk:
+class _LoadWalk:
     """All values below one, each once."""
 
     def __init__(self) -> None:
