@@ -46,7 +46,7 @@ def test_a_damaged_texts_hint_quotes_its_name() -> None:
     damaged = TEXT.read_bytes().replace(b"A", b"B", 1)
     done = run("smudge", "--", "x; touch y;.fold", content=damaged)
     assert (done.returncode, done.stdout) == (0, damaged)
-    assert b"verify -- 'x; touch y;.fold'" in done.stderr
+    assert b"recover -- 'x; touch y;.fold'" in done.stderr
 
 
 def test_one_file_that_can_not_be_read_is_a_finding_in_json(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from wtxtgit.checkpoint.inspect import inspect
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.io.files import AT_ONCE, BLOCK, NEAR, replace_file, view_file, write_output
-from wtxtgit.io.view import mapped, pieces, write_all
+from wtxtgit.io.files import replace_file, view_file, write_output
+from wtxtgit.io.view import AT_ONCE, BLOCK, NEAR, mapped, pieces, write_all
 from wtxtgit.model.tensor import ReadOptions
 
 

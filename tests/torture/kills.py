@@ -221,6 +221,7 @@ CASES = (
     Killed("checkout", missing, ("checkout",)),
     Killed("emit -o", texts, ("emit", MODEL, "-o", "other.wtxt")),
     Killed("restore -o", texts, ("restore", "model.wtxt", "-o", OTHER)),
+    Killed("recover -o", texts, ("recover", "model.wtxt", "-o", OTHER)),
     Killed("convert", changed, ("convert", MODEL, OTHER)),
     Killed("convert --max-shard", changed,
            ("convert", MODEL, "set.safetensors", "--max-shard", "4KiB")),

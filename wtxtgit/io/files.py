@@ -22,7 +22,16 @@ from wtxtgit.errors import (
     UsageError,
     WtxtgitError,
 )
-from wtxtgit.io.view import AT_ONCE, ByteView, FileReads, Windowed, mapped, pieces, view_of, write_all
+from wtxtgit.io.view import (
+    AT_ONCE,
+    ByteView,
+    FileReads,
+    Windowed,
+    mapped,
+    pieces,
+    view_of,
+    write_all,
+)
 
 NOT_REGULAR = "no regular file"
 _UMASK_PROBE = 0o666

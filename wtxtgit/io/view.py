@@ -18,6 +18,7 @@ import stat
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Protocol, TypeVar, final, overload
 
