@@ -92,7 +92,9 @@ class Trials:
         told = (name, fault, found.code, found.out[-400:], found.err)
         for word in ("Traceback", "this is a bug", "panicked", "Error:", "Exception", "Failure"):
             assert word not in found.err, told
-        self._check_files(usual, found, told)
+        # Git itself leaves half of what it could not write.
+        if not (call.by_git and fault.startswith("files of ")):
+            self._check_files(usual, found, told)
         if "left as text" in found.err:
             return "left as text"
         # What it finds wrong is the fault.
@@ -101,8 +103,9 @@ class Trials:
         if found.code == usual.code:
             if FAULTS[fault].stdout is None:
                 assert alike(found.out) == alike(usual.out), told
-            assert alike_files(found.files) == alike_files(usual.files), told
-            assert len(found.staged) == len(usual.staged), told
+            if not call.by_git:
+                assert alike_files(found.files) == alike_files(usual.files), told
+                assert len(found.staged) == len(usual.staged), told
             return "as usual"
         if call.by_git:
             # Git's own words and code, after ours or for want of something itself.
