@@ -17,7 +17,7 @@ from jsonschema import Draft7Validator
 from tests.data import DATA
 from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE, HOSTILE_PATHS
 from wtxtgit.model.ledger import SIGNERS_PATH
-from wtxtgit.report.audit import HINTS, ODD_CHECKPOINT, UNTRUSTED, AuditReport, Finding, Severity
+from wtxtgit.report.audit import HINTS, UNTRUSTED, AuditReport, Finding, Severity
 from wtxtgit.report.forges import ABOUT, SCHEMA, sarif
 
 _URI_REFERENCE = re.compile(r"(?:[\w.~/@!$&'()*+,;=-]|%[0-9A-F]{2})+", re.ASCII)
@@ -105,8 +105,7 @@ def test_paths_are_uri_references() -> None:
 def test_every_kind_is_a_rule() -> None:
     assert set(ABOUT) == set(HINTS)
     rules = run_of(HOLDS)["tool"]["driver"]["rules"]
-    # But what only strict audits look for, where it was not found.
-    assert [rule["id"] for rule in rules] == [kind for kind in HINTS if kind != ODD_CHECKPOINT]
+    assert [rule["id"] for rule in rules] == list(HINTS)
     for rule in rules:
         assert re.fullmatch(r"[A-Z].*\.", rule["shortDescription"]["text"])
         assert rule["fullDescription"] == rule["shortDescription"]

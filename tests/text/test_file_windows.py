@@ -22,8 +22,8 @@ from wtxtgit.io.view import Windowed
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "AT_ONCE", 0)
-    monkeypatch.setattr(files, "BLOCK", 4096)
-    monkeypatch.setattr(files, "NEAR", 1024)
+    monkeypatch.setattr(view, "BLOCK", 4096)
+    monkeypatch.setattr(view, "NEAR", 1024)
     monkeypatch.setattr(view, "WHOLE", 0)
     monkeypatch.setattr(view, "WINDOW", 64 * 1024)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from random import Random
 
@@ -13,8 +14,9 @@ import pytest
 from tests.data import seeded
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor
+from wtxtgit.text.recovery import chunk as recovery
 from wtxtgit.text.recovery import syndromes
-from wtxtgit.text.recovery.chunk import ChunkClaim, mend
+from wtxtgit.text.recovery.chunk import ChunkClaim
 
 LINE = 79
 SIZES = (0, 1, 40, 57, 58, 1000, 5700)
@@ -29,6 +31,12 @@ def chunk(size: int, rng: Random) -> tuple[bytes, list[bytes], ChunkClaim]:
     body = text.tobytes()
     lines = [body[at : at + LINE] for at in range(0, len(body), LINE)]
     return raw, lines, ChunkClaim(size, sha256(raw).hexdigest(), f"{crc32c(raw):08x}")
+
+
+def mend(body: bytes, claim: ChunkClaim, spare: Sequence[bytes] = ()) -> bytes | None:
+    """By all ways that there are, in their order."""
+    ways = (recovery.mend, partial(recovery.rearrange, spare=spare), recovery.mend_more)
+    return next((raw for way in ways if (raw := way(body, claim)) is not None), None)
 
 
 def with_another(line: bytes, rng: Random, at: int | None = None) -> bytes:

@@ -102,20 +102,36 @@ _NO_CHANGE = Changes(
 )
 
 
-def mend(body: bytes, claim: ChunkClaim, spare: Sequence[bytes] = ()) -> bytes | None:
+def mend(body: bytes, claim: ChunkClaim) -> bytes | None:
     """The bytes of a chunk whose lines are `body`, None where they can't be proved.
 
-    `spare` are lines of other places that may belong here.
+    Takes milliseconds: of each line one character may be wrong, of lines that look right one.
+    """
+    damaged = _damaged(body, claim)
+    return None if damaged is None else damaged.mend(_DamagedChunk.likely)
+
+
+def rearrange(body: bytes, claim: ChunkClaim, spare: Sequence[bytes] = ()) -> bytes | None:
+    """The same of lines that are whole, and not where they were or not all there.
+
+    `spare` are lines of other places that may belong here. Takes half a second.
     """
     lines = lines_of(body, claim.size)
     count = line_count(claim.size)
-    damaged = _DamagedChunk(lines, claim) if len(lines) == count else None
-    raw = None if damaged is None else damaged.mend(_DamagedChunk.likely)
-    if raw is None and -1 <= len(lines) - count <= count and claim.size <= LARGEST:
-        raw = _Rearranged(lines, claim, spare).mend()
-    if raw is None and damaged is not None:
-        raw = damaged.mend(_DamagedChunk.possible)
-    return raw
+    if claim.size > LARGEST or not -1 <= len(lines) - count <= count:
+        return None
+    return _Rearranged(lines, claim, spare).mend()
+
+
+def mend_more(body: bytes, claim: ChunkClaim) -> bytes | None:
+    """The same where more characters are wrong, two on one line for one. Takes seconds."""
+    damaged = _damaged(body, claim)
+    return None if damaged is None else damaged.mend(_DamagedChunk.possible)
+
+
+def _damaged(body: bytes, claim: ChunkClaim) -> _DamagedChunk | None:
+    lines = lines_of(body, claim.size)
+    return _DamagedChunk(lines, claim) if len(lines) == line_count(claim.size) else None
 
 
 def lines_of(body: bytes, size: int) -> list[bytes]:

@@ -6,9 +6,10 @@ CRC-32C makes it likely, and the array's own SHA-256 has to prove it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from hashlib import sha256
 from typing import Protocol
 
@@ -18,12 +19,21 @@ from wtxtgit.model.array import MAX_CHUNKS, Rows, chunk_count, default_rows
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.grammar import LINE_TEXT
-from wtxtgit.text.recovery.chunk import ChunkClaim, is_near, lines_of, mend
+from wtxtgit.text.recovery.chunk import (
+    ChunkClaim,
+    is_near,
+    lines_of,
+    mend,
+    mend_more,
+    rearrange,
+)
 from wtxtgit.text.recovery.reading import FoundArray, FoundChunk
 
 _HEX = frozenset("0123456789abcdef")
 _MOST_SPARE = 16_384
 """Lines of damaged chunks that may belong to another one."""
+_MOST_SEARCHED = 64
+"""Chunks for which the searches that take long are made."""
 
 
 class ChunkState(StrEnum):
@@ -196,16 +206,17 @@ def settle(arrays: Sequence[ArrayPieces], text: memoryview, heal: OtherCopies | 
     """Find the bytes of all chunks: as they stand, else mended, else from elsewhere."""
     slots = [slot for pieces in arrays for slot in pieces.slots]
     damaged = [slot for slot in slots if not _take_intact(slot, text)]
-    for slot in damaged:
-        _mend(slot, text, ())
-    still = [slot for slot in damaged if slot.raw is None]
+    _mend_all(damaged, text, mend)
+    damaged = [slot for slot in damaged if slot.raw is None]
     # Lines of one may stand in another.
-    spare = _lines(still, text)
-    for slot in still:
-        _mend(slot, text, spare)
-    for pieces in arrays:
-        if heal is not None:
+    spare = _lines(damaged, text)
+    _mend_all(damaged[:_MOST_SEARCHED], text, partial(rearrange, spare=spare))
+    if heal is not None:
+        for pieces in arrays:
             _heal(pieces, heal)
+    damaged = [slot for slot in damaged if slot.raw is None]
+    _mend_all(damaged[:_MOST_SEARCHED], text, mend_more)
+    for pieces in arrays:
         _hash(pieces)
         if heal is not None and not pieces.is_proved:
             _heal_whole(pieces, heal)
@@ -232,16 +243,19 @@ def _take_intact(slot: Slot, text: memoryview) -> bool:
     return False
 
 
-def _mend(slot: Slot, text: memoryview, spare: Sequence[bytes]) -> None:
-    for chunk in slot.found:
-        start, end = chunk.body
-        # A chunk of another length than its lines is not looked at for long.
-        if end - start > 2 * armor.line_count(slot.size) * LINE_TEXT + _MOST_EXTRA:
-            continue
-        raw = mend(bytes(text[start:end]), _claim(slot, chunk), spare)
-        if raw is not None:
-            slot.put(raw, ChunkState.MENDED)
-            return
+def _mend_all(
+    slots: Sequence[Slot], text: memoryview, way: Callable[[bytes, ChunkClaim], bytes | None]
+) -> None:
+    for slot in slots:
+        for chunk in slot.found:
+            start, end = chunk.body
+            # A chunk of another length than its lines is not looked at for long.
+            if end - start > 2 * armor.line_count(slot.size) * LINE_TEXT + _MOST_EXTRA:
+                continue
+            raw = way(bytes(text[start:end]), _claim(slot, chunk))
+            if raw is not None:
+                slot.put(raw, ChunkState.MENDED)
+                break
 
 
 # Bytes that may stand among a chunk's lines and are none of them.

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import ne
 
 from wtxtgit.text import grammar
 from wtxtgit.text.armor import line_count
@@ -57,6 +59,14 @@ _PARSERS: dict[str, Callable[[memoryview, int], tuple[object, int] | None]] = {
     "idx": grammar.parse_rows,
     "audit": grammar.parse_audit,
 }
+_NEXT = {
+    name: re.compile(b"|".join(re.escape(_KINDS[one].start) for one in kind.next) or b"(?!)")
+    for name, kind in _KINDS.items()
+}
+_HASH_PLACES = {b" sha256=": 0, b" hmac=": 72, b" salt=": 142}
+"""Where the keys of an `arr` line's hashes stand from the first one on."""
+_HASH_KEYS = re.compile(b"|".join(_HASH_PLACES))
+_MOST_KEYS = 64
 _BEHIND_CHUNK = re.compile(rb"endch\n|endarr\n|ch ix=|arr name=|audit |endwtxt")
 _HEX_FIELD = 64
 _CRC_FIELD = 8
@@ -106,7 +116,7 @@ class FoundText:
 
 def distance(there: bytes | memoryview, wanted: bytes) -> int:
     """How many bytes are other than they should be, or missing."""
-    differing = sum(a != b for a, b in zip(there, wanted, strict=False))
+    differing: int = sum(map(ne, there, wanted))
     return differing + max(0, len(wanted) - len(there))
 
 
@@ -202,32 +212,33 @@ class _Reader:
         end = self._next_line()
         if self._is_end(end, kind):
             return end
-        # An LF within the line, or none at its end.
-        for at in range(self._pos + 1, min(self._pos + _MOST_LINE, len(self._text))):
-            if self._is_end(at, kind, most=1):
-                return at
-        return end
+        # An LF within the line, or none at its end: it goes on up to where another one starts.
+        match = _NEXT[kind].search(self._text, self._pos + 1, self._pos + _MOST_LINE)
+        return end if match is None else match.start()
 
     def _end_of_array(self) -> int | None:
         """Where an `arr` line ends: its hashes have a fixed length."""
         window = bytes(self._text[self._pos : self._pos + _MOST_LINE])
         best: tuple[int, int] | None = None
         # An LF may stand in the place of a character.
-        limit = min(len(window), _next_in(window, b"\n", 2))
-        for at in range(limit - _HASHED + 1):
-            wrong = distance(window[at - 1 : at + 7], b" sha256=")
-            wrong += distance(window[at + 71 : at + 77], b" hmac=")
-            wrong += distance(window[at + 141 : at + 147], b" salt=")
-            best = min(best or (wrong, at), (wrong, at))
+        limit = _next_in(window, b"\n", 2) - _HASHED
+        # One of the three is as it should be; hostile lines would take very long otherwise.
+        for match in islice(_HASH_KEYS.finditer(window), _MOST_KEYS):
+            start = match.start() - _HASH_PLACES[match[0]]
+            if 0 <= start <= limit:
+                wrong = sum(
+                    distance(window[start + place :], key) for key, place in _HASH_PLACES.items()
+                )
+                best = min(best or (wrong, start), (wrong, start))
         if best is None or best[0] > _MOST_WRONG:
             return None
-        return self._pos + best[1] + _HASHED
+        return self._pos + best[1] + 1 + _HASHED
 
-    def _is_end(self, end: int, kind: str, most: int = 2) -> bool:
+    def _is_end(self, end: int, kind: str) -> bool:
         """Whether a line that may follow one of this kind starts here."""
         here = bytes(self._text[end : end + 24])
         starts = (_KINDS[name].start[:24] for name in _KINDS[kind].next)
-        return any(distance(here, start) <= min(most, len(start) // 3) for start in starts)
+        return any(distance(here, start) <= min(2, len(start) // 3) for start in starts)
 
     def _next_line(self) -> int:
         """Where the line ends that starts here, as far as LFs go."""
