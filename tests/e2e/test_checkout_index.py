@@ -126,11 +126,11 @@ def test_a_text_that_cannot_be_read_is_told(
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
         return true(first, *more, **options)
 
-    monkeypatch.setattr(os, failing, without)
-    said = texts.call("checkout", ok=(5,))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, failing, without)
+        said = texts.call("checkout", ok=(5,))
     assert said.out == "0 files written\n"
     assert f"{MODEL}: too many open files" in said.err
-    monkeypatch.undo()
     assert (texts.path / MODEL).read_bytes() == text
 
 
@@ -142,12 +142,12 @@ def test_a_folder_that_cannot_be_written_is_told(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     before = (texts.path / ".git/index").read_bytes()
-    monkeypatch.setattr(index_file, "write_all", full)
-    said = texts.call("checkout", ok=(5,))
+    with monkeypatch.context() as patched:
+        patched.setattr(index_file, "write_all", full)
+        said = texts.call("checkout", ok=(5,))
     assert "index: can't be written: no space left on device" in said.err
     assert (texts.path / ".git/index").read_bytes() == before
     assert not (texts.path / ".git/index.lock").exists()
-    monkeypatch.undo()
     texts.call("checkout")
     assert_noted(texts)
 

@@ -42,6 +42,13 @@ def test_check_and_hook_look_into_what_is_staged(chain: Sealed) -> None:
     said = chain.call("hook", "pre-commit", ok=(1,))
     assert "not padded to 8" in said.err
     assert "wtxtgit verify --strict" in said.err
+    assert f"git restore --staged -- {MODEL}" in said.err
+    chain.git("restore", "--staged", "--", MODEL, f"{MODEL}.wsum")
+    assert found(chain, "hook", "pre-commit") == []
+    put(chain, unpadded())
+    assert "git config --unset wtxtgit.strict" in said.err
+    chain.git("config", "--unset", "wtxtgit.strict")
+    assert found(chain, "hook", "pre-commit") == []
 
 
 def test_an_audit_looks_into_its_tip(chain: Sealed) -> None:
@@ -52,6 +59,7 @@ def test_an_audit_looks_into_its_tip(chain: Sealed) -> None:
     assert found(chain, "audit", root, "--strict", code=1) == ODD
     chain.git("config", "wtxtgit.strict", "true")
     assert found(chain, "audit", root, code=1) == ODD
+    assert found(chain, "audit", root, "--no-cache", code=1) == ODD
     put(chain, checkpoint(3.0))
     chain.commit("good")
     assert found(chain, "audit", root) == []

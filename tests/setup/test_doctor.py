@@ -141,7 +141,7 @@ def test_damaged_text_has_a_hint_that_works(tracked: Repo) -> None:
     tracked.write("a b.safetensors", damaged)
     found = checks(tracked)["work-tree"]
     assert found.fix is not None
-    assert "wtxtgit verify -- 'a b.safetensors'" in found.fix
+    assert "wtxtgit recover -- 'a b.safetensors'" in found.fix
     assert "git checkout COMMIT -- 'a b.safetensors'" in found.fix
     tracked.run("sh", "-c", "git checkout HEAD -- 'a b.safetensors'")
     assert checks(tracked)["work-tree"].level is Level.OK
