@@ -92,20 +92,23 @@ def _entrants(
 def _set_up(place: Place, repo: Path, commits: int, files: int, rows: int) -> str:
     """Make a history; gives its first commit."""
     command(place, "git", "init", "-q", "-b", "main", repo)
+    # A run makes several histories in one home.
+    name = repo.name
     for words in (
         ("install", "--local"),
         ("track", "*.safetensors"),
-        ("key", "new", "--name", "a", "--no-passphrase"),
-        ("signers", "add", "a@example.com", "a"),
+        ("key", "new", "--name", name, "--no-passphrase"),
+        ("signers", "add", "a@example.com", name),
     ):
         command(place, *WTXTGIT, *words, cwd=repo)
     command(place, "git", "add", ".gitattributes", ".wtxt", cwd=repo)
-    command(place, *WTXTGIT, "seal", "--staged", cwd=repo)
+    command(place, *WTXTGIT, "seal", "--staged", "--key", name, cwd=repo)
     command(place, "git", "commit", "-q", "-m", "signers", cwd=repo)
     signers = ledger_text.read((repo / ".wtxt" / "signers.wsum").read_bytes()).ledger
     if signers is None:
         raise BenchError("the signers ledger does not read")
-    key = seed_key((place.top / "home/.config/wtxtgit/keys/a").read_bytes(), "a", None)
+    secret = (place.top / "home/.config/wtxtgit/keys" / name).read_bytes()
+    key = seed_key(secret, name, None)
     add_generations(repo, key, signers.last.merkle_this, commits, files, rows)
     first = ("git", "rev-list", "--max-parents=0", "main")
     return output(place, *first, cwd=repo)[1].decode().strip()
