@@ -118,6 +118,17 @@ def test_a_ledger_proves_what_the_root_line_does_not() -> None:
     assert recover(memoryview(damaged), known=[wanted]).snapshot is not None
 
 
+def test_a_size_that_one_line_of_two_still_tells() -> None:
+    text = next(text for text in texts() if b"arr name=layers_3_w " in text)
+    start = text.index(b"arr name=layers_3_w ")
+    hash_at = text.index(b" sha256=", start) + 20
+    size_at = text.index(b" len=", start) + 6
+    for wrong in b"~9":
+        damaged = bytearray(text)
+        damaged[hash_at], damaged[size_at] = ord("~"), wrong
+        assert recovered(bytes(damaged)) == text
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", b"WTXT 1\n", b"hello\n" * 9, bytes(1000)])
 def test_what_is_no_text(content: bytes) -> None:
     with pytest.raises(TextError):

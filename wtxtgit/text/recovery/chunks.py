@@ -15,7 +15,14 @@ from typing import Protocol
 
 import numpy as np
 
-from wtxtgit.model.array import MAX_CHUNKS, Rows, chunk_count, default_rows
+from wtxtgit.model.array import (
+    ITEM_SIZE,
+    MAX_CHUNKS,
+    Rows,
+    bounded_product,
+    chunk_count,
+    default_rows,
+)
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.grammar import LINE_TEXT
@@ -27,6 +34,7 @@ from wtxtgit.text.recovery.chunk import (
     mend_more,
     rearrange,
 )
+from wtxtgit.text.recovery.lines import KEYS, fields
 from wtxtgit.text.recovery.reading import FoundArray, FoundChunk
 
 _HEX = frozenset("0123456789abcdef")
@@ -144,6 +152,8 @@ def _measure(pieces: ArrayPieces) -> None:
     nbytes = None if pieces.claim is None else pieces.claim.nbytes
     tail = sizes.get(last)
     # The shape goes with it: one wrong digit would show. Else the chunks tell.
+    if nbytes is None:
+        nbytes = _told_bytes(pieces.found.line)
     if nbytes is None and tail is not None:
         nbytes = last * chunk_size + tail
     if nbytes is None or chunk_count(nbytes, chunk_size) > MAX_CHUNKS:
@@ -153,6 +163,18 @@ def _measure(pieces: ArrayPieces) -> None:
         return
     pieces.nbytes, pieces.chunk_size = nbytes, chunk_size
     pieces.slots = _slots(nbytes, chunk_size, by_ix)
+
+
+def _told_bytes(line: bytes | None) -> int | None:
+    """The `bytes` of an `arr` line where dtype and shape give as many, whatever else is wrong."""
+    values = None if line is None else fields(line, KEYS)
+    if values is None:
+        return None
+    _, dtype, shape, told, *_ = values
+    kind = grammar.parse_kind(b"dtype=%b shape=%b order=C bytes=%b" % (dtype, shape, told))
+    if kind is None or bounded_product(ITEM_SIZE[kind[0]], kind[1], kind[2]) != kind[2]:
+        return None
+    return kind[2]
 
 
 def _slots(nbytes: int, chunk_size: int, by_ix: Mapping[int, Sequence[FoundChunk]]) -> list[Slot]:
