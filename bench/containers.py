@@ -14,7 +14,7 @@ from wtxtgit.containers import any_format
 from wtxtgit.containers.aero import write as aero
 from wtxtgit.containers.fold import write as fold
 from wtxtgit.containers.fold.write import ChunkSource
-from wtxtgit.io.files import map_file
+from wtxtgit.io.files import read_whole
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 from wtxtgit.tensors import tensor_bytes
@@ -22,7 +22,7 @@ from wtxtgit.tensors import tensor_bytes
 
 def checks(place: Place, size: int, runs: int) -> list[Row]:
     """`wtxtgit verify`'s work on containers, in process."""
-    model = map_file(model_of(place, size))
+    model = read_whole(model_of(place, size))
     tensors = list(any_format.tensors(any_format.describe(model)))
     sources = [
         TensorSource(t.name, "f32", t.shape, t.data.nbytes, partial(tensor_bytes.blocks, t))

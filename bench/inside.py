@@ -22,7 +22,7 @@ from bench import steps
 from bench.measure import MIB, PYTHON, BenchError, Place, Row, Sample, Subject, output, rows, timed
 from wtxtgit.containers import any_format
 from wtxtgit.containers.fold.read import read as fold_read
-from wtxtgit.io.files import map_file
+from wtxtgit.io.files import read_whole
 from wtxtgit.io.view import write_all, write_on
 from wtxtgit.text.armor import text_size
 from wtxtgit.text.layout import snapshot_of
@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> None:
     """RUNS SCRATCH ACTION FILE [ACTION FILE]...: run the actions in turns on their files."""
     runs, scratch = int(arguments[0]), Path(arguments[1])
     pairs = list(_pairs(arguments[2:]))
-    views = {path: map_file(path) for _, path in pairs}
+    views = {path: read_whole(path) for _, path in pairs}
     for view in views.values():
         # Mapped pages are faulted in by what touches them first.
         sha256_pass(view, scratch)

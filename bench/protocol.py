@@ -29,7 +29,7 @@ from bench.measure import (
 )
 from bench.memory import Watch
 from bench.start import GREETING
-from wtxtgit.io.files import map_file
+from wtxtgit.io.files import read_whole
 
 _CONTENT = 65516
 """Bytes of content in git's packets: LARGE_PACKET_DATA_MAX."""
@@ -67,7 +67,7 @@ def filters(place: Place, size: int, runs: int) -> list[Row]:
 
 def _filtered(place: Place, repo: Path, word: str, path: Path) -> Sample:
     """One request to a filter that is started for it, to the end of its answer."""
-    content = map_file(path)
+    content = read_whole(path)
     started = time.perf_counter()
     with subprocess.Popen(
         (*WTXTGIT, "filter-process"),

@@ -23,9 +23,9 @@ from wtxtgit.cli.taridx_rows import json_lines, text_lines
 from wtxtgit.containers.any_format import check
 from wtxtgit.containers.taridx.shards import find
 from wtxtgit.containers.taridx.read import read
-from wtxtgit.io.files import map_file
+from wtxtgit.io.files import read_whole
 
-index = map_file(Path(sys.argv[1]))
+index = read_whole(Path(sys.argv[1]))
 found = check(index)
 assert found.errors == [] and found.warnings == [], found
 assert len(find(read(index), "s.jpg")) == 0

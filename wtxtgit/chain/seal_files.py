@@ -21,7 +21,7 @@ from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import failures, map_file, replace_file, shown, shown_path, view_file
+from wtxtgit.io.files import failures, read_whole, replace_file, shown, shown_path, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, extends
@@ -197,7 +197,7 @@ class SealedFiles:
             )
         entry = self.entries.get(ledger_path)
         file = self.repo.file(ledger_path)
-        in_tree = bytes(map_file(file)) if file.is_file() and not file.is_symlink() else None
+        in_tree = bytes(read_whole(file)) if file.is_file() and not file.is_symlink() else None
         if not self.is_staged:
             return self._read(ledger_path, in_tree)
         in_index = None
@@ -256,7 +256,7 @@ class SealedFiles:
         if not self.is_staged:
             file = self.repo.file(ledger_path)
             is_file = file.is_file() and not file.is_symlink()
-            return bytes(map_file(file)) if is_file else None
+            return bytes(read_whole(file)) if is_file else None
         entry = self.entries.get(ledger_path)
         # The size first: a ledger that is too large is not read to find that out.
         if entry is None or not entry.is_file or self.blobs.size(entry.oid) > text.MAX_SIZE:

@@ -17,8 +17,6 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
-
 from wtxtgit.checkpoint import open as opener
 from wtxtgit.errors import InputError, WtxtgitError
 from wtxtgit.filter import status
@@ -31,6 +29,7 @@ from wtxtgit.model.array import Rows
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
 from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.recovery.chunks import decoded
 from wtxtgit.text.recovery.reading import FoundChunk, read
 
 _MOST = 1000
@@ -145,13 +144,10 @@ def _decoded(text: memoryview, chunks: Iterable[FoundChunk]) -> bytes | None:
     """The bytes of chunks whose lines are as a writer writes them."""
     whole = bytearray()
     for chunk in chunks:
-        start, end = chunk.body
-        if chunk.size is None or end - start != armor.line_count(chunk.size) * grammar.LINE_TEXT:
-            return None
-        raw = armor.decode(np.frombuffer(text[start:end], np.uint8), 1, chunk.size, 0, 0)
+        raw = None if chunk.size is None else decoded(text, chunk, chunk.size)
         if raw is None:
             return None
-        whole += raw.data
+        whole += raw
     return bytes(whole)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
 from wtxtgit.text.layout import literal
 from wtxtgit.text.recovery import deltas, ledgers
 from wtxtgit.text.recovery.chunks import ArrayPieces, ChunkState, Slot
-from wtxtgit.text.recovery.rebuilding import PartialText, recover, text_of
+from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.verify import TextReport, verify
 
@@ -110,15 +110,15 @@ def recover_text(
     nothing of a text is left.
     """
     heal = other_copies.FoundCopies(other_copies.places(target, given, threads))
-    plain, undone_changes = undone(mapped(data))
+    plain, changes = undone(mapped(data))
     if bytes(plain[: len(DELTA_MAGIC)]) == DELTA_MAGIC:
-        return _recover_delta(target, data, bytes(plain), undone_changes, heal)
+        return _recover_delta(target, data, bytes(plain), changes, heal)
     if bytes(plain[: len(ledger.MAGIC)]) == ledger.MAGIC:
         whole, notes = ledgers.mended(bytes(plain))
-        parts = PartialText([], [], undone=undone_changes, notes=notes)
+        parts = PartialText([], [], undone=changes, notes=notes)
         return _as_it_is(target, data, parts, whole)
     try:
-        recovery = recover(data, heal, _sealed(target))
+        recovery = recover_plain(plain, changes, heal, _sealed(target))
     except TextError as error:
         raise InputError(f"{opener.shown_name(target)}: {error}") from None
     text = verified = None
@@ -283,19 +283,26 @@ def write_partial(done: RecoveredText, out: Path, source: str) -> TextRecovery:
             f"{opener.shown_name(source)}: no file can be made of it, since its layout or "
             "sizes of arrays are lost"
         )
-    write_output(out, lambda descriptor: write_all(descriptor, (raw for raw, _ in parts())))
     lost: list[tuple[int, int]] = []
+    write_output(out, lambda descriptor: write_all(descriptor, _noting_lost(parts, lost)))
+    return replace(done.report, lost=tuple(lost))
+
+
+def _noting_lost(
+    parts: Iterable[tuple[bytes, bool]], lost: list[tuple[int, int]]
+) -> Iterator[bytes]:
+    """The parts in order, while the ranges of those that are lost are put into a list."""
     at = 0
-    for raw, is_lost in parts():
+    for raw, is_lost in parts:
         if is_lost and lost and lost[-1][1] == at:
             lost[-1] = lost[-1][0], at + len(raw)
         elif is_lost:
             lost.append((at, at + len(raw)))
         at += len(raw)
-    return replace(done.report, lost=tuple(lost))
+        yield raw
 
 
-def _file_parts(recovery: PartialText) -> Callable[[], Iterator[tuple[bytes, bool]]] | None:
+def _file_parts(recovery: PartialText) -> Iterator[tuple[bytes, bool]] | None:
     """Gives the file's bytes in order, and which of them are zeros in the place of lost ones."""
     layout = recovery.layout
     if layout is None or layout.size is None:
@@ -326,7 +333,7 @@ def _file_parts(recovery: PartialText) -> Callable[[], Iterator[tuple[bytes, boo
             else:
                 yield literal(extent) or b"", False
 
-    return parts
+    return parts()
 
 
 def put_back(

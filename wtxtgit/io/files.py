@@ -64,7 +64,7 @@ def read_view(descriptor: int, path: Path) -> ByteView:
     return reads.read(0, reads.nbytes) if reads.nbytes else memoryview(b"")
 
 
-def map_file(path: Path, folder: Path | None = None) -> memoryview:
+def read_whole(path: Path, folder: Path | None = None) -> memoryview:
     """The same as one buffer; raises EnvironmentFailure where there is no room for it."""
     return mapped(view_file(path, folder))
 

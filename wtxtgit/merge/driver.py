@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git.repository import UNSET, UNSPECIFIED, Repository
-from wtxtgit.io.files import map_file, replace_file, view_file
+from wtxtgit.io.files import read_whole, replace_file, view_file
 from wtxtgit.io.view import pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.policy import Policy, parse_strategy, stored_side_taken
@@ -145,7 +145,7 @@ def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
     change. A ledger that does not hold is never taken, unless both sides have
     the same.
     """
-    mine, other = map_file(ours), map_file(theirs)
+    mine, other = read_whole(ours), read_whole(theirs)
     if len(mine) == len(other) and mine == other:
         return "ours"
     from wtxtgit.model.ledger import extends

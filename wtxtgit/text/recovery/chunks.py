@@ -246,16 +246,20 @@ def settle(arrays: Sequence[ArrayPieces], text: memoryview, heal: OtherCopies | 
             _heal_by_name(pieces, heal)
 
 
+def decoded(text: memoryview, chunk: FoundChunk, size: int) -> bytes | None:
+    """The `size` bytes of a chunk, None where its lines are not as a writer writes them."""
+    start, end = chunk.body
+    if end - start != armor.line_count(size) * LINE_TEXT:
+        return None
+    raw = armor.decode(np.frombuffer(text[start:end], np.uint8), 1, size, 0, 0)
+    return None if raw is None else raw.tobytes()
+
+
 def _take_intact(slot: Slot, text: memoryview) -> bool:
     for chunk in slot.found:
-        start, end = chunk.body
-        if end - start != armor.line_count(slot.size) * LINE_TEXT:
+        raw = decoded(text, chunk, slot.size)
+        if raw is None:
             continue
-        lines = np.frombuffer(text[start:end], np.uint8)
-        decoded = armor.decode(lines, 1, slot.size, 0, 0)
-        if decoded is None:
-            continue
-        raw = decoded.tobytes()
         if _claim(slot, chunk).proves(raw):
             slot.put(raw, ChunkState.INTACT)
             return True

@@ -63,7 +63,16 @@ def recover(
     `heal` gives bytes by their SHA-256; `known` are values of hash_all (32 bytes) that others vouch
     for. Raises TextError "syntax" where nothing of a text is there.
     """
-    plain, changes = undone(mapped(text))
+    return recover_plain(*undone(mapped(text)), heal, known)
+
+
+def recover_plain(
+    plain: Buffer,
+    changes: tuple[str, ...],
+    heal: OtherCopies | None = None,
+    known: Collection[bytes] = (),
+) -> PartialText:
+    """The same of a text as `transport.undone` gives it, with what that undid."""
     found = read(memoryview(plain))
     if not found.arrays and found.root is None:
         raise TextError("syntax", "nothing of a WTXT text can be made out")
