@@ -303,6 +303,40 @@ def test_a_signal_while_a_pipe_is_written_ends_the_command(
     done.complaint()
 
 
+STUCK = """
+import os, signal, sys
+from wtxtgit.cli import boundary
+
+def command():
+    os.set_blocking(1, False)
+    try:
+        while True:
+            os.write(1, bytes(4096))
+    except BlockingIOError:
+        os.set_blocking(1, True)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), int(sys.argv[1])))
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    sys.stdout.write("what is left")
+    sys.stdout.flush()
+
+sys.exit(boundary.run(command))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_command_whose_output_nobody_reads(
+    number: signal.Signals, wtxtgit: Command
+) -> None:
+    end, start = os.pipe()
+    try:
+        done = wtxtgit(prefix=[sys.executable, "-c", STUCK, str(int(number))], stdout=start)
+    finally:
+        os.close(start)
+        os.close(end)
+    assert done.code == 128 + number
+    done.complaint()
+
+
 FOLD = FIXTURES / "fold/pair_zstd3_v1.fold"
 OUTPUTS = {
     "emit": ("emit", FOLD),

@@ -405,7 +405,6 @@ def test_ctrl_c(wide: Repo, sockets: Callable[[], list[Path]]) -> None:
     with blocked(wide, sockets) as (here, worker):
         server = here.server()
         os.killpg(here.git.pid, signal.SIGINT)
-        # What was printed before is still written.
         _, said = here.git.communicate(timeout=DEADLINE)
         assert ended(worker)
         assert ended(server)

@@ -51,20 +51,23 @@ def run(command: Callable[[], int | None]) -> int:
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output is gone; nothing that is left can be written.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         complain("standard output was closed before all was written")
         return EnvironmentFailure.exit_code
     except KeyboardInterrupt:
+        # Here and below: whoever reads our output may be waiting for something else.
+        drop_output()
         complain("interrupted")
         return INTERRUPTED
     except Terminated as end:
+        drop_output()
         complain("terminated")
         return 128 + int(end.args[0])
     except Exception as error:  # the last place where a bug can be told
         failure = lacking(error)
         if failure is not None:
             complain(failure.message, failure.hint)
-            _drop_output()
+            _drop_what_fails()
             return failure.exit_code
         if os.environ.get("WTXTGIT_DEBUG"):
             raise
@@ -141,12 +144,17 @@ def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
+    """Have nobody get what is not yet written of standard output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _drop_what_fails() -> None:
     """Keep the interpreter from failing once more when it flushes standard output."""
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
 
 
 def _end_cleanly_on_signals() -> None:

@@ -42,7 +42,7 @@ def _run(words: list[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # A pager that was left before the end is no failure.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        boundary.drop_output()
     return 0
 
 
