@@ -182,7 +182,7 @@ class NumpyType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumpyArray:
-    """An array by its bytes, little-endian and in C order, with dtype and shape as numpy has them."""
+    """An array as bytes, little-endian and in C order, with dtype and shape as numpy has them."""
 
     name: str
     dtype: NumpyType
