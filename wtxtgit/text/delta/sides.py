@@ -20,13 +20,13 @@ import numpy as np
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, Snapshot, chunk_count
+from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, chunk_count
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.armor import chunk_line_size, chunk_text_size, render_chunks
 from wtxtgit.text.index import ArrayIndex, TextIndex
 from wtxtgit.text.layout import Blocks, file_tasks
 from wtxtgit.text.verify import blocks_of, decoded
-from wtxtgit.text.write import Progress, TextWriter
+from wtxtgit.text.write import TextWriter
 
 Raw = Callable[[], memoryview]
 """Gives a block's bytes; may run on any thread."""
@@ -155,17 +155,15 @@ def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:
     return DeltaSide(index.meta, index.cap, index.root, index.signature, arrays, index.audit)
 
 
-def side_of_snapshot(
-    snapshot: Snapshot, *, threads: int | None = None, progress: Progress | None = None
-) -> DeltaSide:
-    """A snapshot's text as a side: everything is hashed, nothing is written."""
-    writer = TextWriter(snapshot, threads=threads, progress=progress)
+def side_of_writer(writer: TextWriter) -> DeltaSide:
+    """A text that is not yet written as a side: everything is hashed, nothing is written."""
     arrays = tuple(
         RawArray(array.line, array.source.rows, array.sha256, array.source.data, array.crc32c)
         for array in writer.hashed()
     )
+    snapshot = writer.snapshot
     return DeltaSide(
-        snapshot.meta, snapshot.cap, writer.root, snapshot.signature, arrays, snapshot.audit
+        snapshot.meta, snapshot.cap, writer.root, writer.signature, arrays, snapshot.audit
     )
 
 
