@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 
@@ -121,6 +121,17 @@ class RawArray(SideArray):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ArrayDigests(SideArray):
+    """An array of which lines and digests alone are kept: enough for the base of a delta."""
+
+    def raw(self, first: int, last: int) -> Iterator[Raw]:
+        raise ValueError("the bytes of this array are not kept")
+
+    def text(self, first: int, last: int) -> Iterator[Text]:
+        raise ValueError("the bytes of this array are not kept")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DeltaSide:
     """A text with a root: its header's lines, its arrays in order, its audit line."""
 
@@ -142,6 +153,12 @@ class DeltaSide:
     def footer(self) -> bytes:
         """The audit line, if any."""
         return b"" if self.audit is None else grammar.format_audit(self.audit)
+
+
+def digests_of(side: DeltaSide) -> DeltaSide:
+    """The side without its arrays' bytes, whose memory can be used again: a base, no target."""
+    arrays = (ArrayDigests(array.claim, array.rows, array.sha256) for array in side.arrays)
+    return replace(side, arrays=tuple(arrays))
 
 
 def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:

@@ -1,0 +1,1 @@
+"""Snapshots while training: taken without slowing the loop, kept in a ring, sent to targets."""
