@@ -53,10 +53,11 @@ def read(path: Path) -> list[LogEntry]:
         if not os.path.lexists(path):
             return []
         raise
-    return list(_entries(content))
+    return list(entries(content))
 
 
-def _entries(content: bytes) -> Iterator[LogEntry]:
+def entries(content: bytes) -> Iterator[LogEntry]:
+    """The entries of a log's content, without lines that were cut short or damaged."""
     for line in content.splitlines():
         match = _LINE.fullmatch(line)
         if match is not None and crc32c(line[: match.end(2)]) == int(match[3], 16):

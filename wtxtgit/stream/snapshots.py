@@ -241,6 +241,11 @@ class Snapshots:
         with contextlib.suppress(*(() if error is None else (SnapshotsFailed,))):
             self.close()
 
+    @property
+    def worker_process(self) -> int:
+        """The number of the process that emits and delivers."""
+        return self._worker.number
+
     def state(self) -> RingState:
         """What the ring holds now, and what became of its generations."""
         return read_state(self.folder)
@@ -370,6 +375,10 @@ class _WorkerProcess:
         self._stop()
         _OURS.discard(self)
         return waiting
+
+    @property
+    def number(self) -> int:
+        return self._process.pid
 
     def forget(self) -> None:
         """In a forked process: the worker has to see the end of the training, not of this one."""
