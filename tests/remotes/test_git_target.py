@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import Repo
 from tests.cluster.stores import HTTP
+from tests.kit import Repo
 from tests.remotes.behaviour import SECRET, TEXT, TargetTests, fetched, file, names, refused
 from wtxtgit.errors import EnvironmentFailure, RemoteRefused, RemoteUnavailable, UsageError
 from wtxtgit.git.remote_branch import RemoteBranch
 from wtxtgit.remotes.git_target import Git
-
 
 HTTPS = HTTP.replace("p:", "ps:")
 
