@@ -105,7 +105,10 @@ def recover(
         recovering.write_whole(done, output, target)
         report = replace(report, output=str(output))
     elif output is not None and partial:
-        report = replace(recovering.write_partial(done, output, target), output=str(output))
+        from wtxtgit.checkpoint.partial_file import write_partial
+
+        report = write_partial(done, output, target, environment.decoding())
+        report = replace(report, output=str(output))
     code = 0 if done.text is not None else 1
     if not is_printed(report, as_json):
         _print(report)
