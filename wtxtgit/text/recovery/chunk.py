@@ -21,6 +21,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text.armor import characters, line_count
 from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
@@ -59,7 +60,7 @@ class ChunkClaim:
     sha256: str | None
     crc32c: str | None
 
-    def proves(self, raw: bytes | bytearray) -> bool:
+    def proves(self, raw: Buffer) -> bool:
         """Whether these are the bytes that the chunk's SHA-256 names."""
         return len(raw) == self.size and is_near(sha256(raw).hexdigest(), self.sha256)
 
