@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from wtxtgit.remotes.folder import Folder
-from wtxtgit.remotes.git_branch import Git
+from wtxtgit.remotes.git_target import Git
 
 __all__ = ["Folder", "Git"]
