@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.stream import log
-from wtxtgit.stream.log import Log, LogEntry, entry
+from wtxtgit.stream.log import Log, LogLine, entry
 
 ENTRIES = st.builds(
-    LogEntry,
+    LogLine,
     st.from_regex("[a-z]{1,12}", fullmatch=True),
     st.dictionaries(st.from_regex("[a-z][a-z0-9_]{0,8}", fullmatch=True), st.text(), max_size=4),
 )
 
 
 @given(st.lists(ENTRIES, max_size=6))
-def test_what_is_written_is_read(entries: list[LogEntry]) -> None:
+def test_what_is_written_is_read(entries: list[LogLine]) -> None:
     content = b"".join(one.line() for one in entries)
     assert list(log.entries(content)) == entries
     assert content.count(b"\n") == len(entries)
@@ -30,7 +30,7 @@ def test_what_is_written_is_read(entries: list[LogEntry]) -> None:
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=4), st.data())
-def test_what_is_cut_short_is_passed_over(entries: list[LogEntry], data: st.DataObject) -> None:
+def test_what_is_cut_short_is_passed_over(entries: list[LogLine], data: st.DataObject) -> None:
     content = b"".join(one.line() for one in entries)
     cut = data.draw(st.integers(0, len(content) - 1))
     whole = content[:cut].count(b"\n")
@@ -40,7 +40,7 @@ def test_what_is_cut_short_is_passed_over(entries: list[LogEntry], data: st.Data
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=4), st.data())
-def test_a_damaged_line_is_passed_over(entries: list[LogEntry], data: st.DataObject) -> None:
+def test_a_damaged_line_is_passed_over(entries: list[LogLine], data: st.DataObject) -> None:
     content = bytearray(b"".join(one.line() for one in entries))
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= data.draw(st.integers(1, 255))

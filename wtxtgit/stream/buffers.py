@@ -26,7 +26,7 @@ _ALIGNED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferPlan:
     """Where arrays go in a buffer, one after the other: `offsets` count from the buffer's start."""
 
     table: bytes
@@ -34,7 +34,7 @@ class Place:
     size: int
 
 
-def placed(arrays: Sequence[TrainingArray]) -> Place:
+def placed(arrays: Sequence[TrainingArray]) -> BufferPlan:
     """Find a place for each array: the same one for arrays that share their memory."""
     offsets: list[int] = []
     seen: dict[object, int] = {}
@@ -60,7 +60,7 @@ def placed(arrays: Sequence[TrainingArray]) -> Place:
     ]
     table = json.dumps(rows, separators=(",", ":")).encode("ascii")
     # The arrays come first, so that where they stand does not hang on how long the table is.
-    return Place(table, tuple(offsets), end)
+    return BufferPlan(table, tuple(offsets), end)
 
 
 class SharedBuffer:
@@ -80,7 +80,7 @@ class SharedBuffer:
                 f"no memory for a copy of {size} bytes: {(error.strerror or '').lower()}"
             ) from error
 
-    def fill(self, arrays: Sequence[TrainingArray], place: Place) -> None:
+    def fill(self, arrays: Sequence[TrainingArray], place: BufferPlan) -> None:
         """Copy arrays to their places."""
         done: set[int] = set()
         for array, offset in zip(arrays, place.offsets, strict=True):

@@ -53,7 +53,7 @@ class EmissionOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SnapshotRequest:
     """What the training asked for; `audit` is the audit line's text."""
 
     gen: int
@@ -80,7 +80,7 @@ class Emitter:
         self._targets = targets
         self._base: _Base | None = None
 
-    def emit(self, request: Request, arrays: Sequence[NumpyArray]) -> Generation:
+    def emit(self, request: SnapshotRequest, arrays: Sequence[NumpyArray]) -> Generation:
         """Write a generation, under names that do not count yet, and give what is known of it.
 
         `arrays` are not needed afterwards. Raises WtxtgitError where it can't be written.
@@ -99,7 +99,7 @@ class Emitter:
         writer = TextWriter(snapshot, threads=options.threads, hmac_key=options.hmac_key, sign=sign)
         return self._written(request, writer)
 
-    def _written(self, request: Request, writer: TextWriter) -> Generation:
+    def _written(self, request: SnapshotRequest, writer: TextWriter) -> Generation:
         options = self._options
         kind, base, wsum = TEXT, None, None
         side = side_of_writer(writer) if options.full_every > 1 else None
@@ -132,6 +132,7 @@ class Emitter:
             writer.root.merkle_prev,
             writer.root.merkle_this,
             base,
+            self._ring.state.head_gen,
             wsum,
             request.is_pinned,
             tuple(Delivery(target) for target in self._targets),

@@ -27,7 +27,7 @@ _PLAIN = "/:@+,;!*()[]{}|~$&'<>?^`\\\"#"
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogLine:
     """One line: what happened, and to what."""
 
     word: str
@@ -39,12 +39,12 @@ class LogEntry:
         return b"%b crc32c=%08x\n" % (content, crc32c(content))
 
 
-def entry(word: str, **fields: str | int | None) -> LogEntry:
+def entry(word: str, **fields: str | int | None) -> LogLine:
     """An entry with those fields that are not None."""
-    return LogEntry(word, {key: str(value) for key, value in fields.items() if value is not None})
+    return LogLine(word, {key: str(value) for key, value in fields.items() if value is not None})
 
 
-def read(path: Path) -> list[LogEntry]:
+def read(path: Path) -> list[LogLine]:
     """The entries of a log, none where there is no file; raises EnvironmentFailure."""
     try:
         with failures(path, missing=EnvironmentFailure), path.open("rb") as file:
@@ -56,14 +56,14 @@ def read(path: Path) -> list[LogEntry]:
     return list(entries(content))
 
 
-def entries(content: bytes) -> Iterator[LogEntry]:
+def entries(content: bytes) -> Iterator[LogLine]:
     """The entries of a log's content, without lines that were cut short or damaged."""
     for line in content.splitlines():
         match = _LINE.fullmatch(line)
         if match is not None and crc32c(line[: match.end(2)]) == int(match[3], 16):
             words = match[2].decode("ascii").split()
             pairs = (word.split("=", 1) for word in words)
-            yield LogEntry(match[1].decode(), {key: unquote(value) for key, value in pairs})
+            yield LogLine(match[1].decode(), {key: unquote(value) for key, value in pairs})
 
 
 class Log:
@@ -72,7 +72,7 @@ class Log:
     `lines` counts what was written since it was opened or compacted.
     """
 
-    def __init__(self, path: Path, entries: Iterable[LogEntry] = ()) -> None:
+    def __init__(self, path: Path, entries: Iterable[LogLine] = ()) -> None:
         """Begin the log anew with `entries`, in the place of what is there."""
         self._path = path
         self._descriptor = -1
@@ -80,7 +80,7 @@ class Log:
         self.lines = 0
         self.compact(entries)
 
-    def append(self, *entries: LogEntry, is_durable: bool = False) -> None:
+    def append(self, *entries: LogLine, is_durable: bool = False) -> None:
         """Write entries in one go; `is_durable` waits until they would outlive the machine."""
         lines = b"".join(one.line() for one in entries)
         with failures(self._path, missing=EnvironmentFailure):
@@ -93,7 +93,7 @@ class Log:
                 os.fdatasync(self._descriptor)
         self.lines += len(entries)
 
-    def compact(self, entries: Iterable[LogEntry]) -> None:
+    def compact(self, entries: Iterable[LogLine]) -> None:
         """Begin the log anew with entries that stand for all that was written."""
         lines = [one.line() for one in entries]
         replace_file(self._path, lambda descriptor: write_all(descriptor, lines))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wtxtgit.remotes.target import Target
 from wtxtgit.stream.delivery import DeliveryLimits
-from wtxtgit.stream.emission import EmissionOptions, Request
+from wtxtgit.stream.emission import EmissionOptions, SnapshotRequest
 from wtxtgit.stream.ring import Generation
 
 
@@ -53,7 +53,7 @@ class EmitRequest:
     `dropped` are generations that were passed over since the last request.
     """
 
-    request: Request
+    request: SnapshotRequest
     buffer: int
     size: int
     table: int
@@ -75,7 +75,7 @@ class Emitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class NotEmitted:
     """A generation can't be emitted, or the worker can't begin."""
 
     message: str

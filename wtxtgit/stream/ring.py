@@ -23,7 +23,7 @@ from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
 from wtxtgit.io.files import failures, shown
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.stream import log
-from wtxtgit.stream.log import Log, LogEntry, entry
+from wtxtgit.stream.log import Log, LogLine, entry
 
 REQUESTS, WAL, LOCK = "requests", "wal", "lock"
 NEW = ".new"
@@ -66,11 +66,12 @@ class Generation(JsonObject):
     """A generation that the ring holds.
 
     `kind` is text or delta, which is to be put on generation `base`. `sha256` is of the file,
-    `size` its bytes; root and chain are those of the text, delta or not.
+    `size` its bytes; root and chain are those of the text, delta or not. `after` is the
+    generation that it follows.
     """
 
     KEYS = (
-        "gen ts kind file size sha256:hex base? wsum? sha256_all:hex merkle_prev=prev:hex "
+        "gen ts kind file size sha256:hex base? after? wsum? sha256_all:hex merkle_prev=prev:hex "
         "merkle_this=this:hex is_pinned deliveries"
     )
 
@@ -84,6 +85,7 @@ class Generation(JsonObject):
     prev: bytes
     this: bytes
     base: int | None = None
+    after: int | None = None
     wsum: str | None = None
     is_pinned: bool = False
     deliveries: tuple[Delivery, ...] = ()
@@ -98,7 +100,7 @@ class Generation(JsonObject):
         waiting = (DeliveryState.QUEUED, DeliveryState.REFUSED)
         return any(one.state in waiting for one in self.deliveries)
 
-    def line(self) -> LogEntry:
+    def line(self) -> LogLine:
         return entry(
             "emitted",
             gen=self.gen,
@@ -111,6 +113,7 @@ class Generation(JsonObject):
             prev=self.prev.hex(),
             this=self.this.hex(),
             base=self.base,
+            after=self.after,
             wsum=self.wsum,
             pin="1" if self.is_pinned else None,
         )
@@ -133,9 +136,9 @@ class Counts(JsonObject):
 class RingState(JsonObject):
     """What a ring's log says.
 
-    `last` is the newest generation that was emitted, or came to nothing; `head` its
-    merkle_this. `lost` are the numbers of the last ones that died with the process that
-    asked for them, `failed` of those that could not be written, with the reason.
+    `last` is the newest generation that was emitted, or came to nothing; `head_gen` the newest that
+    was emitted, and `head` its merkle_this. `lost` are the numbers of the last ones that died with
+    the process that asked for them, `failed` of those that could not be written, with the reason.
     """
 
     KEYS = "last? head:hex counts lost failed generations"
@@ -144,6 +147,7 @@ class RingState(JsonObject):
     last: int | None = None
     last_ts: str = ""
     head: bytes = FIRST_PREV
+    head_gen: int | None = None
     counts: Counts = field(default_factory=Counts)
     lost: tuple[int, ...] = ()
     failed: dict[int, str] = field(default_factory=dict)
@@ -153,7 +157,7 @@ class RingState(JsonObject):
         """Those that the ring holds, in order."""
         return tuple(self.generations_by_number.values())
 
-    def take(self, line: LogEntry) -> None:
+    def take(self, line: LogLine) -> None:
         """Take a line of `wal` for true; raises KeyError or ValueError for one that is not ours."""
         fields = line.fields
         match line.word:
@@ -162,8 +166,11 @@ class RingState(JsonObject):
             case "counts":
                 self.counts = Counts(**{key: int(value) for key, value in fields.items()})
             case "head":
-                self.last, self.head = int(fields["gen"]), bytes.fromhex(fields["this"])
+                self.head_gen, self.head = int(fields["gen"]), bytes.fromhex(fields["this"])
                 self.last_ts = fields["ts"]
+                self._passed(self.head_gen)
+            case "last":
+                self._passed(int(fields["gen"]))
             case "queued" | "delivered" | "refused" | "expired":
                 self._delivery(line.word, fields)
             case "pruned":
@@ -182,7 +189,7 @@ class RingState(JsonObject):
                     del self.failed[next(iter(self.failed))]
                 self._passed(int(fields["gen"]))
 
-    def lines(self) -> Iterator[LogEntry]:
+    def lines(self) -> Iterator[LogLine]:
         """Lines that say the same, without what is over."""
         for gen in self.lost:
             yield entry("lost", gen=gen)
@@ -192,15 +199,17 @@ class RingState(JsonObject):
             yield generation.line()
             for one in generation.deliveries:
                 yield delivery_line(generation.gen, one)
+        if self.head_gen is not None:
+            yield entry("head", gen=self.head_gen, ts=self.last_ts, this=self.head.hex())
         if self.last is not None:
-            yield entry("head", gen=self.last, ts=self.last_ts, this=self.head.hex())
+            yield entry("last", gen=self.last)
         # Last: it puts right what the lines above have counted again.
         yield entry("counts", **dict(self.counts.entries()))  # type: ignore[arg-type]
 
     def _emitted(self, generation: Generation) -> None:
         self.generations_by_number[generation.gen] = generation
         self.counts.emitted += 1
-        self.head, self.last_ts = generation.this, generation.ts
+        self.head, self.last_ts, self.head_gen = generation.this, generation.ts, generation.gen
         self._passed(generation.gen)
 
     def _passed(self, gen: int) -> None:
@@ -235,6 +244,7 @@ def _generation(fields: dict[str, str]) -> Generation:
         bytes.fromhex(fields["prev"]),
         bytes.fromhex(fields["this"]),
         int(fields["base"]) if "base" in fields else None,
+        int(fields["after"]) if "after" in fields else None,
         _own_name(fields["wsum"]) if "wsum" in fields else None,
         fields.get("pin") == "1",
     )
@@ -247,7 +257,7 @@ def _own_name(name: str) -> str:
     return name
 
 
-def delivery_line(gen: int, delivery: Delivery) -> LogEntry:
+def delivery_line(gen: int, delivery: Delivery) -> LogLine:
     """The line that says how far a generation is on its way to a target."""
     return entry(
         delivery.state.value,
@@ -401,7 +411,7 @@ class Ring:
                 self._remove(*one.files)
             return [one.gen for one in going]
 
-    def _tell(self, *lines: LogEntry, is_durable: bool = False) -> None:
+    def _tell(self, *lines: LogLine, is_durable: bool = False) -> None:
         self._wal.append(*lines, is_durable=is_durable)
         for line in lines:
             self.state.take(line)

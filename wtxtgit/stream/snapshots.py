@@ -29,9 +29,9 @@ from typing import Any, Literal, Self
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
 from wtxtgit.io.files import shown
 from wtxtgit.remotes.target import Target
-from wtxtgit.stream.buffers import BufferPool, Place, SharedBuffer, placed
+from wtxtgit.stream.buffers import BufferPlan, BufferPool, SharedBuffer, placed
 from wtxtgit.stream.delivery import DeliveryLimits
-from wtxtgit.stream.emission import EmissionOptions, Request, joined_audit
+from wtxtgit.stream.emission import EmissionOptions, SnapshotRequest, joined_audit
 from wtxtgit.stream.log import Log, entry
 from wtxtgit.stream.messages import (
     BufferNotice,
@@ -39,7 +39,7 @@ from wtxtgit.stream.messages import (
     Emitted,
     Ended,
     EndRequest,
-    Failed,
+    NotEmitted,
     Started,
     WorkerOptions,
 )
@@ -68,8 +68,8 @@ class SnapshotsFailed(EnvironmentFailure):
 class _Waiting:
     """A generation that waits: copied to `buffer`, or, while that is None, still `arrays`."""
 
-    request: Request
-    place: Place
+    request: SnapshotRequest
+    place: BufferPlan
     arrays: Sequence[TrainingArray]
     buffer: SharedBuffer | None = None
 
@@ -129,7 +129,7 @@ class Snapshots:
         self._waiting: deque[_Waiting] = deque()
         self._in_work: _Waiting | None = None
         self._pool = BufferPool()
-        self._table: tuple[tuple[object, ...], Place] | None = None
+        self._table: tuple[tuple[object, ...], BufferPlan] | None = None
         self._dropped: list[int] = []
         self._failed: dict[int, str] = {}
         self._is_closed = False
@@ -172,7 +172,7 @@ class Snapshots:
                 )
             number = gen if gen is not None else 0 if self._last is None else self._last + 1
             self._make_room(size)
-            request = Request(number, datetime.now(UTC).strftime(_TIME), line, pin)
+            request = SnapshotRequest(number, datetime.now(UTC).strftime(_TIME), line, pin)
             waiting = _Waiting(request, place, values.arrays)
             if copy:
                 waiting.buffer = self._pool.take(size)
@@ -261,7 +261,7 @@ class Snapshots:
         parts += [f"{getattr(counts, name)} {name}" for name in told if getattr(counts, name)]
         return ", ".join(parts)
 
-    def _placed(self, arrays: tuple[TrainingArray, ...]) -> Place:
+    def _placed(self, arrays: tuple[TrainingArray, ...]) -> BufferPlan:
         """Where the arrays go: of a model that has not changed, where they went the last time."""
         key = tuple((array.name, array.dtype, array.memory) for array in arrays)
         if self._table is None or self._table[0] != key:
@@ -286,7 +286,7 @@ class Snapshots:
         self._dropped.append(passed.request.gen)
         self._requests.append(entry("dropped", gen=passed.request.gen))
 
-    def _note_request(self, request: Request) -> None:
+    def _note_request(self, request: SnapshotRequest) -> None:
         """Write down what is wanted; not waited for until it would outlive the machine."""
         if self._requests.lines > _SPARE_REQUESTS:
             still = [*self._waiting, *([self._in_work] if self._in_work else [])]
@@ -304,7 +304,7 @@ class Snapshots:
                 dropped, self._dropped = tuple(self._dropped), []
             outcome = self._emitted(pinned, dropped)
             with self._change:
-                if isinstance(outcome, Failed):
+                if isinstance(outcome, NotEmitted):
                     self._failed[pinned.request.gen] = outcome.message
                     _log.error("generation %d: %s", pinned.request.gen, outcome.message)
                 if pinned.buffer is not None:
@@ -312,7 +312,7 @@ class Snapshots:
                 self._in_work = None
                 self._change.notify_all()
 
-    def _emitted(self, pinned: _Waiting, dropped: tuple[int, ...]) -> Emitted | Failed:
+    def _emitted(self, pinned: _Waiting, dropped: tuple[int, ...]) -> Emitted | NotEmitted:
         try:
             if pinned.buffer is None:
                 with self._change:
@@ -325,10 +325,10 @@ class Snapshots:
             )
             return self._worker.emit(request, pinned.buffer, self._pool.numbers)
         except Exception as error:  # noqa: BLE001 - this thread is to go on
-            return Failed(str(error) or type(error).__name__)
+            return NotEmitted(str(error) or type(error).__name__)
 
 
-def _requested(request: Request) -> Any:
+def _requested(request: SnapshotRequest) -> Any:
     return entry("requested", gen=request.gen, ts=request.ts)
 
 
@@ -342,7 +342,7 @@ class _WorkerProcess:
 
     def emit(
         self, request: EmitRequest, buffer: SharedBuffer, numbers: frozenset[int]
-    ) -> Emitted | Failed:
+    ) -> Emitted | NotEmitted:
         """Have a generation emitted; `numbers` are those of all buffers that there are.
 
         Raises EnvironmentFailure where no worker lives to do it.
@@ -360,7 +360,7 @@ class _WorkerProcess:
                 self._stop()
                 self._start(replace(self._options, is_training=True))
                 continue
-            if isinstance(answer, Emitted | Failed):
+            if isinstance(answer, Emitted | NotEmitted):
                 return answer
         raise EnvironmentFailure("the process that writes snapshots was killed again and again")
 
@@ -408,10 +408,10 @@ class _WorkerProcess:
         if isinstance(answer, Started):
             return answer
         self._stop()
-        message = answer.message if isinstance(answer, Failed) else "an unknown answer"
-        raise (RingBusy if isinstance(answer, Failed) and answer.is_busy else EnvironmentFailure)(
-            message
-        )
+        message = answer.message if isinstance(answer, NotEmitted) else "an unknown answer"
+        raise (
+            RingBusy if isinstance(answer, NotEmitted) and answer.is_busy else EnvironmentFailure
+        )(message)
 
     def _stop(self) -> None:
         self._connection.close()

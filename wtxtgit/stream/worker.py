@@ -29,7 +29,7 @@ from wtxtgit.stream.messages import (
     Emitted,
     Ended,
     EndRequest,
-    Failed,
+    NotEmitted,
     Started,
     WorkerOptions,
 )
@@ -41,7 +41,7 @@ LINGER = 30.0
 """Seconds for which deliveries go on when the training has ended."""
 
 
-class Worker:
+class SnapshotWorker:
     """Answers the requests of one training."""
 
     def __init__(self, ring: Ring, options: WorkerOptions) -> None:
@@ -81,7 +81,7 @@ class Worker:
         self._buffers[notice.number] = mmap.mmap(descriptor, notice.size, prot=mmap.PROT_READ)
         os.close(descriptor)
 
-    def _emit(self, message: EmitRequest) -> Emitted | Failed:
+    def _emit(self, message: EmitRequest) -> Emitted | NotEmitted:
         request, ring = message.request, self._ring
         for gen in message.dropped:
             ring.passed_over(gen)
@@ -99,7 +99,7 @@ class Worker:
             why = str(failure or f"a bug in wtxtgit: {type(error).__name__}: {error}")
             ring.remove_unfinished()
             ring.failed(request.gen, why)
-            return Failed(why)
+            return NotEmitted(why)
         # What can't be written to the log may stand there all the same: this process ends, and
         # the next one reads what does.
         ring.emitted(generation)
@@ -116,10 +116,10 @@ def main(descriptor: int) -> int:
         try:
             ring = Ring(options.folder, is_training=options.is_training)
         except WtxtgitError as error:
-            training.send(Failed(str(error), isinstance(error, RingBusy)))
+            training.send(NotEmitted(str(error), isinstance(error, RingBusy)))
             return error.exit_code
         training.send(Started(ring.state.last, tuple(ring.newly_lost)))
-        Worker(ring, options).run(training)
+        SnapshotWorker(ring, options).run(training)
     # The ring stays open: a delivery that takes longer may note its end until this process has.
     return 0
 
