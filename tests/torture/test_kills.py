@@ -28,6 +28,12 @@ def test_what_is_killed_leaves_nothing_and_is_done_by_the_next_run() -> None:
     assert done.stdout.count("| 6 |") == len(few)
 
 
+@pytest.mark.slow
+def test_a_training_that_is_killed_loses_nothing_that_it_was_told_it_has() -> None:
+    done = torture("snapshots", "--tries", "6")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_tables_stand_in_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- kills -->\nold\n<!-- end of kills -->\nb\n")
