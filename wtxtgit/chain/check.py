@@ -16,6 +16,7 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Head
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
+from wtxtgit.model.ledger import WSUM_SUFFIX
 from wtxtgit.report.check import CheckReport
 
 TEXT_SUFFIX = b".wtxt"
@@ -111,4 +112,4 @@ def _texts(
     if not texts or every:
         return texts
     changed = index.staged_paths(repo)
-    return [entry for entry in texts if entry.path in changed]
+    return [entry for entry in texts if {entry.path, entry.path + WSUM_SUFFIX} & changed]
