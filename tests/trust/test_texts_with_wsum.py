@@ -132,7 +132,9 @@ class Reader:
 def sealed_as(world: World, *, is_filtered: bool) -> LedgerReport | None:
     """The ledger that sealing gives; None for what can't be sealed."""
     beside = seen(world, is_filtered=is_filtered)
-    whole = with_wsum(facts(world[0]), beside, is_filtered=is_filtered)
+    whole = facts(world[0])
+    if beside is not None:
+        whole = with_wsum(whole, beside, is_filtered=is_filtered)
     content = content_of(whole, is_filtered=is_filtered)
     if content is None:
         return None

@@ -16,7 +16,6 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Head
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
-from wtxtgit.model.ledger import WSUM_SUFFIX
 from wtxtgit.report.check import CheckReport
 
 TEXT_SUFFIX = b".wtxt"
@@ -111,5 +110,8 @@ def _texts(
     ]
     if not texts or every:
         return texts
+    # Loaded where there are texts: most commits have none.
+    from wtxtgit.text.grammar import WSUM_SUFFIX
+
     changed = index.staged_paths(repo)
     return [entry for entry in texts if {entry.path, entry.path + WSUM_SUFFIX} & changed]

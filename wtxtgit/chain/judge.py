@@ -24,9 +24,10 @@ from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.repository import UNSPECIFIED
 from wtxtgit.git.trees import TreeChange, TreeEntry
-from wtxtgit.model.ledger import LEDGER_SUFFIX, WSUM_SUFFIX, Ledger, Record, is_deletion
+from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.text.digest import SignatureState, check_header, check_wsum
+from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.trust.state import TrustFacts, Violation, quoted
 
 FactsOf = Callable[[str], ArtifactFacts]
@@ -215,8 +216,7 @@ def _judge_path(
     yield from _judge_attributes(path, files)
     # Facts cost reading the blob: they are asked for last, of regular files alone.
     is_filtered = path in files.filtered
-    wsum = _wsum_at(path, files, reader)
-    facts = with_wsum(facts_of(entry.oid), wsum, is_filtered=is_filtered)
+    facts = facts_at(path, files, reader, facts_of(entry.oid))
     if facts.has_wsum:
         yield from _judge_attributes(path + WSUM_SUFFIX, files)
     if (is_filtered or facts.has_wsum) and (fault := _wrong_text(facts)) is not None:
@@ -240,9 +240,13 @@ def _judge_attributes(path: bytes, files: JudgedFiles) -> Iterator[_Found]:
         yield "altered-checkout", message, _ERROR
 
 
-def _wsum_at(path: bytes, files: JudgedFiles, reader: ChainReader) -> bytes | None:
+def facts_at(
+    path: bytes, files: JudgedFiles, reader: ChainReader, facts: ArtifactFacts
+) -> ArtifactFacts:
+    """The facts of the blob at a path, with its WSUM where it has one."""
     entry = files.entries.get(path + WSUM_SUFFIX)
-    return reader.wsum(entry.oid) if entry is not None and entry.is_file else None
+    wsum = reader.wsum(entry.oid) if entry is not None and entry.is_file else None
+    return facts if wsum is None else with_wsum(facts, wsum, is_filtered=path in files.filtered)
 
 
 def _ledger_at(

@@ -25,11 +25,11 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, read_whole, replace_file, shown, shown_path, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, WSUM_SUFFIX, Ledger, extends
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, extends
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import SignatureState, check_header, check_wsum
-from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC
+from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, WSUM_SUFFIX
 from wtxtgit.trust import openssh as signers_file
 from wtxtgit.trust.openssh import MAX_THRESHOLD, KeyFileError
 
@@ -395,7 +395,8 @@ class ContentReader:
             return None
         is_filtered = path in self.files.filtered
         facts = examine(data, threads=self.threads, opaque=not is_filtered)
-        facts = with_wsum(facts, self.files.wsum(path), is_filtered=is_filtered)
+        if (wsum := self.files.wsum(path)) is not None:
+            facts = with_wsum(facts, wsum, is_filtered=is_filtered)
         if self.files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
                 f"{shown_path(path)}: staged as a binary, not as the text of the filter",

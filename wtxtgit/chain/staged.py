@@ -25,10 +25,11 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, WSUM_SUFFIX
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity, as_errors
 from wtxtgit.report.check import LARGE_BLOB, CheckedFile, CheckReport, Occasion
 from wtxtgit.setup.sizes import large_blob, max_blob
+from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.trust.state import SignersState, TrustFacts, join, start
 from wtxtgit.trust.step import step
 
@@ -216,7 +217,9 @@ class _CheckWork:
         """Verify native texts, each with the WSUM beside it; one without its text is told of."""
         facts = self._facts_of.of(entry.oid for entry in self._staged.texts)
         for entry in self._staged.texts:
-            known = with_wsum(facts[entry.oid], self._wsum(entry.path), is_filtered=False)
+            known = facts[entry.oid]
+            if (wsum := self._wsum(entry.path)) is not None:
+                known = with_wsum(known, wsum, is_filtered=False)
             if not known.is_text:
                 yield Finding("", entry.path, "corrupt-text", "this is no WTXT text")
             elif known.fault is not None:

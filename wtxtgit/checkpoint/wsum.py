@@ -11,8 +11,7 @@ from pathlib import Path
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import failures, opened_regular, read_small, replace_file, shown
 from wtxtgit.io.view import write_all
-from wtxtgit.model.ledger import WSUM_SUFFIX
-from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC
+from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, WSUM_SUFFIX
 
 ENDING = os.fsdecode(WSUM_SUFFIX)
 

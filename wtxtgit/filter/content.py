@@ -138,7 +138,6 @@ def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
 def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     # Formats, numpy: who only asks what is known does without.
     from wtxtgit.containers import any_format
-    from wtxtgit.filter.clean import is_pending
     from wtxtgit.text.layout import snapshot_of
     from wtxtgit.text.verify import verify
     from wtxtgit.text.write import TextWriter
@@ -152,7 +151,7 @@ def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     if not report.ok:
         fault = clipped(str(report.problems[0]), MAX_MESSAGE)
         facts = ArtifactFacts(len(data), True, None, schema, fault=fault)
-        if not is_pending(report):
+        if not report.is_pending:
             return facts
         return replace(facts, pending_root=report.sha256_all, text_meta=report.index.meta)
     sha256_all, meta = report.sha256_all, report.index.meta
@@ -168,14 +167,14 @@ def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     return ArtifactFacts(len(data), True, sha256_all, schema, is_canonical, text_meta=meta)
 
 
-def with_wsum(facts: ArtifactFacts, wsum: bytes | None, *, is_filtered: bool) -> ArtifactFacts:
-    """The facts of a content with what stands beside it as its WSUM, None where nothing does.
+def with_wsum(facts: ArtifactFacts, wsum: bytes, *, is_filtered: bool) -> ArtifactFacts:
+    """The facts of a content with what stands beside it as its WSUM.
 
     Only a text that a checkout writes as it is has one: `docs/spec/trust.md`,
     section "Texts with a WSUM".
     """
     is_written_so = facts.stands_for_itself or not is_filtered
-    if wsum is None or not (facts.is_text and is_written_so):
+    if not (facts.is_text and is_written_so):
         return facts
     from wtxtgit.text.grammar import wsum_covered
     from wtxtgit.text.verify import read_wsum, wsum_problems

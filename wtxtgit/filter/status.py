@@ -363,11 +363,10 @@ def _state(path: Path, blob: BlobHead, change: FileChange) -> State:
     if unchanged and text_format(file) == NATIVE:
         return State.OK
     # Reading texts needs numpy, which takes longer than all the rest of a status.
-    from wtxtgit.filter.clean import is_pending
     from wtxtgit.text.verify import verify
 
     report = verify(view_file(path))
-    if not report.ok and not is_pending(report):
+    if not report.ok and not report.is_pending:
         return State.CORRUPT
     if not unchanged:
         return State.MODIFIED

@@ -11,8 +11,6 @@ from wtxtgit.model.array import Meta, Signature
 
 LEDGER_SUFFIX = b".wsum"
 """The end of a ledger's path; before it stands the path of what it seals."""
-WSUM_SUFFIX = b".root" + LEDGER_SUFFIX
-"""The end of the path of a text's WSUM, which is no ledger; before it stands the text's."""
 SIGNERS_PATH = b".wtxt/signers"
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX
 DELETED_BUILD = "deleted"

@@ -320,6 +320,11 @@ class TextReport:
         return not self.problems
 
     @property
+    def is_pending(self) -> bool:
+        """Whether nothing is wrong with the text but that its root is pending."""
+        return bool(self.problems) and all(p.kind == "pending" for p in self.problems)
+
+    @property
     def is_container(self) -> bool:
         """Whether the text stands for a file, byte for byte."""
         return self.layout is not None and self.layout.is_container
