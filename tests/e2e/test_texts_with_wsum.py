@@ -90,6 +90,37 @@ class TestTogether:
         chain.commit_all()
         assert_holds(chain)
 
+    def test_what_is_damaged_is_proved_by_the_wsum(self, sealed: Sealed) -> None:
+        path = sealed.path / TEXT
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(b"bytes=56 sha256=", b"bytes=56 sha256=x", 1))
+        wsum = (sealed.path / WSUM).read_bytes()
+        (sealed.path / WSUM).unlink()
+        sealed.call("recover", TEXT, "-o", "back.wtxt", ok=(1,))
+        (sealed.path / WSUM).write_bytes(wsum)
+        sealed.call("recover", TEXT, "-o", "back.wtxt")
+        assert (sealed.path / "back.wtxt").read_bytes() == whole
+
+    def test_a_review_takes_both(self, chain: Sealed) -> None:
+        chain.branch("topic")
+        wtxtgit.finalize(write(chain))
+        chain.add(TEXT, WSUM)
+        chain.seal(TEXT)
+        chain.commit()
+        review = ("review", "--json", "--trust-root", "root", "main...topic")
+        (one,) = chain.call(*review).report["artifacts"]
+        assert (one["path"], one["seal"]["state"], one["flags"]) == (TEXT, "sealed", [])
+
+    def test_no_delta_is_of_a_pending_text(self, sealed: Sealed) -> None:
+        said = sealed.call("delta", "make", TEXT, TEXT, ok=(3,))
+        assert f"hint: wtxtgit finalize --inline -- {TEXT}" in said.err
+
+    def test_a_diff_shows_its_arrays(self, sealed: Sealed) -> None:
+        write(sealed, 2.0)
+        sealed.call("finalize", TEXT)
+        told = sealed.call("diff", "--json", f"HEAD:{TEXT}", TEXT, ok=(0, 1)).report
+        assert "W" in str(told)
+
 
 class TestOneAlone:
     def test_nothing_is_sealed_without_the_wsum(self, chain: Sealed) -> None:
