@@ -7,6 +7,7 @@ one; an older ledger that came back lacks nothing of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import shown_path
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity, as_errors
 from wtxtgit.report.check import LARGE_BLOB, CheckedFile, CheckReport, Occasion
@@ -127,6 +129,7 @@ class _CheckWork:
             or path in by_path
         )
         is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.is_signed)
+        notes = [*notes, *self._notes()]
         return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion)
 
     @cached_property
@@ -214,7 +217,7 @@ class _CheckWork:
         return self._facts
 
     def _judge_texts(self, after: TrustFacts) -> Iterator[Finding]:
-        """Verify native texts, each with the WSUM beside it; one without its text is told of."""
+        """Verify native texts, each with the WSUM beside it."""
         facts = self._facts_of.of(entry.oid for entry in self._staged.texts)
         for entry in self._staged.texts:
             known = facts[entry.oid]
@@ -226,11 +229,14 @@ class _CheckWork:
                 yield Finding("", entry.path, "corrupt-text", known.fault)
             else:
                 yield from judge.judge_sign_line("", entry.path, known, after)
+
+    def _notes(self) -> Iterator[str]:
+        """What is staged without what belongs to it, and breaks no rule."""
         for path in self._staged.entries:
             text = path.removesuffix(WSUM_SUFFIX)
             if path != text and text not in self._staged.entries and self._wsum(text) is not None:
-                message = "a WSUM without its text says nothing"
-                yield Finding("", path, "corrupt-text", message, Severity.WARNING)
+                name = shown_path(text)
+                yield f"{name}{os.fsdecode(WSUM_SUFFIX)} says nothing without {name}"
 
     def _wsum(self, path: bytes) -> bytes | None:
         entry = self._staged.entries.get(path + WSUM_SUFFIX)

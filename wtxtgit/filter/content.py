@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from wtxtgit.text.write import TextWriter
 
 _OPAQUE = "opaque/v1"
-_PAIR = b"wtxtgit text and WSUM\0"
+_PAIR = b"WTXT and WSUM\0"
 """What the content of a text and its WSUM is hashed after; no hash_all is of such bytes."""
 
 
