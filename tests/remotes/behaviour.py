@@ -99,6 +99,8 @@ class TargetTests:
                 target.get(name)
         with pytest.raises(UsageError, match="given twice"):
             target.put([file("x"), file("x")])
+        with pytest.raises(UsageError):
+            target.put([file("x"), file("x/y")])
         with pytest.raises(UsageError, match="no SHA-256"):
             target.put([Outgoing("x", memoryview(b""), "0")])
         assert names(target) == []

@@ -36,7 +36,8 @@ def main(arguments: list[str]) -> int:
         broken += len(table.broken)
         if given.keep:
             options = f"--tries {given.tries} --seed {given.seed}"
-            keep(part, table, f"make torture TORTURE={shlex.quote(f'{part} {options}')}")
+            command = f"make torture TORTURE={shlex.quote(f'{part} {options}')}"
+            keep(part, table, command, is_whole=not given.only)
     return 1 if broken else 0
 
 

@@ -35,3 +35,7 @@ def test_tables_stand_in_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tables.keep("kills", Table(("x", "y"), [("1", "2")], []), "make torture")
     wanted = "a\n<!-- kills -->\n\n`make torture`:\n\n| x | y |\n| --- | --- |\n| 1 | 2 |\n"
     assert page.read_text() == wanted + "\n<!-- end of kills -->\nb\n"
+    rows = [("1", "3"), ("4", "5")]
+    tables.keep("kills", Table(("x", "y"), rows, []), "make less", is_whole=False)
+    wanted = wanted.replace("| 2 |", "| 3 |") + "| 4 | 5 |\n"
+    assert page.read_text() == wanted + "\n<!-- end of kills -->\nb\n"

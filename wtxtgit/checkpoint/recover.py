@@ -7,7 +7,6 @@ never written over.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -18,11 +17,9 @@ from wtxtgit.checkpoint import other_copies
 from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
 from wtxtgit.containers import registry
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError, WtxtgitError
-from wtxtgit.git import index, staging, work_tree
-from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import read_small, shown, write_output
+from wtxtgit.io.files import read_small, write_output
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, mapped, pieces, same_bytes, write_all
+from wtxtgit.io.view import ByteView, pieces, same_bytes, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
@@ -269,58 +266,3 @@ def refuse_itself(out: Path, source: str) -> None:
             f"{opener.shown_name(source)} is the damaged file, which stays as it is",
             hint="-o names another file",
         )
-
-
-def put_back(
-    repo: Repository, path: bytes, given: Iterable[str] = (), *, threads: int | None = None
-) -> RecoveredText:
-    """Recover the text that the index has at a path, and stage it with its file.
-
-    Where not all of it can be recovered nothing is changed. Raises CheckError where the
-    work tree holds something else than the damaged text, UsageError for a path that is not tracked.
-    """
-    name = shown(os.fsdecode(path))
-    entry = next((one for one in index.entries(repo) if one.path == path and not one.stage), None)
-    if entry is None:
-        raise UsageError(f"{name} is not tracked")
-    file = repo.file(path)
-    if os.path.lexists(file) and not work_tree.file_is_blob(file, entry.oid):
-        raise CheckError(
-            f"{name} is not the text that git has: what stands there would be lost",
-            hint="-o writes what is recovered to another file",
-        )
-    data = opener.blob(repo, entry.oid, threads)
-    done = recover_text(f":{os.fsdecode(path)}", data, given, threads=threads)
-    if done.report.state == "whole" and done.text is not None:
-        oid = staging.write_blob(repo, mapped(done.text))
-        staging.stage(repo, [entry._replace(oid=oid)])
-        staging.checkout(repo, [path])
-    return done
-
-
-def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None) -> RecoveredText:
-    """Recover a tracked file as `put_back` does, and commit that alone.
-
-    History is not rewritten: commits of before keep the damaged text. Raises UsageError
-    where something else is staged.
-    """
-    if not opener.is_file(target):
-        raise UsageError("--as-commit wants a path of the work tree")
-    repo = Repository.discover()
-    path = other_copies.path_in(target, repo)
-    if path is None:
-        raise UsageError(f"{opener.shown_name(target)} is not in this work tree")
-    if others := sorted(index.staged_paths(repo) - {path}):
-        raise UsageError(
-            f"{shown(os.fsdecode(others[0]))} is staged: it would be committed too",
-            hint="commit it, or git restore --staged it",
-        )
-    done = put_back(repo, path, given, threads=threads)
-    if done.report.state == "whole":
-        counts = ", ".join(
-            f"{sum(getattr(array, state) for array in done.report.arrays)} {state}"
-            for state in (ChunkState.MENDED, ChunkState.HEALED)
-        )
-        message = f"Recover {os.fsdecode(path)}\n\nIts text was damaged. Chunks: {counts}."
-        repo.git("commit", "--quiet", "-m", message)
-    return done

@@ -95,7 +95,9 @@ def recover(
     if output is not None:
         recovering.refuse_itself(output, target)
     if as_commit:
-        done = recovering.commit(target, places, threads=threads)
+        from wtxtgit.checkpoint.recover_tracked import commit
+
+        done = commit(target, places, threads=threads)
     else:
         data = opener.read(target, threads=threads)
         recovering.refuse_container(target, data)

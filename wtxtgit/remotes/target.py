@@ -102,14 +102,22 @@ def is_name(name: str) -> bool:
 
 
 def check_files(files: Sequence[Outgoing]) -> None:
-    """Raise UsageError for a name that can't be, or stands twice, or a SHA-256 that is none."""
-    names = set()
+    """Raise UsageError for names that can't be, or not side by side, or what is no SHA-256."""
+    names: set[str] = set()
     for name, _, sha256 in files:
         if check_name(name) in names:
             raise UsageError(f"{name} is given twice")
         if not _SHA256.fullmatch(sha256):
             raise UsageError(f"{name}: what is given is no SHA-256 in lower-case hex")
         names.add(name)
+    for name in names:
+        if not names.isdisjoint(folders_of(name)):
+            raise UsageError(f"{name} would be in a folder that has the name of another file")
+
+
+def folders_of(name: str) -> list[str]:
+    """The folders that a name is in: `a` and `a/b` for `a/b/c`."""
+    return [name[:at] for at, sign in enumerate(name) if sign == "/"]
 
 
 def checked_pieces(file: Outgoing) -> Iterator[memoryview]:
