@@ -220,7 +220,8 @@ class _DamagedChunk:
         """The bytes that the claim proves, None where none are found."""
         if self._claim.proves(self._raw):
             return self._raw
-        if len(self._flagged) > _MOST_FLAGGED:
+        # A chunk without bytes has no character that may be wrong.
+        if self._claim.size == 0 or len(self._flagged) > _MOST_FLAGGED:
             return None
         for sets in searches(self):
             if (raw := self._proved(sets)) is not None:
@@ -290,7 +291,8 @@ class _DamagedChunk:
     def _targets(self) -> Iterator[int]:
         """Syndromes that the changes may have: of the CRC-32C as it stands, and one digit off."""
         claimed = self._claim.crc32c
-        if claimed is None:
+        # Of a line that is no `ch` line any more nothing was read.
+        if not claimed:
             return
         digits = claimed.encode("latin-1")
         now = crc32c(self._raw)
@@ -320,7 +322,9 @@ class _DamagedChunk:
 
     def _placed(self, number: int, columns: NDArray[np.int64], values: U1) -> Changes:
         table = self._table(number)
-        sums = np.bitwise_xor.reduce(table[columns, values], axis=1) if len(values) else values
+        # Of no rows at all nothing says how long one is.
+        none = np.zeros(0, np.uint32)
+        sums = np.bitwise_xor.reduce(table[columns, values], axis=1) if len(values) else none
         return Changes(columns + number * LINE_BASE64, values, sums.astype(np.uint32))
 
     def _silent_changes(self) -> Changes:
