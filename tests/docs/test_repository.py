@@ -14,6 +14,7 @@ HOSTS = {
     "sqlite.org",
     "www.w3.org",
     "distributed.dask.org",
+    "api.github.com",
     "docs.github.com",
     "docs.oasis-open.org",
     "example.com",
