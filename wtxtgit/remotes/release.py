@@ -335,7 +335,7 @@ def _check_address(url: str) -> None:
     parts = urlsplit(url)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not is_safe or parts.username is not None or not parts.hostname:
-        raise UsageError("the address of a REST API is https://HOST/PATH, without credentials")
+        raise UsageError("the address of a REST API is one of https, without credentials")
 
 
 def _gh(api: str) -> str:
