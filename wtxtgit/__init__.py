@@ -1,7 +1,7 @@
 """Model checkpoints in ordinary git, as deterministic, self-checking text.
 
-The Python interface: `dump`, `dumps`, `load`, `loads`, `open`, `verify`. They are
-loaded when they are first used, so that a filter process starts quickly.
+The Python interface: `dump`, `dumps`, `load`, `loads`, `open`, `verify`, `encrypt`, `decrypt`.
+They are loaded when they are first used, so that a filter process starts quickly.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from wtxtgit.checkpoint.arrays import dump, dumps, load, loads, open, verify  # noqa: A004
+    from wtxtgit.checkpoint.encrypt import decrypt, encrypt
     from wtxtgit.model.array import Meta
 
 
