@@ -69,13 +69,13 @@ def test_files_for_other_recipients_are_refused() -> None:
     binary: bytes = pyrage.encrypt(PLAIN, [identity.to_public()])
     two = encrypted(PLAIN, WORDS).replace(b"\n---", b"\n-> scrypt x 1\nx\n---", 1)
     for content in (binary, two, b"", b"age-encryption.org/v1\n"):
-        with pytest.raises(KeyFileError, match="k: (no passphrase opens it|.*age)"):
+        with pytest.raises(KeyFileError, match=r"k: (no passphrase opens it|.*age)"):
             unprotect(armored(content), WORDS, "k")
 
 
 @pytest.mark.parametrize("content", [b"", PLAIN, armored(b"x")[:-5], armored(bytes(70_000))])
 def test_what_is_no_armored_file_is_refused(content: bytes) -> None:
-    with pytest.raises(KeyFileError, match="k: the (age header|armor) is damaged"):
+    with pytest.raises(KeyFileError, match=r"k: the (age header|armor) is damaged"):
         unprotect(content, WORDS, "k")
 
 

@@ -353,12 +353,7 @@ class TextWriter:
 
     def wsum(self) -> bytes:
         """The WSUM line of this snapshot, signed where a signer was given."""
-        root = self.root
-        wsum = grammar.Wsum(root.sha256_all, root.merkle_prev, root.merkle_this, None)
-        if self._sign is None:
-            return grammar.format_wsum(wsum)
-        signature = self._sign(grammar.wsum_covered(wsum)).signature
-        return grammar.format_wsum(replace(wsum, signature=signature))
+        return wsum_line(self.root, self._sign)
 
     def stream(self) -> Iterator[Buffer]:
         """Give the text in order, in pieces, which stay as they are."""
@@ -518,6 +513,14 @@ class TextWriter:
         if self._snapshot.signature is not None or (self._sign is not None and not pending):
             size += len(grammar.format_sign(Signature(bytes(64), "0" * 16)))
         return size
+
+
+def wsum_line(root: grammar.Root, sign: Signer | None = None) -> bytes:
+    """The WSUM of a text with this root, signed where a signer is given."""
+    wsum = grammar.Wsum(root.sha256_all, root.merkle_prev, root.merkle_this, None)
+    if sign is not None:
+        wsum = replace(wsum, signature=sign(grammar.wsum_covered(wsum)).signature)
+    return grammar.format_wsum(wsum)
 
 
 def dumps(

@@ -21,6 +21,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text.armor import characters, line_count
 from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
@@ -59,7 +60,7 @@ class ChunkClaim:
     sha256: str | None
     crc32c: str | None
 
-    def proves(self, raw: bytes | bytearray) -> bool:
+    def proves(self, raw: Buffer) -> bool:
         """Whether these are the bytes that the chunk's SHA-256 names."""
         return len(raw) == self.size and is_near(sha256(raw).hexdigest(), self.sha256)
 
@@ -196,7 +197,8 @@ class _DamagedChunk:
         """The bytes that the claim proves, None where none are found."""
         if self._claim.proves(self._raw):
             return self._raw
-        if len(self._flagged) > _MOST_FLAGGED:
+        # A chunk without bytes has no character that may be wrong.
+        if self._claim.size == 0 or len(self._flagged) > _MOST_FLAGGED:
             return None
         for sets in searches(self):
             if (raw := self._proved(sets)) is not None:
@@ -259,7 +261,8 @@ class _DamagedChunk:
     def _targets(self) -> Iterator[int]:
         """Syndromes that the changes may have: of the CRC-32C as it stands, and one digit off."""
         claimed = self._claim.crc32c
-        if claimed is None:
+        # Of a line that is no `ch` line any more nothing was read.
+        if not claimed:
             return
         digits = claimed.encode("latin-1")
         now = crc32c(self._raw)
@@ -289,7 +292,9 @@ class _DamagedChunk:
 
     def _placed(self, number: int, columns: NDArray[np.int64], values: U1) -> Changes:
         table = self._table(number)
-        sums = np.bitwise_xor.reduce(table[columns, values], axis=1) if len(values) else values
+        # Of no rows at all nothing says how long one is.
+        none = np.zeros(0, np.uint32)
+        sums = np.bitwise_xor.reduce(table[columns, values], axis=1) if len(values) else none
         return Changes(columns + number * LINE_BASE64, values, sums.astype(np.uint32))
 
     def _silent_changes(self) -> Changes:
