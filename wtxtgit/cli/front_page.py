@@ -72,6 +72,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
     },
+    "Training": {
+        "ring": ("ring:ring", "List, check and prune a training's snapshots."),
+    },
     "Trust": {
         "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),
         "check": ("seal:check", "Check what is about to be committed."),
