@@ -8,6 +8,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 LONGEST = tests/e2e/test_large_files.py tests/scale tests/fuzz
 TORCH = torch==2.13.*
+FUZZER = atheris==3.*
 
 # What is imported is compiled then; most of what is installed never is.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -24,9 +25,9 @@ FOLDERS = $(filter-out $(LONGEST) tests/__pycache__,$(patsubst %/,%,$(wildcard t
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers test-more lint types \
-  layers wheel check structure torture bench bench-docs bench-deps torch-deps browser-deps remotes-deps \
-  trainers-deps format clean
+.PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers \
+  test-more lint types layers wheel check structure torture fuzz bench bench-docs bench-deps torch-deps \
+  browser-deps remotes-deps trainers-deps fuzz-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -73,6 +74,9 @@ torch-deps: $(READY)  ## install torch, without CUDA where pip is told of such a
 trainers-deps: torch-deps  ## install those frameworks
 	@$(PIP) --editable '.[trainers]'
 
+fuzz-deps: $(READY)  ## install atheris, where it has a wheel for this Python
+	@$(PIP) --only-binary :all: '$(FUZZER)' || true
+
 remotes-deps: $(READY)  ## install those servers; a registry from Debian's packages, where there is none
 	@$(PIP) --editable '.[servers]'
 	@command -v docker-registry >/dev/null || { apt-get update -qq && \
@@ -100,6 +104,9 @@ check: lint types layers test test-slow test-large wheel  ## everything that CI 
 
 torture: $(READY)  ## kill and damage for hours, and count; TORTURE="kills --tries 20" less of it
 	$(BIN)/python -m tests.torture $(TORTURE)
+
+fuzz: fuzz-deps  ## inputs that coverage finds, to each parser; FUZZ="fold text --seconds 3600"
+	$(BIN)/python -m tests.fuzz.guided $(FUZZ)
 
 structure: $(READY)  ## circles, names and modules that a reader has to know, counted
 	$(BIN)/python -m bench.structure

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.torture.cases import CASES, CONFIG, PROGRAM, Killed, Place
+from tests.torture.cases import CASES, PROGRAM, Killed, Place, new_place
 from tests.torture.processes import (
     WHEN,
     Ended,
@@ -81,13 +81,7 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
 
 
 def _reference(case: Killed, folder: Path) -> Reference:
-    start, end = Place(folder / "start"), Place(folder / "end")
-    (start.top / "home").mkdir(parents=True)
-    start.repo.mkdir()
-    (start.top / "home/.gitconfig").write_text(CONFIG)
-    start.git("init", "-q")
-    for key, value in Launcher((sys.executable, "-E", "-P", "-m", "wtxtgit")).values().items():
-        start.git("config", "--global", key, value)
+    start, end = new_place(folder / "start"), Place(folder / "end")
     case.prepare(start)
     if case.is_git:
         for key, value in Launcher(PROGRAM).values().items():
