@@ -189,7 +189,7 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
     if not wanted.only_tracked:
         others = ("--others",) if wanted.with_ignored else ("--others", "--exclude-standard")
     # Before anything is listed: at a pathspec that is misspelled git adds nothing.
-    refused = _refused(repo, wanted, others)
+    refused, told = _refused(repo, wanted, others)
     changed = run.git(
         *UNFILTERED,
         "diff-files",
@@ -203,24 +203,33 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
         cwd=here,
     )
     tracked = list(dict.fromkeys(run.records(changed)))
+    if told is not None:
+        # It leaves out files outside of the sparse checkout that stand here all the same.
+        listed = {line.partition(b" '")[2] for line in told.split(_END)}
+        tracked = [path for path in tracked if path in listed or _END in path]
     if not others:
         return Candidates(tracked, [], refused)
     # gitignore(5) decides what is new, unless -f asks for what is ignored as well.
-    listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
-    return Candidates(tracked, run.records(listed), refused)
+    new = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
+    return Candidates(tracked, run.records(new), refused)
 
 
-def _refused(repo: Repository, wanted: Wanted, others: Sequence[str]) -> CheckError | None:
-    """What of the pathspecs `git add` would refuse, in its own words; raises UsageError."""
+def _refused(
+    repo: Repository, wanted: Wanted, others: Sequence[str]
+) -> tuple[CheckError | None, bytes | None]:
+    """What of the pathspecs `git add` would refuse, in its own words; raises UsageError.
+
+    In a sparse checkout also what it says of all that it would add.
+    """
     here = repo.here
     is_sparse = repo.config.is_true("core.sparseCheckout")
     if not wanted.pathspecs and not is_sparse:
-        return None
+        return None, None
     listed = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
     # git-ls-files(1): --error-unmatch ends with 1 for a pathspec that names nothing.
     is_whole = run.call(*listed, cwd=here, ok=(0, 1, 128)).code == 0
     if is_whole and not is_sparse and not _skips(here, wanted):
-        return None
+        return None, None
     # Something named is neither tracked nor new (ignored, empty, outside, misspelled), or may be
     # left out of a sparse checkout.
     given = {
@@ -233,10 +242,12 @@ def _refused(repo: Repository, wanted: Wanted, others: Sequence[str]) -> CheckEr
     asked = run.call(*command, cwd=here, ok=(0, 1, 128))
     if asked.code == _STOPPED:
         raise UsageError(_words(asked.stderr))
-    return refusal(asked)
+    return refusal(asked), asked.stdout if is_sparse else None
 
 
 _STOPPED = 128
+_END = b"'\n"
+"""Of a line in which `git add --dry-run` names a path."""
 
 
 def refusal(added: run.Result) -> CheckError | None:
