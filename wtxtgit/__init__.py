@@ -1,7 +1,8 @@
 """Model checkpoints in ordinary git, as deterministic, self-checking text.
 
-The Python interface: `dump`, `dumps`, `load`, `loads`, `open`, `verify`. They are
-loaded when they are first used, so that a filter process starts quickly.
+The Python interface: `dump`, `dumps`, `finalize`, `load`, `loads`, `open`, `verify`, and of age
+files `encrypt` and `decrypt`. They are loaded when they are first used, so that a filter process
+starts quickly.
 """
 
 from __future__ import annotations
@@ -13,11 +14,32 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from wtxtgit.checkpoint.arrays import dump, dumps, load, loads, open, verify  # noqa: A004
+    from wtxtgit.checkpoint.arrays import (
+        dump,
+        dumps,
+        finalize,
+        load,
+        loads,
+        open,  # noqa: A004
+        verify,
+    )
+    from wtxtgit.checkpoint.encrypt import decrypt, encrypt
     from wtxtgit.model.array import Meta
 
 
-__all__ = ["Meta", "__version__", "dump", "dumps", "load", "loads", "open", "verify"]
+__all__ = [
+    "Meta",
+    "__version__",
+    "decrypt",
+    "dump",
+    "dumps",
+    "encrypt",
+    "finalize",
+    "load",
+    "loads",
+    "open",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,6 +47,10 @@ def __getattr__(name: str) -> Any:
         from wtxtgit.model.array import Meta
 
         return Meta
+    if name in ("encrypt", "decrypt"):
+        from wtxtgit.checkpoint import encrypt
+
+        return getattr(encrypt, name)
     if name in __all__:
         from wtxtgit.checkpoint import arrays
 

@@ -139,6 +139,10 @@ class FormatError(InputError):
         self.field = field
 
 
+class AgeError(InputError):
+    """An age file is damaged, or none of the keys at hand opens it."""
+
+
 class TrustError(WtxtgitError):
     """A signature or a policy does not hold (exit code 4)."""
 
@@ -149,6 +153,27 @@ class EnvironmentFailure(WtxtgitError):
     """Git, the repository, a driver, a permission or the disk (exit code 5)."""
 
     exit_code = 5
+
+
+class RemoteUnavailable(EnvironmentFailure):
+    """A place elsewhere can't be used now: no network, it is busy, it limits the rate.
+
+    `retry_after` is the number of seconds for which it asked to be left alone; None where it
+    said nothing.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class RemoteRefused(EnvironmentFailure):
+    """A place elsewhere will not do what it was asked for, now or later.
+
+    It is not there, or the user may not, or what is there already stands against it.
+    """
 
 
 def lacking(error: BaseException) -> EnvironmentFailure | None:

@@ -29,6 +29,7 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(blocks(PAGE, "python")) >= 7
     assert {file.name for file in tmp_path.iterdir()} == {
         "step-100.wtxt",
+        "step-100.wtxt.age",
         "forged.wtxt",
         "step-200.wtxt",
         "signed.wtxt",
@@ -41,11 +42,18 @@ def test_all_names_are_listed() -> None:
     assert listed == set(wtxtgit.__all__) - {"__version__"}
 
 
+def _named(functions: set[str], of: str) -> set[str]:
+    """The functions that a row is of: `A, B` or `all but A and B`."""
+    if of.startswith("all but "):
+        return functions - set(of.removeprefix("all but ").split(" and "))
+    return set(of.split(", "))
+
+
 def test_all_options_are_listed() -> None:
-    functions = {"dump", "dumps", "load", "loads", "open", "verify"}
+    functions = {"dump", "dumps", "finalize", "load", "loads", "open", "verify"}
     listed: dict[str, set[str]] = {name: set() for name in functions}
     for argument, of, _ in tables(PAGE, "Options")[0]:
-        named = functions - {"open"} if of == "all but open" else set(of.split(", "))
+        named = _named(functions, of)
         assert named <= functions
         for name in named:
             listed[name].update(spans(argument))

@@ -173,12 +173,14 @@ class Candidates(NamedTuple):
     """Tracked files that may have changed, deleted ones too, and new ones; from the top level.
 
     `refused` is why git leaves some of what was named out, and adds the rest; None where it adds
-    all.
+    all. `doubtful` are tracked files that it may leave out without a word: those outside of a
+    sparse checkout.
     """
 
     tracked: list[bytes]
     new: list[bytes]
     refused: CheckError | None
+    doubtful: list[bytes]
 
 
 def candidates(repo: Repository, wanted: Wanted) -> Candidates:
@@ -189,7 +191,8 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
     if not wanted.only_tracked:
         others = ("--others",) if wanted.with_ignored else ("--others", "--exclude-standard")
     # Before anything is listed: at a pathspec that is misspelled git adds nothing.
-    refused, told = _refused(repo, wanted, others)
+    asked = _asked(repo, wanted, others)
+    refused = None if asked is None else refusal(asked)
     changed = run.git(
         *UNFILTERED,
         "diff-files",
@@ -203,33 +206,33 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
         cwd=here,
     )
     tracked = list(dict.fromkeys(run.records(changed)))
-    if told is not None:
-        # It leaves out files outside of the sparse checkout that stand here all the same.
-        listed = {line.partition(b" '")[2] for line in told.split(_END)}
-        tracked = [path for path in tracked if path in listed or _END in path]
+    doubtful: list[bytes] = []
+    if asked is not None and repo.config.is_true("core.sparseCheckout"):
+        # A file may stand outside of it all the same, and then its entry says nothing of that.
+        told = {*asked.stdout.split(b"\n")}
+        doubtful = [path for path in tracked if b"add '%b'" % path not in told]
+        tracked = [path for path in tracked if b"add '%b'" % path in told]
     if not others:
-        return Candidates(tracked, [], refused)
+        return Candidates(tracked, [], refused, doubtful)
     # gitignore(5) decides what is new, unless -f asks for what is ignored as well.
-    new = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
-    return Candidates(tracked, run.records(new), refused)
+    listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
+    return Candidates(tracked, run.records(listed), refused, doubtful)
 
 
-def _refused(
-    repo: Repository, wanted: Wanted, others: Sequence[str]
-) -> tuple[CheckError | None, bytes | None]:
-    """What of the pathspecs `git add` would refuse, in its own words; raises UsageError.
+def _asked(repo: Repository, wanted: Wanted, others: Sequence[str]) -> run.Result | None:
+    """What `git add` would add, and what of the pathspecs it would refuse; None where it adds all.
 
-    In a sparse checkout also what it says of all that it would add.
+    Raises UsageError for a pathspec at which it stops.
     """
     here = repo.here
     is_sparse = repo.config.is_true("core.sparseCheckout")
     if not wanted.pathspecs and not is_sparse:
-        return None, None
+        return None
     listed = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
     # git-ls-files(1): --error-unmatch ends with 1 for a pathspec that names nothing.
     is_whole = run.call(*listed, cwd=here, ok=(0, 1, 128)).code == 0
     if is_whole and not is_sparse and not _skips(here, wanted):
-        return None, None
+        return None
     # Something named is neither tracked nor new (ignored, empty, outside, misspelled), or may be
     # left out of a sparse checkout.
     given = {
@@ -242,12 +245,10 @@ def _refused(
     asked = run.call(*command, cwd=here, ok=(0, 1, 128))
     if asked.code == _STOPPED:
         raise UsageError(_words(asked.stderr))
-    return refusal(asked), asked.stdout if is_sparse else None
+    return asked
 
 
 _STOPPED = 128
-_END = b"'\n"
-"""Of a line in which `git add --dry-run` names a path."""
 
 
 def refusal(added: run.Result) -> CheckError | None:

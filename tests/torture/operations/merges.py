@@ -127,7 +127,7 @@ class Merges:
             return ""
         wanted = merged(old, mine, other_model)
         if code == 1:
-            # Of other files more may be in conflict than tensors, and what is damaged is not merged.
+            # In other files more may be in conflict than tensors; damaged ones are not merged.
             is_simple = all(is_made_here(name, side) for side in (ours, theirs) if side)
             told = "a conflict, though no row changed on both sides"
             return told if is_simple and wanted is not None else ""
