@@ -15,7 +15,6 @@ from pathlib import Path
 from wtxtgit.checkpoint import open as opener
 from wtxtgit.checkpoint import other_copies
 from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
-from wtxtgit.containers import registry
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError, WtxtgitError
 from wtxtgit.git import index, staging, work_tree
 from wtxtgit.git.repository import Repository
@@ -242,19 +241,6 @@ def write_whole(done: RecoveredText, out: Path, source: str) -> None:
         write_output(out, lambda descriptor: write_all(descriptor, pieces(text)))
     else:
         restore_verified(done.text, done.verified, Path(source), out)
-
-
-def refuse_container(target: str, data: ByteView) -> None:
-    """Raise InputError for a checkpoint that is no text: it has no lines to mend."""
-    known = registry.detected(data)
-    if known is None:
-        return
-    name = opener.shown_name(target)
-    if known.parity is not None:
-        raise UsageError(f"{name}: a {known.name} file, which --ecc mends from its own parity")
-    raise InputError(
-        f"{name}: a {known.name} file, no text",
-    )
 
 
 def refuse_itself(out: Path, source: str) -> None:
