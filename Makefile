@@ -8,6 +8,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 LONGEST = tests/e2e/test_large_files.py tests/scale tests/fuzz
 TORCH = torch==2.13.*
+FUZZER = atheris==3.*
 
 # What is imported is compiled then; most of what is installed never is.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -24,8 +25,9 @@ FOLDERS = $(filter-out $(LONGEST) tests/__pycache__,$(patsubst %/,%,$(wildcard t
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-large test-torch test-browser test-more lint types \
-  layers wheel check structure torture bench bench-docs bench-deps torch-deps browser-deps format clean
+.PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-more \
+  lint types layers wheel check structure torture fuzz bench bench-docs bench-deps torch-deps \
+  browser-deps remotes-deps fuzz-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -43,10 +45,10 @@ demo: $(READY)  ## the main job on real files, in a scratch folder
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)  ## the tests, slow ones aside
-	$(PYTEST) --dist worksteal -m "not (slow or large or torch or browser)"
+	$(PYTEST) --dist worksteal -m "not (slow or large or torch or browser or remote)"
 
 test-slow: $(READY)  ## the slow tests
-	$(PYTEST) $(BY_FILE) -m "slow and not (large or torch or browser)" $(LONGEST) $(FOLDERS)
+	$(PYTEST) $(BY_FILE) -m "slow and not (large or torch or browser or remote)" $(LONGEST) $(FOLDERS)
 
 test-large: $(READY)  ## files of 2 GiB within 256 MiB of address space; takes 9 GiB of disk
 	$(BIN)/python -m pytest -q -m large
@@ -57,11 +59,22 @@ test-torch: torch-deps  ## torch files against torch itself, which is installed 
 test-browser: $(READY)  ## HTML pages in Chromium, which has to be there with chromedriver
 	$(PYTEST) -m browser
 
-test-more: torch-deps browser-deps  ## all that `make test` leaves aside, in one run
-	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "slow or large or torch or browser" $(LONGEST) $(FOLDERS)
+test-remotes: remotes-deps  ## targets against real servers: S3, a registry, git-lfs
+	$(PYTEST) $(BY_FILE) -m remote tests/remotes
+
+test-more: torch-deps browser-deps remotes-deps  ## all that `make test` leaves aside, in one run
+	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "slow or large or torch or browser or remote" $(LONGEST) $(FOLDERS)
 
 torch-deps: $(READY)  ## install torch, without CUDA where pip is told of such a build
 	@$(PIP) '$(TORCH)'
+
+fuzz-deps: $(READY)  ## install atheris, where it has a wheel for this Python
+	@$(PIP) --only-binary :all: '$(FUZZER)' || true
+
+remotes-deps: $(READY)  ## install those servers; a registry from Debian's packages, where there is none
+	@$(PIP) --editable '.[servers]'
+	@command -v docker-registry >/dev/null || { apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker-registry; }
 
 browser-deps:  ## install Chromium and its driver from Debian's packages, where there is none
 	@command -v chromedriver >/dev/null || { apt-get update -qq && \
@@ -81,10 +94,13 @@ layers: $(READY)  ## imports between the layers
 wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run it
 	$(BIN)/python tests/wheel/check_wheel.py
 
-check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch and browser aside
+check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch, browser and remotes aside
 
 torture: $(READY)  ## kill and damage for hours, and count; TORTURE="kills --tries 20" less of it
 	$(BIN)/python -m tests.torture $(TORTURE)
+
+fuzz: fuzz-deps  ## inputs that coverage finds, to each parser; FUZZ="fold text --seconds 3600"
+	$(BIN)/python -m tests.fuzz.guided $(FUZZ)
 
 structure: $(READY)  ## circles, names and modules that a reader has to know, counted
 	$(BIN)/python -m bench.structure

@@ -1,6 +1,6 @@
 """Model checkpoints in ordinary git, as deterministic, self-checking text.
 
-The Python interface: `dump`, `dumps`, `load`, `loads`, `open`, `verify`. They are
+The Python interface: `dump`, `dumps`, `finalize`, `load`, `loads`, `open`, `verify`. They are
 loaded when they are first used, so that a filter process starts quickly.
 """
 
@@ -13,11 +13,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from wtxtgit.checkpoint.arrays import dump, dumps, load, loads, open, verify  # noqa: A004
+    from wtxtgit.checkpoint.arrays import (
+        dump,
+        dumps,
+        finalize,
+        load,
+        loads,
+        open,  # noqa: A004
+        verify,
+    )
     from wtxtgit.model.array import Meta
 
 
-__all__ = ["Meta", "__version__", "dump", "dumps", "load", "loads", "open", "verify"]
+__all__ = ["Meta", "__version__", "dump", "dumps", "finalize", "load", "loads", "open", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -151,6 +151,27 @@ class EnvironmentFailure(WtxtgitError):
     exit_code = 5
 
 
+class RemoteUnavailable(EnvironmentFailure):
+    """A place elsewhere can't be used now: no network, it is busy, it limits the rate.
+
+    `retry_after` is the number of seconds for which it asked to be left alone; None where it
+    said nothing.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class RemoteRefused(EnvironmentFailure):
+    """A place elsewhere will not do what it was asked for, now or later.
+
+    It is not there, or the user may not, or what is there already stands against it.
+    """
+
+
 def lacking(error: BaseException) -> EnvironmentFailure | None:
     """What the system does not give, where that is what an exception of Python's means.
 

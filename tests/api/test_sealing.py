@@ -14,8 +14,9 @@ from nacl.signing import SigningKey
 
 import wtxtgit
 from tests.data import FIXTURES, signers_lines, ssh_wire
-from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text, write_wsum, wsum_path
+from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
 from wtxtgit.checkpoint.verify import demands, verify_files
+from wtxtgit.checkpoint.wsum import write_wsum, wsum_path
 from wtxtgit.errors import InputError, TextError, WtxtgitError
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text import digest
@@ -113,7 +114,7 @@ def pending(tmp_path: Path, **more: Any) -> tuple[bytes, bytes, Path]:
     emission = emit(MODEL, NewGeneration(gen=4, pending=True, **more))
     write_text(emission, out)
     assert emission.writer is not None
-    write_wsum(emission.writer, wsum_path(out))
+    write_wsum(wsum_path(out), emission.writer.wsum())
     return out.read_bytes(), wsum_path(out).read_bytes(), out
 
 
@@ -125,7 +126,7 @@ def test_a_pending_text_holds_with_its_wsum_and_never_alone(tmp_path: Path) -> N
     assert report.signature is SignatureState.ABSENT
     assert report.is_container
     assert wsum.startswith(b"WSUM 1 sha256_all=")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.wtxt", "m.wtxt.wsum"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.wtxt", "m.wtxt.root.wsum"]
     assert verify_files([out], demands(wsum=wsum_path(out))).ok
 
 

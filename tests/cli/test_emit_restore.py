@@ -104,14 +104,16 @@ def test_options_make_a_generation(wtxtgit: Command, tmp_path: Path) -> None:
 
 def test_a_pending_text_needs_its_wsum(wtxtgit: Command) -> None:
     assert wtxtgit("emit", FIXTURES / EXAMPLES[0], "--pending", "-o", "p.wtxt").code == 0
-    assert wtxtgit.names() == ["p.wtxt", "p.wtxt.wsum"]
+    assert wtxtgit.names() == ["p.wtxt", "p.wtxt.root.wsum"]
+    assert wtxtgit("verify", "p.wtxt").code == 0
+    (wtxtgit.folder / "p.wtxt.root.wsum").rename(wtxtgit.folder / "apart.wsum")
     assert wtxtgit("verify", "p.wtxt").code == 1
-    assert wtxtgit("verify", "p.wtxt", "--wsum", "p.wtxt.wsum").code == 0
+    assert wtxtgit("verify", "p.wtxt", "--wsum", "apart.wsum").code == 0
     refused = wtxtgit("restore", "p.wtxt", "-o", "x")
     assert refused.code == 1
     assert "pending" in refused.complaint()
     assert "--wsum" in refused.err
-    done = wtxtgit("restore", "p.wtxt", "-o", "x", "--wsum", "p.wtxt.wsum")
+    done = wtxtgit("restore", "p.wtxt", "-o", "x", "--wsum", "apart.wsum")
     assert (done.code, done.err) == (0, "")
     assert (wtxtgit.folder / "x").read_bytes() == fixture(EXAMPLES[0])
 

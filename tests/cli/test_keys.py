@@ -142,6 +142,23 @@ def test_a_key_whose_making_was_broken_off_is_finished(
     assert secret.read_bytes() == whole[1]
 
 
+def test_a_key_whose_import_was_broken_off_is_finished(wtxtgit: Command) -> None:
+    for name in ("mine", "other"):
+        assert wtxtgit("key", "new", "--name", name, "--no-passphrase").code == 0
+
+    def imported(name: str) -> Done:
+        file = ring(wtxtgit) / name
+        return wtxtgit("key", "import", file, "--name", "copy", "--no-passphrase")
+
+    assert imported("mine").code == 0
+    public, secret = ring(wtxtgit) / "copy.pub", ring(wtxtgit) / "copy"
+    whole = public.read_bytes(), secret.read_bytes()
+    public.unlink()
+    assert imported("other").complaint() == 'there is a key "copy" already'
+    assert imported("mine").code == 0
+    assert (public.read_bytes(), secret.read_bytes()) == whole
+
+
 def test_the_default_name_is_that_of_the_user(wtxtgit: Command) -> None:
     for login, name in (("alice", "alice"), ("no name/", "default")):
         env = {"LOGNAME": login}

@@ -68,7 +68,7 @@ class TestTheProjectsOwn:
     @pytest.mark.parametrize(
         ("name", "wanted"),
         [
-            ("ci", {"check", "demo", "test-torch", "test-browser"}),
+            ("ci", {"check", "demo", "test-torch", "test-remotes", "test-browser"}),
             ("nightly", {"test", "test-more"}),
         ],
     )

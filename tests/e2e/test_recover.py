@@ -64,11 +64,44 @@ def test_healed_from_history_and_committed(damaged: Repo) -> None:
 @pytest.mark.slow
 def test_doctor_mends_it(damaged: Repo) -> None:
     assert checks(damaged)["work-tree"]["level"] == "error"
+    damaged.write("other.safetensors", FIRST)
+    damaged.add("other.safetensors")
+    damaged.write("other.safetensors", text_of(damaged, "other.safetensors"))
     done = damaged.wtxtgit("doctor", "--fix", ok=(0, 1))
+    assert b"restored other.safetensors" in done.stdout
+    assert (damaged.path / "other.safetensors").read_bytes() == FIRST
     assert b"mended model.safetensors: staged, commit it" in done.stdout
     assert (damaged.path / NAME).read_bytes() == SECOND
-    assert damaged.git("diff", "--cached", "--name-only") == b"model.safetensors\n"
+    staged = damaged.git("diff", "--cached", "--name-only", "--diff-filter=M")
+    assert staged == b"model.safetensors\n"
     assert checks(damaged)["work-tree"]["level"] == "ok"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_written", [False, True], ids=["staged", "written"])
+def test_what_was_staged_and_not_committed_is_committed(damaged: Repo, is_written: bool) -> None:
+    """As it is where the command was killed: its file is written, or the damaged text stands."""
+    before = damaged.git("rev-parse", "HEAD")
+    damaged_text = (damaged.path / NAME).read_bytes()
+    damaged.wtxtgit("recover", NAME, "--as-commit")
+    damaged.git("reset", "-q", "--soft", before.decode().strip())
+    if not is_written:
+        damaged.write(NAME, damaged_text)
+    done = damaged.wtxtgit("recover", NAME, "--as-commit")
+    assert b"1 chunk healed" in done.stdout
+    assert (damaged.path / NAME).read_bytes() == SECOND
+    assert damaged.git("rev-parse", "HEAD^") == before
+    assert_clean(damaged)
+
+
+@pytest.mark.slow
+def test_what_is_staged_and_no_recovery_is_not_committed(damaged: Repo) -> None:
+    before = damaged.git("rev-parse", "HEAD")
+    damaged.write(NAME, FIRST)
+    damaged.add()
+    assert b"nothing is damaged" in damaged.wtxtgit("recover", NAME, "--as-commit").stdout
+    assert damaged.git("rev-parse", "HEAD") == before
+    assert damaged.status() == b"M  model.safetensors\0"
 
 
 @pytest.mark.slow

@@ -62,6 +62,15 @@ def test_text_in_the_work_tree(tracked: Repo) -> None:
     assert states(tracked.clone("clone")) == {"model.safetensors": State.TEXT}
 
 
+def test_the_text_of_the_blob_in_the_place_of_its_file(tracked: Repo) -> None:
+    """Git says modified, by the size, and `git add` would find nothing to add."""
+    tracked.write("model.safetensors", tracked.blob("model.safetensors"))
+    assert states(tracked) == {"model.safetensors": State.TEXT}
+    doctor.repair(tracked.repository)
+    assert (tracked.path / "model.safetensors").read_bytes() == MODEL
+    assert tracked.status() == b""
+
+
 def test_damaged_text(tracked: Repo) -> None:
     damaged = tracked.blob("model.safetensors").replace(b"crc32c=", b"crc32c=0", 1)
     tracked.write("model.safetensors", damaged)

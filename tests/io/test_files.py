@@ -25,6 +25,15 @@ def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [pipe]
 
 
+def test_a_new_file_replaces_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    replace_file(file, lambda fd: write_all(fd, (b"first",)), is_new=True)
+    with pytest.raises(EnvironmentFailure, match="file exists"):
+        replace_file(file, lambda fd: write_all(fd, (b"second",)), is_new=True)
+    assert file.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_an_output_that_is_a_device_or_a_pipe_is_written_to(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -139,9 +139,10 @@ class TestReading:
         assert error.message == "gopher://host/x: no store is known for such URLs"
 
     def test_a_store_whose_package_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "s3fs", None)
-        error = refused("s3://bucket/x")
-        assert (error.exit_code, error.message) == (5, "s3://bucket/x: install s3fs to access S3")
+        monkeypatch.setitem(sys.modules, "gcsfs", None)
+        error = refused("gs://bucket/x")
+        told = "gs://bucket/x: please install gcsfs to access Google Storage"
+        assert (error.exit_code, error.message) == (5, told)
 
     def test_without_fsspec(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "fsspec.core", None)

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from tests.kit.temporary import use_memory
 from tests.torture.tables import keep
 
-PARTS = ("kills", "recovery")
+PARTS = ("kills", "races", "faults", "recovery", "inputs")
 
 
 def main(arguments: list[str]) -> int:
@@ -36,11 +36,14 @@ def main(arguments: list[str]) -> int:
         broken += len(table.broken)
         if given.keep:
             options = f"--tries {given.tries} --seed {given.seed}"
-            keep(part, table, f"make torture TORTURE={shlex.quote(f'{part} {options}')}")
+            command = f"make torture TORTURE={shlex.quote(f'{part} {options}')}"
+            keep(part, table, command, is_whole=not given.only)
     return 1 if broken else 0
 
 
 if __name__ == "__main__":
-    # What leaks out of a run is not this user's.
+    # Files and settings are as everywhere, whoever runs it.
     os.umask(0o022)
+    for name in [name for name in os.environ if name.startswith(("GIT_", "WTXTGIT_"))]:
+        del os.environ[name]
     sys.exit(main(sys.argv[1:]))

@@ -14,7 +14,7 @@ from tests.torture.tables import Table
 from wtxtgit.checkpoint.other_copies import FoundCopies, Place
 from wtxtgit.errors import counted
 from wtxtgit.filter.clean import clean
-from wtxtgit.text.recovery.chunks import ChunkState
+from wtxtgit.text.recovery.pieces import ChunkState
 from wtxtgit.text.recovery.rebuilding import recover, text_of
 
 CHARACTERS = 4
@@ -66,7 +66,8 @@ def _lines(count: int, tries: int, seed: int, broken: list[str]) -> list[Sequenc
         states: Counter[ChunkState] = Counter()
         for _ in range(tries):
             damaged = _with_damaged_lines(text, start, end, count, rng)
-            heal = FoundCopies(Place("before", lambda one=one: memoryview(one)) for one in copies)
+            places = [Place("before", lambda one=one: memoryview(one)) for one in copies]
+            heal = FoundCopies(lambda found=tuple(places): found)
             done = recover(memoryview(damaged), heal)
             states.update(slot.state for array in done.arrays for slot in array.slots)
             if done.snapshot is None:

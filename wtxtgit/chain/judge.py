@@ -100,7 +100,7 @@ def whole(
 ) -> JudgedFiles:
     """All artifacts of a tree, as a state."""
     paths = tuple(sorted(judged_paths(snapshot, standing)))
-    folder = Folder(listing)
+    folder = PathsOfTree(listing)
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
     for path, other in twins(listing, paths).items():
         obstacles.setdefault(path, f"{_shown(other)} has the same name to some file systems")
@@ -143,7 +143,7 @@ def changed(
     entries = {
         path: entry for path in wanted if (entry := now.get(path, there.get(path))) is not None
     }
-    folder = Folder({path: after for path, after in now.items() if after is not None})
+    folder = PathsOfTree({path: after for path, after in now.items() if after is not None})
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
     ordered = tuple(sorted(paths))
     attributes = snapshots.attributes(snapshot, [p for p in ordered if p in entries], CHECKOUT)
@@ -322,7 +322,7 @@ def _shown(name: bytes) -> str:
     return quoted(name).strip("'")
 
 
-class Folder:
+class PathsOfTree:
     """What stands above and below paths of a tree."""
 
     def __init__(self, files: Mapping[bytes, TreeEntry]) -> None:

@@ -33,6 +33,7 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity, as_errors
 from wtxtgit.report.check import LARGE_BLOB, CheckedFile, CheckReport, Occasion
 from wtxtgit.setup.sizes import large_blob, max_blob
+from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.text.verify import verify
 from wtxtgit.trust.state import SignersState, TrustFacts, join, start
 from wtxtgit.trust.step import step
@@ -232,7 +233,7 @@ class _CheckWork:
     def _verify(self, entry: TreeEntry) -> Problem | None:
         text = blob(self._repo, entry.oid)
         report = verify(text)
-        beside = self._staged.entries.get(entry.path + LEDGER_SUFFIX)
+        beside = self._staged.entries.get(entry.path + WSUM_SUFFIX)
         if is_pending(report) and beside is not None:
             wsum = reader.blob_heads(self._repo, (beside.oid,))[beside.oid]
             if wsum.size == len(wsum.head):

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
+from wtxtgit.checkpoint.finalize import Finalized
+from wtxtgit.checkpoint.finalize import finalize as finalize_file
+from wtxtgit.checkpoint.wsum import wsum_at, wsum_path
 from wtxtgit.io.files import view_file, write_output
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import Meta, Snapshot
@@ -82,9 +85,11 @@ def load(
 ) -> Weights:
     """Verify a WTXT file and give its arrays by name, read-only.
 
+    `wsum` is the content of its WSUM; without it that of `PATH.root.wsum`, if there is one.
     Raises TextError with the first thing that does not hold.
     """
     text = view_file(Path(path))
+    wsum = wsum_at(wsum_path(Path(path))) if wsum is None else wsum
     return read(text, wsum=wsum, hmac_key=hmac_key, public_keys=public_keys, threads=threads)
 
 
@@ -111,6 +116,30 @@ def open(path: File) -> Iterator[LazySnapshot]:  # noqa: A001 - the name that js
     yield LazySnapshot(view_file(Path(path)))
 
 
+def finalize(
+    path: File,
+    *,
+    sign: Signer | None = None,
+    prev: bytes | None = None,
+    inline: bool = False,
+    threads: int | None = None,
+) -> Finalized:
+    """Check a pending text, and write its WSUM, `PATH.root.wsum`; gives its root.
+
+    `sign` is a function that signs bytes, as for `dump`. `prev` is the
+    merkle_this (32 bytes) of the generation before; without it the text keeps
+    the place that its WSUM gives it, else it is the first generation. If
+    `inline` the text gets its root and signature in lines of its own instead; a
+    WSUM that says no more than these is taken away. A WSUM that says what is
+    asked for already stays.
+
+    Raises CheckError for a text that does not verify, InputError for what is no
+    pending text, UsageError where something else stands in the WSUM's place.
+    Spec: `docs/spec/wtxt.md`, "Pending and WSUM".
+    """
+    return finalize_file(Path(path), sign=sign, prev=prev, inline=inline, threads=threads)
+
+
 def verify(
     path: File,
     *,
@@ -120,10 +149,13 @@ def verify(
     allow_unauthenticated: bool = False,
     threads: int | None = None,
 ) -> TextReport:
-    """Check everything that can be checked of a WTXT file, and say what was found."""
+    """Check everything that can be checked of a WTXT file, and say what was found.
+
+    `wsum` is as for `load`.
+    """
     return text_verify.verify(
         view_file(Path(path)),
-        wsum=wsum,
+        wsum=wsum_at(wsum_path(Path(path))) if wsum is None else wsum,
         hmac_key=hmac_key,
         public_keys=public_keys,
         allow_unauthenticated=allow_unauthenticated,

@@ -27,10 +27,11 @@ from wtxtgit.text.delta.index import MAGIC, check
 from wtxtgit.text.delta.patch import Making, Regeneration
 from wtxtgit.text.delta.patch import apply as apply_to
 from wtxtgit.text.delta.patch import make as make_of
-from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot, side_of_text
+from wtxtgit.text.delta.sides import DeltaSide, side_of_text, side_of_writer
 from wtxtgit.text.index import quote
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
+from wtxtgit.text.write import TextWriter
 
 ENDING = ".wtxtdelta"
 _QUOTED = 16
@@ -143,7 +144,8 @@ def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
     data = read(name)
     if data[: len(grammar.MAGIC)] != grammar.MAGIC:
         snapshot = snapshot_of(any_format.split(data))
-        return _Opened(side_of_snapshot(snapshot, threads=threads, progress=progress), True)
+        writer = TextWriter(snapshot, threads=threads, progress=progress)
+        return _Opened(side_of_writer(writer), True)
     report = verify(data, threads=threads, progress=progress)
     # Asked before the verdict: pending is all that is wrong with such a text.
     if is_pending(report):

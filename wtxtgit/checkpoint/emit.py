@@ -6,7 +6,6 @@ number, time, build, chain, signature, authentication.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from wtxtgit.checkpoint.open import shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.filter.clean import Cleaned, text_of
-from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_output
+from wtxtgit.io.files import read_small, shown, view_file, write_output
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.array import Meta, Signature, Snapshot, rows_for
 from wtxtgit.remotes import urls
@@ -25,13 +24,11 @@ from wtxtgit.text.arrays import read
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.verify import read_wsum
 from wtxtgit.text.write import Progress, TextWriter
 from wtxtgit.trust.signing import AskPassphrase
 
 TEXT_SUFFIX = ".wtxt"
 MAX_HMAC_KEY = 1024 * 1024
-MAX_WSUM = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +100,6 @@ def write_text(emitted: Cleaned, out: Path | str) -> None:
         write_output(Path(out), write)
 
 
-def write_wsum(text: TextWriter, path: Path) -> None:
-    """Write the WSUM that finalizes a pending text."""
-    line = text.wsum()
-    # Any other file of that name is somebody's.
-    if os.path.lexists(path) and read_wsum(read_small(path, MAX_WSUM, "a WSUM")) is None:
-        raise UsageError(f"{shown(path)} is there already, and is no WSUM")
-    replace_file(path, lambda fd: write_all(fd, (line,)))
-
-
-def wsum_path(out: Path) -> Path:
-    """Where the WSUM of a pending text goes: beside it."""
-    return out.with_name(out.name + ".wsum")
-
-
 def key_bytes(path: Path | None) -> bytes | None:
     """The bytes of a key file, as they are; raises InputError for an empty one."""
     if path is None:
@@ -156,12 +139,10 @@ def _snapshot(name: str, data: ByteView, threads: int | None) -> tuple[Snapshot,
     try:
         snapshot = read(data, threads=threads).snapshot
     except TextError as error:
-        raise InputError(
-            f"{name}: {error}", hint=f"wtxtgit verify -- {shlex.quote(name)}"
-        ) from error
-    # Its root is not final: another generation would be signed over a guess.
-    if snapshot.pending:
-        raise InputError(f"{name}: the text is pending, finalize it first")
+        # What is pending has no place in the chain that another generation could follow.
+        verb = "finalize --inline" if error.kind == "pending" else "verify"
+        hint = f"wtxtgit {verb} -- {shlex.quote(name)}"
+        raise InputError(f"{name}: {error}", hint=hint) from error
     return replace(snapshot, signature=None), None
 
 

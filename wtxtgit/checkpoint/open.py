@@ -10,16 +10,18 @@ import os
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wtxtgit.checkpoint.wsum import ENDING, wsum_at, wsum_path
 from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
 from wtxtgit.io.files import shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.remotes import urls
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import MAGIC, MAX_WSUM, WSUM_MAGIC
 
 if TYPE_CHECKING:  # Files alone take neither git nor what reads texts.
     from wtxtgit.git.repository import Repository
@@ -124,6 +126,27 @@ def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) 
     return blob(repo, blob_oid(target, repo), threads)
 
 
+def wsum_beside(text: str, place: TargetPlace = HERE) -> bytes | None:
+    """The WSUM beside a text that is a file or REV:PATH, well-formed or not; None without one.
+
+    Of a URL nothing else is fetched. Raises EnvironmentFailure for a file that can't be read.
+    """
+    if is_file(text, place):
+        return wsum_at(wsum_path(place.file(text)))
+    if is_url(text, place):
+        return None
+    from wtxtgit.git.blobs import BlobReader
+
+    try:
+        repo = place.repository()
+        with BlobReader(repo) as blobs:
+            content = blobs.read(blob_oid(text + ENDING, repo), MAX_WSUM)
+    except EnvironmentFailure:
+        # Nothing is there, or a folder, or what is too large.
+        return None
+    return content if content.startswith(WSUM_MAGIC) else None
+
+
 def blob_oid(target: str, repo: Repository) -> str:
     """The object id of REV:PATH; `./PATH` starts where the command does, as for git itself."""
     from wtxtgit.git import history
@@ -143,18 +166,28 @@ def blob(repo: Repository, oid: str, threads: int | None = None) -> ByteView:
 
 
 def open_target(target: str, *, threads: int | None = None) -> OpenedTarget:
-    """Open a target as the file that a checkout would give."""
-    return as_checked_out(target, read(target, threads=threads), threads)
+    """Open a target as the file that a checkout would give, a pending text with its WSUM."""
+    return as_checked_out(
+        target, read(target, threads=threads), threads, partial(wsum_beside, target)
+    )
 
 
-def as_checked_out(name: str, data: ByteView, threads: int | None) -> OpenedTarget:
-    """What a checkout makes of bytes that git stores, or that stand in a file."""
+def as_checked_out(
+    name: str,
+    data: ByteView,
+    threads: int | None,
+    wsum: Callable[[], bytes | None] = lambda: None,
+) -> OpenedTarget:
+    """What a checkout makes of bytes that git stores, or that stand in a file.
+
+    Of a text `wsum` gives the WSUM that goes with it: together they are as a text with a root.
+    """
     if data[: len(MAGIC)] != MAGIC:
         return OpenedTarget(name, data)
     from wtxtgit.filter.smudge import smudge_verified
     from wtxtgit.text.verify import verify
 
-    report = verify(data, threads=threads)
+    report = verify(data, wsum=wsum(), threads=threads)
     smudged = smudge_verified(data, report, threads=threads)
     if smudged.layout is None:
         return OpenedTarget(name, data, report, smudged.warning)
@@ -180,7 +213,8 @@ def members(
         revision, _, index = target.partition(":")
         member = f"{revision}:{posixpath.join(posixpath.dirname(index), path)}"
         repo = place.repository()
-        return as_checked_out(member, blob(repo, blob_oid(member, repo), threads), threads).data
+        data = blob(repo, blob_oid(member, repo), threads)
+        return as_checked_out(member, data, threads, partial(wsum_beside, member, place)).data
 
     def open_file(path: str) -> ByteView:
         file = Path(target).parent / path
@@ -191,7 +225,9 @@ def members(
         if not there.is_file():
             # A pipe or a device would be read without end.
             raise InputError(f"{shown(path)} is no file")
-        return as_checked_out(str(file), view_file(file, place.folder), threads).data
+        data = view_file(file, place.folder)
+        beside = partial(wsum_at, wsum_path(there))
+        return as_checked_out(str(file), data, threads, beside).data
 
     opener = open_file
     if is_url(target, place):

@@ -11,26 +11,26 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit.checkpoint import open as opener
-from wtxtgit.errors import InputError, WtxtgitError
+from wtxtgit.errors import InputError, TextError, WtxtgitError
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
 from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.array import Rows
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.recovery.chunks import decoded
-from wtxtgit.text.recovery.reading import FoundChunk, read
+from wtxtgit.text.recovery.pieces import joined, view_of
+from wtxtgit.text.recovery.reading import read
 
 _MOST = 1000
 """Blobs of a repository that are looked through."""
@@ -39,7 +39,6 @@ _LOGGED = re.compile(
     rb"\x01([0-9a-f]{40,64})|:[0-7]{6} [0-7]{6} [0-9a-f]{40,64} ([0-9a-f]{40,64}) [AMT]\0"
 )
 
-Part = Callable[[], "bytes | None"]
 _Told = tuple[grammar.ArrayLine, "Rows | None"]
 
 
@@ -56,34 +55,46 @@ class Place:
 
 
 class FoundCopies:
-    """Bytes by their SHA-256, from places that are opened one by one, as far as need be."""
+    """Bytes by their SHA-256, from places that are opened one by one, as far as need be.
 
-    def __init__(self, places: Iterable[Place]) -> None:
-        self._places = iter(places)
-        self._parts: dict[str, tuple[Part, str]] = {}
-        self._arrays: dict[str, tuple[grammar.ArrayLine, Rows | None, Part, str]] = {}
+    `places` gives all of them, each time it is called. Only what is wanted is kept of
+    them, as a view: there may be many places.
+    """
 
-    def array(self, name: str) -> tuple[grammar.ArrayLine, Rows | None, bytes, str] | None:
+    def __init__(self, places: Callable[[], Iterable[Place]]) -> None:
+        self._all_places = places
+        self._places: Iterator[Place] = iter(())
+        self._digests: set[str] = set()
+        self._names: set[str] = set()
+        self._parts: dict[str, list[tuple[ByteView, str]]] = {}
+        self._arrays: dict[str, tuple[grammar.ArrayLine, Rows | None, ByteView, str]] = {}
+
+    def want(self, digests: Collection[str], names: Collection[str]) -> None:
+        """Say which SHA-256, in hex, and arrays will be asked for."""
+        self._digests.update(digests)
+        self._names.update(names)
+        # What was looked at for something else was not looked at for these.
+        self._places = iter(self._all_places())
+
+    def array(self, name: str) -> tuple[grammar.ArrayLine, Rows | None, ByteView, str] | None:
         """An array called so that is whole, with what is said of it, and the place."""
         while name not in self._arrays and self._look_further():
             pass
-        claim, rows, part, place = self._arrays.get(name, (None, None, None, ""))
-        raw = None if part is None else part()
-        if claim is None or raw is None or sha256(raw).digest() != claim.sha256:
+        given = self._arrays.get(name)
+        if given is None or _hash(given[2]) != given[0].sha256.hex():
             return None
-        return claim, rows, raw, place
+        return given
 
-    def bytes_of(self, digest: str, nbytes: int) -> tuple[bytes, str] | None:
+    def bytes_of(self, digest: str, nbytes: int) -> tuple[ByteView, str] | None:
         """The bytes with a SHA-256, in hex, and the place that they are from."""
         while True:
-            known = self._parts.pop(digest, None)
-            if known is not None:
-                part, name = known
-                raw = part()
-                if raw is not None and len(raw) == nbytes and _hash(raw) == digest:
-                    self._parts[digest] = known
+            known = self._parts.get(digest, [])
+            while known:
+                raw, name = known[0]
+                if len(raw) == nbytes and _hash(raw) == digest:
                     return raw, name
-            elif not self._look_further():
+                del known[0]
+            if not self._look_further():
                 return None
 
     def _look_further(self) -> bool:
@@ -92,12 +103,12 @@ class FoundCopies:
         if place is None:
             return False
         try:
-            data = place.open()
-            for array, digest, part in _parts_of(data):
-                self._parts.setdefault(digest, (part, place.name))
-                if array is not None:
+            for array, digest, raw in _parts_of(place.open()):
+                if digest in self._digests:
+                    self._parts.setdefault(digest, []).append((raw, place.name))
+                if array is not None and array[0].name in self._names:
                     claim, rows = array
-                    self._arrays.setdefault(claim.name, (claim, rows, part, place.name))
+                    self._arrays.setdefault(claim.name, (claim, rows, raw, place.name))
         except (WtxtgitError, OSError):
             # What can't be read has nothing to give; what is asked for may be elsewhere.
             if place.is_named:
@@ -105,50 +116,41 @@ class FoundCopies:
         return True
 
 
-def _hash(raw: bytes) -> str:
-    return sha256(raw).hexdigest()
+def _hash(raw: ByteView) -> str | None:
+    """The SHA-256 in hex, None where lines are not as they should be."""
+    try:
+        return hashed(sha256(), pieces(raw)).hexdigest()
+    except TextError:
+        return None
 
 
-def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, Part]]:
+def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
     """SHA-256 and bytes of each chunk and array that a text, a delta or a file has.
 
-    Of an array what is said of it, too.
+    Of an array what is said of it, too. Whether it has that SHA-256 is not looked at.
     """
     if any(data[: len(magic)] == magic for magic in (MAGIC, DELTA_MAGIC)):
-        text = mapped(data)
-        for found in read(text).arrays:
-            for chunk in found.chunks:
-                yield None, chunk.sha256, partial(_decoded, text, [chunk])
+        for found in read(data).arrays:
+            chunks = [(chunk, view_of(data, chunk)) for chunk in found.chunks]
+            for chunk, raw in chunks:
+                if raw is not None:
+                    yield None, chunk.sha256, raw
             parsed = None if found.line is None else grammar.parse_array(found.line + b"\n", 0)
-            if parsed is not None:
+            raws = [raw for _, raw in chunks if raw is not None]
+            if parsed is not None and raws and len(raws) == len(chunks):
                 rows = grammar.parse_rows((found.rows_line or b"") + b"\n", 0)
                 told = parsed[0], None if rows is None else rows[0]
-                yield told, parsed[0].sha256.hex(), partial(_decoded, text, found.chunks)
+                yield told, parsed[0].sha256.hex(), joined(raws)
         return
     cleaned = text_of(data)
     if cleaned.writer is None:
         return
-    for hashed in cleaned.writer.hashed():
-        raw, size = hashed.source.data, armor.chunk_size(hashed.source.rows)
-        told = hashed.line, hashed.source.rows
-        yield told, hashed.line.sha256.hex(), partial(_slice, raw, 0, len(raw))
-        for ix, digest in enumerate(hashed.sha256):
-            yield None, digest.hex(), partial(_slice, raw, ix * size, (ix + 1) * size)
-
-
-def _slice(raw: ByteView, start: int, end: int) -> bytes:
-    return bytes(raw[start:end])
-
-
-def _decoded(text: memoryview, chunks: Iterable[FoundChunk]) -> bytes | None:
-    """The bytes of chunks whose lines are as a writer writes them."""
-    whole = bytearray()
-    for chunk in chunks:
-        raw = None if chunk.size is None else decoded(text, chunk, chunk.size)
-        if raw is None:
-            return None
-        whole += raw
-    return bytes(whole)
+    for array in cleaned.writer.hashed():
+        raw, size = array.source.data, armor.chunk_size(array.source.rows)
+        told = array.line, array.source.rows
+        yield told, array.line.sha256.hex(), raw
+        for ix, digest in enumerate(array.sha256):
+            yield None, digest.hex(), raw[ix * size : (ix + 1) * size]
 
 
 def places(target: str, given: Iterable[str], threads: int | None = None) -> Iterator[Place]:

@@ -7,26 +7,23 @@ never written over.
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from wtxtgit.checkpoint import open as opener
 from wtxtgit.checkpoint import other_copies
 from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError, WtxtgitError
-from wtxtgit.git import index, staging, work_tree
-from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import read_small, shown, write_output
+from wtxtgit.io.files import read_small, write_output
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, mapped, pieces, same_bytes, write_all
+from wtxtgit.io.view import ByteView, pieces, same_bytes, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
-from wtxtgit.text.layout import literal
 from wtxtgit.text.recovery import deltas, ledgers
-from wtxtgit.text.recovery.chunks import ArrayPieces, ChunkState, Slot
+from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
 from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.verify import TextReport, verify
@@ -92,10 +89,11 @@ class TextRecovery(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredText:
-    """A recovery, and the whole text where there is one."""
+    """A recovery of a text of `nbytes` as it stood, and the whole text where there is one."""
 
     recovery: PartialText
     report: TextRecovery
+    nbytes: int
     text: ByteView | None = None
     verified: TextReport | None = None
 
@@ -108,11 +106,11 @@ def recover_text(
     `given` are files, URLs and revisions to look in first. Raises InputError where
     nothing of a text is left.
     """
-    heal = other_copies.FoundCopies(other_copies.places(target, given, threads))
-    plain, changes = undone(mapped(data))
-    if bytes(plain[: len(DELTA_MAGIC)]) == DELTA_MAGIC:
+    heal = other_copies.FoundCopies(partial(other_copies.places, target, tuple(given), threads))
+    plain, changes = undone(data)
+    if plain[: len(DELTA_MAGIC)] == DELTA_MAGIC:
         return _recover_delta(target, data, bytes(plain), changes, heal)
-    if bytes(plain[: len(ledger.MAGIC)]) == ledger.MAGIC:
+    if plain[: len(ledger.MAGIC)] == ledger.MAGIC:
         whole, notes = ledgers.mended(bytes(plain))
         parts = PartialText([], [], undone=changes, notes=notes)
         return _as_it_is(target, data, parts, whole)
@@ -130,7 +128,8 @@ def recover_text(
     state = "partial"
     if text is not None:
         state = "intact" if len(text) == len(data) and same_bytes(text, data) else "whole"
-    return RecoveredText(recovery, _report(target, recovery, state, verified), text, verified)
+    report = _report(target, recovery, state, verified)
+    return RecoveredText(recovery, report, len(data), text, verified)
 
 
 def _recover_delta(
@@ -155,7 +154,7 @@ def _as_it_is(
     if whole is not None:
         state = "intact" if same_bytes(data, memoryview(whole)) else "whole"
     report = _report(target, parts, state, None)
-    return RecoveredText(parts, report, None if whole is None else memoryview(whole))
+    return RecoveredText(parts, report, len(data), None if whole is None else memoryview(whole))
 
 
 def _sealed(target: str) -> frozenset[bytes]:
@@ -253,125 +252,3 @@ def refuse_itself(out: Path, source: str) -> None:
             f"{opener.shown_name(source)} is the damaged file, which stays as it is",
             hint="-o names another file",
         )
-
-
-def write_partial(done: RecoveredText, out: Path, source: str) -> TextRecovery:
-    """Write the file of a text with zeros for what is lost; gives the report with these ranges.
-
-    Raises CheckError where the text's layout is not known, UsageError for a text as output.
-    """
-    refuse_itself(out, source)
-    if out.suffix == TEXT_ENDING:
-        raise UsageError("a text with lost parts would prove nothing: name a file of another kind")
-    parts = _file_parts(done.recovery)
-    if parts is None:
-        raise CheckError(
-            f"{opener.shown_name(source)}: no file can be made of it, since its layout or "
-            "sizes of arrays are lost"
-        )
-    lost: list[tuple[int, int]] = []
-    write_output(out, lambda descriptor: write_all(descriptor, _noting_lost(parts, lost)))
-    return replace(done.report, lost=tuple(lost))
-
-
-def _noting_lost(
-    parts: Iterable[tuple[bytes, bool]], lost: list[tuple[int, int]]
-) -> Iterator[bytes]:
-    """The parts in order, while the ranges of those that are lost are put into a list."""
-    at = 0
-    for raw, is_lost in parts:
-        if is_lost and lost and lost[-1][1] == at:
-            lost[-1] = lost[-1][0], at + len(raw)
-        elif is_lost:
-            lost.append((at, at + len(raw)))
-        at += len(raw)
-        yield raw
-
-
-def _file_parts(recovery: PartialText) -> Iterator[tuple[bytes, bool]] | None:
-    """Gives the file's bytes in order, and which of them are zeros in the place of lost ones."""
-    layout = recovery.layout
-    if layout is None or layout.size is None:
-        return None
-    by_name = dict(zip(recovery.names, recovery.arrays, strict=True))
-    known = 0
-    unknown = []
-    for extent in layout.extents:
-        array = None if extent.array is None else by_name.get(extent.array)
-        if extent.array is not None and (array is None or array.nbytes is None):
-            unknown.append(extent.array)
-        elif array is not None and array.nbytes is not None:
-            known += array.nbytes
-        else:
-            known += len(literal(extent) or b"")
-    # Of one array the size follows from that of the file.
-    if len(unknown) > 1 or known > layout.size or (known < layout.size and not unknown):
-        return None
-    extents, rest = layout.extents, layout.size - known
-
-    def parts() -> Iterator[tuple[bytes, bool]]:
-        for extent in extents:
-            if extent.array in unknown:
-                yield bytes(rest), True
-            elif extent.array is not None:
-                for slot in by_name[extent.array].slots:
-                    yield slot.raw or bytes(slot.size), slot.raw is None
-            else:
-                yield literal(extent) or b"", False
-
-    return parts()
-
-
-def put_back(
-    repo: Repository, path: bytes, given: Iterable[str] = (), *, threads: int | None = None
-) -> RecoveredText:
-    """Recover the text that the index has at a path, and stage it with its file.
-
-    Where not all of it can be recovered nothing is changed. Raises CheckError where the
-    work tree holds something else than the damaged text, UsageError for a path that is not tracked.
-    """
-    name = shown(os.fsdecode(path))
-    entry = next((one for one in index.entries(repo) if one.path == path and not one.stage), None)
-    if entry is None:
-        raise UsageError(f"{name} is not tracked")
-    file = repo.file(path)
-    if os.path.lexists(file) and not work_tree.file_is_blob(file, entry.oid):
-        raise CheckError(
-            f"{name} is not the text that git has: what stands there would be lost",
-            hint="-o writes what is recovered to another file",
-        )
-    data = opener.blob(repo, entry.oid, threads)
-    done = recover_text(f":{os.fsdecode(path)}", data, given, threads=threads)
-    if done.report.state == "whole" and done.text is not None:
-        oid = staging.write_blob(repo, mapped(done.text))
-        staging.stage(repo, [entry._replace(oid=oid)])
-        staging.checkout(repo, [path])
-    return done
-
-
-def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None) -> RecoveredText:
-    """Recover a tracked file as `put_back` does, and commit that alone.
-
-    History is not rewritten: commits of before keep the damaged text. Raises UsageError
-    where something else is staged.
-    """
-    if not opener.is_file(target):
-        raise UsageError("--as-commit wants a path of the work tree")
-    repo = Repository.discover()
-    path = other_copies.path_in(target, repo)
-    if path is None:
-        raise UsageError(f"{opener.shown_name(target)} is not in this work tree")
-    if others := sorted(index.staged_paths(repo) - {path}):
-        raise UsageError(
-            f"{shown(os.fsdecode(others[0]))} is staged: it would be committed too",
-            hint="commit it, or git restore --staged it",
-        )
-    done = put_back(repo, path, given, threads=threads)
-    if done.report.state == "whole":
-        counts = ", ".join(
-            f"{sum(getattr(array, state) for array in done.report.arrays)} {state}"
-            for state in (ChunkState.MENDED, ChunkState.HEALED)
-        )
-        message = f"Recover {os.fsdecode(path)}\n\nIts text was damaged. Chunks: {counts}."
-        repo.git("commit", "--quiet", "-m", message)
-    return done

@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from wtxtgit.checkpoint.emit import MAX_WSUM
+from wtxtgit.checkpoint.wsum import given_wsum, wsum_at, wsum_path
 from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
-from wtxtgit.io.files import read_small, shown, view_file, write_output
+from wtxtgit.io.files import shown, view_file, write_output
 from wtxtgit.io.view import Buffer, ByteView, write_all
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces
@@ -53,7 +53,7 @@ def restore(
     text = view_file(path)
     if text[: len(MAGIC)] != MAGIC:
         raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
-    wsum_bytes = None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM")
+    wsum_bytes = wsum_at(wsum_path(path)) if wsum is None else given_wsum(wsum)
     indexed = index(text)
     # The layout is read before it is verified; what is written by it counts only if all verifies.
     assumed = None if out is None else assumed_layout(text, indexed)
@@ -109,7 +109,7 @@ def _check(report: TextReport, path: Path) -> None:
         return
     problem = report.problems[0]
     if problem.kind == "pending":
-        hint = "--wsum FILE names the WSUM that finalizes it"
+        hint = f"--wsum FILE names its WSUM, wtxtgit finalize {shlex.quote(shown(path))} makes one"
     else:
         hint = f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong"
     raise CheckError(f"{shown(path)}: {problem}", hint=hint)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wtxtgit.checkpoint.emit import MAX_WSUM, key_bytes
-from wtxtgit.checkpoint.open import HERE, TargetPlace, members, public_name, read
+from wtxtgit.checkpoint.emit import key_bytes
+from wtxtgit.checkpoint.open import HERE, TargetPlace, members, public_name, read, wsum_beside
+from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import any_format
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
@@ -26,7 +27,7 @@ from wtxtgit.text.delta import index as delta_lines
 from wtxtgit.text.delta.index import DeltaReport
 from wtxtgit.text.delta.index import check as check_delta
 from wtxtgit.text.digest import SignatureState
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import MAGIC, MAX_WSUM
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.verify import TextReport, read_wsum, verify
@@ -82,7 +83,7 @@ def demands(
     as well. If `strict` notes on containers are errors.
     """
     return Demands(
-        None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM"),
+        None if wsum is None else given_wsum(wsum),
         key_bytes(hmac_key),
         _public_keys(signers),
         require_signed,
@@ -142,7 +143,7 @@ def verify_data(
     if data[: len(MAGIC)] == MAGIC:
         report = verify(
             data,
-            wsum=asked.wsum,
+            wsum=wsum_beside(name, place) if asked.wsum is None else asked.wsum,
             hmac_key=asked.hmac_key,
             public_keys=asked.public_keys,
             allow_unauthenticated=asked.allow_unauthenticated,
@@ -301,6 +302,6 @@ def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVer
 def _unknown(data: ByteView) -> str:
     """What to say of a file that is nothing that we know."""
     if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
-        return "a WSUM says nothing without its text: verify the text with --wsum and this file"
+        return "a WSUM says nothing without its text: verify the text, with --wsum and this file"
     head = quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
     return f"no WTXT text, no ledger, delta or container that we know, it starts with {head}"

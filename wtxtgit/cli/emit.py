@@ -51,7 +51,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
     metavar="F",
     help="Authenticate every array with the bytes of this file.",
 )
-@click.option("--pending", is_flag=True, help="Leave the root to a WSUM file, OUTPUT.wsum.")
+@click.option("--pending", is_flag=True, help="Leave the root to a WSUM, OUT.root.wsum.")
 @click.option("--rows-per-chunk", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk.")
 @click.option(
     "--audit", multiple=True, metavar="K=V", help="A field of the audit line; repeatable."
@@ -86,6 +86,7 @@ def emit(
     wtxtgit emit shards/*.aero -o texts/ --scheduler tcp://10.0.0.5:8786
     """
     from wtxtgit.checkpoint import emit as checkpoint_emit
+    from wtxtgit.checkpoint.wsum import write_wsum, wsum_path
     from wtxtgit.remotes.urls import is_url
 
     generation = checkpoint_emit.NewGeneration(
@@ -114,9 +115,7 @@ def emit(
                 return 0
             checkpoint_emit.write_text(emission, outs[number])
         if pending and emission.writer is not None:
-            checkpoint_emit.write_wsum(
-                emission.writer, checkpoint_emit.wsum_path(Path(outs[number]))
-            )
+            write_wsum(wsum_path(Path(outs[number])), emission.writer.wsum())
     return 0
 
 
@@ -194,7 +193,7 @@ def _field(item: str) -> tuple[str, str]:
     "--wsum",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="The WSUM of a pending text.",
+    help="The WSUM of TEXT, if not TEXT.root.wsum.",
 )
 def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
     """Make the file that TEXT stands for, byte for byte.

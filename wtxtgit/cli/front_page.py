@@ -58,6 +58,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Convert": {
         "emit": ("emit:emit", "Make the text of a checkpoint."),
         "restore": ("emit:restore", "Make the checkpoint of a text."),
+        "finalize": ("finalize:finalize", "Give a pending text its root."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("convert:repack", "Change a checkpoint's compression."),
         "recover": ("recover:recover", "Recover what a damaged text or file holds."),
@@ -65,6 +66,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
+    },
+    "Training": {
+        "ring": ("ring:ring", "List, check and prune a training's snapshots."),
     },
     "Trust": {
         "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),

@@ -156,7 +156,7 @@ def _share(statistics: Statistics) -> str:
     "--wsum",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="The WSUM that goes with FILE.",
+    help="The WSUM that goes with FILE, if not FILE.root.wsum.",
 )
 @click.option(
     "--hmac-key",

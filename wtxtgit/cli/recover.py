@@ -106,7 +106,9 @@ def recover(
     if output is not None:
         recovering.refuse_itself(output, target)
     if as_commit:
-        done = recovering.commit(target, places, threads=threads)
+        from wtxtgit.checkpoint.recover_tracked import commit
+
+        done = commit(target, places, threads=threads)
     else:
         data = opener.read(target, threads=threads)
         if salvaging.is_container(data):
@@ -119,7 +121,10 @@ def recover(
         recovering.write_whole(done, output, target)
         report = replace(report, output=str(output))
     elif output is not None and partial:
-        report = replace(recovering.write_partial(done, output, target), output=str(output))
+        from wtxtgit.checkpoint.partial_file import write_partial
+
+        report = write_partial(done, output, target, environment.decoding())
+        report = replace(report, output=str(output))
     code = 0 if done.text is not None else 1
     if not is_printed(report, as_json):
         _print(report)

@@ -264,10 +264,10 @@ def doctor(fix: bool, as_json: bool) -> int:
 
 def _mend(repo: Repository, path: bytes) -> bool:
     """Stage what a damaged text was, where all of it can be recovered."""
-    from wtxtgit.checkpoint.recover import put_back
+    from wtxtgit.checkpoint.recover_tracked import put_back
 
     try:
-        return put_back(repo, path, threads=environment.threads()).report.state == "whole"
+        return put_back(repo, path, threads=environment.threads()).text is not None
     except WtxtgitError:
         # What is left is told by the examination that follows.
         return False

@@ -308,7 +308,7 @@ def _status_of(
         state = State.MISSING if size is None else State.MODIFIED
         return FileStatus(entry.path, state, entry.oid, file_size=size)
     head = heads[entry.oid]
-    state = _state(file, head, change)
+    state = _state(file, entry.oid, head, change)
     return FileStatus(entry.path, state, entry.oid, format_of(head.head), head.size, size)
 
 
@@ -349,7 +349,7 @@ def _with_content(entries: Iterable[TreeEntry]) -> list[TreeEntry]:
     return [e for e in entries if e.stage == 0 and not e.skipped and not e.intended]
 
 
-def _state(path: Path, blob: BlobHead, change: FileChange) -> State:
+def _state(path: Path, oid: str, blob: BlobHead, change: FileChange) -> State:
     # What is gone is told first: there is no content to judge.
     if change is FileChange.DELETED:
         return State.MISSING
@@ -369,6 +369,7 @@ def _state(path: Path, blob: BlobHead, change: FileChange) -> State:
     report = verify(view_file(path))
     if not report.ok and not is_pending(report):
         return State.CORRUPT
-    if not unchanged:
+    # Git goes by the size, and does not see that a blob's own text is no change.
+    if not unchanged and not work_tree.file_is_blob(path, oid):
         return State.MODIFIED
     return State.TEXT if report.ok else State.OK

@@ -99,12 +99,13 @@ def read_small(path: Path, limit: int, what: str) -> bytes:
     return content
 
 
-def replace_file(path: Path, write: Callable[[int], None]) -> None:
+def replace_file(path: Path, write: Callable[[int], None], *, is_new: bool = False) -> None:
     """Call `write` with a descriptor of a new file, then put that in `path`'s place.
 
     Nothing is left of it if anything fails. A symbolic link is replaced, not
     followed. An existing file's permission bits are kept. Raises UsageError for
-    a pipe or a device, which can't be replaced.
+    a pipe or a device, which can't be replaced. Where it `is_new`, nothing is
+    replaced: raises EnvironmentFailure if anything has that name in the end.
     """
     with failures(path, missing=EnvironmentFailure):
         if path.is_dir():
@@ -119,7 +120,7 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             os.fchmod(made.descriptor, _mode_for(path))
             # Before it has the name: after a crash that would lead to an empty file.
             os.fsync(made.descriptor)
-            made.put(path.name)
+            made.put(path.name, is_new=is_new)
 
 
 def create_file(path: Path, content: bytes, mode: int) -> None:

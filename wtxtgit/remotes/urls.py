@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
+from wtxtgit.errors import (
+    EnvironmentFailure,
+    InputError,
+    RemoteRefused,
+    RemoteUnavailable,
+    WtxtgitError,
+)
 from wtxtgit.io.files import replace_file, shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
@@ -28,6 +34,14 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _AUTHORITY = re.compile(r"([^/?#@:]*):(?![0-9]*(?:[/?#]|$))")
 """A user and the begin of a password, which may hold what ends a name elsewhere."""
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
+_WHOLE_STORES = frozenset(
+    ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "memory", "http", "https")
+)
+"""Protocols of stores that have a file from the moment when all of it was sent, and not before."""
+_NEVER = frozenset((401, 403, 404, 405, 410, 411, 413, 414, 451))
+"""Codes of HTTP that mean: not later either. RFC 9110, section 15.5."""
+_DENIED = re.compile("credential|accessdenied|forbidden|permission|authenti|nosuchbucket", re.I)
+"""In the kinds of what stores' packages raise."""
 _NOT_IN_MEMBERS = re.compile(r"[%?#:*{}\[\]\\\x00-\x1f\x7f]")
 """What a store may read as more than a character of a name: escapes, queries, patterns, URLs."""
 
@@ -96,7 +110,7 @@ def write_url(url: str, write: Callable[[int], None]) -> int:
 
     Raises EnvironmentFailure where the store does not take it.
     """
-    with _failures(url):
+    with _failures(url, missing=RemoteRefused):
         fs, path = _opened(url)
         if _is_local(fs):
             replace_file(Path(path), write)
@@ -104,13 +118,45 @@ def write_url(url: str, write: Callable[[int], None]) -> int:
         with tempfile.NamedTemporaryFile(prefix="wtxtgit-") as file:
             write(file.fileno())
             size = Path(file.name).stat().st_size
-            fs.put_file(file.name, path)
+            _put_whole(fs, file.name, path)
         # What was there before may be cached.
         fs.invalidate_cache()
         stored = _size(fs, path, url)
         if stored != size:
             raise EnvironmentFailure(f"{shown_url(url)}: has {stored} of {size} bytes")
         return size
+
+
+def size_at(url: str) -> int | None:
+    """Bytes of the file at `url`, None where there is none; raises as `read_url` does."""
+    with _failures(url):
+        fs, path = _opened(url)
+        # Other processes write there, too.
+        fs.invalidate_cache()
+        try:
+            return _size(fs, path, url)
+        except FileNotFoundError:
+            return None
+
+
+def files_below(url: str) -> list[tuple[str, int]]:
+    """The paths of all files below `url`, from there, and their bytes.
+
+    Raises EnvironmentFailure where the store can't be read. A folder that is not there has none.
+    """
+    with _failures(url):
+        fs, path = _opened(url)
+        fs.invalidate_cache()
+        root = path.rstrip("/") + "/"
+        try:
+            found = fs.find(path, detail=True)
+        except FileNotFoundError:
+            return []
+        return [
+            (name.removeprefix(root), info["size"])
+            for name, info in found.items()
+            if name.startswith(root) and type(info.get("size")) is int
+        ]
 
 
 def _opened(url: str) -> tuple[Any, str]:
@@ -138,6 +184,19 @@ def _patient() -> dict[str, Any]:
 
     timeout = ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
     return {"client_kwargs": {"timeout": timeout}}
+
+
+def _put_whole(fs: Any, file: str, path: str) -> None:
+    """Store a local file; where the store would show a part of it, under another name first."""
+    if not _WHOLE_STORES.isdisjoint(_protocols(fs)):
+        fs.put_file(file, path)
+        return
+    folder, _, name = path.rpartition("/")
+    if folder:
+        fs.makedirs(folder, exist_ok=True)
+    part = f"{folder}/.{name}.part" if folder else f".{name}.part"
+    fs.put_file(file, part)
+    fs.mv(part, path)
 
 
 def _is_local(fs: Any) -> bool:
@@ -193,8 +252,8 @@ def _pieces(file: Any, size: int, url: str) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _failures(url: str) -> Iterator[None]:
-    """Turn what stores raise into our errors.
+def _failures(url: str, missing: type[WtxtgitError] = InputError) -> Iterator[None]:
+    """Turn what stores raise into our errors; `missing` where something is not there.
 
     Only its kind is told: their words may hold the whole URL, or a request with
     its credentials.
@@ -204,15 +263,16 @@ def _failures(url: str) -> Iterator[None]:
     except WtxtgitError:
         raise
     except FileNotFoundError:
-        raise InputError(f"{shown_url(url)}: no such file") from None
+        raise missing(f"{shown_url(url)}: no such file") from None
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - each store has exceptions of its own
         status = getattr(error, "status", None)
         code = f" {status}" if type(status) is int else ""
-        raise EnvironmentFailure(
-            f"{shown_url(url)}: can't be reached: {type(error).__name__}{code}"
-        ) from None
+        kind = type(error).__name__
+        is_final = status in _NEVER or isinstance(error, PermissionError) or _DENIED.search(kind)
+        failure = RemoteRefused if is_final else RemoteUnavailable
+        raise failure(f"{shown_url(url)}: can't be reached: {kind}{code}") from None
 
 
 def _phrase(error: Exception) -> str:

@@ -422,10 +422,12 @@ def _fix_work_tree(
     if repo is None:
         return []
     corrupt = [file.path for file in status(repo).files if file.state is State.CORRUPT]
-    if corrupt:
-        mended = [path for path in corrupt if mend(repo, path)]
-        return [f"mended {shown(path)}: staged, commit it" for path in mended]
-    return [f"restored {shown(path)}" for path in install.resmudge(repo, settings).written]
+    mended = [path for path in corrupt if mend(repo, path)]
+    restored = install.resmudge(repo, settings).written
+    return [
+        *(f"mended {shown(path)}: staged, commit it" for path in mended),
+        *(f"restored {shown(path)}" for path in restored),
+    ]
 
 
 def _pathspec(pattern: track.Pattern) -> bytes:

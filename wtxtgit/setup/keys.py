@@ -71,9 +71,13 @@ def check_free(ring: Keyring, name: str) -> None:
 
 
 def import_key(ring: Keyring, path: Path, name: str, passphrase: str | None) -> KeyFacts:
-    """Copy an OpenSSH private key file into the ring; what it holds is checked first."""
+    """Copy an OpenSSH private key file into the ring; what it holds is checked first.
+
+    A copy of it whose making was broken off is finished, where the passphrase is its own.
+    """
     check_free(ring, name)
-    return _add(ring, name, read_importable(path), passphrase)
+    key = read_importable(path)
+    return _finish(ring, name, passphrase, key) or _add(ring, name, key, passphrase)
 
 
 def read_importable(path: Path) -> SecretKey:
@@ -129,10 +133,13 @@ def _add(ring: Keyring, name: str, key: SecretKey, passphrase: str | None) -> Ke
     return _describe(name, public, passphrase is not None)
 
 
-def _finish(ring: Keyring, name: str, passphrase: str | None) -> KeyFacts | None:
+def _finish(
+    ring: Keyring, name: str, passphrase: str | None, wanted: SecretKey | None = None
+) -> KeyFacts | None:
     """Finish a key whose making was broken off; None where there is none that this opens.
 
-    Nobody was told of it, so it is as good as another; its secret is never written over.
+    Nobody was told of it, so where no key is wanted it is as good as another; its secret is
+    never written over.
     """
     with failures(ring.folder):
         secret = ring.unfinished(name)
@@ -143,6 +150,8 @@ def _finish(ring: Keyring, name: str, passphrase: str | None) -> KeyFacts | None
                 secret = unprotect(secret, passphrase, name)
             key = parse_secret_key(secret, name)
         except KeyFileError:
+            return None
+        if wanted is not None and key.public_key != wanted.public_key:
             return None
         public = PublicKey(key.public_key, key.comment or name)
         ring.finish(name, public)

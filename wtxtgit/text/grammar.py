@@ -25,6 +25,10 @@ FIRST_LINE = b"WTXT 1\n"
 LAST_LINE = b"endwtxt\n"
 END_ARRAY = b"endarr\n"
 END_CHUNK = b"endch\n"
+WSUM_MAGIC = b"WSUM "
+WSUM_SUFFIX = b".root.wsum"
+"""What follows a text's path in that of its WSUM; a ledger's ends otherwise."""
+MAX_WSUM = 64 * 1024
 PENDING_LINE = b"root_pending sha256_all=" + b"0" * 64 + b' note="finalize with WSUM"\n'
 
 CAP = ("crc32c", "line_parity", "arr_hmac", "delta_v2", "row_blocking")

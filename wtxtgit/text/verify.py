@@ -300,7 +300,7 @@ Passed = Callable[[list[CheckedBlock]], None]
 class TextReport:
     """What a verification found.
 
-    `sha256_all` is the computed hash_all, None where the reading stopped.
+    `sha256_all` is the computed hash_all, None where the reading stopped; `fastxor` goes with it.
     `authenticated` tells that every array carries an HMAC that fits the key.
     `layout` is there for texts with a valid `_layout`.
     """
@@ -309,6 +309,7 @@ class TextReport:
     problems: list[Problem] = field(default_factory=list)
     sha256_all: bytes | None = None
     merkle_this: bytes | None = None
+    fastxor: int = 0
     signature: SignatureState = SignatureState.ABSENT
     keyid: str | None = None
     authenticated: bool = False
@@ -361,7 +362,7 @@ def verify(
         stopped = True
     if not stopped:
         # The hash of a part would look like that of another text: none is reported after a stop.
-        report.sha256_all = body.hash_all.digest()
+        report.sha256_all, report.fastxor = body.hash_all.digest(), body.fastxor
         _check_root(report, body, wsum)
     # Also after a stop: a signature covers the header alone, which may be whole.
     _check_signatures(report, text, wsum, public_keys)
@@ -538,7 +539,7 @@ def _check_root(report: TextReport, body: _ArrayChecks, wsum_bytes: bytes | None
         _check_merkle(report, root, "the text", _ROOT_LINE)
     if wsum_bytes is None:
         if report.index.pending:
-            message = "the root is pending, its WSUM is not given (--wsum)"
+            message = "the root is pending, and its WSUM is neither given nor beside it"
             problems.append(Problem("pending", message, line=_ROOT_LINE))
         return
     wsum = read_wsum(wsum_bytes)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.data import seeded, valid_cases
+from tests.data import case_named, seeded, valid_cases
 from tests.text.recovery.damage import (
     TRANSPORTS,
     is_mendable,
@@ -106,6 +106,11 @@ def test_texts_of_every_kind() -> None:
     for case in valid_cases():
         text = case.path.read_bytes()
         assert recovered(text) == text, case.path
+
+
+@pytest.mark.parametrize("file", ["invalid/b64_off.wtxt", "invalid/no_parity.wtxt"])
+def test_lines_of_another_version_are_no_lines_of_a_chunk(file: str) -> None:
+    assert recover(memoryview(case_named(file).text)).snapshot is None
 
 
 def test_a_ledger_proves_what_the_root_line_does_not() -> None:

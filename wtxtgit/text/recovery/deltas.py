@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from wtxtgit.io.view import mapped
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.delta import index as delta
-from wtxtgit.text.recovery.chunks import ArrayPieces, OtherCopies, Slot, settle
+from wtxtgit.text.recovery.chunks import OtherCopies, settle
+from wtxtgit.text.recovery.pieces import ArrayPieces, Slot
 from wtxtgit.text.recovery.reading import FoundText, read
 
 
@@ -51,5 +53,6 @@ def _name_of(block: ArrayPieces) -> str:
 
 def _lines(slot: Slot) -> bytes:
     lines = np.zeros(armor.line_count(slot.size) * grammar.LINE_TEXT, np.uint8)
-    armor.encode(memoryview(slot.raw or b""), 1, slot.size, lines, 0, 0)
+    raw = memoryview(b"") if slot.raw is None else mapped(slot.raw)
+    armor.encode(raw, 1, slot.size, lines, 0, 0)
     return lines.tobytes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from wtxtgit.model.array import (
     EPOCH,
@@ -165,13 +166,18 @@ def headers(
 
     `schema` is what the layout's format makes it, None for a text without a layout.
     """
+    for meta, before in _pairs(line, prev, schema):
+        if is_near(digest.merkle(before, sha256_all, meta).hex(), this):
+            yield _plain(meta), before
+
+
+@lru_cache(maxsize=1)
+def _pairs(line: bytes | None, prev: str, schema: str | None) -> list[tuple[Meta, bytes]]:
+    """What the two may have said. They are asked for again with each hash_all that is tried."""
     metas, befores = list(_metas(line, schema)), list(previous(prev))
     # One of the two is as it stands.
     pairs = [(meta, before) for meta in metas for before in befores[:1]]
-    pairs += [(meta, before) for meta in metas[:2] for before in befores[1:]]
-    for meta, before in pairs:
-        if is_near(digest.merkle(before, sha256_all, meta).hex(), this):
-            yield _plain(meta), before
+    return pairs + [(meta, before) for meta in metas[:2] for before in befores[1:]]
 
 
 def _metas(line: bytes | None, schema: str | None) -> Iterator[Meta]:

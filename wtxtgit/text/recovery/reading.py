@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from operator import ne
 
+from wtxtgit.io.view import PIECE, ByteView, mapped
 from wtxtgit.text import grammar
 from wtxtgit.text.armor import line_count
 from wtxtgit.text.grammar import LINE_TEXT
@@ -68,6 +69,8 @@ _HASH_PLACES = {b" sha256=": 0, b" hmac=": 72, b" salt=": 142}
 _HASH_KEYS = re.compile(b"|".join(_HASH_PLACES))
 _MOST_KEYS = 64
 _BEHIND_CHUNK = re.compile(rb"endch\n|endarr\n|ch ix=|arr name=|audit |endwtxt")
+_LONGEST_BEHIND = 9
+"""Bytes of the longest of these."""
 _HEX_FIELD = 64
 _CRC_FIELD = 8
 # What stands on a `ch` line, its variable fields aside.
@@ -120,7 +123,7 @@ def distance(there: bytes | memoryview, wanted: bytes) -> int:
     return differing + max(0, len(wanted) - len(there))
 
 
-def read(text: memoryview) -> FoundText:
+def read(text: ByteView) -> FoundText:
     """Read a text of any content."""
     reader = _Reader(text)
     reader.read()
@@ -128,7 +131,7 @@ def read(text: memoryview) -> FoundText:
 
 
 class _Reader:
-    def __init__(self, text: memoryview) -> None:
+    def __init__(self, text: ByteView) -> None:
         self._text = text
         self._pos = 0
         self.found = FoundText()
@@ -204,17 +207,18 @@ class _Reader:
                 return min(end, len(self._text))
         # As it should be: nothing has to be looked for.
         parse = _PARSERS.get(kind)
-        parsed = None if parse is None else parse(self._text, self._pos)
+        near = mapped(self._text[self._pos : self._pos + _MOST_LINE])
+        parsed = None if parse is None else parse(near, 0)
         if parsed is not None:
-            return parsed[1]
+            return self._pos + parsed[1]
         if kind == "arr" and (of_array := self._end_of_array()) is not None:
             return of_array
         end = self._next_line()
         if self._is_end(end, kind):
             return end
         # An LF within the line, or none at its end: it goes on up to where another one starts.
-        match = _NEXT[kind].search(self._text, self._pos + 1, self._pos + _MOST_LINE)
-        return end if match is None else match.start()
+        match = _NEXT[kind].search(near, 1)
+        return end if match is None else self._pos + match.start()
 
     def _end_of_array(self) -> int | None:
         """Where an `arr` line ends: its hashes have a fixed length."""
@@ -266,10 +270,13 @@ class _Reader:
     def _end_of_body(self, start: int, fields: _ChunkFields) -> int:
         for lines in fields.counts():
             end = start + lines * LINE_TEXT
-            if distance(self._text[end : end + 6], grammar.END_CHUNK) <= 2:
+            if distance(bytes(self._text[end : end + 6]), grammar.END_CHUNK) <= 2:
                 return end
-        match = _BEHIND_CHUNK.search(self._text, start)
-        return len(self._text) if match is None else match.start()
+        for at in range(start, len(self._text), PIECE):
+            near = mapped(self._text[at : at + PIECE + _LONGEST_BEHIND - 1])
+            if (match := _BEHIND_CHUNK.search(near)) is not None:
+                return at + match.start()
+        return len(self._text)
 
 
 @dataclass(frozen=True, slots=True)

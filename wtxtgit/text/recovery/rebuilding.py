@@ -15,14 +15,14 @@ from itertools import islice, pairwise, product
 from operator import itemgetter
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import Buffer, ByteView, mapped
+from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
 from wtxtgit.model.array import LAYOUT_ARRAY, Array, Layout, Meta, Snapshot
 from wtxtgit.text import grammar
 from wtxtgit.text.layout import parse_layout, schema_of
 from wtxtgit.text.recovery import lines
 from wtxtgit.text.recovery.chunk import is_near
-from wtxtgit.text.recovery.chunks import ArrayPieces, OtherCopies, healed_array, pieces_of, settle
+from wtxtgit.text.recovery.chunks import OtherCopies, settle
+from wtxtgit.text.recovery.pieces import ArrayPieces, healed_array, pieces_of
 from wtxtgit.text.recovery.reading import FoundText, read
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.write import TextWriter
@@ -63,24 +63,25 @@ def recover(
     `heal` gives bytes by their SHA-256; `known` are values of hash_all (32 bytes) that others vouch
     for. Raises TextError "syntax" where nothing of a text is there.
     """
-    return recover_plain(*undone(mapped(text)), heal, known)
+    return recover_plain(*undone(text), heal, known)
 
 
 def recover_plain(
-    plain: Buffer,
+    plain: ByteView,
     changes: tuple[str, ...],
     heal: OtherCopies | None = None,
     known: Collection[bytes] = (),
 ) -> PartialText:
     """The same of a text as `transport.undone` gives it, with what that undid."""
-    found = read(memoryview(plain))
+    found = read(plain)
     if not found.arrays and found.root is None:
         raise TextError("syntax", "nothing of a WTXT text can be made out")
     arrays = [pieces_of(array) for array in found.arrays]
-    settle(arrays, memoryview(plain), heal)
+    settle(arrays, plain, heal)
     search = _Search(found, arrays, known)
     missing = search.missing()
     if missing and heal is not None:
+        heal.want((), missing)
         arrays = _with_missing(arrays, search.names(), missing, heal)
         search = _Search(found, arrays, known)
         missing = search.missing()
@@ -101,7 +102,7 @@ def _with_missing(
         given = heal.array(name)
         if given is not None:
             named.append((name, healed_array(*given)))
-    return [pieces for _, pieces in sorted(named, key=itemgetter(0))]
+    return [array for _, array in sorted(named, key=itemgetter(0))]
 
 
 class _Search:
@@ -121,18 +122,18 @@ class _Search:
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot whose hashes the text names, None where there is none."""
-        if self.missing() or not all(pieces.is_whole for pieces in self._arrays):
+        if self.missing() or not all(array.is_whole for array in self._arrays):
             return None
         likely = [next(self._lines_of(n), None) for n in range(len(self._arrays))]
         self._likely = [line for line in likely if line is not None]
         if len(self._likely) < len(likely):
             return None
-        data = [spooled(pieces.data()) for pieces in self._arrays]
+        data = [array.data() for array in self._arrays]
         for chosen in self._choices():
             whole = sha256()
             for line, raw in zip(chosen, data, strict=True):
                 whole.update(grammar.format_array(line)[:-1])
-                whole.update(mapped(raw))
+                hashed(whole, pieces(raw))
             header = self._header(whole.digest())
             if header is not None:
                 return self._put_together(chosen, data, *header)
@@ -146,7 +147,7 @@ class _Search:
         """What the arrays are called, as far as it is known."""
         if len(self._likely) == len(self._arrays):
             return [line.name for line in self._likely]
-        names = [_name_as_it_stands(pieces) for pieces in self._arrays]
+        names = [_name_as_it_stands(array) for array in self._arrays]
         if self._layout_at is not None:
             names[self._layout_at] = LAYOUT_ARRAY
         free = set(self._free_names()).difference(names)
@@ -159,22 +160,22 @@ class _Search:
 
     def _find_layout(self) -> tuple[int | None, Layout | None]:
         """The array that is a layout: a wrong character in its name does not make it another."""
-        for number, pieces in enumerate(self._arrays):
-            name = _name_as_it_stands(pieces)
-            if len(name) == len(LAYOUT_ARRAY) and is_near(LAYOUT_ARRAY, name) and pieces.is_whole:
+        for number, array in enumerate(self._arrays):
+            name = _name_as_it_stands(array)
+            if len(name) == len(LAYOUT_ARRAY) and is_near(LAYOUT_ARRAY, name) and array.is_whole:
                 try:
-                    return number, parse_layout(b"".join(pieces.data()))
+                    return number, parse_layout(bytes(array.data()))
                 except TextError:
                     continue
         return None, None
 
     def _lines_of(self, number: int) -> Iterator[grammar.ArrayLine]:
         """What the `arr` line of an array may have been."""
-        pieces = self._arrays[number]
-        line, digest, nbytes = pieces.found.line, pieces.sha256, pieces.nbytes
+        array = self._arrays[number]
+        line, digest, nbytes = array.found.line, array.sha256, array.nbytes
         if line is None or digest is None or nbytes is None:
             return
-        claim = pieces.claim
+        claim = array.claim
         if number == self._layout_at:
             wanted: Collection[str] = (LAYOUT_ARRAY,)
         else:
@@ -193,7 +194,7 @@ class _Search:
 
     def _choices(self) -> Iterator[tuple[grammar.ArrayLine, ...]]:
         """One line for each array: the likeliest, then others, one or more at a time."""
-        size = sum(pieces.nbytes or 0 for pieces in self._arrays) + 1024 * len(self._arrays)
+        size = sum(array.nbytes or 0 for array in self._arrays) + 1024 * len(self._arrays)
         most = min(_MOST_TRIES, max(64, _MOST_HASHED // max(size, 1)))
         yield from islice(self._all_choices(), most)
 
@@ -202,7 +203,7 @@ class _Search:
         yield tuple(first)
         options = [list(self._lines_of(number)) for number in range(len(first))]
         doubtful = [
-            number for number, pieces in enumerate(self._arrays) if first[number] != pieces.claim
+            number for number, array in enumerate(self._arrays) if first[number] != array.claim
         ]
         # Lines that can't be read as they stand, in all their ways together.
         if doubtful:
@@ -247,12 +248,12 @@ class _Search:
                 line.shape,
                 raw,
                 lines.rows_of(
-                    pieces.found.rows_line, line.dtype, line.shape, pieces.chunk_size, line.nbytes
+                    array.found.rows_line, line.dtype, line.shape, array.chunk_size, line.nbytes
                 ),
                 line.hmac if any(line.hmac) else None,
                 line.salt if any(line.salt) else None,
             )
-            for line, raw, pieces in zip(chosen, data, self._arrays, strict=True)
+            for line, raw, array in zip(chosen, data, self._arrays, strict=True)
         )
         found = self._found
         signature = audit = None
@@ -287,13 +288,13 @@ def _with(
         yield chosen
 
 
-def _name_as_it_stands(pieces: ArrayPieces) -> str:
-    if pieces.claim is not None:
-        return pieces.claim.name
-    values = None if pieces.found.line is None else lines.fields(pieces.found.line, lines.KEYS)
+def _name_as_it_stands(array: ArrayPieces) -> str:
+    if array.claim is not None:
+        return array.claim.name
+    values = None if array.found.line is None else lines.fields(array.found.line, lines.KEYS)
     return "" if values is None else values[0].decode("latin-1")
 
 
 def text_of(snapshot: Snapshot) -> Iterator[Buffer]:
-    """The text of a recovered snapshot, in pieces."""
+    """The text of a recovered snapshot, in array."""
     yield from TextWriter(snapshot).stream()

@@ -8,8 +8,10 @@ breaks at other places, and what stands before and after.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from io import BytesIO
 
+from wtxtgit.io.view import PIECE, ByteView
 from wtxtgit.text import grammar
 from wtxtgit.text.armor import line_count
 
@@ -17,7 +19,7 @@ _QUOTED = re.compile(rb"(?m)^(?:[>|] ?)+")
 _INDENTED = re.compile(rb"(?m)^[ \t]+")
 _TRAILING = re.compile(rb"(?m)[ \t\r\f\v]+$")
 _START = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(?:WTXT 1\s*$|WTXT-DELTA 2 |WLEDGER 1 )")
-_END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(?:endwtxt|enddelta)\s*$")
+_END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(endwtxt|enddelta)\s*$")
 _EMPTY = re.compile(rb"\n{2,}")
 _WHITE = re.compile(rb"\s+")
 _NEAR = 64 * 1024
@@ -50,14 +52,35 @@ _SOLID_CHUNK = re.compile(
 _CHUNK = b"ch ix=%b off=%b len=%b sha256=%b crc32c=%b b64=on width=76 lines=%d\n"
 
 
-def undone(text: memoryview) -> tuple[bytes | memoryview, tuple[str, ...]]:
-    """A text as it was before its transport, and what was undone; itself where nothing was."""
+def undone(text: ByteView) -> tuple[ByteView, tuple[str, ...]]:
+    """A text as it was before its transport, and what was undone; itself where nothing was.
+
+    Where its start shows that it came line by line as it was, it is a part of `text`; what is
+    changed throughout is taken into memory.
+    """
     start = bytes(text[:_NEAR])
-    if start.startswith(grammar.FIRST_LINE) and b"\r" not in start and _is_lined(start):
-        end = bytes(text[-len(grammar.LAST_LINE) :])
-        if end == grammar.LAST_LINE:
+    # Whole lines: what is cut off within one looks like a space at its end.
+    start = start[: start.rfind(b"\n") + 1]
+    if start.startswith(_FIRST_WORDS) and _undone(start) == (start, ()) and _is_lined(start):
+        if bytes(text[-_LINE:]).endswith(_LAST_LINES):
             return text, ()
-    plain = bytes(text)
+        end = _end_of(text)
+        return (text, ()) if end is None else (text[:end], (_AROUND,))
+    plain, changes = _undone(bytes(text), _within)
+    if not _is_lined(plain[:_NEAR]) and (lined := _lined(plain)) != plain:
+        plain, changes = lined, (*changes, "line breaks")
+    return memoryview(plain), changes
+
+
+_AROUND = "text before and after"
+_FIRST_WORDS = (grammar.FIRST_LINE, b"WTXT-DELTA 2 ", b"WLEDGER 1 ")
+_LAST_LINES = (b"\nendwtxt\n", b"\nenddelta\n")
+
+
+def _undone(
+    plain: bytes, within: Callable[[bytes], bytes] | None = None
+) -> tuple[bytes, tuple[str, ...]]:
+    """The same of bytes, but for line breaks; `within` cuts what is before and after."""
     changes: list[str] = []
 
     def change(what: str, changed: bytes) -> None:
@@ -76,11 +99,28 @@ def undone(text: memoryview) -> tuple[bytes | memoryview, tuple[str, ...]]:
     change("spaces at the ends of lines", _TRAILING.sub(b"", plain))
     change("marks of quoting", _QUOTED.sub(b"", plain))
     change("indentation", _INDENTED.sub(b"", plain))
-    change("text before and after", _within(plain))
+    if within is not None:
+        change(_AROUND, within(plain))
     change("empty lines", _EMPTY.sub(b"\n", plain))
-    if not _is_lined(plain[:_NEAR]):
-        change("line breaks", _lined(plain))
     return plain, tuple(changes)
+
+
+def _end_of(text: ByteView) -> int | None:
+    """Where the last line of a text ends that starts with its first one, None without one."""
+    for at in range(0, len(text), PIECE):
+        # What a piece ends with may go on in the next one.
+        first = max(0, at - _LINE)
+        near = bytes(text[first : at + PIECE])
+        if b"endwtxt" not in near and b"enddelta" not in near:
+            continue
+        if (last := _END.search(near, 1 if first else 0)) is not None:
+            end = last.end(1)
+            return first + end + near[end:].startswith(b"\n")
+    return None
+
+
+# Bytes of a last line, with what may stand around it.
+_LINE = 80
 
 
 def _is_lined(start: bytes) -> bool:

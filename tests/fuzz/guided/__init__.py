@@ -1,0 +1,1 @@
+"""Fuzzing that coverage guides (atheris): one target for each parser of what others made."""

@@ -1,0 +1,7 @@
+"""All targets, by name."""
+
+from __future__ import annotations
+
+from tests.fuzz.guided import files, outside, texts
+
+TARGETS = {**texts.TARGETS, **files.TARGETS, **outside.TARGETS}

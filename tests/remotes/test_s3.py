@@ -1,0 +1,61 @@
+"""S3 as a target, against moto's server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.stores import HTTP
+from tests.remotes.behaviour import SECRET, TargetTests, file, refused
+from wtxtgit.errors import RemoteRefused
+from wtxtgit.remotes.folder import Folder
+from wtxtgit.remotes.target import Target
+
+pytestmark = pytest.mark.remote
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    running = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    yield f"{HTTP}{host}:{port}"
+    running.stop()
+
+
+@pytest.fixture(autouse=True)
+def credentials(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _configure(server, monkeypatch)
+
+
+def _configure(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+
+@pytest.fixture(scope="module")
+def bucket(server: str) -> Iterator[str]:
+    import s3fs
+
+    with pytest.MonkeyPatch.context() as patch:
+        _configure(server, patch)
+        s3fs.S3FileSystem().mkdir("bucket")
+    yield "bucket"
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+class TestS3(TargetTests):
+    @pytest.fixture
+    def target(self, bucket: str, request: pytest.FixtureRequest) -> Target:
+        return Folder(f"s3://{bucket}/runs/{request.node.name}")
+
+
+def test_a_bucket_that_is_not_there() -> None:
+    with pytest.raises(RemoteRefused) as raised:
+        Folder("s3://gone/x").put([file("y")])
+    refused(raised.value)

@@ -1,0 +1,143 @@
+"""Finalize: a pending text gets its root, in a WSUM beside it or in a line of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from wtxtgit.checkpoint.open import is_file, read, shown_name, wsum_beside
+from wtxtgit.checkpoint.wsum import write_wsum, wsum_at, wsum_path
+from wtxtgit.errors import CheckError, InputError, TextError, UsageError
+from wtxtgit.io.files import replace_file, shown, view_file
+from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
+from wtxtgit.model.plain import JsonObject
+from wtxtgit.text import digest, grammar
+from wtxtgit.text.finalize import final_header, root_of
+from wtxtgit.text.verify import TextReport, read_wsum, verify
+from wtxtgit.text.write import HASH_SIZE, Signer, wsum_line
+
+Progress = Callable[[int], None]
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Finalized(JsonObject):
+    """What a text's root is, and the file that says so."""
+
+    KEYS = "path output gen sha256_all:hex merkle_prev:hex merkle_this:hex"
+
+    path: Path
+    output: Path
+    gen: int
+    sha256_all: bytes
+    merkle_prev: bytes
+    merkle_this: bytes
+
+
+def finalize(
+    file: Path,
+    *,
+    sign: Signer | None = None,
+    prev: bytes | None = None,
+    inline: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Finalized:
+    """Give a pending text its root, as `wtxtgit.finalize` does."""
+    if prev is not None and len(prev) != HASH_SIZE:
+        raise UsageError(f"prev has {len(prev)} bytes, not {HASH_SIZE}")
+    text = view_file(file)
+    if text[: len(grammar.MAGIC)] != grammar.MAGIC:
+        raise InputError(f"{shown(file)}: no WTXT text")
+    report = verify(text, threads=threads, progress=progress)
+    standing = _wsum_of(file, report)
+    if prev is None:
+        prev = bytes(32) if standing is None else standing.merkle_prev
+    try:
+        root = root_of(report, prev)
+    except TextError as error:
+        if report.ok:
+            raise InputError(f"{shown(file)}: {error.message}") from error
+        hint = f"wtxtgit verify -- {shlex.quote(shown(file))} lists all that is wrong"
+        raise CheckError(f"{shown(file)}: {error}", hint=hint) from error
+    if not inline:
+        if standing is None or sign is not None or standing.merkle_prev != prev:
+            write_wsum(wsum_path(file), wsum_line(root, sign))
+        return _finalized(file, wsum_path(file), report, root)
+    header = final_header(text, report, root, sign)
+    # A view of a file that changed since it was verified raises, so what follows is what held.
+    rest = pieces(text[report.index.covered :])
+    content: Iterator[Buffer] = chain((header,), rest)
+    replace_file(file, lambda descriptor: write_all(descriptor, content))
+    # The root says all that a WSUM does but for a signature of its own.
+    is_needed = (
+        standing is not None
+        and standing.signature is not None
+        and (sign is None and standing.merkle_prev == prev)
+    )
+    if not is_needed and wsum_at(wsum_path(file)) is not None:
+        wsum_path(file).unlink()
+    return _finalized(file, file, report, root)
+
+
+def _finalized(file: Path, output: Path, report: TextReport, root: grammar.Root) -> Finalized:
+    gen = report.index.meta.gen
+    return Finalized(file, output, gen, root.sha256_all, root.merkle_prev, root.merkle_this)
+
+
+def prev_of(given: str, text: Path, *, threads: int | None = None) -> bytes:
+    """The merkle_this (32 bytes) of the generation before that of `text`.
+
+    `given` is that hash itself, a file or REV:PATH, which is a text or a WSUM,
+    or a revision in which the text stands at the same path. A text is
+    verified, with the WSUM beside it. Raises CheckError for one that does not
+    hold, InputError for what is neither, EnvironmentFailure for what names nothing.
+    """
+    if _HASH.fullmatch(given):
+        return bytes.fromhex(given)
+    target = given
+    if is_file(given) and not os.path.lexists(given):
+        target = _in_revision(given, text)
+    data = read(target)
+    if data[: len(grammar.WSUM_MAGIC)] == grammar.WSUM_MAGIC:
+        wsum = read_wsum(bytes(data[: grammar.MAX_WSUM]))
+        if wsum is None:
+            raise InputError(f"{shown_name(target)}: not one proper WSUM 1 line")
+        return wsum.merkle_this
+    if data[: len(grammar.MAGIC)] != grammar.MAGIC:
+        raise InputError(f"{shown_name(target)}: neither a WTXT text nor a WSUM")
+    return _merkle_of(target, data, threads)
+
+
+def _merkle_of(target: str, data: ByteView, threads: int | None) -> bytes:
+    report = verify(data, wsum=wsum_beside(target), threads=threads)
+    if report.problems or report.merkle_this is None:
+        raise CheckError(f"{shown_name(target)}: {report.problems[0]}")
+    return report.merkle_this
+
+
+def _in_revision(revision: str, text: Path) -> str:
+    """A text as a revision has it, as REV:PATH."""
+    from wtxtgit.checkpoint.other_copies import path_in
+    from wtxtgit.git.repository import Repository
+
+    repo = Repository.discover()
+    path = path_in(str(text), repo)
+    if path is None:
+        raise UsageError(f"{shown(text)} is not in this work tree: say REV:PATH")
+    return f"{revision}:{os.fsdecode(path)}"
+
+
+def _wsum_of(text: Path, report: TextReport) -> grammar.Wsum | None:
+    """The WSUM beside a text, if it is of that text."""
+    content = wsum_at(wsum_path(text))
+    wsum = None if content is None else read_wsum(content)
+    if wsum is None or report.sha256_all is None or wsum.sha256_all != report.sha256_all:
+        return None
+    this = digest.merkle(wsum.merkle_prev, wsum.sha256_all, report.index.meta)
+    return wsum if wsum.merkle_this == this else None

@@ -1,0 +1,119 @@
+"""The file of a text of which parts are lost, with zeros in their place.
+
+The text alone says how long what is lost was, and anybody may have written it: zeros have
+the bound that a file of its size has for what it decodes to (`containers/budget.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wtxtgit.checkpoint import open as opener
+from wtxtgit.checkpoint.recover import RecoveredText, TextRecovery, refuse_itself
+from wtxtgit.checkpoint.restore import TEXT_ENDING
+from wtxtgit.containers.budget import LIMIT_KEY, most_decoded
+from wtxtgit.errors import CheckError, UsageError
+from wtxtgit.io.files import write_output
+from wtxtgit.io.view import PIECE, Buffer, ByteView, pieces, write_all
+from wtxtgit.model.tensor import Decoding, ReadOptions
+from wtxtgit.text.recovery.rebuilding import PartialText
+
+
+def write_partial(
+    done: RecoveredText, out: Path, source: str, limit: Decoding | None = None
+) -> TextRecovery:
+    """Write the file of a text with zeros for what is lost; gives the report with these ranges.
+
+    The text alone says how many these are: no more than a file of its size may decode to
+    (`containers/budget.py`). Raises CheckError where the text's layout is not known or there
+    would be more of them, UsageError for a text as output.
+    """
+    refuse_itself(out, source)
+    if out.suffix == TEXT_ENDING:
+        raise UsageError("a text with lost parts would prove nothing: name a file of another kind")
+    parts = _file_parts(done.recovery)
+    if parts is None:
+        raise CheckError(
+            f"{opener.shown_name(source)}: no file can be made of it, since its layout or "
+            "sizes of arrays are lost"
+        )
+    most = most_decoded(done.nbytes, ReadOptions(decoding=limit))
+    if (zeros := sum(part.zeros for part in parts)) > most:
+        raise CheckError(
+            f"{opener.shown_name(source)}: {zeros} bytes of its file would be zeros, over {most} "
+            "are not written",
+            hint=f"git config {LIMIT_KEY} SIZE allows more",
+        )
+    write_output(out, lambda descriptor: write_all(descriptor, _written(parts)))
+    return replace(done.report, lost=_lost_ranges(parts))
+
+
+_NOTHING = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Bytes of a file, or so many zeros: of the file itself or, where they are lost, for them."""
+
+    raw: ByteView = _NOTHING
+    zeros: int = 0
+    is_lost: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.raw) + self.zeros
+
+
+def _lost_ranges(parts: Iterable[_Part]) -> tuple[tuple[int, int], ...]:
+    lost: list[tuple[int, int]] = []
+    at = 0
+    for part in parts:
+        end = at + part.nbytes
+        if part.is_lost and part.nbytes:
+            start = lost.pop()[0] if lost and lost[-1][1] == at else at
+            lost.append((start, end))
+        at = end
+    return tuple(lost)
+
+
+def _written(parts: Iterable[_Part]) -> Iterator[Buffer]:
+    """The bytes of the parts in order, in pieces of bounded size."""
+    for part in parts:
+        yield from pieces(part.raw)
+        for start in range(0, part.zeros, PIECE):
+            yield _ZEROS[: part.zeros - start]
+
+
+_ZEROS = memoryview(bytes(PIECE))
+
+
+def _file_parts(recovery: PartialText) -> list[_Part] | None:
+    """The file's parts in order; None where it is not known what they are."""
+    layout = recovery.layout
+    if layout is None or layout.size is None:
+        return None
+    by_name = dict(zip(recovery.names, recovery.arrays, strict=True))
+    parts: list[_Part] = []
+    unknown: int | None = None
+    for extent in layout.extents:
+        array = None if extent.array is None else by_name.get(extent.array)
+        if array is not None and array.nbytes is not None:
+            parts += [
+                _Part(zeros=slot.size, is_lost=True) if slot.raw is None else _Part(slot.raw)
+                for slot in array.slots
+            ]
+        elif extent.array is None:
+            parts.append(_Part(memoryview(extent.hex or b""), extent.zeros or 0))
+        elif unknown is None:
+            unknown = len(parts)
+        else:
+            return None
+    # Of one array the size follows from that of the file.
+    rest = layout.size - sum(part.nbytes for part in parts)
+    if rest < 0 or (rest and unknown is None):
+        return None
+    if unknown is not None:
+        parts.insert(unknown, _Part(zeros=rest, is_lost=True))
+    return parts

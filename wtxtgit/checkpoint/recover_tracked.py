@@ -1,0 +1,111 @@
+"""A damaged text that git has at a path: recovered, staged with its file, and committed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from wtxtgit.checkpoint import open as opener
+from wtxtgit.checkpoint import other_copies
+from wtxtgit.checkpoint.recover import RecoveredText, recover_text
+from wtxtgit.errors import CheckError, UsageError
+from wtxtgit.git import index, staging, work_tree
+from wtxtgit.git.blobs import blob_id
+from wtxtgit.git.index import FileChange
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import shown
+from wtxtgit.io.view import mapped
+from wtxtgit.text.recovery.pieces import ChunkState
+
+
+def put_back(
+    repo: Repository, path: bytes, given: Iterable[str] = (), *, threads: int | None = None
+) -> RecoveredText:
+    """Recover the text that the index has at a path, and stage it with its file.
+
+    Where not all of it can be recovered nothing is changed. One that was staged and whose file
+    was not written is written. Raises CheckError where the work tree holds something else than
+    what git has, UsageError for a path that is not tracked.
+    """
+    name = shown(os.fsdecode(path))
+    entry = next((one for one in index.entries(repo) if one.path == path and not one.stage), None)
+    if entry is None:
+        raise UsageError(f"{name} is not tracked")
+    if not _is_kept(repo, path, entry.oid):
+        raise CheckError(
+            f"{name} is not the text that git has: what stands there would be lost",
+            hint="-o writes what is recovered to another file",
+        )
+    data = opener.blob(repo, entry.oid, threads)
+    done = recover_text(f":{os.fsdecode(path)}", data, given, threads=threads)
+    if done.text is not None:
+        if done.report.state == "whole":
+            oid = staging.write_blob(repo, mapped(done.text))
+            staging.stage(repo, [entry._replace(oid=oid)])
+        staging.checkout(repo, [path])
+    return done
+
+
+def _is_kept(repo: Repository, path: bytes, oid: str) -> bool:
+    """Whether git has what stands at a path: there, staged or in HEAD, as a file or as its text."""
+    file = repo.file(path)
+    change = index.changes(repo).get(path, FileChange.NONE)
+    if change is FileChange.NONE or not os.path.lexists(file):
+        return True
+    return any(work_tree.file_is_blob(file, one) for one in (oid, _committed(repo, path)) if one)
+
+
+def _committed(repo: Repository, path: bytes) -> str | None:
+    """The blob that HEAD has at a path."""
+    found = repo.call("rev-parse", "--verify", "--quiet", b"HEAD:" + path, ok=(0, 1, 128))
+    return None if found.code else found.stdout.decode("ascii").strip()
+
+
+def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None) -> RecoveredText:
+    """Recover a tracked file as `put_back` does, and commit that alone.
+
+    History is not rewritten: commits of before keep the damaged text. Raises UsageError
+    where something else is staged.
+    """
+    if not opener.is_file(target):
+        raise UsageError("--as-commit wants a path of the work tree")
+    repo = Repository.discover()
+    path = other_copies.path_in(target, repo)
+    if path is None:
+        raise UsageError(f"{opener.shown_name(target)} is not in this work tree")
+    staged = index.staged_paths(repo)
+    if others := sorted(staged - {path}):
+        raise UsageError(
+            f"{shown(os.fsdecode(others[0]))} is staged: it would be committed too",
+            hint="commit it, or git restore --staged it",
+        )
+    done = put_back(repo, path, given, threads=threads)
+    if done.report.state == "intact" and path in staged:
+        done = _staged_before(repo, path, given, threads) or done
+    if done.report.state == "whole":
+        counts = ", ".join(
+            f"{sum(getattr(array, state) for array in done.report.arrays)} {state}"
+            for state in (ChunkState.MENDED, ChunkState.HEALED)
+        )
+        message = f"Recover {os.fsdecode(path)}\n\nIts text was damaged. Chunks: {counts}."
+        repo.git("commit", "--quiet", "-m", message)
+    return done
+
+
+def _staged_before(
+    repo: Repository, path: bytes, given: Iterable[str], threads: int | None
+) -> RecoveredText | None:
+    """What is staged, where that is what HEAD's text is recovered to: nobody came to commit it."""
+    old = _committed(repo, path)
+    if old is None:
+        return None
+    data = opener.blob(repo, old, threads)
+    done = recover_text(f"HEAD:{os.fsdecode(path)}", data, given, threads=threads)
+    if done.text is None or done.report.state != "whole":
+        return None
+    text = mapped(done.text)
+    is_staged = any(
+        one.path == path and one.oid == blob_id([text], len(text), like=old)
+        for one in index.entries(repo)
+    )
+    return done if is_staged else None

@@ -1,0 +1,62 @@
+"""`wtxtgit finalize`: a pending text gets its root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.keys import asker, passphrase_option
+from wtxtgit.cli.output import is_printed, print_line, progress, raw_size
+
+
+@click.command()
+@click.argument("text", type=click.Path(path_type=Path, readable=False))
+@click.option(
+    "--sign",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="KEY",
+    help="Sign with the ed25519 key in this file.",
+)
+@passphrase_option
+@click.option(
+    "--prev",
+    metavar="BEFORE",
+    help="The generation before: a text, its WSUM, a revision that has TEXT, or merkle_this.",
+)
+@click.option("--inline", is_flag=True, help="Write the root into TEXT instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print the root as JSON.")
+def finalize(
+    text: Path,
+    sign: Path | None,
+    passphrase_fd: int | None,
+    prev: str | None,
+    inline: bool,
+    as_json: bool,
+) -> int:
+    """Check a pending TEXT, and write its WSUM, TEXT.root.wsum.
+
+    What emit --pending or dump(pending=True) wrote has no root of its own: the
+    WSUM beside it has, and each command that takes the text takes both
+    together. A text keeps the place in the chain that its WSUM gives it, unless
+    --prev names another one. With --inline the text is as if it had been written
+    with its root, and needs no WSUM.
+
+    \b
+    wtxtgit finalize step-200.wtxt --sign ~/.ssh/id_ed25519 --prev step-100.wtxt
+    wtxtgit finalize step-200.wtxt --inline
+    """
+    from wtxtgit.checkpoint import finalize as checkpoint_finalize
+    from wtxtgit.checkpoint.emit import signer
+
+    threads = environment.threads()
+    before = None if prev is None else checkpoint_finalize.prev_of(prev, text, threads=threads)
+    key = None if sign is None else signer(sign, asker(passphrase_fd))
+    with progress(text.name, raw_size(text)) as advance:
+        done = checkpoint_finalize.finalize(
+            text, sign=key, prev=before, inline=inline, threads=threads, progress=advance
+        )
+    if not is_printed(done, as_json):
+        print_line(f"{done.output}: generation {done.gen}, merkle_this {done.merkle_this.hex()}")
+    return 0

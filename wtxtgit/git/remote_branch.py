@@ -1,0 +1,244 @@
+"""A branch of a remote that files are put on, without work tree, index or a branch of the user's.
+
+Blobs, trees and commits are made in this process; what goes over a connection, with the user's
+configuration and credentials, is git's own. What the remote's branch was when it was last seen is
+kept by a ref of ours. No hook of the user's runs, and no filter: files are stored as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from wtxtgit.errors import EnvironmentFailure, RemoteRefused, RemoteUnavailable, UsageError
+from wtxtgit.git import run
+from wtxtgit.git.history import resolve_tree
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
+from wtxtgit.io.files import shown
+from wtxtgit.io.view import Buffer
+
+if TYPE_CHECKING:
+    import pygit2
+
+_ANY = tuple(range(256))
+_REFS = "refs/wtxtgit/targets"
+# Hooks of the remote run all the same: git takes our configuration from their environment.
+_NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
+_ENVIRONMENT: run.Environment = {
+    # Words that are looked at below.
+    "LC_ALL": "C",
+    # Whoever delivers has no terminal: a question would wait for ever.
+    "GIT_TERMINAL_PROMPT": "0",
+}
+_WITH_PASSWORD = re.compile(r"[a-z+.-]+://[^/]*:[^/]*@|https?://[^/]*@", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+_NO_BRANCH = "couldn't find remote ref"
+_PUSHED = re.compile(rb"^[ *]\t", re.MULTILINE)
+_MOVED_ON = re.compile(
+    r"\[rejected\]|\[remote rejected\].*(?:lock ref|failed to update ref|incorrect old value)"
+)
+"""What git-push(1) says where somebody else was faster."""
+_LOCKED = re.compile(r"unable to (?:lock|create|update)|cannot lock ref|shallow file has changed")
+"""What git says where another process of this repository was at it."""
+_NEVER = re.compile(
+    r"\[remote rejected\]|authentication failed|could not read (?:username|password)|denied"
+    r"|not found|does not (?:appear to be|exist)|no such|host key verification"
+    r"|returned error: (?:401|403|404|410)|not allowed|unsupported|unknown",
+    re.IGNORECASE,
+)
+_SHOWN = 300
+_IDENTITY = re.compile(r"(.*) <(.*)> ([0-9]+) ([+-])([0-9]{2})([0-9]{2})")
+
+
+class RemoteBranch:
+    """The branch of a remote, which is a configured one or a URL, as a repository reaches it.
+
+    Raises UsageError for a branch that can't be, and for a URL with a password: git would show it
+    to all users of the machine.
+    """
+
+    def __init__(self, repo: Repository, remote: str, branch: str) -> None:
+        if not remote or remote.startswith("-"):
+            raise UsageError(f'"{shown(remote)}" is no remote')
+        if _WITH_PASSWORD.match(remote):
+            raise UsageError("the remote's URL has credentials in it", hint="git help credentials")
+        if run.call("check-ref-format", f"refs/heads/{branch}", ok=(0, 1)).code:
+            raise UsageError(f'"{shown(branch)}" is no name for a branch')
+        self._repo = repo
+        self._remote = remote
+        self._there = f"refs/heads/{branch}"
+        # Remotes may be URLs: their names can't all be part of a ref's.
+        place = hashlib.sha256(os.fsencode(remote)).hexdigest()[:16]
+        self._here = f"{_REFS}/{place}/{branch}"
+        self.label = f"{shown(remote)}#{branch}"
+
+    def seen(self) -> str | None:
+        """The branch's commit when it was last seen; None where it was not there, or never seen."""
+        done = self._repo.call("rev-parse", "--verify", "-q", self._here, ok=(0, 1))
+        return done.stdout.decode("ascii").strip() or None
+
+    def fetch(self) -> str | None:
+        """The branch's commit now, with all that it needs; None where there is no such branch.
+
+        Raises RemoteUnavailable and RemoteRefused.
+        """
+        for is_last in _attempts():
+            # Nothing but that one ref is written: no tags, no remote-tracking branch.
+            done = self._repo.call(
+                *_NO_HOOKS, "fetch", "--quiet", "--no-tags", "--no-prune", "--refmap=",
+                "--no-write-fetch-head", "--no-recurse-submodules",
+                "--end-of-options", self._remote, f"+{self._there}:{self._here}",
+                env=_ENVIRONMENT, ok=_ANY,
+            )  # fmt: skip
+            words = _words(done.stderr)
+            if done.code == 0:
+                return self.seen()
+            if _NO_BRANCH in words:
+                self._forget()
+                return None
+            if is_last or not _LOCKED.search(words):
+                raise self._failure(words)
+        return None
+
+    def push(self, commit: str) -> bool:
+        """Have a remote's branch lead to a commit; False where it does already, or has moved on.
+
+        Raises RemoteUnavailable and RemoteRefused.
+        """
+        done = self._repo.call(
+            *_NO_HOOKS, "push", "--porcelain", "--no-verify", "--no-follow-tags",
+            "--recurse-submodules=no",
+            "--end-of-options", self._remote, f"{commit}:{self._there}",
+            env=_ENVIRONMENT, ok=_ANY,
+        )  # fmt: skip
+        if done.code == 0:
+            # A commit of the same second may be one that was pushed before: that has no line.
+            self._remember(commit)
+            return _PUSHED.search(done.stdout) is not None
+        words = _words(done.stdout + b"\n" + done.stderr)
+        if _MOVED_ON.search(words):
+            return False
+        raise self._failure(words)
+
+    def files(self, commit: str, folder: str) -> dict[str, TreeEntry]:
+        """The files of a commit in a folder, all for an empty one, by their paths from there.
+
+        Raises RemoteRefused where a file stands in the folder's place.
+        """
+        tree = resolve_tree(self._repo, commit)
+        with TreeReader(self._repo) as trees:
+            if folder:
+                entry, above = trees.standing(tree, folder.encode())
+                if above is not None or (entry is not None and not entry.is_folder):
+                    raise RemoteRefused(f"{self.label}: a file is in the place of {folder}")
+                if entry is None:
+                    return {}
+                tree = entry.oid
+            found = trees.listing(tree).items()
+        return {os.fsdecode(path): entry for path, entry in found if entry.is_file}
+
+    def blob(self, pieces: Iterable[Buffer]) -> str:
+        """Store a blob; gives its id. What `pieces` raises leaves nothing behind."""
+        with self._opened() as store:
+            return str(store.create_blob_fromiobase(io.BufferedReader(_Pieces(pieces))))
+
+    def commit(self, parent: str | None, blobs: Mapping[str, str], message: str) -> str:
+        """Store a commit that adds blobs, by their paths, to what its parent has."""
+        import pygit2
+
+        author, committer = (self._identity(f"GIT_{who}_IDENT") for who in ("AUTHOR", "COMMITTER"))
+        with self._opened() as store:
+            index = pygit2.Index()
+            if parent is not None:
+                index.read_tree(store[parent].peel(pygit2.Tree))
+            for path, oid in blobs.items():
+                index.add(pygit2.IndexEntry(path, pygit2.Oid(hex=oid), MODE_FILE))  # type: ignore[arg-type]
+            tree = index.write_tree(store)
+            parents = [] if parent is None else [pygit2.Oid(hex=parent)]
+            return str(store.create_commit(None, author, committer, message, tree, parents))
+
+    def _identity(self, who: str) -> pygit2.Signature:
+        import pygit2
+
+        told = self._repo.git("var", who).decode("utf-8", "replace").strip()
+        found = _IDENTITY.fullmatch(told)
+        if found is None:
+            raise EnvironmentFailure(
+                f"git var {who} says {shown(told)}", hint="git config user.name"
+            )
+        name, email, time, sign, hours, minutes = found.groups()
+        offset = (int(hours) * 60 + int(minutes)) * (-1 if sign == "-" else 1)
+        return pygit2.Signature(name, email, int(time), offset, "utf-8")
+
+    def _remember(self, commit: str) -> None:
+        # Only what saves the next fetch: another process may be writing it.
+        with contextlib.suppress(EnvironmentFailure):
+            self._repo.git(*_NO_HOOKS, "update-ref", self._here, commit)
+
+    def _forget(self) -> None:
+        with contextlib.suppress(EnvironmentFailure):
+            self._repo.git(*_NO_HOOKS, "update-ref", "-d", self._here)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[pygit2.Repository]:
+        """The repository, for what is made in this process; its own errors become ours."""
+        import pygit2
+
+        try:
+            store = pygit2.Repository(os.fspath(self._repo.common_dir))
+            try:
+                yield store
+            finally:
+                store.free()
+        except (pygit2.GitError, OSError, ValueError) as error:
+            words = " ".join(str(error).split())
+            raise EnvironmentFailure(f"{shown(self._repo.common_dir)}: {shown(words)}") from None
+
+    def _failure(self, words: str) -> EnvironmentFailure:
+        kind = RemoteRefused if _NEVER.search(words) else RemoteUnavailable
+        return kind(f"{self.label}: {words[-_SHOWN:] or 'git says nothing'}")
+
+
+class _Pieces(io.RawIOBase):
+    """Pieces as a file that is read."""
+
+    def __init__(self, pieces: Iterable[Buffer]) -> None:
+        self._coming = iter(pieces)
+        self._held = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:  # type: ignore[override]
+        while not self._held.nbytes:
+            piece = next(self._coming, None)
+            if piece is None:
+                return 0
+            self._held = memoryview(piece)
+        place = memoryview(buffer)
+        count = min(place.nbytes, self._held.nbytes)
+        place[:count] = self._held[:count]
+        self._held = self._held[count:]
+        return count
+
+
+MOST_ATTEMPTS = 20
+"""Times that something is tried again because another process was faster."""
+
+
+def _attempts() -> Iterator[bool]:
+    """Attempts, each of which is told whether it is the last."""
+    for number in range(1, MOST_ATTEMPTS + 1):
+        yield number == MOST_ATTEMPTS
+
+
+def _words(output: bytes) -> str:
+    """What git said, in one line, without what a URL has before its host."""
+    told = " ".join(output.decode("utf-8", "replace").split())
+    return shown(_CREDENTIALS.sub("", told))

@@ -1,0 +1,40 @@
+"""Finalizing a pending text: its root, as a WSUM or as a line of the text itself.
+
+`docs/spec/wtxt.md`, section "Pending and WSUM". No file is read or written here; who has
+the snapshot at hand gets the WSUM of `TextWriter.wsum`, without reading the text.
+"""
+
+from __future__ import annotations
+
+from wtxtgit.errors import TextError
+from wtxtgit.io.view import ByteView
+from wtxtgit.text import digest, grammar
+from wtxtgit.text.verify import TextReport, refusal
+from wtxtgit.text.write import Signer
+
+
+def root_of(report: TextReport, prev: bytes) -> grammar.Root:
+    """The root of a pending text that was verified, after the generation `prev` (32 bytes).
+
+    Raises TextError with the first thing that is wrong with it, but that it is
+    pending; "structure" for a text that has a root.
+    """
+    for problem in report.problems:
+        if problem.kind != "pending":
+            raise refusal(problem)
+    if not report.index.pending or report.sha256_all is None:
+        raise TextError("structure", "the text has its root already")
+    this = digest.merkle(prev, report.sha256_all, report.index.meta)
+    return grammar.Root(report.sha256_all, prev, this, report.fastxor)
+
+
+def final_header(
+    text: ByteView, report: TextReport, root: grammar.Root, sign: Signer | None
+) -> bytes:
+    """What stands before the arrays once a pending text has its root, signed where asked for.
+
+    In the text itself that is its first `report.index.covered` bytes.
+    """
+    before = bytes(text[: report.index.covered - len(grammar.PENDING_LINE)])
+    covered = before + grammar.format_root(root)
+    return covered if sign is None else covered + grammar.format_sign(sign(covered))
