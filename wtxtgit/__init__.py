@@ -1,6 +1,7 @@
 """Model checkpoints in ordinary git, as deterministic, self-checking text.
 
-The Python interface: `dump`, `dumps`, `finalize`, `load`, `loads`, `open`, `verify`. They are
+The Python interface: `dump`, `dumps`, `finalize`, `load`, `loads`, `open`,
+`salvage`, `verify`. They are
 loaded when they are first used, so that a filter process starts quickly.
 """
 
@@ -20,12 +21,24 @@ if TYPE_CHECKING:
         load,
         loads,
         open,  # noqa: A004
+        salvage,
         verify,
     )
     from wtxtgit.model.array import Meta
 
 
-__all__ = ["Meta", "__version__", "dump", "dumps", "finalize", "load", "loads", "open", "verify"]
+__all__ = [
+    "Meta",
+    "__version__",
+    "dump",
+    "dumps",
+    "finalize",
+    "load",
+    "loads",
+    "open",
+    "salvage",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

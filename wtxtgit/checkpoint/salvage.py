@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.checkpoint import convert
-from wtxtgit.checkpoint.open import shown_name
+from wtxtgit.checkpoint.open import refuse_itself, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.salvage import lost
 from wtxtgit.errors import CheckError, FormatError, InputError
@@ -115,9 +115,11 @@ def write(
 ) -> ContainerRecovery:
     """Write the tensors that are whole, in the format that the output's ending names.
 
-    Where none is whole nothing is written. Raises UsageError for an ending of no format,
+    Where none is whole nothing is written. Raises UsageError for an ending of no format and for
+    the damaged file itself,
     InputError for tensors that the format can't hold.
     """
+    refuse_itself(out, done.report.path)
     left, name = done.left, shown_name(done.report.path)
     known = registry.by_ending(out.suffix)
     numbers = [n for n, one in enumerate(left.tensors) if one.state.is_whole]

@@ -104,7 +104,7 @@ def recover(
     if as_commit and output is not None:
         raise UsageError("--as-commit writes the tracked file: it does not go with -o")
     if output is not None:
-        recovering.refuse_itself(output, target)
+        opener.refuse_itself(output, target)
     if as_commit:
         from wtxtgit.checkpoint.recover_tracked import commit
 
