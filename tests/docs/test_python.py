@@ -29,6 +29,7 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(blocks(PAGE, "python")) >= 7
     assert {file.name for file in tmp_path.iterdir()} == {
         "step-100.wtxt",
+        "step-100.wtxt.age",
         "forged.wtxt",
         "step-200.wtxt",
         "signed.wtxt",

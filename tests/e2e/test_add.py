@@ -435,6 +435,25 @@ def test_a_sparse_checkout_is_respected(here: Sealed) -> None:
     assert here.git("diff", "--cached", "--name-only") == b"in/a.safetensors\n"
 
 
+@pytest.mark.parametrize("named", [(".",), ("-u",), ("in/a.safetensors", "out/b.safetensors")])
+def test_a_file_that_stands_outside_of_a_sparse_checkout_stays_out(
+    here: Sealed, named: tuple[str, ...]
+) -> None:
+    for name in ("in/a", "out/b"):
+        here.write(f"{name}.safetensors", safetensors(1.0))
+    here.add()
+    here.commit()
+    here.git("sparse-checkout", "set", "--cone", "in")
+    for name in ("in/a", "out/b"):
+        here.write(f"{name}.safetensors", safetensors(2.0))
+    code = here.run("git", "add", *named, ok=(0, 1)).returncode
+    by_git = here.git("ls-files", "--stage")
+    here.git("reset", "-q")
+    here.call("add", *named, ok=(code,))
+    assert here.git("ls-files", "--stage") == by_git
+    assert here.git("diff", "--cached", "--name-only") == b"in/a.safetensors\n"
+
+
 def test_names_that_are_odd(here: Sealed) -> None:
     names = [b"-n.safetensors", b"new\nline.safetensors", b"\xff\xfe.safetensors",
              b":(top).safetensors", b"*.safetensors", b"a b'\".safetensors"]  # fmt: skip

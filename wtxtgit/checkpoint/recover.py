@@ -26,7 +26,7 @@ from wtxtgit.text.recovery import deltas, ledgers
 from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
 from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
 from wtxtgit.text.recovery.transport import undone
-from wtxtgit.text.verify import TextReport, verify
+from wtxtgit.text.verify import TextReport, read_wsum, verify
 
 LEDGER_ENDING = ".wsum"
 
@@ -115,7 +115,7 @@ def recover_text(
         parts = PartialText([], [], undone=changes, notes=notes)
         return _as_it_is(target, data, parts, whole)
     try:
-        recovery = recover_plain(plain, changes, heal, _sealed(target))
+        recovery = recover_plain(plain, changes, heal, _sealed(target) | _finalized(target))
     except TextError as error:
         raise InputError(f"{opener.shown_name(target)}: {error}") from None
     text = verified = None
@@ -169,6 +169,15 @@ def _sealed(target: str) -> frozenset[bytes]:
         report = ledger.read(raw)
         if report.ledger is not None:
             return frozenset(record.sha256_all for record in report.ledger.records)
+    return frozenset()
+
+
+def _finalized(target: str) -> frozenset[bytes]:
+    """What the WSUM beside a text says that its content is."""
+    with contextlib.suppress(WtxtgitError, OSError):
+        wsum = read_wsum(opener.wsum_beside(target) or b"")
+        if wsum is not None:
+            return frozenset({wsum.sha256_all})
     return frozenset()
 
 
