@@ -15,8 +15,7 @@ from pathlib import Path
 from wtxtgit.checkpoint import open as opener
 from wtxtgit.checkpoint import other_copies
 from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
-from wtxtgit.containers import registry
-from wtxtgit.errors import CheckError, InputError, TextError, UsageError, WtxtgitError
+from wtxtgit.errors import CheckError, InputError, TextError, WtxtgitError
 from wtxtgit.io.files import read_small, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, same_bytes, write_all
@@ -239,7 +238,7 @@ def write_whole(done: RecoveredText, out: Path, source: str) -> None:
 
     Raises CheckError for a text that is not whole, UsageError for the damaged file itself.
     """
-    refuse_itself(out, source)
+    opener.refuse_itself(out, source)
     if done.text is None:
         raise CheckError(
             f"{opener.shown_name(source)}: not all of it could be recovered",
@@ -250,28 +249,3 @@ def write_whole(done: RecoveredText, out: Path, source: str) -> None:
         write_output(out, lambda descriptor: write_all(descriptor, pieces(text)))
     else:
         restore_verified(done.text, done.verified, Path(source), out)
-
-
-def refuse_container(target: str, data: ByteView) -> None:
-    """Raise InputError for a checkpoint that is no text: it has no lines to mend."""
-    known = registry.detected(data)
-    if known is None:
-        return
-    name = opener.shown_name(target)
-    if known.parity is not None:
-        raise UsageError(f"{name}: a {known.name} file, which --ecc mends from its own parity")
-    raise InputError(
-        f"{name}: a {known.name} file, no text",
-    )
-
-
-def refuse_itself(out: Path, source: str) -> None:
-    """Raise UsageError where the damaged file would be written over."""
-    same = False
-    with contextlib.suppress(OSError):
-        same = opener.is_file(source) and out.samefile(source)
-    if same:
-        raise UsageError(
-            f"{opener.shown_name(source)} is the damaged file, which stays as it is",
-            hint="-o names another file",
-        )
