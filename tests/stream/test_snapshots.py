@@ -27,7 +27,7 @@ from wtxtgit.remotes.target import Outgoing, Stored, Target
 from wtxtgit.setup.keys import new, users_keyring
 from wtxtgit.stream import Snapshots
 from wtxtgit.stream.delivery import DeliveryLimits
-from wtxtgit.stream.ring import DeliveryState, RingBusy, read_state
+from wtxtgit.stream.ring import DeliveryState, Ring, RingBusy, read_state
 from wtxtgit.stream.snapshots import SnapshotsBehind, SnapshotsFailed
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.trust.openssh import generate
@@ -270,6 +270,15 @@ def test_a_worker_that_is_killed_is_started_again(ring: Path) -> None:
             snapshots.flush()
     weights = proved(ring)
     assert list(weights) == [0, 1, 2, 3]
+
+
+def test_what_was_dropped_is_counted_once(ring: Path) -> None:
+    """Also where the worker that was told of it is killed, and the next one is told again."""
+    with Ring(ring) as opened:
+        for _ in range(2):
+            opened.passed_over([1, 2])
+        opened.passed_over([2, 3])
+    assert read_state(ring).counts.dropped == 3
 
 
 def test_what_can_not_be_written_is_told(ring: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -132,7 +132,7 @@ class Trial:
         words = Counter(line.split()[0] for line in self.told.read_text().splitlines())
         answered = counts.emitted + counts.dropped + counts.lost + counts.failed
         assert counts.failed == 0
-        assert words["returned"] <= answered <= words["begun"]
+        assert words["returned"] <= answered <= words["begun"], f"{words}, {counts}"
         there = {path.name for path in self.target.iterdir() if path.name.startswith("gen-")}
         assert len(there) == counts.emitted, "each generation once, and each of them"
         assert {one.file for one in state.generations} <= there

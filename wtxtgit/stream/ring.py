@@ -361,10 +361,11 @@ class Ring:
         with self._change:
             self._tell(entry("failed", gen=gen, why=why))
 
-    def passed_over(self, gen: int) -> None:
-        """Say that a generation was dropped, since a newer one was there."""
+    def passed_over(self, gens: Iterable[int]) -> None:
+        """Say that generations were dropped, since newer ones were there; again is no matter."""
         with self._change:
-            self._tell(entry("dropped", gen=gen))
+            last = -1 if self.state.last is None else self.state.last
+            self._tell(*(entry("dropped", gen=gen) for gen in gens if gen > last))
 
     def delivery(self, gen: int, delivery: Delivery) -> None:
         """Say how far a generation is on its way to a target."""

@@ -1,4 +1,4 @@
-"""Snapshots of a Keras model's `fit`: https://keras.io/api/callbacks/"""
+"""Snapshots of a Keras model's `fit`, as one of its callbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of a Lightning `Trainer`: https://lightning.ai/docs/pytorch/stable/extensions/callbacks.html"""
+"""Snapshots of a Lightning `Trainer`, as one of its callbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of a `transformers.Trainer`: https://huggingface.co/docs/transformers/main_classes/callback"""
+"""Snapshots of a `transformers.Trainer`, as one of its callbacks."""
 
 from __future__ import annotations
 
