@@ -145,3 +145,21 @@ def test_hostile_claims_take_no_memory() -> None:
     recover(memoryview(text))
     recover(memoryview(text.replace(b"rows_per_chunk=", b"rows_per_chunk=1", 1)))
     recover(memoryview(b"arr name=" * 5000 + b"\n" + b"ch ix=" * 5000))
+
+
+@pytest.mark.parametrize(
+    ("before", "wrong"),
+    [(b"\nendch\n", b"\n ndch\n"), (b"\nendch\n", b"\n>ndch\n"), (b" 0\nendch", b"  \nendch")],
+    ids=["indented", "quoted", "spaced"],
+)
+def test_what_a_transport_does_to_all_lines_is_damage_of_one(before: bytes, wrong: bytes) -> None:
+    for text in [text for text in texts() if before in text][:4]:
+        done = recover(memoryview(text.replace(before, wrong, 1)))
+        assert not done.undone
+        assert recovered(text.replace(before, wrong, 1)) == text
+
+
+def test_wrong_digits_in_the_zeros_of_several_arrays() -> None:
+    text = next(text for text in texts() if text.count(b" hmac=" + b"0" * 64) > 4)
+    damaged = text.replace(b" hmac=0", b" hmac=7").replace(b" salt=00", b" salt=0a")
+    assert recovered(damaged) == text
