@@ -64,6 +64,11 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "recover": ("recover:recover", "Recover what a damaged text or file holds."),
         "delta": ("emit:delta", "Send what changed of a checkpoint as text."),
     },
+    "Encrypt": {
+        "encrypt": ("encrypt:encrypt", "Encrypt the text of a checkpoint, for age."),
+        "decrypt": ("encrypt:decrypt", "Decrypt a text."),
+        "rekey": ("encrypt:rekey", "Encrypt again for other recipients."),
+    },
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
     },
