@@ -198,7 +198,7 @@ class RemoteBranch:
                 store.free()
         except (pygit2.GitError, OSError, ValueError) as error:
             words = " ".join(str(error).split())
-            raise EnvironmentFailure(f"{shown(self._repo.common_dir)}: {shown(words)}") from None
+            raise RemoteUnavailable(f"{shown(self._repo.common_dir)}: {shown(words)}") from None
 
     def _failure(self, words: str) -> EnvironmentFailure:
         kind = RemoteRefused if _NEVER.search(words) else RemoteUnavailable
