@@ -276,7 +276,10 @@ def test_answers(
         (f"{HTTPS}example.com/o/r", f"{HTTPS}example.com/o/r.git/info/lfs"),
         (f"{HTTPS}example.com/o/r.git/", f"{HTTPS}example.com/o/r.git/info/lfs"),
         ("git@example.com:o/r.git", f"{HTTPS}example.com/o/r.git/info/lfs"),
-        ("ssh://git@example.com:22/o/r", f"{HTTPS}example.com/o/r.git/info/lfs"),
+        (
+            HTTP.replace("http", "ssh") + "git@example.com:22/o/r",
+            f"{HTTPS}example.com/o/r.git/info/lfs",
+        ),
         ("/a/path", None),
         ("file:///a/path", None),
     ],
