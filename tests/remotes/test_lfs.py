@@ -134,9 +134,8 @@ class TestLfs(TargetTests):
 
 def test_the_branch_has_pointers(target: LFS, bare: Repo, server: Server) -> None:
     target.put([file("x"), file("empty", b"")])
-    host = "git-lfs" + ".github.com"
     assert bare.git("cat-file", "blob", "snapshots:runs/1/x").decode() == (
-        f"version https://{host}/spec/v1\noid sha256:{sha256(TEXT)}\nsize {len(TEXT)}\n"
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256(TEXT)}\nsize {len(TEXT)}\n"
     )
     assert bare.git("cat-file", "blob", "snapshots:runs/1/empty") == b""
     assert server.objects() == [sha256(TEXT)]

@@ -17,9 +17,10 @@ from wtxtgit.remotes.git_target import Git
 from wtxtgit.remotes.lfs_batch import LfsObject, LfsServer
 from wtxtgit.remotes.target import Outgoing, StoredFile, check_fetched, check_name
 
+_VERSION = "version https://git-lfs.github.com/spec/v1"
 _POINTER = re.compile(
-    rb"version https://git-lfs\.github\.com/spec/v1\n"
-    rb"oid sha256:(?P<sha256>[0-9a-f]{64})\nsize (?P<nbytes>0|[1-9][0-9]{0,18})\n"
+    re.escape(_VERSION).encode("ascii")
+    + rb"\noid sha256:(?P<sha256>[0-9a-f]{64})\nsize (?P<nbytes>0|[1-9][0-9]{0,18})\n"
 )
 _MOST_POINTER = 1024
 
@@ -60,7 +61,7 @@ class LFS(Git):
         if not len(file.content):
             return super()._blob(file)
         lines = (
-            "version https://git-lfs.github.com/spec/v1",
+            _VERSION,
             f"oid sha256:{file.sha256}",
             f"size {len(file.content)}",
         )
