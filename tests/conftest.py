@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -35,6 +36,11 @@ _CONFIG = """\
 """
 
 
+# A shell has what it starts in the background ignore it, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without the collector of garbage, which would look at all tests again and again.
@@ -62,6 +68,19 @@ def _forked_starts() -> Iterator[None]:
     """Processes of the command are forked from one that has imported it."""
     with served():
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What runs outside of a test finds a home where nothing is, and may leave nothing there."""
+    folder = tmp_path_factory.mktemp("nobody")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        patch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
+        patch.setenv("XDG_STATE_HOME", str(folder / ".local/state"))
+        yield
+    left = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
+    assert left == [], "a fixture or a process of the whole session wrote into its home"
 
 
 @pytest.fixture(scope="session")

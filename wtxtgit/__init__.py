@@ -1,7 +1,8 @@
 """Model checkpoints in ordinary git, as deterministic, self-checking text.
 
-The Python interface: `dump`, `dumps`, `finalize`, `load`, `loads`, `open`, `verify`. They are
-loaded when they are first used, so that a filter process starts quickly.
+The Python interface: `dump`, `dumps`, `finalize`, `load`, `loads`, `open`, `salvage`, `verify`,
+and of age files `encrypt` and `decrypt`. They are loaded when they are first used, so that a
+filter process starts quickly.
 """
 
 from __future__ import annotations
@@ -20,12 +21,27 @@ if TYPE_CHECKING:
         load,
         loads,
         open,  # noqa: A004
+        salvage,
         verify,
     )
+    from wtxtgit.checkpoint.encrypt import decrypt, encrypt
     from wtxtgit.model.array import Meta
 
 
-__all__ = ["Meta", "__version__", "dump", "dumps", "finalize", "load", "loads", "open", "verify"]
+__all__ = [
+    "Meta",
+    "__version__",
+    "decrypt",
+    "dump",
+    "dumps",
+    "encrypt",
+    "finalize",
+    "load",
+    "loads",
+    "open",
+    "salvage",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,6 +49,10 @@ def __getattr__(name: str) -> Any:
         from wtxtgit.model.array import Meta
 
         return Meta
+    if name in ("encrypt", "decrypt"):
+        from wtxtgit.checkpoint import encrypt
+
+        return getattr(encrypt, name)
     if name in __all__:
         from wtxtgit.checkpoint import arrays
 

@@ -139,6 +139,10 @@ class FormatError(InputError):
         self.field = field
 
 
+class AgeError(InputError):
+    """An age file is damaged, or none of the keys at hand opens it."""
+
+
 class TrustError(WtxtgitError):
     """A signature or a policy does not hold (exit code 4)."""
 

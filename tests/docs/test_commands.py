@@ -169,7 +169,14 @@ def test_pages_name_commands_that_exist() -> None:
 def test_commands_that_report_take_json() -> None:
     """As the README says; those that give a file's content or are git's own do not."""
     silent = {(name,) for name in CALLED_BY_GIT - {"hook"}} | {(group,) for group in GROUPS}
-    silent |= {("emit",), ("restore",), ("taridx", "build"), ("taridx", "cat")}
+    silent |= {
+        ("encrypt",),
+        ("decrypt",),
+        ("emit",),
+        ("restore",),
+        ("taridx", "build"),
+        ("taridx", "cat"),
+    }
     silent |= {("delta", "make"), ("delta", "apply"), ("add",)}
     assert {c for c in COMMANDS if "--json" in options_of(*c)} == set(COMMANDS) - silent
 

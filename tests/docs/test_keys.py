@@ -13,7 +13,8 @@ from tests.docs.shell import assert_as_shown, run, steps
 from tests.kit import Repo
 from tests.trust.peers import keygen, needs_agent, needs_keygen, new_key
 from wtxtgit.setup.keys import CONFIG_KEY, VARIABLE
-from wtxtgit.trust import keyring, openssh, signing
+from wtxtgit.trust import openssh, signing
+from wtxtgit.trust.age import scrypt
 from wtxtgit.trust.keyring import unprotect
 from wtxtgit.trust.openssh import KEY_TYPES
 
@@ -57,8 +58,8 @@ def test_an_agents_key_is_named_by_its_fingerprint(repo: Repo, home: Path) -> No
 
 
 def test_limits() -> None:
-    assert f"2^{keyring.MAX_WORK} rounds of scrypt (2 GiB" in prose(PAGE, "Passphrases")
-    assert 2**keyring.MAX_WORK * 8 * 128 == 2 * 1024**3
+    assert f"2^{scrypt.MAX_WORK} rounds of scrypt (2 GiB" in prose(PAGE, "Passphrases")
+    assert 2**scrypt.MAX_WORK * 8 * 128 == 2 * 1024**3
     assert f"It has {signing.LIST_SECONDS} seconds to list" in prose(PAGE, AGENT)
     assert signing.SIGN_SECONDS == 120
     assert f"at most {openssh.MAX_PRINCIPAL} characters" in prose(PAGE, "Signers")

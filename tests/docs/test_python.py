@@ -29,6 +29,7 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(blocks(PAGE, "python")) >= 7
     assert {file.name for file in tmp_path.iterdir()} == {
         "step-100.wtxt",
+        "step-100.wtxt.age",
         "forged.wtxt",
         "step-200.wtxt",
         "signed.wtxt",
@@ -49,7 +50,7 @@ def _named(functions: set[str], of: str) -> set[str]:
 
 
 def test_all_options_are_listed() -> None:
-    functions = {"dump", "dumps", "finalize", "load", "loads", "open", "verify"}
+    functions = {"dump", "dumps", "finalize", "load", "loads", "open", "salvage", "verify"}
     listed: dict[str, set[str]] = {name: set() for name in functions}
     for argument, of, _ in tables(PAGE, "Options")[0]:
         named = _named(functions, of)

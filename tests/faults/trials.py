@@ -13,7 +13,7 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.faults.world import COMMANDS, Call, World, make
 from tests.kit import text_of
-from tests.kit.refusals import REFUSED
+from tests.kit.refusals import REFUSED, refuse
 
 _PATIENCE = 120
 _LIKE = re.compile(rb"20\d\d-\d\d-\d\dT[\d:]+Z|[0-9a-f]{8,64}|SHA256:\S+|\d+(\.\d+)? ?m?s\b")
@@ -36,11 +36,19 @@ def _limit(kind: int, soft: int) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """What the system refuses: by the environment, by limits, or as another standard output."""
+    """What the system refuses: by the environment, by limits, or as another standard output.
+
+    `read_only` folders of the world, and all in them, have no permission to write.
+    """
 
     env: dict[str, str] = field(default_factory=dict)
     limit: Callable[[], None] | None = None
     stdout: str | None = None
+    read_only: tuple[str, ...] = ()
+
+
+_NO_RIGHTS = {"env": {REFUSED: "rights"}, "limit": partial(refuse, "rights")}
+"""Without which root writes what it likes."""
 
 
 FAULTS = {
@@ -56,6 +64,9 @@ FAULTS = {
         for size in (0, 100, 4096, 65536)
     },
     "a full disk behind standard output": Fault(stdout="/dev/full"),
+    "a read-only repository": Fault(**_NO_RIGHTS, read_only=("repo", "staged", "merging")),
+    "a read-only home": Fault(**_NO_RIGHTS, read_only=("home",)),
+    "nothing can be written": Fault(**_NO_RIGHTS, read_only=(".",)),
 }
 
 
@@ -137,7 +148,7 @@ class Trials:
             shutil.rmtree(self._copy)
         shutil.copytree(self._template, self._copy, symlinks=True)
         world = World(self._copy)
-        with _opened(fault.stdout) as stdout:
+        with _opened(fault.stdout) as stdout, _read_only(self._copy, fault.read_only):
             process = world.start(call, fault.env, stdout=stdout, preexec_fn=fault.limit)
             out, err = process.communicate(timeout=_PATIENCE)
         return Outcome(
@@ -166,6 +177,23 @@ def alike(content: bytes) -> bytes:
 def alike_files(files: dict[str, bytes]) -> dict[str, bytes]:
     """The same of all files."""
     return {path: alike(content) for path, content in files.items()}
+
+
+@contextmanager
+def _read_only(folder: Path, names: Iterable[str]) -> Iterator[None]:
+    """Take the permission to write from folders and all that is in them."""
+    modes = {}
+    for name in names:
+        for path in (folder / name, *(folder / name).rglob("*")):
+            if not path.is_symlink():
+                modes[path] = path.stat().st_mode
+    for path, mode in modes.items():
+        path.chmod(mode & ~0o222)
+    try:
+        yield
+    finally:
+        for path, mode in modes.items():
+            path.chmod(mode)
 
 
 @contextmanager

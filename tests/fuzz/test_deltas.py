@@ -28,14 +28,15 @@ from tests.kit.changes import TEXT, why_all
 from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
+from wtxtgit.model.array import Snapshot
 from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.patch import Regeneration, apply, make
-from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot, side_of_text
+from wtxtgit.text.delta.sides import DeltaSide, side_of_text, side_of_writer
 from wtxtgit.text.index import index
 from wtxtgit.text.verify import verify
-from wtxtgit.text.write import dumps
+from wtxtgit.text.write import TextWriter, dumps
 
 pytestmark = pytest.mark.slow
 
@@ -149,6 +150,10 @@ def side_of(text: memoryview) -> DeltaSide:
     return side_of_text(text, index(text))
 
 
+def _side_of(snapshot: Snapshot, threads: int) -> DeltaSide:
+    return side_of_writer(TextWriter(snapshot, threads=threads))
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_memory_does_not_grow_with_the_file(threads: int) -> None:
     """Of 48 MiB only a window is held, on the way to a delta and back."""
@@ -159,7 +164,7 @@ def test_memory_does_not_grow_with_the_file(threads: int) -> None:
     after[::640] += 1
     snapshots = [snapshot_from({"w.w": array}) for array in (before, after)]
     texts = [memoryview(dumps(snapshot)) for snapshot in snapshots]
-    raw = [partial(side_of_snapshot, snapshot, threads=threads) for snapshot in snapshots]
+    raw = [partial(_side_of, snapshot, threads) for snapshot in snapshots]
     written = [partial(side_of, text) for text in texts]
     for pair in (raw, written):
 

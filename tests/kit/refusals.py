@@ -1,4 +1,4 @@
-"""What the system refuses a process, and all that it starts: threads, or memory.
+"""What the system refuses a process, and all that it starts: threads, memory, or root's rights.
 
 Threads are refused by the kernel's filter of calls (seccomp(2)), as it refuses them where a limit
 is reached, so that libraries see it as Python does: that limit itself does not hold root. `REFUSED`
@@ -24,6 +24,10 @@ _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 _CLONE_THREAD = 0x00010000
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
+# capabilities(7): CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH; capget(2): the header's version.
+_BEYOND_MODES = (1, 2)
+_DROP_BOUND = 24
+_CAPABILITIES_3 = 0x20080522
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 
 
@@ -33,10 +37,14 @@ def is_possible() -> bool:
 
 
 def refuse(what: str) -> None:
-    """Refuse this process from now on `threads`, or memory beyond some more MiB: `memory:8`."""
+    """Refuse this process from now on `threads`, memory beyond some more MiB (`memory:8`),
+    or `rights`: what a file's mode forbids its owner is forbidden root, too."""
     kind, _, more = what.partition(":")
     if kind == "threads":
         _refuse_threads()
+        return
+    if kind == "rights":
+        _refuse_rights()
         return
     held = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     limit = held + int(more) * 1024 * 1024
@@ -63,3 +71,21 @@ def _refuse_threads() -> None:
         _SET_SECCOMP, _FILTER, program, 0, 0
     ):
         raise OSError(ctypes.get_errno(), "seccomp")
+
+
+def _refuse_rights() -> None:
+    if os.geteuid():
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Programs that root starts get what is in the bounding set.
+    if any(libc.prctl(_DROP_BOUND, number, 0, 0, 0) for number in _BEYOND_MODES):
+        raise OSError(ctypes.get_errno(), "prctl(PR_CAPBSET_DROP)")
+    header = struct.pack("=Ii", _CAPABILITIES_3, 0)
+    held = ctypes.create_string_buffer(24)
+    if libc.capget(header, held):
+        raise OSError(ctypes.get_errno(), "capget")
+    words = list(struct.unpack("=6I", held.raw))
+    keep = ~sum(1 << number for number in _BEYOND_MODES) & 0xFFFFFFFF
+    words[:3] = [word & keep for word in words[:3]]
+    if libc.capset(header, struct.pack("=6I", *words)):
+        raise OSError(ctypes.get_errno(), "capset")

@@ -19,9 +19,9 @@ from wtxtgit.text import ledger, verify
 from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta.index import check, index
 from wtxtgit.text.delta.patch import make
-from wtxtgit.text.delta.sides import side_of_snapshot
+from wtxtgit.text.delta.sides import side_of_writer
 from wtxtgit.text.digest import SignatureState, sign
-from wtxtgit.text.write import dumps
+from wtxtgit.text.write import TextWriter, dumps
 
 ONE = delta_named("one_chunk")
 ADDED = delta_named("added_removed")
@@ -438,7 +438,7 @@ def test_a_side_of_a_snapshot_is_that_of_its_text() -> None:
     rng = np.random.default_rng(0)
     arrays = {"w": rng.standard_normal((3000, 64), "f4"), "b": np.arange(3), "e": np.zeros(0)}
     snapshot = snapshot_of(gen=3, **arrays)
-    raw, written = side_of_snapshot(snapshot), side(dumps(snapshot))
+    raw, written = side_of_writer(TextWriter(snapshot)), side(dumps(snapshot))
     assert (raw.header, raw.footer) == (written.header, written.footer)
     for one, other in zip(raw.arrays, written.arrays, strict=True):
         assert (one.lead, list(one.sha256)) == (other.lead, list(other.sha256))

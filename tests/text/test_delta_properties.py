@@ -20,10 +20,10 @@ from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.patch import Regeneration, apply, make
-from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot
+from wtxtgit.text.delta.sides import DeltaSide, side_of_writer
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
-from wtxtgit.text.write import dumps
+from wtxtgit.text.write import TextWriter, dumps
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ def test_the_target_comes_back(pair: tuple[Snapshot, Snapshot]) -> None:
 
 @given(pairs())
 def test_what_is_not_written_down_gives_the_same_delta(pair: tuple[Snapshot, Snapshot]) -> None:
-    base, target = map(side_of_snapshot, pair)
+    base, target = (side_of_writer(TextWriter(one)) for one in pair)
     delta = b"".join(make(base, target).pieces())
     assert delta == made(*map(dumps, pair))
     applying = apply(base, memoryview(delta), check(memoryview(delta)).index, Regeneration())
@@ -118,7 +118,8 @@ def test_what_applying_gives_verifies(pair: tuple[Snapshot, Snapshot]) -> None:
 
 
 def side_of_file(path: str) -> DeltaSide:
-    return side_of_snapshot(snapshot_of(any_format.split(memoryview(fixture(path)))))
+    snapshot = snapshot_of(any_format.split(memoryview(fixture(path))))
+    return side_of_writer(TextWriter(snapshot))
 
 
 def check_files(before: str, after: str) -> bytes:

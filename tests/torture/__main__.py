@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from tests.kit.temporary import use_memory
 from tests.torture.tables import keep
 
-PARTS = ("kills", "recovery", "inputs")
+PARTS = ("kills", "races", "faults", "recovery", "inputs", "operations")
 
 
 def main(arguments: list[str]) -> int:
@@ -42,6 +42,8 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # What leaks out of a run is not this user's.
+    # Files and settings are as everywhere, whoever runs it.
     os.umask(0o022)
+    for name in [name for name in os.environ if name.startswith(("GIT_", "WTXTGIT_"))]:
+        del os.environ[name]
     sys.exit(main(sys.argv[1:]))

@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.data import FIXTURES
 from tests.kit import ATTRIBUTES, safetensors
 from tests.torture.processes import run_forked
+from wtxtgit.git.driver import Launcher
 
 MODEL, OTHER = "model.safetensors", "sub/other.safetensors"
 OLD, NEW = safetensors(*range(3000)), safetensors(*range(1, 3001))
@@ -47,8 +48,8 @@ class Place:
     def env(self) -> dict[str, str]:
         home = str(self.top / "home")
         return {
-            "HOME": home, "XDGCONFIG_HOME": f"{home}/.config",
-            "XDG_STATE_HOME": f"{home}/.local/state", "GITCONFIG_NOSYSTEM": "1",
+            "HOME": home, "XDG_CONFIG_HOME": f"{home}/.config",
+            "XDG_STATE_HOME": f"{home}/.local/state", "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_TERMINAL_PROMPT": "0", "OPENBLAS_NUM_THREADS": "1",
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }  # fmt: skip
@@ -144,6 +145,16 @@ def texts(place: Place) -> None:
     place.call("emit", OTHER, "-o", "other.wtxt")
 
 
+def pending(place: Place) -> None:
+    changed(place)
+    place.call("emit", MODEL, "--pending", "-o", "model.wtxt")
+
+
+def pending_alone(place: Place) -> None:
+    pending(place)
+    (place.repo / "model.wtxt.root.wsum").unlink()
+
+
 def delta(place: Place) -> None:
     changed(place)
     place.call("delta", "make", OTHER, MODEL, "-o", "change.wtxtdelta")
@@ -174,6 +185,19 @@ def sealed(place: Place) -> None:
     place.commit()
     place.write(MODEL, OLD)
     place.call("add", MODEL)
+
+
+def both_changed(place: Place) -> None:
+    unsealed(place)
+    place.call("seal", *_KEY)
+    place.write(OTHER, NEW)
+
+
+def both_staged(place: Place) -> None:
+    signers(place)
+    for name in (MODEL, OTHER):
+        place.write(name, NEW)
+    place.call("add", ".")
 
 
 def hooked(place: Place) -> None:
@@ -306,12 +330,27 @@ def diverge(place: Place, rows: Mapping[str, tuple[int, float]]) -> None:
 
 TARS = tuple(sorted(tar.name for tar in (FIXTURES / "taridx/enforced_a").glob("*.tar")))
 
+
+def new_place(folder: Path) -> Place:
+    """An empty repository, and a home with the driver in its configuration."""
+    place = Place(folder)
+    (place.top / "home").mkdir(parents=True)
+    place.repo.mkdir()
+    (place.top / "home/.gitconfig").write_text(CONFIG)
+    place.git("init", "-q")
+    for key, value in Launcher((sys.executable, "-E", "-P", "-m", "wtxtgit")).values().items():
+        place.git("config", "--global", key, value)
+    return place
+
+
 CASES = (
     Killed("add", changed, ("add", ".")),
     Killed("checkout", missing, ("checkout",)),
     Killed("checkout REV", branches, ("checkout", "topic", "--", MODEL)),
     Killed("emit -o", texts, ("emit", MODEL, "-o", "other.wtxt")),
     Killed("restore -o", texts, ("restore", "model.wtxt", "-o", OTHER)),
+    Killed("finalize", pending_alone, ("finalize", "model.wtxt")),
+    Killed("finalize --inline", pending, ("finalize", "model.wtxt", "--inline"), over=3),
     Killed("recover -o", texts, ("recover", "model.wtxt", "-o", OTHER)),
     Killed("recover --as-commit", damaged, ("recover", MODEL, "--as-commit")),
     Killed("recover --ecc", folds, ("recover", "--ecc", "flipped.fold")),

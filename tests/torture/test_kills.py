@@ -28,6 +28,15 @@ def test_what_is_killed_leaves_nothing_and_is_done_by_the_next_run() -> None:
     assert done.stdout.count("| 6 |") == len(few)
 
 
+@pytest.mark.slow
+def test_two_at_once_and_what_the_system_lacks() -> None:
+    done = torture("races", "--tries", "20", "--only", "seal --staged", "track")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = torture("faults", "--tries", "4", "--only", "a read-only repository")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| a read-only repository | 4 |" in done.stdout
+
+
 def test_tables_stand_in_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- kills -->\nold\n<!-- end of kills -->\nb\n")

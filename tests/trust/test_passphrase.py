@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.trust.age_files import armored, encrypted
 from tests.trust.secrets_shown import assert_not_shown
 from tests.trust.test_keys import KEY, SEED
-from wtxtgit.trust import keyring as module
-from wtxtgit.trust.keyring import MAX_WORK, PassphraseError, is_protected, protect, unprotect
+from wtxtgit.trust.age import scrypt
+from wtxtgit.trust.age.scrypt import MAX_WORK
+from wtxtgit.trust.keyring import PassphraseError, is_protected, protect, unprotect
 from wtxtgit.trust.openssh import KeyFileError, format_secret_key
 
 pytestmark = pytest.mark.slow
@@ -55,25 +56,12 @@ def test_the_file_of_another_writer_is_read() -> None:
 def test_a_file_that_asks_for_too_much_work_is_refused_at_once(
     claimed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(*_: object) -> bytes:
+    def never(*_: object, **__: object) -> bytes:
         raise AssertionError("the work is done")
 
-    monkeypatch.setattr(pyrage.passphrase, "decrypt", never)
+    monkeypatch.setattr(scrypt, "Scrypt", never)
     with pytest.raises(KeyFileError, match=f"2\\^{claimed}"):
         unprotect(armored(encrypted(PLAIN, WORDS, claimed=claimed)), WORDS, "k")
-
-
-def test_what_pyrage_finds_too_much_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine that is much slower than the one that wrote the file."""
-    monkeypatch.setattr(module, "MAX_WORK", 99)
-    with pytest.raises(KeyFileError, match="too long"):
-        unprotect(armored(encrypted(PLAIN, WORDS, claimed=50)), WORDS, "k")
-
-
-def test_nothing_is_written_that_would_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WORK", 1)
-    with pytest.raises(KeyFileError, match="over 2\\^1"):
-        protect(PLAIN, WORDS)
 
 
 def test_files_for_other_recipients_are_refused() -> None:
@@ -81,13 +69,13 @@ def test_files_for_other_recipients_are_refused() -> None:
     binary: bytes = pyrage.encrypt(PLAIN, [identity.to_public()])
     two = encrypted(PLAIN, WORDS).replace(b"\n---", b"\n-> scrypt x 1\nx\n---", 1)
     for content in (binary, two, b"", b"age-encryption.org/v1\n"):
-        with pytest.raises(KeyFileError, match="not a file that age encrypted"):
+        with pytest.raises(KeyFileError, match=r"k: (no passphrase opens it|.*age)"):
             unprotect(armored(content), WORDS, "k")
 
 
 @pytest.mark.parametrize("content", [b"", PLAIN, armored(b"x")[:-5], armored(bytes(70_000))])
 def test_what_is_no_armored_file_is_refused(content: bytes) -> None:
-    with pytest.raises(KeyFileError, match="not a key file behind"):
+    with pytest.raises(KeyFileError, match=r"k: the (age header|armor) is damaged"):
         unprotect(content, WORDS, "k")
 
 

@@ -31,6 +31,7 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.index_file import sweep
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.turn import turn
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import (
@@ -580,7 +581,7 @@ def seal(
         )
     # Both go on with what is staged: after a merge the work tree may hold anything.
     is_staged = options.staged or options.countersign or options.reseal is not None
-    with BlobReader(repo) as blobs, ExitStack() as closing:
+    with turn(repo), BlobReader(repo) as blobs, ExitStack() as closing:
         files = SealedFiles(repo, blobs, is_staged)
 
         def before() -> Before:

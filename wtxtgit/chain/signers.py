@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.turn import turn
 from wtxtgit.io.files import failures, read_small, replace_file, shown
 from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
@@ -93,24 +94,25 @@ def add(repo: Repository, principal: str, key: str, ring: Keyring) -> SignersRep
     else's or the file would have fewer principals than its threshold, and
     KeyFileError for what can't stand in the file.
     """
-    public = _public_key(key, ring)
-    file = _read(repo)
-    for signer in file.signers.signers:
-        if signer.public_key == public.key:
-            if signer.principal == principal:
-                return _report((signer,), file.signers.threshold)
-            raise CheckError(f'the key is in {PATH} already, as that of "{signer.principal}"')
-    signer = Signer(principal, public.key, checked_comment(public.comment))
-    changed = file.with_signer(signer, PATH)
-    there, threshold = len(changed.signers.principals), changed.signers.threshold
-    if there < threshold:
-        raise CheckError(
-            f"there would be {counted(there, 'principal')} for a threshold of {threshold}: "
-            "no change of the file would ever count",
-            hint=f"wtxtgit signers threshold {there}, and raise it when the others are there",
-        )
-    _write(repo, changed)
-    return _report((signer,), changed.signers.threshold, changed=True)
+    with turn(repo):
+        public = _public_key(key, ring)
+        file = _read(repo)
+        for signer in file.signers.signers:
+            if signer.public_key == public.key:
+                if signer.principal == principal:
+                    return _report((signer,), file.signers.threshold)
+                raise CheckError(f'the key is in {PATH} already, as that of "{signer.principal}"')
+        signer = Signer(principal, public.key, checked_comment(public.comment))
+        changed = file.with_signer(signer, PATH)
+        there, threshold = len(changed.signers.principals), changed.signers.threshold
+        if there < threshold:
+            raise CheckError(
+                f"there would be {counted(there, 'principal')} for a threshold of {threshold}: "
+                "no change of the file would ever count",
+                hint=f"wtxtgit signers threshold {there}, and raise it when the others are there",
+            )
+        _write(repo, changed)
+        return _report((signer,), changed.signers.threshold, changed=True)
 
 
 def remove(repo: Repository, which: str) -> SignersReport:
@@ -119,35 +121,39 @@ def remove(repo: Repository, which: str) -> SignersReport:
     Raises UsageError where nothing or more than one is meant, and CheckError
     where fewer principals would be left than the file's threshold asks for.
     """
-    file = _read(repo)
-    every = file.signers.signers
-    keys = [signer for signer in every if keyid(signer.public_key) == which]
-    meant = [
-        {signer.public_key for signer in every if signer.principal == which},
-        {signer.public_key for signer in every if fingerprint(signer.public_key) == which},
-        # A keyid is a short hash without secrets: keys can be made that share one.
-        *({signer.public_key} for signer in keys),
-    ]
-    meant = [found for found in meant if found]
-    if not meant:
-        raise UsageError(f'no signer "{which}" in {PATH}', hint="wtxtgit signers list shows all")
-    if any(found != meant[0] for found in meant):
-        raise UsageError(
-            f'"{which}" may mean several signers', hint="a fingerprint, SHA256:..., means one key"
-        )
-    changed = file.without(meant[0], PATH)
-    left, threshold = len(changed.signers.principals), changed.signers.threshold
-    if not left:
-        raise CheckError("no signer would be left", hint="add another signer first")
-    # Such a file could never be changed again: no change would get enough signatures.
-    if left < threshold:
-        raise CheckError(
-            f"{counted(left, 'principal')} would be left for a threshold of {threshold}",
-            hint=f"add another signer first, or lower it: wtxtgit signers threshold {left}",
-        )
-    _write(repo, changed)
-    removed = tuple(signer for signer in every if signer.public_key in meant[0])
-    return replace(_report(removed, threshold, changed=True), consequence=REVOCATION)
+    with turn(repo):
+        file = _read(repo)
+        every = file.signers.signers
+        keys = [signer for signer in every if keyid(signer.public_key) == which]
+        meant = [
+            {signer.public_key for signer in every if signer.principal == which},
+            {signer.public_key for signer in every if fingerprint(signer.public_key) == which},
+            # A keyid is a short hash without secrets: keys can be made that share one.
+            *({signer.public_key} for signer in keys),
+        ]
+        meant = [found for found in meant if found]
+        if not meant:
+            raise UsageError(
+                f'no signer "{which}" in {PATH}', hint="wtxtgit signers list shows all"
+            )
+        if any(found != meant[0] for found in meant):
+            raise UsageError(
+                f'"{which}" may mean several signers',
+                hint="a fingerprint, SHA256:..., means one key",
+            )
+        changed = file.without(meant[0], PATH)
+        left, threshold = len(changed.signers.principals), changed.signers.threshold
+        if not left:
+            raise CheckError("no signer would be left", hint="add another signer first")
+        # Such a file could never be changed again: no change would get enough signatures.
+        if left < threshold:
+            raise CheckError(
+                f"{counted(left, 'principal')} would be left for a threshold of {threshold}",
+                hint=f"add another signer first, or lower it: wtxtgit signers threshold {left}",
+            )
+        _write(repo, changed)
+        removed = tuple(signer for signer in every if signer.public_key in meant[0])
+        return replace(_report(removed, threshold, changed=True), consequence=REVOCATION)
 
 
 def set_threshold(repo: Repository, threshold: int) -> SignersReport:
@@ -156,25 +162,26 @@ def set_threshold(repo: Repository, threshold: int) -> SignersReport:
     Raises UsageError for a number that no file can have, and CheckError for
     one over the number of principals.
     """
-    if not 1 <= threshold <= MAX_THRESHOLD:
-        raise UsageError(
-            f"a threshold is from 1 to {MAX_THRESHOLD}, not {threshold}",
-            hint=f"a record has room for {MAX_THRESHOLD} signatures"
-            if threshold > MAX_THRESHOLD
-            else "1 lets every signer change the file alone",
-        )
-    file, is_read = _read_but_threshold(repo)
-    there = len(file.signers.principals)
-    if threshold > there:
-        raise CheckError(
-            f"a threshold of {threshold} needs as many principals, {PATH} has {there}",
-            hint="wtxtgit signers add PRINCIPAL KEY adds one; several keys of one count once",
-        )
-    every = file.signers.signers
-    if is_read and threshold == file.signers.threshold:
-        return _report(every, threshold)
-    _write(repo, file.with_threshold(threshold, PATH))
-    return _report(every, threshold, changed=True)
+    with turn(repo):
+        if not 1 <= threshold <= MAX_THRESHOLD:
+            raise UsageError(
+                f"a threshold is from 1 to {MAX_THRESHOLD}, not {threshold}",
+                hint=f"a record has room for {MAX_THRESHOLD} signatures"
+                if threshold > MAX_THRESHOLD
+                else "1 lets every signer change the file alone",
+            )
+        file, is_read = _read_but_threshold(repo)
+        there = len(file.signers.principals)
+        if threshold > there:
+            raise CheckError(
+                f"a threshold of {threshold} needs as many principals, {PATH} has {there}",
+                hint="wtxtgit signers add PRINCIPAL KEY adds one; several keys of one count once",
+            )
+        every = file.signers.signers
+        if is_read and threshold == file.signers.threshold:
+            return _report(every, threshold)
+        _write(repo, file.with_threshold(threshold, PATH))
+        return _report(every, threshold, changed=True)
 
 
 def _report(signers: tuple[Signer, ...], threshold: int, *, changed: bool = False) -> SignersReport:

@@ -17,7 +17,6 @@ from wtxtgit.checkpoint.emit import key_bytes
 from wtxtgit.checkpoint.open import is_blob, is_file, read, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
-from wtxtgit.filter.clean import is_pending
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Problem
@@ -27,10 +26,11 @@ from wtxtgit.text.delta.index import MAGIC, check
 from wtxtgit.text.delta.patch import Making, Regeneration
 from wtxtgit.text.delta.patch import apply as apply_to
 from wtxtgit.text.delta.patch import make as make_of
-from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot, side_of_text
+from wtxtgit.text.delta.sides import DeltaSide, side_of_text, side_of_writer
 from wtxtgit.text.index import quote
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
+from wtxtgit.text.write import TextWriter
 
 ENDING = ".wtxtdelta"
 _QUOTED = 16
@@ -143,11 +143,15 @@ def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
     data = read(name)
     if data[: len(grammar.MAGIC)] != grammar.MAGIC:
         snapshot = snapshot_of(any_format.split(data))
-        return _Opened(side_of_snapshot(snapshot, threads=threads, progress=progress), True)
+        writer = TextWriter(snapshot, threads=threads, progress=progress)
+        return _Opened(side_of_writer(writer), True)
     report = verify(data, threads=threads, progress=progress)
     # Asked before the verdict: pending is all that is wrong with such a text.
-    if is_pending(report):
-        raise InputError(f"{name}: a pending text has no root: no delta is from or to it")
+    if report.is_pending:
+        raise InputError(
+            f"{name}: a pending text has no root: no delta is from or to it",
+            hint=f"wtxtgit finalize --inline -- {shlex.quote(name)}" if is_file(name) else None,
+        )
     if not report.ok:
         raise _refusal(name, report.problems[0])
     return _Opened(side_of_text(data, report.index), is_blob(name) and report.is_container)

@@ -64,8 +64,16 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "recover": ("recover:recover", "Recover what a damaged text or file holds."),
         "delta": ("emit:delta", "Send what changed of a checkpoint as text."),
     },
+    "Encrypt": {
+        "encrypt": ("encrypt:encrypt", "Encrypt the text of a checkpoint, for age."),
+        "decrypt": ("encrypt:decrypt", "Decrypt a text."),
+        "rekey": ("encrypt:rekey", "Encrypt again for other recipients."),
+    },
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
+    },
+    "Training": {
+        "ring": ("ring:ring", "List, check and prune a training's snapshots."),
     },
     "Trust": {
         "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),

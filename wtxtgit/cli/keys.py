@@ -218,14 +218,20 @@ def passphrase_for_a_copy(name: str, no_passphrase: bool, passphrase_fd: int | N
         if passphrase_fd is not None:
             raise UsageError("--no-passphrase and --passphrase-fd exclude each other")
         return None
+    passphrase = new_passphrase(name, passphrase_fd)
+    if not passphrase:
+        raise UsageError("the passphrase is empty", hint="--no-passphrase leaves it out")
+    return passphrase
+
+
+def new_passphrase(name: str, passphrase_fd: int | None) -> str:
+    """A passphrase from a descriptor, or from the terminal twice; raises UsageError."""
     if passphrase_fd is not None:
         passphrase = _from_descriptor(passphrase_fd)
     else:
         passphrase = _from_terminal(f"new passphrase of {name}: ")
         if passphrase and _from_terminal("once more: ") != passphrase:
             raise UsageError("the passphrases differ")
-    if not passphrase:
-        raise UsageError("the passphrase is empty", hint="--no-passphrase leaves it out")
     return passphrase
 
 

@@ -64,7 +64,9 @@ class GitFailure(EnvironmentFailure):
     """Git ended with an exit code that says that it failed."""
 
     def __init__(self, arguments: Sequence[str | bytes], code: int, stderr: bytes) -> None:
-        words = stderr[-_STDERR_SHOWN:].decode("utf-8", "backslashreplace").strip()
+        # After an empty line git gives advice at length.
+        said = stderr[-_STDERR_SHOWN:].strip().partition(b"\n\n")[0]
+        words = said.decode("utf-8", "backslashreplace")
         command = " ".join(_shown(argument) for argument in arguments)
         super().__init__(f"git {command} ended with {code}" + (f": {words}" if words else ""))
         self.code = code

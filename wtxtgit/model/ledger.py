@@ -12,6 +12,8 @@ from wtxtgit.model.array import Meta, Signature
 LEDGER_SUFFIX = b".wsum"
 """The end of a ledger's path; before it stands the path of what it seals."""
 SIGNERS_PATH = b".wtxt/signers"
+RECIPIENTS_PATH = b".wtxt/recipients"
+"""Whom a repository's texts are encrypted for, where nobody is named."""
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX
 DELETED_BUILD = "deleted"
 """What the record of a sealed deletion has as `build`."""

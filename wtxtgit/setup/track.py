@@ -16,6 +16,7 @@ from wtxtgit.filter.status import filtered, raw_files
 from wtxtgit.git import attributes, index, work_tree
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.turn import turn
 from wtxtgit.io.files import failures, replace_file
 from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
@@ -95,28 +96,30 @@ def track(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
 
     Raises UsageError for a pattern that git would not obey.
     """
-    file = _file(repo)
-    lines = attributes.parse(_read(file))
-    lines, changed, unchanged = _edited(lines, patterns, _tracked)
-    # With the first pattern: texts that reach the work tree must keep their line ends.
-    for pattern, names in COMPANIONS:
-        if not any(line.pattern == pattern for line in lines):
-            lines = attributes.append(lines, pattern, names)
-    _write(repo, file, lines)
-    return Tracking(file, changed, unchanged, _consequences(repo, sizes.machine()))
+    with turn(repo):
+        file = _file(repo)
+        lines = attributes.parse(_read(file))
+        lines, changed, unchanged = _edited(lines, patterns, _tracked)
+        # With the first pattern: texts that reach the work tree must keep their line ends.
+        for pattern, names in COMPANIONS:
+            if not any(line.pattern == pattern for line in lines):
+                lines = attributes.append(lines, pattern, names)
+        _write(repo, file, lines)
+        return Tracking(file, changed, unchanged, _consequences(repo, sizes.machine()))
 
 
 def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
     """Take patterns back; with the last one go the lines for our text files."""
-    file = _file(repo)
-    lines = attributes.parse(_read(file))
-    lines, changed, unchanged = _edited(lines, patterns, _untracked)
-    # Lines that a user changed are theirs, and stay.
-    if changed and not any(_is_filter_line(line) for line in lines):
-        lines = [line for line in lines if (line.pattern, line.attributes) not in COMPANIONS]
-    if changed:
-        _write(repo, file, lines)
-    return Tracking(file, changed, unchanged)
+    with turn(repo):
+        file = _file(repo)
+        lines = attributes.parse(_read(file))
+        lines, changed, unchanged = _edited(lines, patterns, _untracked)
+        # Lines that a user changed are theirs, and stay.
+        if changed and not any(_is_filter_line(line) for line in lines):
+            lines = [line for line in lines if (line.pattern, line.attributes) not in COMPANIONS]
+        if changed:
+            _write(repo, file, lines)
+        return Tracking(file, changed, unchanged)
 
 
 def list_patterns(repo: Repository) -> Patterns:
@@ -127,15 +130,16 @@ def list_patterns(repo: Repository) -> Patterns:
 
 def repair(repo: Repository) -> list[bytes]:
     """Give every pattern line of ours the attributes that it lacks; list the files changed."""
-    repaired = []
-    for path in attribute_files(repo):
-        file = repo.file(path)
-        before = attributes.parse(_read(file))
-        after = [_complete(line) if _is_filter_line(line) else line for line in before]
-        if after != before:
-            _write(repo, file, after)
-            repaired.append(path)
-    return repaired
+    with turn(repo):
+        repaired = []
+        for path in attribute_files(repo):
+            file = repo.file(path)
+            before = attributes.parse(_read(file))
+            after = [_complete(line) if _is_filter_line(line) else line for line in before]
+            if after != before:
+                _write(repo, file, after)
+                repaired.append(path)
+        return repaired
 
 
 def incomplete_lines(repo: Repository) -> list[Pattern]:

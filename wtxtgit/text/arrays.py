@@ -8,7 +8,7 @@ what each one really is (`docs/spec/wtxt.md`, section "Native arrays").
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -167,6 +167,29 @@ class LazySnapshot(Mapping[str, LazyArray]):
         return len(self._arrays)
 
 
+@dataclass(frozen=True, slots=True)
+class NumpyType:
+    """A dtype by what a text says of it.
+
+    `descr` is numpy's `dtype.str`, or the name of a dtype that another package registers
+    with numpy, such as bfloat16: `is_extension`. `item_size` is in bytes.
+    """
+
+    descr: str
+    item_size: int
+    is_extension: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumpyArray:
+    """An array as bytes, little-endian and in C order, with dtype and shape as numpy has them."""
+
+    name: str
+    dtype: NumpyType
+    shape: tuple[int, ...]
+    data: ByteView
+
+
 def snapshot_from(
     arrays: Mapping[str, ArrayLike],
     *,
@@ -181,23 +204,31 @@ def snapshot_from(
     Values are kept: big-endian arrays become little-endian ones, Fortran order
     becomes C order.
     """
+    raw = [_numpy_array(name, arrays[name]) for name in sorted(arrays)]
+    return snapshot_of_raw(raw, meta, prev, audit, rows_per_chunk, pending)
+
+
+def snapshot_of_raw(
+    arrays: Sequence[NumpyArray],
+    meta: Meta | None = None,
+    prev: bytes = bytes(32),
+    audit: str | None = None,
+    rows_per_chunk: int | None = None,
+    pending: bool = False,
+) -> Snapshot:
+    """Make a snapshot of arrays in the order of their names."""
     meta = meta or Meta()
-    items = [_convert(name, arrays[name]) for name in sorted(arrays)]
-    if all(_is_plain(name) and descr in BY_NUMPY for name, descr, _, _ in items):
-        plain = tuple(
-            replace(array, name=name, rows=rows_for(array.dtype, array.shape, rows_per_chunk))
-            for name, _, _, array in items
-        )
+    if all(_is_plain(array.name) and array.dtype.descr in BY_NUMPY for array in arrays):
+        plain = tuple(_carrier(array, array.name, rows_per_chunk) for array in arrays)
         snapshot = Snapshot(meta, plain, CAP)
     else:
         names = ArrayNames()
         named = []
         extents = []
-        for name, descr, shape, array in items:
-            own = names.for_name(name)
-            rows = rows_for(array.dtype, array.shape, rows_per_chunk)
-            named.append(replace(array, name=own, rows=rows))
-            extents.append(Extent(own, descr, name, shape))
+        for array in arrays:
+            own = names.for_name(array.name)
+            named.append(_carrier(array, own, rows_per_chunk))
+            extents.append(Extent(own, array.dtype.descr, array.name, array.shape))
         # In the order of their own names, which the layout wants to ascend.
         snapshot = with_layout(Layout(NATIVE_FORMAT, None, tuple(extents)), named, meta)
     return replace(snapshot, prev=prev, audit=audit, pending=pending)
@@ -273,13 +304,11 @@ def _seen_as(
             yield extent.name or "", extent.array, dtype, shape
 
 
-def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Array]:
-    """An array's name, dtype and shape as numpy has them, and what carries its bytes."""
-    array = np.asarray(value)
-    dtype = array.dtype
+def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
+    """What a text says of a dtype, in little-endian order; raises UsageError for what it can't."""
     # bfloat16 and others of ml_dtypes are registered with numpy as void, under names of their
     # own.
-    extension = dtype.kind == "V" and dtype.names is None and not dtype.name.startswith("void")
+    is_extension = dtype.kind == "V" and dtype.names is None and not dtype.name.startswith("void")
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
         raise UsageError(f'array "{name}" has dtype {dtype}: objects and records are not stored')
     if (
@@ -289,12 +318,27 @@ def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Ar
         and dtype.itemsize > 16 - (8 if dtype.kind == "f" else 0)
     ):
         raise UsageError(f'array "{name}" has dtype {dtype}: it has padding and differs by machine')
-    if not extension and dtype.str.startswith(">"):
-        array = array.astype(dtype.newbyteorder("<"))
+    if is_extension:
+        return NumpyType(dtype.name, dtype.itemsize, True)
+    little = dtype.newbyteorder("<") if dtype.str.startswith(">") else dtype
+    return NumpyType(little.str, dtype.itemsize)
+
+
+def _numpy_array(name: str, value: ArrayLike) -> NumpyArray:
+    array = np.asarray(value)
+    kind = numpy_type(name, array.dtype)
+    if array.dtype.str.startswith(">") and not kind.is_extension:
+        array = array.astype(kind.descr)
     # ascontiguousarray gives a scalar one dimension: the shape is put back.
     array = np.ascontiguousarray(array).reshape(array.shape)
-    descr = dtype.name if extension else array.dtype.str
-    carrier, added = carrier_of(descr, array.dtype.itemsize, extension)
     raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
-    shape = (raw.nbytes,) if carrier is None else (*array.shape, *added)
-    return name, descr, array.shape, Array(name, carrier or "u8", shape, raw)
+    return NumpyArray(name, kind, array.shape, raw)
+
+
+def _carrier(array: NumpyArray, name: str, rows_per_chunk: int | None) -> Array:
+    """The array of a text that carries the bytes, under a name of its own."""
+    kind = array.dtype
+    carrier, added = carrier_of(kind.descr, kind.item_size, kind.is_extension)
+    shape = (len(array.data),) if carrier is None else (*array.shape, *added)
+    dtype = carrier or "u8"
+    return Array(name, dtype, shape, array.data, rows_for(dtype, shape, rows_per_chunk))

@@ -311,6 +311,8 @@ class TextWriter:
     ) -> None:
         _check(snapshot)
         self._snapshot = snapshot
+        self._signature = snapshot.signature
+        self._is_signed = False
         self._threads = threads
         self._hmac_key = hmac_key
         self._sign = sign
@@ -327,6 +329,10 @@ class TextWriter:
         self.size = self._plan.size
 
     @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+    @property
     def meta(self) -> Meta:
         """What the text says of who made it, and when."""
         return self._snapshot.meta
@@ -337,6 +343,14 @@ class TextWriter:
         if self._root is None:
             self._root = self._digest(None)
         return self._root
+
+    @property
+    def signature(self) -> Signature | None:
+        """That of the header; hashes everything and signs if that was not done yet."""
+        # Once: an agent may ask its user each time, and the text must have the same one.
+        if self._sign is not None and not self._is_signed and not self._snapshot.pending:
+            self._signature, self._is_signed = self._sign(self._covered()), True
+        return self._signature
 
     def hashed(self) -> list[HashedArray]:
         """The arrays with their digests; hashes everything if that was not done yet."""
@@ -497,12 +511,13 @@ class TextWriter:
                 position = end
 
     def _header(self) -> bytes:
-        root = grammar.PENDING_LINE if self._snapshot.pending else grammar.format_root(self.root)
-        covered = grammar.FIRST_LINE + self._meta_line + self._cap_line + root
-        signature = self._snapshot.signature
-        if self._sign is not None and not self._snapshot.pending:
-            signature = self._sign(covered)
+        covered, signature = self._covered(), self.signature
         return covered if signature is None else covered + grammar.format_sign(signature)
+
+    def _covered(self) -> bytes:
+        """The lines that a signature covers."""
+        root = grammar.PENDING_LINE if self._snapshot.pending else grammar.format_root(self.root)
+        return grammar.FIRST_LINE + self._meta_line + self._cap_line + root
 
     def _header_size(self) -> int:
         # Any values will do: all fields of a root line have a fixed width.

@@ -1,17 +1,12 @@
 """The user's keys: a folder with a secret file NAME and a public NAME.pub for each.
 
 What the system refuses is raised as OSError; callers know the words for it.
-A secret file may be behind a passphrase: then it is encrypted by age, armored
-(C2SP, age.md), with its scrypt recipient alone. scrypt's cost is chosen by who
-wrote the file. pyrage refuses what it estimates at over 16 seconds; as
-measured, what it still takes can be 8 GiB of memory and a minute. So the
-header is read here first, and a cost over MAX_WORK is refused. pyrage itself
-writes what takes the machine a second, 2^18 to 2^20.
+A secret file may be behind a passphrase: then it is encrypted by age (`trust/age/`), with its
+scrypt recipient alone.
 """
 
 from __future__ import annotations
 
-import binascii
 import os
 import re
 import stat
@@ -19,8 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.errors import AgeError, EnvironmentFailure, UsageError
 from wtxtgit.io.files import create_file
+from wtxtgit.io.view import mapped
+from wtxtgit.trust.age import scrypt
+from wtxtgit.trust.age.armor import is_age
+from wtxtgit.trust.age.identities import NoIdentityError, Passphrase, opened
 from wtxtgit.trust.openssh import (
     MAX_KEY_FILE,
     KeyFileError,
@@ -37,18 +36,8 @@ _SECRET_MODE = 0o600
 _PUBLIC_MODE = 0o644
 _OF_OTHERS = 0o077
 _WRITTEN_BY_OTHERS = 0o022
-MAX_WORK = 21
-"""Most work that a file may ask for, as log2 of scrypt's N: 2 GiB of memory, some seconds."""
 MAX_PASSPHRASE = 1024
 """Most bytes of a passphrase."""
-_BEGIN = b"-----BEGIN AGE ENCRYPTED FILE-----"
-_END = b"-----END AGE ENCRYPTED FILE-----"
-_HEADER = re.compile(
-    rb"age-encryption\.org/v1\n"
-    rb"-> scrypt [A-Za-z0-9+/]{22} ([1-9][0-9]?)\n"
-    rb"[A-Za-z0-9+/]{43}\n"
-    rb"--- [A-Za-z0-9+/]{43}\n"
-)
 
 
 def is_name(name: str) -> bool:
@@ -220,8 +209,8 @@ class PassphraseError(KeyFileError):
 
 
 def is_protected(content: bytes) -> bool:
-    """Whether the content of a secret file is behind a passphrase of age's."""
-    return content.lstrip().startswith(_BEGIN)
+    """Whether the content of a secret file is encrypted by age."""
+    return is_age(memoryview(content))
 
 
 def protect(content: bytes, passphrase: str) -> bytes:
@@ -229,11 +218,7 @@ def protect(content: bytes, passphrase: str) -> bytes:
 
     Raises PassphraseError for a passphrase that is empty, too long or no text.
     """
-    import pyrage
-
-    protected: bytes = pyrage.passphrase.encrypt(content, _checked(passphrase), armored=True)
-    _check_header(_dearmored(protected, "the new key"), "the new key")
-    return protected
+    return b"".join(scrypt.encrypted((content,), checked_passphrase(passphrase)))
 
 
 def unprotect(content: bytes, passphrase: str, name: str) -> bytes:
@@ -242,41 +227,17 @@ def unprotect(content: bytes, passphrase: str, name: str) -> bytes:
     Raises PassphraseError for the wrong passphrase and KeyFileError for a
     file that is no such file or asks for too much work.
     """
-    import pyrage
-
-    binary = _dearmored(content, name)
-    # Before decrypt: pyrage would start on whatever cost the file asks for.
-    _check_header(binary, name)
+    words = Passphrase(checked_passphrase(passphrase))
     try:
-        opened: bytes = pyrage.passphrase.decrypt(binary, _checked(passphrase))
-    except pyrage.DecryptError as error:
-        # pyrage has one type of error for both; its words are all that tells them apart.
-        if "work" in str(error).lower():
-            raise KeyFileError(f"{name}: takes too long to open on this machine") from None
-        raise PassphraseError(f"{name}: the passphrase is wrong, or the file damaged") from None
-    return opened
+        return bytes(mapped(opened(memoryview(content), (words,), name)))
+    except NoIdentityError as error:
+        raise PassphraseError(error.message) from None
+    except AgeError as error:
+        raise KeyFileError(error.message) from None
 
 
-def _check_header(binary: bytes, name: str) -> None:
-    header = _HEADER.match(binary)
-    if header is None:
-        raise KeyFileError(f"{name}: not a file that age encrypted with a passphrase")
-    if int(header[1]) > MAX_WORK:
-        raise KeyFileError(f"{name}: scrypt with a cost of 2^{int(header[1])}, over 2^{MAX_WORK}")
-
-
-def _dearmored(content: bytes, name: str) -> bytes:
-    armor = content.strip()
-    if len(armor) > MAX_KEY_FILE or not (armor.startswith(_BEGIN) and armor.endswith(_END)):
-        raise KeyFileError(f"{name}: not a key file behind a passphrase")
-    try:
-        body = b"".join(armor[len(_BEGIN) : -len(_END)].split())
-        return binascii.a2b_base64(body, strict_mode=True)
-    except binascii.Error:
-        raise KeyFileError(f"{name}: the armor's base64 is damaged") from None
-
-
-def _checked(passphrase: str) -> str:
+def checked_passphrase(passphrase: str) -> str:
+    """A passphrase, if it can be one; raises PassphraseError."""
     try:
         size = len(passphrase.encode("utf-8"))
     except UnicodeEncodeError:

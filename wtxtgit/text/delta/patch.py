@@ -63,13 +63,17 @@ class Making:
             step is not None and _carried(step) == array.chunks for array, step in targets
         )
 
+    @property
+    def carried(self) -> int:
+        """How many bytes of arrays it carries, each array's last chunk counted as a full one."""
+        return sum(_carried(step) * step.target.chunk_size for step in self.steps if step.target)
+
     def pieces(self, *, threads: int | None = None) -> Iterator[Buffer]:
         """The delta in order, in pieces."""
         yield index.format_first(self.base.root.sha256_all)
         if not self.plain:
             yield self.target.header
-        carried = sum(_carried(step) * step.target.chunk_size for step in self.steps if step.target)
-        with Workers(self._blocks(), worthwhile(threads, carried)) as texts:
+        with Workers(self._blocks(), worthwhile(threads, self.carried)) as texts:
             yield from texts
         yield (b"" if self.plain else self.target.footer) + index.LAST_LINE
 

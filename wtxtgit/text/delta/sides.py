@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 
@@ -20,13 +20,13 @@ import numpy as np
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, Snapshot, chunk_count
+from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, chunk_count
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.armor import chunk_line_size, chunk_text_size, render_chunks
 from wtxtgit.text.index import ArrayIndex, TextIndex
 from wtxtgit.text.layout import Blocks, file_tasks
 from wtxtgit.text.verify import blocks_of, decoded
-from wtxtgit.text.write import Progress, TextWriter
+from wtxtgit.text.write import TextWriter
 
 Raw = Callable[[], memoryview]
 """Gives a block's bytes; may run on any thread."""
@@ -121,6 +121,17 @@ class RawArray(SideArray):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ArrayDigests(SideArray):
+    """An array of which lines and digests alone are kept: enough for the base of a delta."""
+
+    def raw(self, first: int, last: int) -> Iterator[Raw]:
+        raise ValueError("the bytes of this array are not kept")
+
+    def text(self, first: int, last: int) -> Iterator[Text]:
+        raise ValueError("the bytes of this array are not kept")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DeltaSide:
     """A text with a root: its header's lines, its arrays in order, its audit line."""
 
@@ -144,6 +155,12 @@ class DeltaSide:
         return b"" if self.audit is None else grammar.format_audit(self.audit)
 
 
+def digests_of(side: DeltaSide) -> DeltaSide:
+    """The side without its arrays' bytes, whose memory can be used again: a base, no target."""
+    arrays = (ArrayDigests(array.claim, array.rows, array.sha256) for array in side.arrays)
+    return replace(side, arrays=tuple(arrays))
+
+
 def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:
     """A verified text as a side; raises TextError "pending" for one without a root."""
     # A delta names its base by the root's hash.
@@ -155,17 +172,15 @@ def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:
     return DeltaSide(index.meta, index.cap, index.root, index.signature, arrays, index.audit)
 
 
-def side_of_snapshot(
-    snapshot: Snapshot, *, threads: int | None = None, progress: Progress | None = None
-) -> DeltaSide:
-    """A snapshot's text as a side: everything is hashed, nothing is written."""
-    writer = TextWriter(snapshot, threads=threads, progress=progress)
+def side_of_writer(writer: TextWriter) -> DeltaSide:
+    """A text that is not yet written as a side: everything is hashed, nothing is written."""
     arrays = tuple(
         RawArray(array.line, array.source.rows, array.sha256, array.source.data, array.crc32c)
         for array in writer.hashed()
     )
+    snapshot = writer.snapshot
     return DeltaSide(
-        snapshot.meta, snapshot.cap, writer.root, snapshot.signature, arrays, snapshot.audit
+        snapshot.meta, snapshot.cap, writer.root, writer.signature, arrays, snapshot.audit
     )
 
 

@@ -23,8 +23,8 @@ from wtxtgit.text.recovery.chunk import (
     lines_of,
     mend,
     mend_more,
-    rearrange,
 )
+from wtxtgit.text.recovery.order import rearrange
 from wtxtgit.text.recovery.pieces import (
     ArmoredBytes,
     ArrayPieces,

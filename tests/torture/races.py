@@ -1,0 +1,219 @@
+"""Two processes at once: each does its work, or says in a line why it can't now.
+
+Of each pair the second one starts at a random moment of the first one's run. Afterwards what was
+refused is run again, and then all is as it is where one was run after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.torture import cases
+from tests.torture.cases import MODEL, OTHER, Place, new_place
+from tests.torture.tables import Table
+from wtxtgit.io.temporary import NAME
+from wtxtgit.text import ledger as text_ledger
+
+_LINE = re.compile(r"wtxtgit: (error|hint|warning|note): .")
+_KEY = ("--key", "alice")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two commands, and the codes that one may end with which finds all done by the other."""
+
+    name: str
+    prepare: Callable[[Place], None]
+    first: Sequence[str]
+    second: Sequence[str]
+    over: Sequence[int] = ()
+
+
+PAIRS = (
+    Pair("seal", cases.unsealed, ("seal", *_KEY), ("seal", *_KEY)),
+    Pair("seal --staged", cases.sealed, ("seal", "--staged", *_KEY), ("seal", "--staged", *_KEY)),
+    Pair("seal, add", cases.both_changed, ("seal", *_KEY, MODEL), ("add", OTHER)),
+    Pair("seal, git add", cases.both_changed, ("seal", *_KEY, MODEL), ("git", "add", OTHER)),
+    Pair("seal of two files", cases.both_staged, ("seal", *_KEY, MODEL), ("seal", *_KEY, OTHER)),
+    Pair("add", cases.changed, ("add", "."), ("add", ".")),
+    Pair("add of two files", cases.both_changed, ("add", MODEL), ("add", OTHER)),
+    Pair("add, git add", cases.changed, ("add", "."), ("git", "add", ".")),
+    Pair("checkout", cases.missing, ("checkout",), ("checkout",)),
+    Pair("checkout, add", cases.missing, ("checkout",), ("add", "-u")),
+    Pair("key new", cases.plain, ("key", "new", "--name", "a", "--no-passphrase"),
+         ("key", "new", "--name", "a", "--no-passphrase"), over=(2,)),
+    Pair("signers add", cases.keys, ("signers", "add", "alice@example.com", "alice"),
+         ("signers", "add", "bob@example.com", "bob")),
+    Pair("track", cases.changed, ("track", "*.npz"), ("track", "*.pt")),
+    Pair("track, untrack", cases.changed, ("track", "*.npz"), ("untrack", "*.safetensors")),
+    Pair("install --hooks", cases.bare_home, ("install", "--hooks"), ("install", "--hooks")),
+    Pair("install --local, uninstall", cases.installed, ("install", "--local"),
+         ("uninstall",)),
+    Pair("emit -o", cases.texts, ("emit", MODEL, "-o", "other.wtxt"),
+         ("emit", MODEL, "-o", "other.wtxt")),
+    Pair("resolve", cases.conflict, ("resolve", MODEL, "--strategy", "theirs"),
+         ("resolve", MODEL, "--strategy", "theirs"), over=(3,)),
+    Pair("recover --as-commit", cases.damaged, ("recover", MODEL, "--as-commit"),
+         ("recover", MODEL, "--as-commit")),
+)  # fmt: skip
+
+
+@dataclass
+class Running:
+    """A command that runs, and where its words go."""
+
+    command: Sequence[str]
+    process: int
+    words: Path
+    code: int = -1
+
+    def end(self) -> None:
+        self.code = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with how it ended."""
+        told = self.words.read_text(errors="replace")
+        if self.command[0] == "git":
+            return None if self.code in (0, 1, 128) else f"ended with {self.code}: {told}"
+        lines = told.splitlines()
+        if self.code not in range(6) or not all(map(_LINE.match, lines)):
+            return f"ended with {self.code}: {told}"
+        # Of several files it says of each that was not written why, in a warning.
+        if self.code and not lines:
+            return f"ended with {self.code} and said: {told}"
+        return None
+
+
+def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) -> Table:
+    """Run each pair so often; gives a row a pair."""
+    # In the one process from which all are forked.
+    import wtxtgit.cli.main  # noqa: F401
+
+    rows: list[Sequence[str]] = []
+    broken: list[str] = []
+    tries = max(1, tries // 10)
+    for pair in PAIRS:
+        if only and pair.name not in only:
+            continue
+        chosen = random.Random(f"{seed} {pair.name}")  # noqa: S311 - the same each time
+        start = new_place(folder / "start")
+        pair.prepare(start)
+        wanted, seconds = _one_after_the_other(pair, start, folder)
+        refused = 0
+        found = []
+        for _ in range(tries):
+            place = _copy(start, folder / "try")
+            running = [_started(pair.first, place, "first")]
+            time.sleep(chosen.uniform(0, seconds))
+            running.append(_started(pair.second, place, "second"))
+            for one in running:
+                one.end()
+            refused += any(one.code for one in running)
+            wrong = list(_wrong(pair, place, running, wanted))
+            found += [f"{pair.name}: {one}" for one in wrong]
+            shutil.rmtree(place.top)
+        shutil.rmtree(start.top)
+        rows.append((pair.name, str(tries), str(refused), str(len(found))))
+        broken += found
+        print(*rows[-1], *found, sep="\n  ", file=sys.stderr, flush=True)
+    return Table(("at once", "tries", "one was refused", "violations"), rows, broken)
+
+
+def _one_after_the_other(pair: Pair, start: Place, folder: Path) -> tuple[list[object], float]:
+    """What there may be in the end, and the seconds that the first command takes."""
+    ends = []
+    for commands in ((pair.first, pair.second), (pair.second, pair.first)):
+        place = _copy(start, folder / "try")
+        begin = time.monotonic()
+        for number, command in enumerate(commands):
+            one = _started(command, place, "usual")
+            one.end()
+            assert one.code in (0, *pair.over * number), (command, one.code, one.words.read_text())
+            if command is pair.first and not number:
+                seconds = time.monotonic() - begin
+        ends.append(_state(place))
+        shutil.rmtree(place.top)
+    return ends, seconds
+
+
+def _wrong(
+    pair: Pair, place: Place, running: Sequence[Running], wanted: Sequence[object]
+) -> Iterator[str]:
+    for one in running:
+        if one.fault:
+            yield f"{' '.join(one.command)} {one.fault}"
+        if not one.code or one.code in pair.over:
+            continue
+        again = _started(one.command, place, "again")
+        again.end()
+        if again.code not in (0, *pair.over):
+            told = one.words.read_text(), again.words.read_text()
+            yield f"{' '.join(one.command)} ended with {one.code}, then {again.code}: {told}"
+    state = _state(place)
+    if state not in wanted:
+        yield f"{state} is in the end, not {wanted}"
+    place.git("fsck", "--strict", "--no-dangling")
+    left = [name for name in place.files() if NAME.search(os.fsencode(name))]
+    left += [lock.name for lock in (place.repo / ".git").glob("*.lock")]
+    if left:
+        yield f"{left} stay"
+
+
+def _state(place: Place) -> object:
+    """What is there; of what is random or of its time no more than what it says."""
+    files = {}
+    for name, content in place.files().items():
+        if name.endswith(".wsum"):
+            ledger = text_ledger.read(content).ledger
+            sealed = (
+                None if ledger is None else [record.sha256_all.hex() for record in ledger.records]
+            )
+            files[name] = str(sealed)
+        else:
+            files[name] = "" if "/keys/" in name else str(hash(content))
+    listed, _ = place.state()
+    index = [line for line in listed.split(b"\0") if not line.endswith(b".wsum")]
+    return sorted(files.items()), index, place.settings(), place.git("ls-files", "-z")
+
+
+def _copy(start: Place, to: Path) -> Place:
+    shutil.copytree(start.top, to, symlinks=True)
+    return Place(to)
+
+
+def _started(command: Sequence[str], place: Place, name: str) -> Running:
+    words = place.top / f"{name}.words"
+    env = {**os.environ, **place.env}
+    if command[0] == "git":
+        with words.open("wb") as file:
+            git = subprocess.Popen(command, cwd=place.repo, env=env, stdout=file, stderr=file)
+        # It is waited for as the forked ones are.
+        git.returncode = 0
+        return Running(command, git.pid, words)
+    child = os.fork()
+    if child:
+        return Running(command, child, words)
+    code = 70
+    try:
+        os.environ.update(place.env)
+        os.chdir(place.repo)
+        null = os.open(os.devnull, os.O_RDWR)
+        told = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for standard, descriptor in enumerate((null, null, told)):
+            os.dup2(descriptor, standard)
+        from wtxtgit.cli.main import main
+
+        code = main(list(command))
+        sys.stderr.flush()
+    finally:
+        os._exit(code)

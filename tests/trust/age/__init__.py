@@ -1,0 +1,1 @@
+"""age files: armor, header, payload, keys."""

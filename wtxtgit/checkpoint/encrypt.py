@@ -1,0 +1,390 @@
+"""Encrypt: whole texts in age files, and back; changed recipients.
+
+Plaintext is only where it is asked for: texts are made and opened piece by piece, never as a
+temporary file. An encrypted file that holds the same text for the same recipients stays as it
+is, since another ciphertext would be another blob that says nothing new.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from wtxtgit.checkpoint.encrypted import SUFFIX, checked_text, head_of, opened_text, read_identities
+from wtxtgit.checkpoint.open import blob, shown_name
+from wtxtgit.checkpoint.restore import restore_verified
+from wtxtgit.errors import AgeError, InputError, UsageError
+from wtxtgit.filter.clean import Cleaned, text_of
+from wtxtgit.git import history, index
+from wtxtgit.git.blobs import blob_id
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import read_small, shown, view_file, write_output
+from wtxtgit.io.view import Buffer, ByteView, mapped, pieces, write_all
+from wtxtgit.model.ledger import RECIPIENTS_PATH
+from wtxtgit.model.plain import JsonObject
+from wtxtgit.remotes import urls
+from wtxtgit.text.grammar import MAGIC
+from wtxtgit.trust.age import identities as age_identities
+from wtxtgit.trust.age import recipients as age_recipients
+from wtxtgit.trust.age import scrypt
+from wtxtgit.trust.age.armor import is_age
+from wtxtgit.trust.age.header import X25519
+from wtxtgit.trust.age.identities import Identity, Passphrase
+from wtxtgit.trust.age.recipients import Recipient
+from wtxtgit.trust.keyring import checked_passphrase
+
+Progress = Callable[[int], None]
+Write = Callable[[Iterable[Buffer]], None]
+File = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Whom a file is for: recipients, or who knows a passphrase.
+
+    `listed` says that they are those of the repository's own list.
+    """
+
+    recipients: tuple[Recipient, ...] = ()
+    passphrase: Passphrase | None = None
+    listed: Repository | None = None
+
+
+def audience(
+    named: Sequence[str], files: Sequence[Path], piped: Callable[[], bytes] | None = None
+) -> Audience:
+    """Recipients by name and from files, else those in `.wtxt/recipients`.
+
+    Raises KeyFileError, and UsageError where nobody is named and there is no such file.
+    """
+    found = [age_recipients.parse(one, "--recipient") for one in named]
+    for file in files:
+        if str(file) == "-" and piped is not None:
+            found += age_recipients.parse_file(piped(), "standard input")
+        else:
+            content = read_small(file, age_recipients.MAX_FILE, "recipients")
+            found += age_recipients.parse_file(content, shown(file))
+    if found:
+        return Audience(tuple(dict.fromkeys(found)))
+    repo = Repository.find()
+    list_file = None if repo is None or repo.is_bare else repo.file(RECIPIENTS_PATH)
+    if repo is None or list_file is None or not list_file.is_file():
+        raise UsageError(
+            "there is nobody to encrypt for",
+            hint="-r RECIPIENT or -R FILE names them, .wtxt/recipients those of a repository",
+        )
+    content = read_small(list_file, age_recipients.MAX_FILE, "recipients")
+    listed = age_recipients.parse_file(content, RECIPIENTS_PATH.decode())
+    return Audience(tuple(dict.fromkeys(listed)), listed=repo)
+
+
+class Outcome(StrEnum):
+    """What became of an encrypted file."""
+
+    ENCRYPTED = "encrypted"
+    UNCHANGED = "unchanged"
+
+
+def encrypt_file(
+    source: Path | str,
+    out: Path | str | None,
+    whom: Audience,
+    *,
+    keys: Collection[Identity] = (),
+    threads: int | None = None,
+    progress: Progress | None = None,
+    write: Write | None = None,
+) -> tuple[Outcome, str | None]:
+    """Encrypt the text of a file to `out`, or through `write` where it is None.
+
+    Gives what was done, and a warning that `emit` has of the file. With `keys` an `out` that
+    holds the same text for the same recipients stays. Raises AgeError for a file that is
+    encrypted, CheckError for a text that does not verify, and what `emit` raises.
+    """
+    name = shown_name(str(source))
+    data = _read(source)
+    if is_age(data):
+        raise AgeError(f"{name}: it is encrypted already", hint="wtxtgit rekey changes for whom")
+    if data[: len(MAGIC)] == MAGIC:
+        # What does not verify would be opened for nothing.
+        checked_text(data, name, threads=threads, progress=progress)
+        text, warning = Cleaned(None, data).pieces, None
+    else:
+        cleaned = text_of(data, threads=threads, progress=progress)
+        text, warning = cleaned.pieces, cleaned.reason
+    opening = (*keys, *(() if whom.passphrase is None else (whom.passphrase,)))
+    if out is not None and not urls.is_url(str(out)) and os.path.lexists(out) and opening:
+        there = view_file(Path(out))
+        if _holds(there, text(), opening, out) and is_for(there, Path(out), whom, opening):
+            return Outcome.UNCHANGED, warning
+    write_encrypted(text(), out, whom, write)
+    return Outcome.ENCRYPTED, warning
+
+
+def write_encrypted(
+    text: Iterable[Buffer], out: Path | str | None, whom: Audience, write: Write | None = None
+) -> None:
+    """Encrypt a text that comes in pieces to a file or URL, or through `write`."""
+    if out is None:
+        if write is not None:
+            _encrypt(text, whom, lambda piece: write((piece,)))
+        return
+
+    def fill(descriptor: int) -> None:
+        _encrypt(text, whom, lambda piece: write_all(descriptor, (piece,)))
+
+    if urls.is_url(str(out)):
+        urls.write_url(str(out), fill)
+    else:
+        write_output(Path(out), fill)
+
+
+def _encrypt(text: Iterable[Buffer], whom: Audience, write: Callable[[bytes], object]) -> None:
+    if whom.passphrase is None:
+        age_recipients.encrypt(text, whom.recipients, write)
+        return
+    for piece in scrypt.encrypted(text, whom.passphrase.words):
+        write(piece)
+
+
+def decrypt_file(
+    source: Path | str,
+    out: Path | None,
+    keys: Collection[Identity],
+    *,
+    restored: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    write: Write | None = None,
+) -> None:
+    """Write the text in an age file to `out`, or through `write`; if `restored` its checkpoint.
+
+    Nothing is written unless the text is whole and verifies. Raises what `opened_text` does.
+    """
+    name = shown_name(str(source))
+    data = _read(source)
+    if not is_age(data):
+        raise AgeError(f"{name}: no age file")
+    text, report = opened_text(data, keys, name, threads=threads, progress=progress)
+    if restored:
+        restore_verified(text, report, Path(name), out, write=write, threads=threads)
+    elif out is not None:
+        write_output(out, lambda descriptor: write_all(descriptor, pieces(text)))
+    elif write is not None:
+        write(pieces(text))
+
+
+def encrypt(
+    source: File,
+    out: File | None = None,
+    *,
+    recipients: Iterable[str] = (),
+    passphrase: str | None = None,
+    identities: Iterable[File | bytes] = (),
+    threads: int | None = None,
+) -> bytes | None:
+    """Encrypt the text of a checkpoint or text to `out`; without it, give the age file.
+
+    `recipients` are spelled as age has them (`age1...`, `ssh-ed25519 ...`); without them and
+    `passphrase` they are those that `.wtxt/recipients` of the repository around lists. An `out`
+    that `identities` (as for `decrypt`) or `passphrase` opens stays where it holds the same text
+    for the same recipients. Raises UsageError for nobody to encrypt for, KeyFileError for what is
+    no recipient, AgeError for a file that is encrypted, and CheckError for a text that does not
+    verify.
+    """
+    if passphrase is None:
+        whom = audience(tuple(recipients), ())
+    elif tuple(recipients):
+        raise UsageError("a passphrase stands alone: no recipient goes with it")
+    else:
+        whom = Audience(passphrase=Passphrase(checked_passphrase(passphrase)))
+    written: list[bytes] = []
+    encrypt_file(
+        os.fspath(source),
+        None if out is None else os.fspath(out),
+        whom,
+        keys=_keys(identities),
+        threads=threads,
+        write=lambda some: written.extend(bytes(piece) for piece in some),
+    )
+    return b"".join(written) if out is None else None
+
+
+def decrypt(
+    source: File,
+    out: File | None = None,
+    *,
+    identities: Iterable[File | bytes] = (),
+    passphrase: str | None = None,
+    threads: int | None = None,
+) -> bytes | None:
+    """Write the text in an age file to `out`; without it, give the text.
+
+    `identities` are paths of identity files, or what stands in one as bytes. Nothing is written
+    unless the text is whole and verifies. Raises AgeError for a file that does not open,
+    CheckError for a text that does not verify, and KeyFileError for what is no identity.
+    """
+    words = () if passphrase is None else (Passphrase(checked_passphrase(passphrase)),)
+    written: list[bytes] = []
+    decrypt_file(
+        os.fspath(source),
+        None if out is None else Path(out),
+        (*_keys(identities), *words),
+        threads=threads,
+        write=lambda some: written.extend(bytes(piece) for piece in some),
+    )
+    return b"".join(written) if out is None else None
+
+
+def _keys(given: Iterable[File | bytes]) -> tuple[Identity, ...]:
+    return tuple(
+        key
+        for one in given
+        for key in (
+            age_identities.parse_file(one, "an identity")
+            if isinstance(one, bytes)
+            else read_identities(Path(one), None)
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RekeyedFile(JsonObject):
+    """An encrypted file, and what became of it."""
+
+    path: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RekeyReport(JsonObject):
+    """What became of all files."""
+
+    files: tuple[RekeyedFile, ...]
+
+    @property
+    def changed(self) -> int:
+        """How many were encrypted again."""
+        return sum(file.outcome is Outcome.ENCRYPTED for file in self.files)
+
+
+def rekey(
+    paths: Sequence[Path],
+    whom: Audience,
+    keys: Collection[Identity],
+    *,
+    is_forced: bool = False,
+    threads: int | None = None,
+) -> RekeyReport:
+    """Encrypt files again for other recipients; those that are for them already stay.
+
+    Without `paths` these are the repository's encrypted texts. All are opened and verified
+    before the first is written. If `is_forced` all are encrypted again. Raises what
+    `opened_text` does.
+    """
+    chosen = list(paths) or _tracked()
+    opened: list[tuple[Path, ByteView | None]] = []
+    for path in chosen:
+        data = view_file(path)
+        if not is_age(data):
+            raise AgeError(f"{shown(path)}: no age file")
+        text, _ = opened_text(data, keys, shown(path), threads=threads)
+        stays = not is_forced and is_for(data, path, whom, keys)
+        opened.append((path, None if stays else text))
+    done = []
+    for path, again in opened:
+        if again is not None:
+            write_encrypted(pieces(again), path, whom)
+        outcome = Outcome.UNCHANGED if again is None else Outcome.ENCRYPTED
+        done.append(RekeyedFile(shown(os.path.relpath(path)), outcome))
+    return RekeyReport(tuple(done))
+
+
+def _tracked() -> list[Path]:
+    """The encrypted texts of the work tree that git tracks."""
+    repo = Repository.discover()
+    repo.check_worktree()
+    found = [
+        repo.file(entry.path)
+        for entry in index.entries(repo)
+        if entry.is_file and entry.path.endswith(SUFFIX.encode()) and not entry.stage
+    ]
+    if not found:
+        raise UsageError(f"no file in {SUFFIX} is tracked", hint="wtxtgit rekey FILE names one")
+    return [path for path in found if path.exists()]
+
+
+def is_for(data: ByteView, path: Path, whom: Audience, keys: Collection[Identity]) -> bool:
+    """Whether an age file is known to be for exactly these recipients.
+
+    The header tells how many there are, of what type, and tags of SSH keys. Of X25519 keys it
+    tells nothing: such a recipient is known by an identity that opens the file, or, where the
+    recipients are the repository's list, by the list having been the same when this very file was
+    committed. What is not known is taken for other recipients.
+    """
+    head = head_of(data, shown(path))
+    if whom.passphrase is not None:
+        return head.is_passphrase
+    wanted = Counter(one.kind for one in whom.recipients)
+    if dict(head.counts()) != wanted:
+        return False
+    tags = Counter(one.tag for one in whom.recipients if one.tag is not None)
+    if Counter(s.arguments[0] for s in head.recipients if s.kind != X25519) != tags:
+        return False
+    proven = {
+        one.recipient
+        for one in keys
+        if isinstance(one, age_identities.X25519Identity)
+        and age_identities.file_key(head, [one], shown(path)) is not None
+    }
+    unproven = {one.spelled for one in whom.recipients if one.kind == X25519} - proven
+    # One whom the file is for, and who is not wanted any more.
+    if proven - {one.spelled for one in whom.recipients}:
+        return False
+    return not unproven or _was_listed(data, path, whom)
+
+
+def _was_listed(data: ByteView, path: Path, whom: Audience) -> bool:
+    """Whether the commit that brought this very file had the same list of recipients."""
+    repo = whom.listed
+    head = None if repo is None else history.head(repo)
+    if repo is None or head is None:
+        return False
+    with suppress(InputError, ValueError):
+        name = os.fsencode(path.absolute().relative_to(repo.worktree))
+        for commit in reversed(
+            history.commits(repo, [head.oid], touching=[b":(top,literal)" + name])
+        ):
+            entries = history.listing(repo, commit.tree, name, RECIPIENTS_PATH)
+            there = {one.path: one.oid for one in entries}
+            oid, listed = there.get(name), there.get(RECIPIENTS_PATH)
+            if oid is None or blob_id(pieces(data), len(data), like=oid) != oid:
+                return False
+            content = b"" if listed is None else bytes(mapped(blob(repo, listed)))
+            return set(age_recipients.parse_file(content, "the list")) == set(whom.recipients)
+    return False
+
+
+def _holds(
+    data: ByteView, content: Iterable[Buffer], keys: Collection[Identity], path: Path | str
+) -> bool:
+    """Whether an age file holds these bytes; one that does not open is not known to."""
+    at = 0
+    with suppress(InputError):
+        text = age_identities.opened(data, keys, shown(path)) if is_age(data) else data
+        for piece in content:
+            end = at + memoryview(piece).nbytes
+            if end > len(text) or mapped(text[at:end]) != piece:
+                return False
+            at = end
+        return at == len(text) and is_age(data)
+    return False
+
+
+def _read(source: Path | str) -> ByteView:
+    return urls.read_url(str(source)) if urls.is_url(str(source)) else view_file(Path(source))

@@ -1,0 +1,239 @@
+"""`wtxtgit encrypt`, `decrypt` and `rekey`: whole texts in age files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.keys import asker, new_passphrase, passphrase_option
+from wtxtgit.cli.options import PathOrUrl
+from wtxtgit.cli.output import file_size, is_printed, print_line, progress
+from wtxtgit.errors import UsageError
+from wtxtgit.io.view import write_all
+
+if TYPE_CHECKING:
+    from wtxtgit.checkpoint.encrypt import Audience
+    from wtxtgit.trust.age.identities import Identity
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_OLD_STAY = (
+    "generations that were committed before stay readable to the old keys, in this history and "
+    "all its clones"
+)
+_MAX_PIPED = 1024 * 1024
+identity_option = click.option(
+    "-i",
+    "--identity",
+    "identities",
+    multiple=True,
+    type=click.Path(path_type=Path, readable=False),
+    metavar="FILE",
+    help="Open what is encrypted with the keys in this file, age's or OpenSSH's; repeatable.",
+)
+_passphrase = click.option("-p", "--passphrase", is_flag=True, help="With a passphrase, no keys.")
+_output = click.option(
+    "-o", "--output", metavar="OUT", type=PathOrUrl(), help="Write to this file; - is a pipe."
+)
+
+
+def recipient_options(command: _Command) -> _Command:
+    """Add -r and -R to a command, as `named` and `lists`."""
+    named = click.option(
+        "-r",
+        "--recipient",
+        "named",
+        multiple=True,
+        metavar="RECIPIENT",
+        help="Encrypt for this key, age1... or ssh-ed25519 ...; repeatable.",
+    )
+    lists = click.option(
+        "-R",
+        "--recipients-file",
+        "lists",
+        multiple=True,
+        type=click.Path(path_type=Path, readable=False),
+        metavar="FILE",
+        help="Encrypt for the keys in this file, one a line; repeatable.",
+    )
+    return named(lists(command))
+
+
+def opening_keys(files: Sequence[Path], passphrase_fd: int | None) -> tuple[Identity, ...]:
+    """The identities in files; a passphrase that protects one is asked for."""
+    from wtxtgit.checkpoint.encrypted import read_identities
+
+    ask = asker(passphrase_fd)
+    return tuple(one for file in files for one in read_identities(file, ask, _piped))
+
+
+@click.command()
+@click.argument("file", type=PathOrUrl())
+@recipient_options
+@_passphrase
+@passphrase_option
+@identity_option
+@_output
+def encrypt(
+    file: str,
+    named: tuple[str, ...],
+    lists: tuple[Path, ...],
+    passphrase: bool,
+    passphrase_fd: int | None,
+    identities: tuple[Path, ...],
+    output: str | None,
+) -> int:
+    """Encrypt the text of FILE, as a file that age opens, in age's armor.
+
+    FILE is a checkpoint or its text; of a checkpoint the text is made first, as
+    git would store it. Recipients are those of -r and -R, or else those that
+    .wtxt/recipients lists. With -i, or -p, a file OUT that holds the same
+    text for the same recipients stays as it is.
+
+    \b
+    wtxtgit encrypt model.safetensors -r age1... -o model.safetensors.wtxt.age
+    wtxtgit encrypt model.fold -R team.txt -i key.txt -o model.fold.wtxt.age
+    """
+    from wtxtgit.checkpoint import encrypt as checkpoint_encrypt
+    from wtxtgit.checkpoint.open import shown_name
+
+    whom = _audience(named, lists, passphrase, passphrase_fd)
+    keys = opening_keys(identities, None if passphrase else passphrase_fd)
+    out = None if output in (None, "-") else output
+    with progress("encrypting", file_size(Path(file))) as advance:
+        outcome, warning = checkpoint_encrypt.encrypt_file(
+            file,
+            out,
+            whom,
+            keys=keys,
+            threads=environment.threads(),
+            progress=advance,
+            write=partial(write_all, sys.stdout.fileno()),
+        )
+    if warning is not None:
+        boundary.warn(f"{shown_name(file)}: {warning}, encrypted as it is")
+    if outcome is checkpoint_encrypt.Outcome.UNCHANGED:
+        boundary.note(
+            f"{shown_name(output or '-')}: the same text for the same keys, left as it is"
+        )
+    return 0
+
+
+@click.command()
+@click.argument("file", type=PathOrUrl())
+@identity_option
+@_passphrase
+@passphrase_option
+@click.option("--restore", is_flag=True, help="Write the checkpoint that the text stands for.")
+@_output
+def decrypt(
+    file: str,
+    identities: tuple[Path, ...],
+    passphrase: bool,
+    passphrase_fd: int | None,
+    restore: bool,
+    output: str | None,
+) -> int:
+    """Decrypt FILE, and write the text that is in it.
+
+    An identity file is one of age-keygen's, an OpenSSH ed25519 key, or either
+    of them encrypted by age with a passphrase. Nothing is written unless all of FILE
+    opens, and the text in it is whole and verifies.
+
+    \b
+    wtxtgit decrypt model.fold.wtxt.age -i key.txt -o model.fold.wtxt
+    wtxtgit decrypt model.fold.wtxt.age -i ~/.ssh/id_ed25519 --restore -o model.fold
+    """
+    from wtxtgit.checkpoint import encrypt as checkpoint_encrypt
+    from wtxtgit.checkpoint.open import shown_name
+    from wtxtgit.trust.age.identities import Passphrase
+    from wtxtgit.trust.keyring import checked_passphrase
+
+    if passphrase == bool(identities):
+        raise UsageError("what opens the file is needed: -i FILE, or -p for a passphrase")
+    if output is not None and "://" in output:
+        raise UsageError("-o is a path: what was secret is not sent to a URL")
+    keys: tuple[Identity, ...]
+    if passphrase:
+        keys = (Passphrase(checked_passphrase(asker(passphrase_fd)(shown_name(file)))),)
+    else:
+        keys = opening_keys(identities, passphrase_fd)
+    with progress("decrypting", file_size(Path(file))) as advance:
+        checkpoint_encrypt.decrypt_file(
+            file,
+            None if output in (None, "-") else Path(str(output)),
+            keys,
+            restored=restore,
+            threads=environment.threads(),
+            progress=advance,
+            write=partial(write_all, sys.stdout.fileno()),
+        )
+    return 0
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, readable=False))
+@identity_option
+@passphrase_option
+@recipient_options
+@click.option("--force", is_flag=True, help="Encrypt again what is for these keys already, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def rekey(
+    files: tuple[Path, ...],
+    identities: tuple[Path, ...],
+    passphrase_fd: int | None,
+    named: tuple[str, ...],
+    lists: tuple[Path, ...],
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Encrypt FILES again, for the recipients that .wtxt/recipients lists now.
+
+    Without FILES all tracked *.wtxt.age. Each is opened with an identity, and
+    has to be a whole text; a file that is for these recipients already stays as
+    it is. What was committed before is not changed: old keys open it for ever.
+
+    \b
+    wtxtgit rekey -i key.txt
+    wtxtgit rekey model.fold.wtxt.age -i key.txt -R team.txt
+    """
+    from wtxtgit.checkpoint import encrypt as checkpoint_encrypt
+
+    if not identities:
+        raise UsageError("what opens the files is needed: -i FILE")
+    whom = checkpoint_encrypt.audience(named, lists, _piped)
+    keys = opening_keys(identities, passphrase_fd)
+    report = checkpoint_encrypt.rekey(
+        files, whom, keys, is_forced=force, threads=environment.threads()
+    )
+    if not is_printed(report, as_json):
+        for file in report.files:
+            print_line(f"{file.outcome:9} {file.path}")
+    if report.changed:
+        boundary.note(_OLD_STAY)
+    return 0
+
+
+def _audience(
+    named: Sequence[str], lists: Sequence[Path], passphrase: bool, passphrase_fd: int | None
+) -> Audience:
+    from wtxtgit.checkpoint.encrypt import Audience, audience
+    from wtxtgit.trust.age.identities import Passphrase
+    from wtxtgit.trust.keyring import checked_passphrase
+
+    if not passphrase:
+        return audience(named, lists, _piped)
+    if named or lists:
+        raise UsageError("-p is for a passphrase alone: no recipient goes with it")
+    words = checked_passphrase(new_passphrase("the encrypted file", passphrase_fd))
+    return Audience(passphrase=Passphrase(words))
+
+
+def _piped() -> bytes:
+    return sys.stdin.buffer.read(_MAX_PIPED)

@@ -1,0 +1,138 @@
+"""`wtxtgit ring`: what a training's snapshots became."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.output import is_printed, print_line, print_table
+from wtxtgit.errors import UsageError, counted
+from wtxtgit.report.figures import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wtxtgit.stream.ring import Generation, RingState
+
+_folder = click.argument("folder", type=click.Path(path_type=Path), metavar="RING")
+_json = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+_FOUND = 1
+
+
+@click.group()
+def ring() -> None:
+    """List, check and prune the snapshots of a training.
+
+    A ring is the folder that `wtxtgit.stream.Snapshots` writes to. While a
+    training has it, `ls` and `verify` read it; the other commands are refused.
+
+    \b
+    wtxtgit ring ls runs/exp1
+    wtxtgit ring verify runs/exp1
+    """
+
+
+@ring.command("ls")
+@_folder
+@_json
+def list_generations(folder: Path, as_json: bool) -> None:
+    """List the generations of RING, and how far each is on its way to its targets.
+
+    What was lost, dropped, refused or given up is told below.
+
+    \b
+    wtxtgit ring ls runs/exp1
+    wtxtgit ring ls runs/exp1 --json
+    """
+    from wtxtgit.stream.ring import read_state
+
+    state = read_state(folder)
+    if is_printed(state, as_json):
+        return
+    if state.generations:
+        columns = ("gen", "time", "kind", "size", "merkle_this", "targets")
+        print_table(columns, [_row(one) for one in state.generations], right=("gen", "size"))
+        print_line()
+    for line in _remarks(state):
+        print_line(line)
+
+
+def _row(generation: Generation) -> tuple[str, ...]:
+    kind = generation.kind if generation.base is None else f"delta of {generation.base}"
+    told: dict[str, int] = {}
+    for one in generation.deliveries:
+        told[one.state.value] = told.get(one.state.value, 0) + 1
+    return (
+        str(generation.gen),
+        generation.ts,
+        f"{kind}, pinned" if generation.is_pinned else kind,
+        size(generation.size),
+        generation.this.hex()[:12],
+        ", ".join(f"{number} {name}" for name, number in told.items()),
+    )
+
+
+def _remarks(state: RingState) -> Iterable[str]:
+    counts = state.counts
+    yield ", ".join(f"{number} {name}" for name, number in counts.entries() if number) or "empty"
+    if state.lost:
+        yield f"lost with the process that asked for them: {_numbers(state.lost)}"
+    for gen, why in state.failed.items():
+        yield f"generation {gen} could not be written: {why}"
+    for generation in state.generations:
+        for one in generation.deliveries:
+            if one.why is not None:
+                yield f"generation {generation.gen}: {one.target}: {one.state.value}: {one.why}"
+
+
+def _numbers(gens: tuple[int, ...]) -> str:
+    return ", ".join(map(str, gens))
+
+
+@ring.command()
+@_folder
+@click.argument("gens", nargs=-1, type=click.IntRange(min=0), metavar="[GEN]...")
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the last N.")
+@_json
+def prune(folder: Path, gens: tuple[int, ...], keep: int | None, as_json: bool) -> None:
+    """Remove the generations GEN, pinned or not, or all but the last N.
+
+    What a target is still to get stays, and what a delta that stays is to be
+    put on.
+
+    \b
+    wtxtgit ring prune runs/exp1 --keep 5
+    wtxtgit ring prune runs/exp1 500 1000
+    """
+    from wtxtgit.stream import upkeep
+
+    if (keep is None) == (not gens):
+        raise UsageError("which generations: GEN..., or --keep N")
+    gone = upkeep.prune(folder, keep, gens)
+    if not is_printed({"pruned": gone}, as_json):
+        print_line(
+            f"{counted(len(gone), 'generation')} removed: {_numbers(tuple(gone))}".rstrip(": ")
+        )
+
+
+@ring.command()
+@_folder
+@_json
+def verify(folder: Path, as_json: bool) -> int:
+    """Check every generation of RING: its file, its text, and that it follows the one before.
+
+    \b
+    wtxtgit ring verify runs/exp1
+    """
+    from wtxtgit.stream import upkeep
+
+    verdict = upkeep.check_ring(folder, threads=environment.threads())
+    if not is_printed(verdict, as_json):
+        for one in verdict.generations:
+            print_line(f"ok      {one.file}" if one.ok else f"failed  {one.file}: {one.why}")
+        if not verdict.generations:
+            print_line("the ring is empty")
+    return 0 if verdict.ok else _FOUND

@@ -1,0 +1,145 @@
+"""What targets that are spoken to over HTTP share: a client, and what answers and failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, RemoteUnavailable
+from wtxtgit.io.files import shown
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+SILENCE = 60
+"""Seconds that a server may say nothing."""
+_CONNECT = 20
+_LATER = frozenset((408, 425, 429))
+"""Codes below 500 that ask for another try. RFC 9110, section 15.5; RFC 6585; RFC 8470."""
+_SERVER = 500
+_SECONDS = re.compile("[0-9]{1,9}")
+_HINT = "pip install 'wtxtgit[stream]'"
+_LIMITED = (403, 429)
+
+
+def needed(label: str, package: str) -> EnvironmentFailure:
+    """The error for a package that is not installed."""
+    return EnvironmentFailure(f"{label}: needs {package}", hint=_HINT)
+
+
+def failure(
+    label: str, what: str, status: int, headers: Mapping[str, str]
+) -> RemoteUnavailable | RemoteRefused:
+    """The error for an answer with a status that is none of those that were hoped for.
+
+    `headers` are found by any case. Nothing of the answer's body is told: it may repeat the
+    request.
+    """
+    about = f"{label}: {what}: the server says {status}"
+    wait = _retry_after(headers)
+    # https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api
+    is_limited = status in _LIMITED and (
+        "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
+    )
+    if is_limited or status in _LATER or status >= _SERVER:
+        return RemoteUnavailable(about, retry_after=wait)
+    return RemoteRefused(about)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait; a time of day is held against the server's own clock."""
+    told = headers.get("retry-after", "")
+    if _SECONDS.fullmatch(told):
+        return float(told)
+    with contextlib.suppress(ValueError, TypeError):
+        now = parsedate_to_datetime(headers.get("date", "")).timestamp()
+        reset = headers.get("x-ratelimit-reset", "")
+        until = (
+            parsedate_to_datetime(told).timestamp()
+            if told
+            else float(reset)
+            if _SECONDS.fullmatch(reset) or reset.isdecimal()
+            else None
+        )
+        if until is not None:
+            return max(0.0, until - now)
+    return None
+
+
+@contextlib.contextmanager
+def client(label: str) -> Iterator[httpx.Client]:
+    """A client for one operation; what goes wrong with a connection becomes ours.
+
+    Raises EnvironmentFailure where httpx is not installed. Only the kind of an exception is told:
+    its words may hold a URL with credentials.
+    """
+    try:
+        import httpx
+    except ImportError:
+        raise needed(label, "httpx") from None
+    # It logs URLs, some of which are all that one needs for an upload.
+    log = logging.getLogger("httpx")
+    if _WITHOUT_QUERY not in log.filters:
+        log.addFilter(_WITHOUT_QUERY)
+    timeout = httpx.Timeout(SILENCE, connect=_CONNECT)
+    try:
+        headers = {"accept-encoding": "identity"}
+        with httpx.Client(timeout=timeout, headers=headers, verify=_certificates()) as made:
+            yield made
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        raise RemoteRefused(f"{label}: {type(error).__name__}") from None
+    except httpx.RequestError as error:
+        raise RemoteUnavailable(f"{label}: can't be reached: {type(error).__name__}") from None
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Whom to trust: reading them takes longer than a request."""
+    import httpx
+
+    return httpx.create_ssl_context()
+
+
+class _WithoutQuery(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(_bare(argument) for argument in record.args)
+        return True
+
+
+def _bare(argument: object) -> object:
+    text = str(argument)
+    if not text.startswith(("http://", "https://")):
+        return argument
+    scheme, sign, rest = re.split(r"[?#]", text, maxsplit=1)[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return scheme + sign + host.rpartition("@")[2] + slash + path
+
+
+_WITHOUT_QUERY = _WithoutQuery()
+
+
+def received(label: str, name: str, blocks: Iterable[bytes], nbytes: int) -> ByteView:
+    """What a server sends, in a temporary file if it is large; InputError unless `nbytes`."""
+
+    def bounded() -> Iterator[bytes]:
+        left = nbytes
+        for block in blocks:
+            left -= len(block)
+            if left < 0:
+                break
+            yield block
+        if left:
+            what = "more than" if left < 0 else f"{nbytes - left} of"
+            raise InputError(f"{label}: {shown(name)}: {what} the {nbytes} bytes came that it has")
+
+    return spooled(bounded())

@@ -1,0 +1,159 @@
+"""Copies of a training's arrays in memory that another process can read.
+
+A `Buffer`'s memory is a file without a name: the worker gets its descriptor once, and maps it. It
+holds a table (JSON) of the arrays, then their bytes. `BufferPool` keeps buffers for the next
+generation, since fresh memory takes ten times as long to write as memory that was used before.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.stream.values import TrainingArray
+from wtxtgit.text.arrays import NumpyArray, NumpyType
+
+_ALIGNED = 64
+"""Arrays begin at multiples of so many bytes: a line of the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferPlan:
+    """Where arrays go in a buffer, one after the other: `offsets` count from the buffer's start."""
+
+    table: bytes
+    offsets: tuple[int, ...]
+    size: int
+
+
+def placed(arrays: Sequence[TrainingArray]) -> BufferPlan:
+    """Find a place for each array: the same one for arrays that share their memory."""
+    offsets: list[int] = []
+    seen: dict[object, int] = {}
+    end = 0
+    for array in arrays:
+        # Empty arrays may have any address.
+        key = (array.memory, array.dtype) if array.nbytes else object()
+        offset = seen.get(key)
+        if offset is None:
+            offset = seen[key] = end
+            end = -(-(end + array.nbytes) // _ALIGNED) * _ALIGNED
+        offsets.append(offset)
+    rows = [
+        [
+            array.name,
+            array.dtype.descr,
+            array.dtype.item_size,
+            array.dtype.is_extension,
+            array.source.shape,
+            offset,
+        ]
+        for array, offset in zip(arrays, offsets, strict=True)
+    ]
+    table = json.dumps(rows, separators=(",", ":")).encode("ascii")
+    # The arrays come first, so that where they stand does not hang on how long the table is.
+    return BufferPlan(table, tuple(offsets), end)
+
+
+class SharedBuffer:
+    """Memory of `size` bytes that can be handed to another process by its `descriptor`."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        self.size = size
+        self.descriptor = _unnamed_file()
+        try:
+            # All of it now: memory that is not there would end the process when it is written.
+            os.posix_fallocate(self.descriptor, 0, max(1, size))
+            self._memory = mmap.mmap(self.descriptor, max(1, size))
+        except OSError as error:
+            os.close(self.descriptor)
+            raise EnvironmentFailure(
+                f"no memory for a copy of {size} bytes: {(error.strerror or '').lower()}"
+            ) from error
+
+    def fill(self, arrays: Sequence[TrainingArray], place: BufferPlan) -> None:
+        """Copy arrays to their places."""
+        done: set[int] = set()
+        for array, offset in zip(arrays, place.offsets, strict=True):
+            source = array.source
+            if offset in done or not source.nbytes:
+                continue
+            done.add(offset)
+            dtype: Any = source.dtype if array.dtype.is_extension else array.dtype.descr
+            copy = np.ndarray(source.shape, dtype, self._memory, offset)
+            # Strided and big-endian arrays become plain ones on the way.
+            np.copyto(copy, source, casting="equiv")
+        self._memory[place.size : place.size + len(place.table)] = place.table
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.descriptor)
+
+
+class BufferPool:
+    """Buffers that nobody uses, for the next generation; one thread at a time may call it."""
+
+    def __init__(self) -> None:
+        self._free: list[SharedBuffer] = []
+        self._number = 0
+        self.numbers: frozenset[int] = frozenset()
+        """Of all buffers that there are, free or not."""
+
+    def take(self, size: int) -> SharedBuffer:
+        """A buffer of at least so many bytes, to be written by the caller alone."""
+        fitting = [one for one in self._free if one.size >= size]
+        if fitting:
+            buffer = min(fitting, key=lambda one: one.size)
+            self._free.remove(buffer)
+            return buffer
+        # A model that has grown: smaller ones would never be used again.
+        self.close()
+        self._number += 1
+        buffer = SharedBuffer(self._number, size)
+        self.numbers |= {buffer.number}
+        return buffer
+
+    def give_back(self, buffer: SharedBuffer) -> None:
+        """Have a buffer used again that nobody reads any more."""
+        self._free.append(buffer)
+
+    def close(self) -> None:
+        for buffer in self._free:
+            buffer.close()
+        self.numbers -= {buffer.number for buffer in self._free}
+        self._free.clear()
+
+
+def arrays_in(memory: memoryview, size: int, table_size: int) -> list[NumpyArray]:
+    """The arrays of a buffer that another process filled, as views of its memory."""
+    rows = json.loads(bytes(memory[size : size + table_size]))
+    arrays = []
+    for name, descr, item_size, is_extension, shape, offset in rows:
+        nbytes = item_size
+        for dim in shape:
+            nbytes *= dim
+        arrays.append(
+            NumpyArray(
+                name,
+                NumpyType(descr, item_size, is_extension),
+                tuple(shape),
+                memory[offset : offset + nbytes],
+            )
+        )
+    return arrays
+
+
+def _unnamed_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("wtxtgit-snapshot", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile(prefix="wtxtgit-") as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,162 @@
+"""Emission: a generation's arrays become a file of the ring, a text or a delta.
+
+Texts form a chain: each one's merkle_prev is the merkle_this of the one before. A delta is against
+the last whole text, and made where it is smaller than the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+
+from wtxtgit.errors import UsageError
+from wtxtgit.io.files import replace_file, view_file
+from wtxtgit.io.view import hashed, pieces, write_all
+from wtxtgit.model.array import Meta, Signature
+from wtxtgit.stream.ring import NEW, Delivery, Generation, Ring
+from wtxtgit.text.arrays import NumpyArray, snapshot_of_raw
+from wtxtgit.text.delta import patch
+from wtxtgit.text.delta.sides import DeltaSide, digests_of, side_of_writer
+from wtxtgit.text.digest import keyid
+from wtxtgit.text.grammar import format_gen
+from wtxtgit.text.write import TextWriter
+from wtxtgit.trust.signing import SigningKey
+
+TEXT, DELTA = "text", "delta"
+_ENDINGS = {TEXT: ".wtxt", DELTA: ".wtxtdelta"}
+WSUM_ENDING = ".root.wsum"
+
+
+@dataclass(frozen=True, slots=True)
+class EmissionOptions:
+    """How generations are emitted.
+
+    `full_every` says that at least each so many-th is a whole text, 1 for all. With `wsum` texts
+    are emitted with a pending root, and a WSUM beside each. `threads` None are as many as cores.
+    """
+
+    build: str = "none"
+    full_every: int = 1
+    wsum: bool = False
+    rows_per_chunk: int | None = None
+    hmac_key: bytes | None = field(default=None, repr=False)
+    key: SigningKey | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.full_every < 1:
+            raise UsageError(f"full_every is {self.full_every}, at least 1 is wanted")
+        if self.wsum and self.full_every > 1:
+            raise UsageError("wsum goes with whole texts: full_every has to be 1")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """What the training asked for; `audit` is the audit line's text."""
+
+    gen: int
+    ts: str
+    audit: str | None = None
+    is_pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """The last whole text: its lines and digests, without its arrays."""
+
+    gen: int
+    side: DeltaSide
+    deltas: int = 0
+
+
+class Emitter:
+    """Emits one generation after the other into a ring; for one thread."""
+
+    def __init__(self, ring: Ring, options: EmissionOptions, targets: Sequence[str]) -> None:
+        self._ring = ring
+        self._options = options
+        self._targets = targets
+        self._base: _Base | None = None
+
+    def emit(self, request: SnapshotRequest, arrays: Sequence[NumpyArray]) -> Generation:
+        """Write a generation, under names that do not count yet, and give what is known of it.
+
+        `arrays` are not needed afterwards. Raises WtxtgitError where it can't be written.
+        """
+        options, state = self._options, self._ring.state
+        snapshot = snapshot_of_raw(
+            arrays,
+            Meta(gen=request.gen, ts=max(request.ts, state.last_ts), build=options.build),
+            state.head,
+            request.audit,
+            options.rows_per_chunk,
+            options.wsum,
+        )
+        key = options.key
+        sign = None if key is None else _signer(key)
+        writer = TextWriter(snapshot, threads=options.threads, hmac_key=options.hmac_key, sign=sign)
+        return self._written(request, writer)
+
+    def _written(self, request: SnapshotRequest, writer: TextWriter) -> Generation:
+        options = self._options
+        kind, base, wsum = TEXT, None, None
+        side = side_of_writer(writer) if options.full_every > 1 else None
+        making = None if side is None else self._delta(side, writer.raw_size)
+        if making is not None and self._base is not None:
+            kind, base = DELTA, self._base.gen
+            self._base = replace(self._base, deltas=self._base.deltas + 1)
+        # Who has the files alone has to know what a delta is to be put on.
+        origin = "" if base is None else f".from-{format_gen(base)}"
+        name = f"gen-{format_gen(request.gen)}{origin}{_ENDINGS[kind]}"
+        if making is None:
+            self._write(name, writer.write_file)
+        else:
+            blocks = making.pieces(threads=options.threads)
+            self._write(name, lambda descriptor: write_all(descriptor, blocks))
+        if options.wsum:
+            wsum = name + WSUM_ENDING
+            self._write(wsum, lambda descriptor: write_all(descriptor, (writer.wsum(),)))
+        if side is not None and making is None:
+            self._base = _Base(request.gen, digests_of(side))
+        file = view_file(self._ring.path(name + NEW))
+        return Generation(
+            request.gen,
+            writer.meta.ts,
+            kind,
+            name,
+            len(file),
+            hashed(sha256(), pieces(file)).digest(),
+            writer.root.sha256_all,
+            writer.root.merkle_prev,
+            writer.root.merkle_this,
+            base,
+            self._ring.state.head_gen,
+            wsum,
+            request.is_pinned,
+            tuple(Delivery(target) for target in self._targets),
+        )
+
+    def _delta(self, side: DeltaSide, nbytes: int) -> patch.Making | None:
+        """The delta from the last whole text, None where a whole one is due, or as small."""
+        base = self._base
+        if base is None or base.deltas + 1 >= self._options.full_every:
+            return None
+        # The ring may have been pruned by hand since.
+        if base.gen not in self._ring.state.generations_by_number:
+            return None
+        making = patch.make(base.side, side)
+        return making if making.carried < nbytes else None
+
+    def _write(self, name: str, write: Callable[[int], None]) -> None:
+        replace_file(Path(self._ring.path(name + NEW)), write)
+
+
+def _signer(key: SigningKey) -> Callable[[bytes], Signature]:
+    return lambda message: Signature(key.sign(message), keyid(key.public_key))
+
+
+def joined_audit(words: Iterable[tuple[str, str]]) -> str | None:
+    """The audit line's text of keys and words, None for none."""
+    return " ".join(f"{key}={word}" for key, word in words) or None

@@ -1,0 +1,429 @@
+"""Snapshots of a training: `publish` copies the weights and returns; all else is done elsewhere.
+
+A generation is requested, copied, and waits. A thread takes the one that waits, pins its copy, has
+the worker (`stream.worker`, a process) emit it, and gives the copy's memory back. The loop waits
+for nobody: what it publishes meanwhile takes the place of the one that waits, or joins a queue.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from multiprocessing.connection import Pipe
+from multiprocessing.reduction import send_handle
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
+from wtxtgit.io.files import shown
+from wtxtgit.remotes.target import Target
+from wtxtgit.stream.buffers import BufferPlan, BufferPool, SharedBuffer, placed
+from wtxtgit.stream.delivery import DeliveryLimits
+from wtxtgit.stream.emission import EmissionOptions, SnapshotRequest, joined_audit
+from wtxtgit.stream.log import Log, entry
+from wtxtgit.stream.messages import (
+    BufferNotice,
+    EmitRequest,
+    Emitted,
+    Ended,
+    EndRequest,
+    NotEmitted,
+    Started,
+    WorkerOptions,
+)
+from wtxtgit.stream.ring import REQUESTS, RingBusy, RingState, read_state
+from wtxtgit.stream.values import TrainingArray, training_state, word_of
+from wtxtgit.trust.signing import SigningKey
+
+_log = logging.getLogger("wtxtgit.stream")
+_TRIES = 3
+"""So many workers may die of one generation."""
+_SPARE_REQUESTS = 1000
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class SnapshotsBehind(WtxtgitError):
+    """More waits to be emitted than `queue_bytes`: it is published faster than it is written."""
+
+    exit_code = EnvironmentFailure.exit_code
+
+
+class SnapshotsFailed(EnvironmentFailure):
+    """Generations that were published are not in the ring."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A generation that waits: copied to `buffer`, or, while that is None, still `arrays`."""
+
+    request: SnapshotRequest
+    place: BufferPlan
+    arrays: Sequence[TrainingArray]
+    buffer: SharedBuffer | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.place.size + len(self.place.table)
+
+
+class Snapshots:
+    """Takes snapshots of a training into a ring, and has them delivered; a context manager.
+
+    `folder` is the ring, which keeps the last `keep` generations. `key` signs them,
+    `hmac_key` authenticates their arrays. `to` are targets that get each generation. At least
+    every `full_every`-th is a whole text, the others are deltas where those are smaller; with
+    `wsum` each text has a pending root and a WSUM beside it. `build` goes to the `meta` line.
+
+    `policy` says what happens to a generation that still waits when the next one is
+    published: "latest" drops it, "all" has them queue, up to `queue_bytes` of copies.
+
+    Raises RingBusy where another training writes to the ring.
+    """
+
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        *,
+        keep: int = 20,
+        key: SigningKey | None = None,
+        hmac_key: bytes | None = None,
+        to: Sequence[Target] = (),
+        full_every: int = 1,
+        wsum: bool = False,
+        build: str = "none",
+        rows_per_chunk: int | None = None,
+        policy: Literal["latest", "all"] = "latest",
+        queue_bytes: int = 4 * 1024**3,
+        limits: DeliveryLimits | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if keep < 1:
+            raise UsageError(f"keep is {keep}, at least 1 is wanted")
+        if policy not in ("latest", "all"):
+            raise UsageError(f'policy is "{policy}", "latest" or "all" is wanted')
+        self.folder = Path(folder)
+        self._policy = policy
+        self._queue_bytes = queue_bytes
+        emission = EmissionOptions(build, full_every, wsum, rows_per_chunk, hmac_key, key, threads)
+        options = WorkerOptions(
+            self.folder.absolute(), keep, emission, tuple(to), limits or DeliveryLimits()
+        )
+        self._worker = _WorkerProcess(options)
+        self.lost = self._worker.started.lost
+        self._last = self._worker.started.last
+        if self.lost:
+            _log.warning("lost with the process that asked for them: generations %s", self.lost)
+        self._change = threading.Condition()
+        self._waiting: deque[_Waiting] = deque()
+        self._in_work: _Waiting | None = None
+        self._pool = BufferPool()
+        self._table: tuple[tuple[object, ...], BufferPlan] | None = None
+        self._dropped: list[int] = []
+        self._failed: dict[int, str] = {}
+        self._is_closed = False
+        self._requests = Log(self.folder / REQUESTS)
+        self._feeder = threading.Thread(target=self._feed, name="wtxtgit-snapshots", daemon=True)
+        self._feeder.start()
+        atexit.register(self.close)
+
+    def publish(
+        self,
+        state: Mapping[Any, Any],
+        *,
+        gen: int | None = None,
+        audit: Mapping[str, object] | None = None,
+        copy: bool = True,
+        pin: bool = False,
+    ) -> int:
+        """Take a snapshot of the arrays in `state`, and give the number of the generation.
+
+        `state` has arrays of numpy, torch or anything else that gives them, in mappings and lists
+        of any depth, whose keys are joined with a dot. Numbers and strings among them, and those of
+        `audit`, go to the audit line. `gen` has to grow; None counts on. With
+        `copy=False` the arrays are read later, and must not change until `flush` returns.
+        A generation with `pin` stays in the ring however many follow.
+
+        Raises UsageError, naming it, for a value that is none of these, and SnapshotsBehind.
+        """
+        values = training_state(state)
+        words = [(name, word_of(name, value)) for name, value in (audit or {}).items()]
+        line = joined_audit((*words, *values.words))
+        place = self._placed(values.arrays)
+        size = place.size + len(place.table)
+        with self._change:
+            if self._is_closed:
+                raise UsageError("these snapshots are closed")
+            if gen is not None and self._last is not None and gen <= self._last:
+                raise UsageError(
+                    f"generation {gen} is published, and the ring has had {self._last} already",
+                    hint="a ring's generations grow: leave gen out to count on, or take a new ring",
+                )
+            number = gen if gen is not None else 0 if self._last is None else self._last + 1
+            self._make_room(size)
+            request = SnapshotRequest(number, datetime.now(UTC).strftime(_TIME), line, pin)
+            waiting = _Waiting(request, place, values.arrays)
+            if copy:
+                waiting.buffer = self._pool.take(size)
+            self._last = number
+            self._note_request(request)
+        if waiting.buffer is not None:
+            try:
+                waiting.buffer.fill(values.arrays, place)
+            except BaseException:
+                with self._change:
+                    self._drop(waiting)
+                raise
+            waiting.arrays = ()
+        with self._change:
+            self._waiting.append(waiting)
+            self._change.notify_all()
+        return number
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was published is in the ring, or dropped.
+
+        False where it took more than `timeout` seconds.
+        """
+        with self._change:
+            return self._change.wait_for(
+                lambda: not self._waiting and self._in_work is None, timeout
+            )
+
+    def close(self, linger: float = 30.0) -> None:
+        """Emit what waits, send what targets are to get once more, and end.
+
+        What can't be sent within `linger` seconds stays queued: the next `Snapshots` of the ring
+        sends it, or `wtxtgit ring push`. Raises SnapshotsFailed where generations came to nothing.
+        """
+        with self._change:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._change.notify_all()
+        atexit.unregister(self.close)
+        self._feeder.join()
+        waiting = self._worker.end(linger)
+        self._requests.close()
+        self._pool.close()
+        if waiting:
+            _log.warning(
+                "%d generations are still to be sent: wtxtgit ring push %s",
+                waiting,
+                shown(self.folder),
+            )
+        if self._failed:
+            gen, why = next(iter(self._failed.items()))
+            others = f", and {len(self._failed) - 1} more" if len(self._failed) > 1 else ""
+            raise SnapshotsFailed(f"generation {gen} is not in the ring{others}: {why}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # An error of the loop's says more than one of its snapshots'.
+        with contextlib.suppress(*(() if error is None else (SnapshotsFailed,))):
+            self.close()
+
+    @property
+    def worker_process(self) -> int:
+        """The number of the process that emits and delivers."""
+        return self._worker.number
+
+    def state(self) -> RingState:
+        """What the ring holds now, and what became of its generations."""
+        return read_state(self.folder)
+
+    def __str__(self) -> str:
+        """What a status line says."""
+        counts = self.state().counts
+        with self._change:
+            waiting = len(self._waiting) + (self._in_work is not None)
+            last = "none" if self._last is None else str(self._last)
+        parts = [f"generation {last}", f"{waiting} waiting", f"{counts.emitted} in the ring"]
+        told = ("dropped", "failed", "delivered", "refused", "expired")
+        parts += [f"{getattr(counts, name)} {name}" for name in told if getattr(counts, name)]
+        return ", ".join(parts)
+
+    def _placed(self, arrays: tuple[TrainingArray, ...]) -> BufferPlan:
+        """Where the arrays go: of a model that has not changed, where they went the last time."""
+        key = tuple((array.name, array.dtype, array.memory) for array in arrays)
+        if self._table is None or self._table[0] != key:
+            self._table = key, placed(arrays)
+        return self._table[1]
+
+    def _make_room(self, size: int) -> None:
+        """Drop what waits, or see that one more of so many bytes may wait with it."""
+        if self._policy == "latest":
+            while self._waiting:
+                self._drop(self._waiting.pop())
+        elif self._waiting and sum(one.nbytes for one in self._waiting) + size > self._queue_bytes:
+            raise SnapshotsBehind(
+                f"{len(self._waiting)} generations wait to be written, which is all that "
+                f"queue_bytes={self._queue_bytes} allows",
+                hint='publish less often, or take policy="latest"',
+            )
+
+    def _drop(self, passed: _Waiting) -> None:
+        if passed.buffer is not None:
+            self._pool.give_back(passed.buffer)
+        self._dropped.append(passed.request.gen)
+        self._requests.append(entry("dropped", gen=passed.request.gen))
+
+    def _note_request(self, request: SnapshotRequest) -> None:
+        """Write down what is wanted; not waited for until it would outlive the machine."""
+        if self._requests.lines > _SPARE_REQUESTS:
+            still = [*self._waiting, *([self._in_work] if self._in_work else [])]
+            self._requests.compact(_requested(one.request) for one in still)
+        self._requests.append(_requested(request))
+
+    def _feed(self) -> None:
+        """Have the worker emit what waits, one generation after the other."""
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._waiting or self._is_closed)
+                if not self._waiting:
+                    return
+                pinned = self._in_work = self._waiting.popleft()
+                dropped, self._dropped = tuple(self._dropped), []
+            outcome = self._emitted(pinned, dropped)
+            with self._change:
+                if isinstance(outcome, NotEmitted):
+                    self._failed[pinned.request.gen] = outcome.message
+                    _log.error("generation %d: %s", pinned.request.gen, outcome.message)
+                if pinned.buffer is not None:
+                    self._pool.give_back(pinned.buffer)
+                self._in_work = None
+                self._change.notify_all()
+
+    def _emitted(self, pinned: _Waiting, dropped: tuple[int, ...]) -> Emitted | NotEmitted:
+        try:
+            if pinned.buffer is None:
+                with self._change:
+                    pinned.buffer = self._pool.take(pinned.nbytes)
+                pinned.buffer.fill(pinned.arrays, pinned.place)
+                pinned.arrays = ()
+            place = pinned.place
+            request = EmitRequest(
+                pinned.request, pinned.buffer.number, place.size, len(place.table), dropped
+            )
+            return self._worker.emit(request, pinned.buffer, self._pool.numbers)
+        except Exception as error:  # noqa: BLE001 - this thread is to go on
+            return NotEmitted(str(error) or type(error).__name__)
+
+
+def _requested(request: SnapshotRequest) -> Any:
+    return entry("requested", gen=request.gen, ts=request.ts)
+
+
+class _WorkerProcess:
+    """The worker, started again when it dies; for one thread at a time."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self.started = self._start(options)
+        _OURS.add(self)
+
+    def emit(
+        self, request: EmitRequest, buffer: SharedBuffer, numbers: frozenset[int]
+    ) -> Emitted | NotEmitted:
+        """Have a generation emitted; `numbers` are those of all buffers that there are.
+
+        Raises EnvironmentFailure where no worker lives to do it.
+        """
+        for _ in range(_TRIES):
+            try:
+                if buffer.number not in self._known:
+                    self._connection.send(BufferNotice(buffer.number, buffer.size, numbers))
+                    send_handle(self._connection, buffer.descriptor, self._process.pid)
+                    self._known.add(buffer.number)
+                self._connection.send(request)
+                answer = self._connection.recv()
+            except (EOFError, OSError):
+                # What it had written counts: the next one knows that from the ring.
+                self._stop()
+                self._start(replace(self._options, is_training=True))
+                continue
+            if isinstance(answer, Emitted | NotEmitted):
+                return answer
+        raise EnvironmentFailure("the process that writes snapshots was killed again and again")
+
+    def end(self, seconds: float) -> int:
+        """End the worker; gives how many generations are still to be sent."""
+        waiting = 0
+        with contextlib.suppress(EOFError, OSError):
+            self._connection.send(EndRequest(seconds))
+            answer = self._connection.recv()
+            if isinstance(answer, Ended):
+                waiting = answer.waiting
+        self._stop()
+        _OURS.discard(self)
+        return waiting
+
+    @property
+    def number(self) -> int:
+        return self._process.pid
+
+    def forget(self) -> None:
+        """In a forked process: the worker has to see the end of the training, not of this one."""
+        self._connection.close()
+
+    def _start(self, options: WorkerOptions) -> Started:
+        self._known: set[int] = set()
+        self._connection, theirs = Pipe()
+        # What can be imported here can be there; the current folder is no part of it.
+        path = os.pathsep.join(folder for folder in sys.path if folder)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "wtxtgit.stream.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+                # Ctrl-C is for the training, which ends the worker in its own time.
+                start_new_session=True,
+            )
+        try:
+            self._connection.send(options)
+            answer = self._connection.recv()
+        except (EOFError, OSError):
+            self._stop()
+            raise EnvironmentFailure("the process that writes snapshots does not start") from None
+        if isinstance(answer, Started):
+            return answer
+        self._stop()
+        message = answer.message if isinstance(answer, NotEmitted) else "an unknown answer"
+        raise (
+            RingBusy if isinstance(answer, NotEmitted) and answer.is_busy else EnvironmentFailure
+        )(message)
+
+    def _stop(self) -> None:
+        self._connection.close()
+        self._process.wait()
+
+
+_OURS: weakref.WeakSet[_WorkerProcess] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for one in _OURS:
+        one.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

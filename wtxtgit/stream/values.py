@@ -1,0 +1,158 @@
+"""What a training loop holds, as named arrays: nested mappings of arrays of any framework.
+
+Frameworks are known by what their arrays offer, and none is imported. Where a dtype is none of
+numpy's (torch's bfloat16), the array is seen as integers of the same size, and the dtype is told
+beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wtxtgit.errors import UsageError
+from wtxtgit.text.arrays import NumpyType, numpy_type
+
+_MAX_DEPTH = 64
+_AUDIT_KEY = re.compile(r"[A-Za-z0-9._/+:@-]+")
+_AUDIT_WORD = re.compile(r"[!#-~]+")
+_AUDIT_TEXT = re.compile(r"[ !#-~]*")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingArray:
+    """An array that is still the training's: `source` has its shape, and items of its size."""
+
+    name: str
+    dtype: NumpyType
+    source: NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return self.source.nbytes
+
+    @property
+    def memory(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """What tells whether two arrays are the same memory, seen the same way."""
+        return self.source.ctypes.data, self.source.shape, self.source.strides
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingState:
+    """The arrays of a state by name, in order, and its other values by name, as words."""
+
+    arrays: tuple[TrainingArray, ...]
+    words: tuple[tuple[str, str], ...]
+
+
+def training_state(state: Mapping[Any, Any]) -> TrainingState:
+    """Walk through a state: mappings and lists in it give names that are joined with a dot.
+
+    Numbers, strings and bools are words. Raises UsageError, which names it, for whatever is
+    neither, and for two values of one name.
+    """
+    arrays: dict[str, TrainingArray] = {}
+    words: dict[str, str] = {}
+    for name, value in _leaves(state, "", 0):
+        if name in arrays or name in words:
+            raise UsageError(f'two values are called "{name}"')
+        array = _array(name, value)
+        if array is not None:
+            arrays[name] = array
+        else:
+            words[name] = word_of(name, value)
+    return TrainingState(
+        tuple(arrays[name] for name in sorted(arrays)), tuple(sorted(words.items()))
+    )
+
+
+def word_of(name: str, value: Any) -> str:
+    """A value as the audit line has it; raises UsageError for one that it can't hold."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, bool | int | float | str):
+        raise UsageError(f'"{name}" is {_kind(value)}: no array, no number and no string')
+    word = str(value)
+    if _AUDIT_KEY.fullmatch(name) is None or _AUDIT_TEXT.fullmatch(word) is None:
+        raise UsageError(f'"{name}" can\'t stand in the audit line: {ascii(word)[:40]}')
+    return word if _AUDIT_WORD.fullmatch(word) else f'"{word}"'
+
+
+def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if depth > _MAX_DEPTH:
+        raise UsageError(f'"{name[:40]}..." is nested more than {_MAX_DEPTH} deep')
+    if isinstance(value, Mapping):
+        items: Any = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    else:
+        yield name, value
+        return
+    for key, inner in items:
+        # A bool is an int to Python, and would be called True.
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise UsageError(f'a key of "{name}" is {_kind(key)}: strings and integers are names')
+        yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1)
+
+
+def _array(name: str, value: Any) -> TrainingArray | None:
+    """A value as an array, None for one that is none."""
+    if isinstance(value, np.generic):
+        return None
+    if isinstance(value, np.ndarray):
+        return _numpy_array(name, value)
+    if _is_torch(value):
+        return _torch_array(name, value)
+    try:
+        if hasattr(value, "__array__"):
+            return _numpy_array(name, np.asarray(value))
+        if hasattr(value, "__dlpack__"):
+            return _numpy_array(name, np.from_dlpack(value))
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise UsageError(f'"{name}" is {_kind(value)} that gives no array: {error}') from error
+    return None
+
+
+def _numpy_array(name: str, array: NDArray[Any]) -> TrainingArray:
+    return TrainingArray(name, numpy_type(name, array.dtype), array)
+
+
+def _is_torch(value: Any) -> bool:
+    return any(
+        kind.__module__.partition(".")[0] == "torch" and kind.__name__ == "Tensor"
+        for kind in type(value).__mro__
+    )
+
+
+def _torch_array(name: str, tensor: Any) -> TrainingArray:
+    """A tensor's memory; one of another device is copied to this machine's."""
+    if hasattr(tensor, "full_tensor"):
+        raise UsageError(f'"{name}" is a part of a tensor: publish its full_tensor()')
+    tensor = tensor.detach()
+    if str(tensor.layout) != "torch.strided" or tensor.is_quantized:
+        raise UsageError(f'"{name}" is a sparse or quantized tensor, which is no plain array')
+    if str(tensor.device) == "meta":
+        raise UsageError(f'"{name}" is a tensor without values: its device is meta')
+    tensor = tensor.cpu().resolve_conj().resolve_neg()
+    try:
+        return _numpy_array(name, tensor.numpy())
+    except TypeError:
+        # bfloat16 and float8: numpy has none of its own, and ml_dtypes need not be there.
+        item_size = tensor.element_size()
+        if item_size not in (1, 2):
+            raise UsageError(
+                f'"{name}" has the dtype {tensor.dtype}, which is not stored'
+            ) from None
+        dtype = NumpyType(str(tensor.dtype).removeprefix("torch."), item_size, True)
+        integer = getattr(__import__("torch"), "uint8" if item_size == 1 else "int16")
+        return TrainingArray(name, dtype, tensor.view(integer).numpy())
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")

@@ -1,0 +1,128 @@
+"""The process that emits and delivers what a training publishes.
+
+It is a process of its own, at the lowest priority: a thread of the training's would take the
+interpreter's lock from the loop again and again, and could not give way to it. It reads the arrays
+from memory that it shares with the training. When that is gone, killed or not, it finishes what it
+was given and ends.
+
+`python -m wtxtgit.stream.worker N` talks over descriptor N, a socket that only the training has
+the other end of.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import sys
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+
+from wtxtgit.errors import WtxtgitError, lacking
+from wtxtgit.stream.buffers import arrays_in
+from wtxtgit.stream.delivery import Deliveries, expire
+from wtxtgit.stream.emission import Emitter
+from wtxtgit.stream.messages import (
+    BufferNotice,
+    EmitRequest,
+    Emitted,
+    Ended,
+    EndRequest,
+    NotEmitted,
+    Started,
+    WorkerOptions,
+)
+from wtxtgit.stream.ring import Ring, RingBusy
+
+_log = logging.getLogger("wtxtgit.stream")
+LOWEST_PRIORITY = 19
+LINGER = 30.0
+"""Seconds for which deliveries go on when the training has ended."""
+
+
+class SnapshotWorker:
+    """Answers the requests of one training."""
+
+    def __init__(self, ring: Ring, options: WorkerOptions) -> None:
+        self._ring = ring
+        self._options = options
+        self._buffers: dict[int, mmap.mmap] = {}
+        self._emitter = Emitter(ring, options.emission, [one.label for one in options.targets])
+        self._deliveries = Deliveries(ring, options.targets)
+
+    def run(self, training: Connection) -> None:
+        """Answer until the training ends."""
+        seconds = LINGER
+        while True:
+            try:
+                message = training.recv()
+                match message:
+                    case BufferNotice():
+                        self._map(recv_handle(training), message)
+                    case EmitRequest():
+                        training.send(self._emit(message))
+                        self._deliveries.wake()
+                    case EndRequest():
+                        seconds = message.seconds
+                        break
+            except (EOFError, ConnectionError):
+                break  # the training was killed
+        self._deliveries.end(seconds)
+        waiting = sum(one.is_under_way for one in self._ring.state.generations)
+        try:
+            training.send(Ended(waiting))
+        except OSError:
+            return
+
+    def _map(self, descriptor: int, notice: BufferNotice) -> None:
+        for gone in self._buffers.keys() - notice.numbers:
+            self._buffers.pop(gone).close()
+        self._buffers[notice.number] = mmap.mmap(descriptor, notice.size, prot=mmap.PROT_READ)
+        os.close(descriptor)
+
+    def _emit(self, message: EmitRequest) -> Emitted | NotEmitted:
+        request, ring = message.request, self._ring
+        for gen in message.dropped:
+            ring.passed_over(gen)
+        # A worker before this one may have died when the generation counted already.
+        known = ring.state.generations_by_number.get(request.gen)
+        if known is not None:
+            return Emitted(known)
+        try:
+            memory = memoryview(self._buffers[message.buffer])
+            generation = self._emitter.emit(request, arrays_in(memory, message.size, message.table))
+        except Exception as error:  # noqa: BLE001 - the training goes on, and tells of it
+            failure = error if isinstance(error, WtxtgitError) else lacking(error)
+            if failure is None:
+                _log.exception("generation %d", request.gen)
+            why = str(failure or f"a bug in wtxtgit: {type(error).__name__}: {error}")
+            ring.remove_unfinished()
+            ring.failed(request.gen, why)
+            return NotEmitted(why)
+        # What can't be written to the log may stand there all the same: this process ends, and
+        # the next one reads what does.
+        ring.emitted(generation)
+        expire(ring, self._options.limits, time.time())
+        ring.prune(self._options.keep)
+        return Emitted(generation)
+
+
+def main(descriptor: int) -> int:
+    """Work for the training at the other end of a socket."""
+    os.nice(LOWEST_PRIORITY)
+    with Connection(descriptor) as training:
+        options: WorkerOptions = training.recv()
+        try:
+            ring = Ring(options.folder, is_training=options.is_training)
+        except WtxtgitError as error:
+            training.send(NotEmitted(str(error), isinstance(error, RingBusy)))
+            return error.exit_code
+        training.send(Started(ring.state.last, tuple(ring.newly_lost)))
+        SnapshotWorker(ring, options).run(training)
+    # The ring stays open: a delivery that takes longer may note its end until this process has.
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

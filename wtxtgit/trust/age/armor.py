@@ -1,0 +1,162 @@
+"""age's ASCII armor (C2SP, age.md, "ASCII armor"; RFC 7468, strict encoding).
+
+The same bytes have one armor but for the ends of lines, which are LF or CRLF in all of it, and
+for white space around it, both of which mail and git may change. Lines have 64 characters, so
+the place of each byte is known, and a part is read without what is before it.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterable, Iterator
+from typing import final
+
+import pybase64
+
+from wtxtgit.errors import AgeError
+from wtxtgit.io.view import Buffer, ByteView, Windowed, mapped, pieces
+
+BEGIN = b"-----BEGIN AGE ENCRYPTED FILE-----"
+END = b"-----END AGE ENCRYPTED FILE-----"
+MAGIC = b"age-encryption.org/v1"
+"""What a file without armor begins with."""
+
+_COLUMNS = 64
+_BYTES = _COLUMNS // 4 * 3
+_MAX_SPACE = 1024
+"""White space before the armor and after it: as much as age's own reader takes."""
+_SPACE = b" \t\r\n"
+
+
+def is_age(data: ByteView) -> bool:
+    """Whether a file begins as age's do, with armor or without."""
+    return is_armored(data) or bytes(data[: len(MAGIC)]) == MAGIC
+
+
+def is_armored(data: ByteView) -> bool:
+    """Whether a file begins as armor does."""
+    head = bytes(data[: len(BEGIN)])
+    if head[:1] in (b"-", b""):
+        return head == BEGIN
+    # White space before it is rare, and not worth a larger look at every file.
+    if head[:1] not in (b" ", b"\t", b"\r", b"\n"):
+        return False
+    return bytes(data[: _MAX_SPACE + len(BEGIN)]).lstrip(_SPACE).startswith(BEGIN)
+
+
+def dearmored(data: ByteView, name: str) -> ByteView:
+    """The bytes in an armor, which are decoded where they are looked at.
+
+    A file without armor stays as it is. Raises AgeError here for what is no armor, and when
+    a line is looked at that is not as it has to be.
+    """
+    return Windowed(_Lines(data, name)) if is_armored(data) else data
+
+
+def armored(content: Iterable[Buffer]) -> Iterator[bytes]:
+    """The armor of bytes that come in pieces."""
+    yield BEGIN + b"\n"
+    rest = bytearray()
+    for piece in content:
+        rest += piece
+        whole = len(rest) - len(rest) % _BYTES
+        if whole:
+            yield _wrapped(rest[:whole])
+            del rest[:whole]
+    if rest:
+        yield _wrapped(rest)
+    yield END + b"\n"
+
+
+def _wrapped(content: bytearray) -> bytes:
+    # With a line end after each 64 characters; encodebytes would have 76.
+    body = pybase64.b64encode(content)
+    lines = [body[at : at + _COLUMNS] for at in range(0, len(body), _COLUMNS)]
+    return b"\n".join([*lines, b""])
+
+
+def check_all(binary: ByteView) -> None:
+    """Look at every line of what `dearmored` gave; raises AgeError."""
+    for _ in pieces(binary):
+        pass
+
+
+@final
+class _Lines:
+    """`Windows` of the bytes that lines of base64 stand for."""
+
+    def __init__(self, data: ByteView, name: str) -> None:
+        self._name = name
+        head = bytes(data[: _MAX_SPACE + len(BEGIN) + 2])
+        start = len(head) - len(head.lstrip(_SPACE))
+        after = head[start + len(BEGIN) :]
+        self._eol = b"\r\n" if after.startswith(b"\r\n") else b"\n"
+        if not after.startswith(self._eol):
+            raise self._error("its first line does not end where it has to")
+        start += len(BEGIN) + len(self._eol)
+        tail = bytes(data[-(_MAX_SPACE + len(END)) :]).rstrip(_SPACE)
+        if not tail.endswith(END):
+            raise self._error("it does not end in a line that ends armor: it is cut short?")
+        stripped = min(len(data), _MAX_SPACE + len(END)) - len(tail)
+        end = len(data) - stripped - len(END)
+        if end < start:
+            raise self._error("it does not end in a line that ends armor")
+        self._body = data[start:end]
+        self._stride = _COLUMNS + len(self._eol)
+        full, rest = divmod(len(self._body), self._stride)
+        self._full = full
+        self._last = b"" if not rest else self._decoded_last(self._body[full * self._stride :])
+        if rest and len(self._last) == _BYTES:
+            raise self._error("its lines do not have 64 characters each")
+        self.nbytes = full * _BYTES + len(self._last)
+        if full and not rest:
+            # Where the last line is a full one, its padding may be what is not as it has to be.
+            self.nbytes += len(self._decoded_last(self._line(full - 1))) - _BYTES
+
+    def window(self, start: int, end: int) -> memoryview:
+        """Bytes [start, end); raises AgeError where a line is not as it has to be."""
+        first, last = start // _BYTES, -(-end // _BYTES)
+        lines = min(last, self._full) - first
+        found = self._decoded(first, lines) if lines > 0 else b""
+        if last > self._full:
+            found += self._last
+        at = start - first * _BYTES
+        part = memoryview(found)[at : at + end - start]
+        if len(part) != end - start:
+            raise self._error("its lines do not have 64 characters each")
+        return part
+
+    def _line(self, number: int) -> ByteView:
+        return self._body[number * self._stride : (number + 1) * self._stride]
+
+    def _decoded(self, first: int, count: int) -> bytes:
+        raw = bytes(mapped(self._body[first * self._stride : (first + count) * self._stride]))
+        body = raw.translate(None, self._eol)
+        ends = all(
+            raw[_COLUMNS + at :: self._stride] == self._eol[at : at + 1] * count
+            for at in range(len(self._eol))
+        )
+        # With all ends of lines in their places, one more would make the rest shorter.
+        if not ends or len(body) != count * _COLUMNS:
+            raise self._error("its lines do not have 64 characters each")
+        return self._decode(body)
+
+    def _decoded_last(self, line: ByteView) -> bytes:
+        raw = bytes(mapped(line))
+        if not raw.endswith(self._eol):
+            raise self._error("its last line does not end where it has to")
+        body = raw.removesuffix(self._eol)
+        decoded = self._decode(body)
+        # Unused bits, and padding that is left out, would be a second spelling.
+        if not body or pybase64.b64encode(decoded) != body:
+            raise self._error("its last line's base64 is not as it has to be")
+        return decoded
+
+    def _decode(self, body: bytes) -> bytes:
+        try:
+            return pybase64.b64decode(body, validate=True)
+        except binascii.Error:
+            raise self._error("its base64 is damaged") from None
+
+    def _error(self, what: str) -> AgeError:
+        return AgeError(f"{self._name}: the armor is damaged: {what}")

@@ -1,0 +1,161 @@
+"""The head of an age file (C2SP, age.md, "header"): for whom it is, which anybody can read."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pybase64
+
+from wtxtgit.errors import AgeError
+from wtxtgit.io.view import ByteView
+from wtxtgit.trust.age.armor import MAGIC
+
+MAX_HEADER = 1024 * 1024
+"""Bytes: some thousands of recipients."""
+X25519, SSH_ED25519, SCRYPT = "X25519", "ssh-ed25519", "scrypt"
+MAC_SIZE = 32
+
+_COLUMNS = 64
+_INTRO = re.compile(rb"-> ([\x21-\x7e]+(?: [\x21-\x7e]+)*)")
+_MAC = re.compile(rb"--- ([A-Za-z0-9+/]{43})")
+_GREASE = re.compile(r"(?:.*-)?grease")
+
+
+@dataclass(frozen=True, slots=True)
+class Stanza:
+    """The file key, wrapped for one recipient: its type, arguments, and bytes."""
+
+    kind: str
+    arguments: tuple[str, ...]
+    body: bytes
+
+    @property
+    def is_grease(self) -> bool:
+        """Whether it is for nobody: writers add such, so that readers pass over what is new."""
+        return _GREASE.fullmatch(self.kind) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What stands before the payload: `mac` is over `covered`."""
+
+    stanzas: tuple[Stanza, ...]
+    covered: bytes = field(repr=False)
+    mac: bytes = field(repr=False)
+    nbytes: int
+
+    @property
+    def recipients(self) -> tuple[Stanza, ...]:
+        """Those that are for somebody."""
+        return tuple(stanza for stanza in self.stanzas if not stanza.is_grease)
+
+    @property
+    def is_passphrase(self) -> bool:
+        """Whether a passphrase opens it, and no key."""
+        return any(stanza.kind == SCRYPT for stanza in self.stanzas)
+
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """How many recipients of each type there are, by type."""
+        return tuple(sorted(Counter(stanza.kind for stanza in self.recipients).items()))
+
+
+def parse(binary: ByteView, name: str) -> Header:
+    """Parse the header at the begin of an age file without armor; raises AgeError."""
+    # A part first: most have some hundred bytes, and all that is looked at has to be decoded.
+    for size in (16 * 1024, MAX_HEADER):
+        lines = _Reader(bytes(binary[:size]), name, is_all=size >= min(len(binary), MAX_HEADER))
+        if (header := lines.header()) is not None:
+            return header
+    raise AgeError(f"{name}: the header has over {MAX_HEADER} bytes")
+
+
+def format_stanza(stanza: Stanza) -> bytes:
+    """The lines of a stanza."""
+    body = encode(stanza.body)
+    lines = [body[at : at + _COLUMNS] for at in range(0, len(body) + 1, _COLUMNS)]
+    return b"".join(
+        line + b"\n"
+        for line in (" ".join(("->", stanza.kind, *stanza.arguments)).encode("ascii"), *lines)
+    )
+
+
+def encode(data: bytes) -> bytes:
+    """Base64 without padding, as all of a header has it."""
+    return pybase64.b64encode(data).rstrip(b"=")
+
+
+def decode(text: bytes) -> bytes | None:
+    """What `encode` made a text of, None for any other text."""
+    try:
+        data = pybase64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+    except ValueError:
+        return None
+    return data if encode(data) == text else None
+
+
+class _Reader:
+    """Reads lines; gives up without an error where the bytes end before the header does."""
+
+    def __init__(self, data: bytes, name: str, *, is_all: bool) -> None:
+        self._data, self._name, self._is_all = data, name, is_all
+        self._at = 0
+
+    def header(self) -> Header | None:
+        """The header, None where more bytes are needed."""
+        try:
+            return self._header()
+        except _NotAllError:
+            return None
+
+    def _header(self) -> Header:
+        if self._line() != MAGIC:
+            raise self._error("it does not begin as age's version 1 does")
+        stanzas = []
+        while True:
+            begin = self._at
+            line = self._line()
+            if (mac := _MAC.fullmatch(line)) is not None:
+                break
+            if (intro := _INTRO.fullmatch(line)) is None:
+                raise self._error("a line is no recipient's")
+            kind, *arguments = intro[1].decode("ascii").split(" ")
+            stanzas.append(Stanza(kind, tuple(arguments), self._body()))
+        digest = decode(mac[1])
+        if digest is None or not stanzas:
+            raise self._error("its last line, or its recipients, are not as they have to be")
+        covered = self._data[: begin + len(b"---")]
+        return Header(tuple(stanzas), covered, digest, self._at)
+
+    def _body(self) -> bytes:
+        lines = []
+        while True:
+            line = self._line()
+            lines.append(line)
+            if len(line) > _COLUMNS:
+                raise self._error("a line is too long")
+            # The last line is shorter, and empty where all others are full.
+            if len(line) < _COLUMNS:
+                break
+        body = decode(b"".join(lines))
+        if body is None:
+            raise self._error("a recipient's base64 is damaged")
+        return body
+
+    def _line(self) -> bytes:
+        end = self._data.find(b"\n", self._at)
+        if end < 0:
+            if not self._is_all or len(self._data) >= MAX_HEADER:
+                raise _NotAllError
+            raise self._error("it is cut short")
+        line = self._data[self._at : end]
+        self._at = end + 1
+        return line
+
+    def _error(self, what: str) -> AgeError:
+        return AgeError(f"{self._name}: the age header is damaged: {what}")
+
+
+class _NotAllError(Exception):
+    """The bytes at hand end within the header."""

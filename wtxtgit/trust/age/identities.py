@@ -1,0 +1,217 @@
+"""Who opens a file: identities, and files that hold them (C2SP, age.md, "recipient types").
+
+An identity file has AGE-SECRET-KEY lines as age-keygen writes them, or is an OpenSSH ed25519
+key; either may be encrypted with a passphrase by age. Secrets are in no repr.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import sha256, sha512
+from typing import Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from wtxtgit.errors import AgeError
+from wtxtgit.io.view import ByteView
+from wtxtgit.trust.age import header, payload, scrypt
+from wtxtgit.trust.age.armor import dearmored
+from wtxtgit.trust.age.header import SSH_ED25519, X25519, Header, Stanza
+from wtxtgit.trust.openssh import KeyFileError, SecretKey, parse_secret_key, public_blob
+
+_X25519_LABEL = b"age-encryption.org/v1/X25519"
+_SSH_LABEL = b"age-encryption.org/v1/ssh-ed25519"
+_WRAPPED = payload.FILE_KEY_SIZE + 16
+_TAG_BYTES = 4
+_SECRET = "AGE-SECRET-KEY-1"  # noqa: S105
+_OPENSSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_BECH32 = "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"
+_CHECKSUM = 6
+
+
+class Identity(Protocol):
+    """What may open a file."""
+
+    @property
+    def kind(self) -> str:
+        """The type of the stanzas that it opens."""
+
+    def unwrapped(self, stanza: Stanza, name: str) -> bytes | None:
+        """The file key in a stanza of its type, None where the stanza is for another identity.
+
+        Raises AgeError for a stanza that breaks its type's rules.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class X25519Identity:
+    """A key of age's own: `secret` is 32 bytes, `recipient` its public half as age spells it."""
+
+    secret: bytes = field(repr=False)
+    recipient: str
+    kind: str = X25519
+
+    def unwrapped(self, stanza: Stanza, name: str) -> bytes | None:
+        """As the protocol says."""
+        share = header.decode(stanza.arguments[0].encode()) if stanza.arguments else None
+        _check(stanza, name, len(stanza.arguments) == 1, share)
+        key = X25519PrivateKey.from_private_bytes(self.secret)
+        shared = _exchange(key, share or b"", name)
+        salt = (share or b"") + _raw(key)
+        return _unsealed(stanza.body, payload.derived(shared, salt, _X25519_LABEL))
+
+
+@dataclass(frozen=True, slots=True)
+class SshIdentity:
+    """An ed25519 key of OpenSSH's."""
+
+    key: SecretKey
+    kind: str = SSH_ED25519
+
+    def unwrapped(self, stanza: Stanza, name: str) -> bytes | None:
+        """As the protocol says."""
+        tag, share = (*stanza.arguments, "", "")[:2]
+        point = header.decode(share.encode())
+        _check(stanza, name, len(stanza.arguments) == 2, point)
+        if tag != ssh_tag(self.key.public_key):
+            return None
+        # RFC 8032, 5.1.5: the scalar is the first half of the seed's hash. X25519 clamps it.
+        own = X25519PrivateKey.from_private_bytes(sha512(self.key.seed).digest()[:32])
+        blob = public_blob(self.key.public_key)
+        tweak = X25519PrivateKey.from_private_bytes(payload.derived(b"", blob, _SSH_LABEL))
+        shared = _exchange(tweak, _exchange(own, point or b"", name), name)
+        salt = (point or b"") + _raw(own)
+        return _unsealed(stanza.body, payload.derived(shared, salt, _SSH_LABEL))
+
+
+@dataclass(frozen=True, slots=True)
+class Passphrase:
+    """What opens files that are behind a passphrase."""
+
+    words: str = field(repr=False)
+    kind: str = header.SCRYPT
+
+    def unwrapped(self, stanza: Stanza, name: str) -> bytes | None:
+        """As the protocol says."""
+        return scrypt.unwrapped(stanza, self.words, name)
+
+
+def ssh_tag(public_key: bytes) -> str:
+    """What a stanza shows of the SSH key that it is for."""
+    return header.encode(sha256(public_blob(public_key)).digest()[:_TAG_BYTES]).decode()
+
+
+def file_key(head: Header, identities: Iterable[Identity], name: str) -> bytes | None:
+    """The file key, by the first identity that has it; None where none has.
+
+    Raises AgeError for a header that was changed, or breaks a rule.
+    """
+    if head.is_passphrase and len(head.stanzas) > 1:
+        raise AgeError(f"{name}: a passphrase and other recipients: that is no file of age's")
+    for identity in identities:
+        for stanza in head.stanzas:
+            if stanza.kind != identity.kind:
+                continue
+            found = identity.unwrapped(stanza, name)
+            if found is None:
+                continue
+            mac = hmac.digest(payload.derived(found, None, b"header"), head.covered, "sha256")
+            if not hmac.compare_digest(mac, head.mac):
+                raise AgeError(f"{name}: the age header was changed after it was written")
+            return found
+    return None
+
+
+def opened(data: ByteView, identities: Iterable[Identity], name: str) -> ByteView:
+    """The content of an age file, armored or not, which is opened where it is looked at.
+
+    Raises AgeError, as looking at a part of the content does. Nothing of the content is on disk.
+    """
+    binary = dearmored(data, name)
+    head = header.parse(binary, name)
+    keys = tuple(identities)
+    found = file_key(head, keys, name)
+    if found is None:
+        raise NoIdentityError(f"{name}: {_why_closed(head, keys)}")
+    return payload.opened(binary[head.nbytes :], found, name)
+
+
+def _why_closed(head: Header, keys: Iterable[Identity]) -> str:
+    is_passphrase = any(one.kind == header.SCRYPT for one in keys)
+    if not head.is_passphrase:
+        return "no passphrase opens it, but a key" if is_passphrase else NO_MATCH
+    # Who gives the wrong words can't be told from who damaged the words' stanza.
+    return "the passphrase is wrong, or the file damaged" if is_passphrase else NO_KEY
+
+
+NO_MATCH = "no identity matched any of the recipients"
+NO_KEY = "no key opens it, but a passphrase"
+
+
+class NoIdentityError(AgeError):
+    """None of the identities at hand opens a file, of which nothing else is known to be wrong."""
+
+
+def parse_file(content: bytes, name: str) -> tuple[X25519Identity | SshIdentity, ...]:
+    """Parse an identity file that is not encrypted; raises KeyFileError, for an empty one too."""
+    if content.lstrip().startswith(_OPENSSH):
+        return (SshIdentity(parse_secret_key(content, name)),)
+    try:
+        lines = content.decode("ascii", "strict" if b"#" not in content else "replace").splitlines()
+    except UnicodeDecodeError:
+        raise KeyFileError(f"{name}: no identity file") from None
+    words = [
+        (number, line.strip())
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.startswith("#")
+    ]
+    found = tuple(_parse_secret(word, f"{name}: line {number}") for number, word in words)
+    if not found:
+        raise KeyFileError(f"{name}: it holds no identity")
+    return found
+
+
+def _parse_secret(word: str, where: str) -> X25519Identity:
+    import pyrage
+
+    # Nothing of the line is shown: it may be a secret with a mistyped character.
+    if word.startswith("AGE-PLUGIN-"):
+        raise KeyFileError(f"{where}: an identity of a plugin of age, and none is started")
+    try:
+        identity = pyrage.x25519.Identity.from_str(word)
+    except pyrage.IdentityError:
+        raise KeyFileError(f"{where}: no identity: AGE-SECRET-KEY-1...") from None
+    # pyrage has checked the spelling, and gives no bytes: five bits a character (BIP 173).
+    number = 0
+    for character in word.upper().removeprefix(_SECRET)[:-_CHECKSUM]:
+        number = number << 5 | _BECH32.index(character)
+    return X25519Identity((number >> 4).to_bytes(32, "big"), str(identity.to_public()))
+
+
+def _check(stanza: Stanza, name: str, is_whole: bool, share: bytes | None) -> None:
+    if not is_whole or share is None or len(share) != 32 or len(stanza.body) != _WRAPPED:
+        raise AgeError(f"{name}: the age header is damaged: a recipient of type {stanza.kind}")
+
+
+def _exchange(key: X25519PrivateKey, share: bytes, name: str) -> bytes:
+    try:
+        return key.exchange(X25519PublicKey.from_public_bytes(share))
+    except ValueError:
+        # A point of small order: anybody would know what comes of it.
+        raise AgeError(f"{name}: the age header is damaged: a recipient without a secret") from None
+
+
+def _raw(key: X25519PrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def _unsealed(wrapped: bytes, key: bytes) -> bytes | None:
+    try:
+        return ChaCha20Poly1305(key).decrypt(bytes(12), wrapped, None)
+    except InvalidTag:
+        return None

@@ -1,0 +1,123 @@
+"""The payload of an age file (C2SP, age.md, "payload"): chunks of 64 KiB, each sealed by itself.
+
+A chunk's nonce is its number and whether it is the last, so one that was changed, moved, left
+out, or cut off at the end does not open. Any chunk is opened without the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from threading import Lock
+from typing import final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from wtxtgit.errors import AgeError
+from wtxtgit.io.view import Buffer, ByteView, Windowed, mapped
+
+FILE_KEY_SIZE = 16
+
+_CHUNK = 64 * 1024
+_TAG = 16
+_SEALED = _CHUNK + _TAG
+_NONCE = 16
+_KEPT = 8
+"""Chunks that are kept open: two threads read at some places each, lines side by side."""
+
+
+def derived(secret: bytes, salt: bytes | None, info: bytes) -> bytes:
+    """A key of 32 bytes, by HKDF over SHA-256."""
+    return HKDF(SHA256(), 32, salt, info).derive(secret)
+
+
+def plain_size(nbytes: int, name: str) -> int:
+    """How many bytes a payload of `nbytes` bytes gives; raises AgeError where none can."""
+    sealed = nbytes - _NONCE
+    chunks = -(-sealed // _SEALED)
+    last = sealed - (chunks - 1) * _SEALED
+    # An empty chunk stands for an empty file, and nowhere else.
+    if chunks < 1 or last < _TAG or (last == _TAG and chunks > 1):
+        raise _cut_short(name)
+    return sealed - chunks * _TAG
+
+
+def opened(payload: ByteView, file_key: bytes, name: str) -> ByteView:
+    """What a payload gives, opened where it is looked at.
+
+    The last chunk is opened here: a file that was cut short is refused. Raises AgeError, as
+    looking at a part does.
+    """
+    chunks = _Chunks(payload, file_key, name)
+    chunks.window(max(0, chunks.nbytes - 1), chunks.nbytes)
+    return Windowed(chunks)
+
+
+def sealed(content: Iterable[Buffer], file_key: bytes) -> Iterator[bytes]:
+    """The payload of a content that comes in pieces."""
+    nonce = os.urandom(_NONCE)
+    cipher = ChaCha20Poly1305(derived(file_key, nonce, b"payload"))
+    yield nonce
+    rest = bytearray()
+    number = 0
+    for piece in content:
+        rest += piece
+        # A full chunk may be the last one, which is known when there is a byte more.
+        while len(rest) > _CHUNK:
+            yield cipher.encrypt(_nonce(number, is_last=False), bytes(rest[:_CHUNK]), None)
+            del rest[:_CHUNK]
+            number += 1
+    yield cipher.encrypt(_nonce(number, is_last=True), bytes(rest), None)
+
+
+def _nonce(number: int, *, is_last: bool) -> bytes:
+    return number.to_bytes(11, "big") + bytes([is_last])
+
+
+def _cut_short(name: str) -> AgeError:
+    return AgeError(f"{name}: the encrypted content is cut short")
+
+
+@final
+class _Chunks:
+    """`Windows` of what a payload gives."""
+
+    def __init__(self, payload: ByteView, file_key: bytes, name: str) -> None:
+        self.nbytes = plain_size(len(payload), name)
+        self._name = name
+        self._sealed = payload[_NONCE:]
+        self._count = -(-len(self._sealed) // _SEALED)
+        self._cipher = ChaCha20Poly1305(derived(file_key, bytes(payload[:_NONCE]), b"payload"))
+        self._open: OrderedDict[int, bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def window(self, start: int, end: int) -> memoryview:
+        """Bytes [start, end); raises AgeError for a chunk that does not open."""
+        first = start // _CHUNK
+        last = max(first + 1, -(-end // _CHUNK))
+        parts = [self._chunk(number) for number in range(first, last)]
+        whole = parts[0] if len(parts) == 1 else b"".join(parts)
+        return memoryview(whole)[start - first * _CHUNK : end - first * _CHUNK]
+
+    def _chunk(self, number: int) -> bytes:
+        with self._lock:
+            if (kept := self._open.get(number)) is not None:
+                self._open.move_to_end(number)
+                return kept
+        part = mapped(self._sealed[number * _SEALED : (number + 1) * _SEALED])
+        try:
+            plain = self._cipher.decrypt(
+                _nonce(number, is_last=number == self._count - 1), part, None
+            )
+        except InvalidTag:
+            what = f"chunk {number + 1} of {self._count} is damaged, moved, or not the last"
+            raise AgeError(f"{self._name}: the encrypted content does not open: {what}") from None
+        with self._lock:
+            self._open[number] = plain
+            while len(self._open) > _KEPT:
+                self._open.popitem(last=False)
+        return plain

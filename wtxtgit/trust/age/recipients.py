@@ -1,0 +1,150 @@
+"""For whom a file is encrypted: recipients, and files that list them.
+
+A list has a recipient a line; empty lines and those that begin with # say nothing, as age has it.
+Nothing is looked up, and no plugin is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.io.view import Buffer
+from wtxtgit.trust.age.header import SSH_ED25519, X25519
+from wtxtgit.trust.age.identities import ssh_tag
+from wtxtgit.trust.openssh import KeyFileError, format_public, parse_public
+
+MAX_FILE = 1024 * 1024
+"""Bytes of a file that lists recipients."""
+
+_PREFIX = "age1"
+_SHOWN = 24
+"""Characters of a recipient that a message quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """One for whom files are encrypted.
+
+    `kind` is the type of its stanzas; `tag` is what those of an SSH key show of it.
+    """
+
+    kind: str
+    spelled: str
+    tag: str | None = None
+
+
+def parse(spelled: str, where: str) -> Recipient:
+    """Parse a recipient as age spells it; `where` stands in errors. Raises KeyFileError."""
+    import pyrage
+
+    word = spelled.strip(" \t")
+    if word.startswith("ssh-"):
+        key = parse_public(word, where)
+        # The comment says nothing of the key: two lines with the same key are one recipient.
+        line = " ".join(format_public(key).split(" ")[:2])
+        return Recipient(SSH_ED25519, line, ssh_tag(key.key))
+    if word.startswith("AGE-SECRET-KEY-"):
+        raise KeyFileError(
+            f"{where}: a secret key, its recipient is wanted", hint="age-keygen -y shows it"
+        )
+    try:
+        return Recipient(X25519, str(pyrage.x25519.Recipient.from_str(word)))
+    except pyrage.RecipientError:
+        pass
+    shown = word if len(word) <= _SHOWN else word[:_SHOWN] + "..."
+    if word.startswith(_PREFIX) and "1" in word[len(_PREFIX) :]:
+        raise KeyFileError(f'{where}: "{shown}" is for a plugin of age, and none is started')
+    raise KeyFileError(f'{where}: "{shown}" is no recipient: age1..., or ssh-ed25519 ...')
+
+
+def parse_file(content: bytes, name: str) -> tuple[Recipient, ...]:
+    """Parse a list of recipients; raises KeyFileError, for an empty one too."""
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise KeyFileError(f"{name}: not UTF-8 at byte {error.start}") from None
+    found = [
+        parse(line, f"{name}: line {number}")
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.startswith("#")
+    ]
+    if not found:
+        raise KeyFileError(f"{name}: it lists no recipient")
+    return tuple(found)
+
+
+def encrypt(
+    content: Iterable[Buffer], recipients: Iterable[Recipient], write: Callable[[bytes], object]
+) -> None:
+    """Encrypt a content that comes in pieces, and `write` the armored file piece by piece.
+
+    Raises UsageError for no recipients, and whatever `content` and `write` raise.
+    """
+    import pyrage
+
+    unique = dict.fromkeys(recipients)
+    if not unique:
+        raise UsageError("there is nobody to encrypt for")
+    keys = [
+        (pyrage.x25519 if one.kind == X25519 else pyrage.ssh).Recipient.from_str(one.spelled)
+        for one in unique
+    ]
+    source, sink = _Source(content), _Sink(write)
+    refused: BaseException | None = None
+    try:
+        pyrage.encrypt_io(source, sink, keys, armored=True)
+    except (pyrage.EncryptError, OSError) as error:
+        refused = error
+    # pyrage has words alone for what these two raised, and of the last pieces it does not tell
+    # that they could not be written.
+    for failed in (source.failure, sink.failure):
+        if failed is not None:
+            raise failed
+    if refused is not None:
+        raise EnvironmentFailure(f"the file can't be encrypted: {refused}") from None
+
+
+@final
+class _Source:
+    """A content in pieces as a file that is read."""
+
+    def __init__(self, content: Iterable[Buffer]) -> None:
+        self._coming = iter(content)
+        self._piece: memoryview = memoryview(b"")
+        self.failure: BaseException | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            while not len(self._piece):
+                piece = next(self._coming, None)
+                if piece is None:
+                    return b""
+                self._piece = memoryview(piece).cast("B")
+        except BaseException as error:
+            self.failure = error
+            raise
+        part, self._piece = self._piece[:size], self._piece[size:]
+        return bytes(part)
+
+
+@final
+class _Sink:
+    """A function that takes pieces as a file that is written."""
+
+    def __init__(self, write: Callable[[bytes], Any]) -> None:
+        self._write = write
+        self.failure: BaseException | None = None
+
+    def write(self, piece: bytes) -> int:
+        try:
+            self._write(piece)
+        except BaseException as error:
+            self.failure = error
+            raise
+        return len(piece)
+
+    def flush(self) -> None:
+        """Nothing is kept."""
