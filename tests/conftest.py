@@ -70,6 +70,19 @@ def _forked_starts() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What runs outside of a test finds a home where nothing is, and may leave nothing there."""
+    folder = tmp_path_factory.mktemp("nobody")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        patch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
+        patch.setenv("XDG_STATE_HOME", str(folder / ".local/state"))
+        yield
+    left = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
+    assert left == [], "a fixture or a process of the whole session wrote into its home"
+
+
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("homes")

@@ -14,6 +14,7 @@ HOSTS = {
     "sqlite.org",
     "www.w3.org",
     "distributed.dask.org",
+    "api.github.com",
     "docs.github.com",
     "docs.oasis-open.org",
     "example.com",
@@ -92,7 +93,8 @@ def test_pages_and_code_cite_sections_that_exist() -> None:
 
 @pytest.mark.slow
 def test_no_registry_is_named() -> None:
-    assert found(_REGISTRY, texts()) == []
+    # GitHub's, which a target may be: nothing is installed from there.
+    assert [place for place in found(_REGISTRY, texts()) if not place.endswith(": ghcr.io")] == []
 
 
 def test_no_path_of_a_developers_machine_is_named() -> None:

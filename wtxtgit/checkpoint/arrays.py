@@ -13,20 +13,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from numpy.typing import ArrayLike
 
 from wtxtgit.checkpoint.finalize import Finalized
 from wtxtgit.checkpoint.finalize import finalize as finalize_file
 from wtxtgit.checkpoint.wsum import wsum_at, wsum_path
-from wtxtgit.io.files import view_file, write_output
+from wtxtgit.errors import InputError
+from wtxtgit.io.files import shown, view_file, write_output
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import Meta, Snapshot
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
 from wtxtgit.text.arrays import LazySnapshot, Weights, read, snapshot_from
 from wtxtgit.text.verify import TextReport
 from wtxtgit.text.write import Signer, TextWriter
+
+if TYPE_CHECKING:  # what converts checkpoints is not needed for texts
+    from wtxtgit.checkpoint.salvage import ContainerRecovery
 
 File = str | PathLike[str]
 
@@ -161,6 +167,28 @@ def verify(
         allow_unauthenticated=allow_unauthenticated,
         threads=threads,
     )
+
+
+def salvage(
+    path: File, out: File | None = None, *, hmac_key: bytes | None = None
+) -> ContainerRecovery:
+    """Find out which tensors of a damaged checkpoint are whole, and write those to `out`.
+
+    `out`'s ending decides its format; where no tensor is whole it is not written, and the
+    report's `output` is None. Each of the report's `tensors` has a `state`: `proved` by a hash in
+    the file, `unproved` where there is none and all its bytes are there, `lost`, or `absent`.
+    Raises InputError for a file of no format, and as `wtxtgit convert` fails: UsageError for
+    endings, InputError for tensors that the format can't hold.
+    """
+    from wtxtgit.checkpoint import salvage as salvaging
+
+    given = str(path)
+    options = ReadOptions(integrity_key=hmac_key)
+    data = view_file(Path(path))
+    if not salvaging.is_container(data):
+        raise InputError(f"{shown(given)}: no checkpoint that we know")
+    done = salvaging.salvage(given, data, options)
+    return done.report if out is None else salvaging.write(done, Path(out), options)
 
 
 def _snapshot(

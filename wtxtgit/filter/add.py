@@ -48,13 +48,14 @@ _PLAIN = 0o100644
 class Added:
     """What was added, or would be: paths whose texts we make, and those that git adds.
 
-    `refused` is why something that was named is in neither.
+    `refused` is why something that was named is in neither. Git may leave out `doubtful` ones.
     """
 
     filtered: tuple[bytes, ...]
     others: tuple[bytes, ...]
     wanted: Wanted
     refused: CheckError | None
+    doubtful: tuple[bytes, ...]
 
 
 def plan(repo: Repository, wanted: Wanted) -> Added:
@@ -65,7 +66,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     repo.check_worktree()
     # Here too: where there is nothing to add nobody writes the index.
     sweep(repo)
-    tracked, untracked, refused = index.candidates(repo, wanted)
+    tracked, untracked, refused, doubtful = index.candidates(repo, wanted)
     # Where a new file may be added in a sparse checkout is git's to say.
     is_sparse = repo.config.is_true("core.sparseCheckout")
     asked = tracked if is_sparse else [*tracked, *untracked]
@@ -83,7 +84,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
             "the filter is not set up here: git would show the files as changed",
             hint="wtxtgit install",
         )
-    return Added(filtered, others, wanted, refused)
+    return Added(filtered, others, wanted, refused, tuple(doubtful))
 
 
 def add(
@@ -116,6 +117,7 @@ def add(
     # First, so that folders are gone where files come, and the other way round.
     options = ("--force",) if planned.wanted.with_ignored else ()
     by_git = staging.add_some(repo, planned.others, *options)
+    staging.add_some(repo, planned.doubtful, *options)
     if planned.filtered:
         stage_files(repo, staged)
     refused = planned.refused or index.refusal(by_git)

@@ -173,12 +173,14 @@ class Candidates(NamedTuple):
     """Tracked files that may have changed, deleted ones too, and new ones; from the top level.
 
     `refused` is why git leaves some of what was named out, and adds the rest; None where it adds
-    all.
+    all. `doubtful` are tracked files that it may leave out without a word: those outside of a
+    sparse checkout.
     """
 
     tracked: list[bytes]
     new: list[bytes]
     refused: CheckError | None
+    doubtful: list[bytes]
 
 
 def candidates(repo: Repository, wanted: Wanted) -> Candidates:
@@ -189,7 +191,8 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
     if not wanted.only_tracked:
         others = ("--others",) if wanted.with_ignored else ("--others", "--exclude-standard")
     # Before anything is listed: at a pathspec that is misspelled git adds nothing.
-    refused = _refused(repo, wanted, others)
+    asked = _asked(repo, wanted, others)
+    refused = None if asked is None else refusal(asked)
     changed = run.git(
         *UNFILTERED,
         "diff-files",
@@ -203,15 +206,24 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
         cwd=here,
     )
     tracked = list(dict.fromkeys(run.records(changed)))
+    doubtful: list[bytes] = []
+    if asked is not None and repo.config.is_true("core.sparseCheckout"):
+        # A file may stand outside of it all the same, and then its entry says nothing of that.
+        told = {*asked.stdout.split(b"\n")}
+        doubtful = [path for path in tracked if b"add '%b'" % path not in told]
+        tracked = [path for path in tracked if b"add '%b'" % path in told]
     if not others:
-        return Candidates(tracked, [], refused)
+        return Candidates(tracked, [], refused, doubtful)
     # gitignore(5) decides what is new, unless -f asks for what is ignored as well.
     listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
-    return Candidates(tracked, run.records(listed), refused)
+    return Candidates(tracked, run.records(listed), refused, doubtful)
 
 
-def _refused(repo: Repository, wanted: Wanted, others: Sequence[str]) -> CheckError | None:
-    """What of the pathspecs `git add` would refuse, in its own words; raises UsageError."""
+def _asked(repo: Repository, wanted: Wanted, others: Sequence[str]) -> run.Result | None:
+    """What `git add` would add, and what of the pathspecs it would refuse; None where it adds all.
+
+    Raises UsageError for a pathspec at which it stops.
+    """
     here = repo.here
     is_sparse = repo.config.is_true("core.sparseCheckout")
     if not wanted.pathspecs and not is_sparse:
@@ -233,7 +245,7 @@ def _refused(repo: Repository, wanted: Wanted, others: Sequence[str]) -> CheckEr
     asked = run.call(*command, cwd=here, ok=(0, 1, 128))
     if asked.code == _STOPPED:
         raise UsageError(_words(asked.stderr))
-    return refusal(asked)
+    return asked
 
 
 _STOPPED = 128

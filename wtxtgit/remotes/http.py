@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, RemoteUnavailable
@@ -15,6 +16,8 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 SILENCE = 60
@@ -89,12 +92,21 @@ def client(label: str) -> Iterator[httpx.Client]:
         log.addFilter(_WITHOUT_QUERY)
     timeout = httpx.Timeout(SILENCE, connect=_CONNECT)
     try:
-        with httpx.Client(timeout=timeout, headers={"accept-encoding": "identity"}) as made:
+        headers = {"accept-encoding": "identity"}
+        with httpx.Client(timeout=timeout, headers=headers, verify=_certificates()) as made:
             yield made
     except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
         raise RemoteRefused(f"{label}: {type(error).__name__}") from None
     except httpx.RequestError as error:
         raise RemoteUnavailable(f"{label}: can't be reached: {type(error).__name__}") from None
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Whom to trust: reading them takes longer than a request."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 class _WithoutQuery(logging.Filter):

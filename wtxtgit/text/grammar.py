@@ -27,7 +27,7 @@ END_ARRAY = b"endarr\n"
 END_CHUNK = b"endch\n"
 WSUM_MAGIC = b"WSUM "
 WSUM_SUFFIX = b".root.wsum"
-"""What follows a text's path in that of its WSUM; a ledger's ends otherwise."""
+"""The end of the path of a text's WSUM, which is no ledger; before it stands the text's."""
 MAX_WSUM = 64 * 1024
 PENDING_LINE = b"root_pending sha256_all=" + b"0" * 64 + b' note="finalize with WSUM"\n'
 

@@ -1,0 +1,358 @@
+"""A release of a GitHub repository as a target: each file is an asset.
+
+https://docs.github.com/en/rest/releases; GitHub Enterprise has the same at another address. An
+asset is there from the moment when all of it was sent. A new content for a name is sent under
+another name first, so whoever dies in between has only to do the same again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from wtxtgit.errors import (
+    EnvironmentFailure,
+    RemoteRefused,
+    RemoteUnavailable,
+    UsageError,
+)
+from wtxtgit.io.files import read_small, shown
+from wtxtgit.io.view import PIECE, ByteView, hashed, pieces
+from wtxtgit.remotes.http import client, failure, received
+from wtxtgit.remotes.target import (
+    Outgoing,
+    Stored,
+    check_fetched,
+    check_files,
+    check_name,
+    checked_pieces,
+    is_name,
+    missing,
+    taken,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+_API = "https://api.github.com"
+_REPOSITORY = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,200}")
+_PART = re.compile(r"(?P<name>.*)\.[0-9a-f]{16}\.part")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_TOKENS = ("GH_TOKEN", "GITHUB_TOKEN")
+_MAX_TOKEN = 4096
+_GH_TIMEOUT = 30
+_PAGE = 100
+_MOST_PAGES = 100
+_CREATED, _NOT_FOUND, _UNPROCESSABLE = 201, 404, 422
+
+
+class Release:
+    """The release `tag` of a repository OWNER/NAME; made when something is put there. See `Target`.
+
+    Names have no folders. The token is that in the file `token_file`, or in the environment
+    (GH_TOKEN, GITHUB_TOKEN), or the one that `gh auth token` gives. `api` is another server's
+    address, by default GITHUB_API_URL's, or GitHub's. `replace` takes a name away for the moment
+    between two requests. GitHub takes 1,000 assets in a release, of at most 2 GiB each.
+
+    Raises UsageError for a repository, a tag or an address that can't be.
+    """
+
+    def __init__(
+        self, repo: str, tag: str, *, token_file: Path | None = None, api: str | None = None
+    ) -> None:
+        if not _REPOSITORY.fullmatch(repo) or not _TAG.fullmatch(tag):
+            raise UsageError(f'"{shown(repo)}@{shown(tag)}" is no OWNER/NAME@TAG')
+        self._api = (api or os.environ.get("GITHUB_API_URL") or _API).rstrip("/")
+        _check_address(self._api)
+        self._repo, self._tag = repo, tag
+        self._token_file = token_file
+        self.label = f"release:{repo}@{tag}"
+
+    def __repr__(self) -> str:
+        return f"Release({self.label!r})"
+
+    def put(
+        self,
+        files: Sequence[Outgoing],
+        *,
+        about: Mapping[str, str] | None = None,
+        replace: bool = False,
+    ) -> Sequence[str]:
+        """Deliver files one after another; `about` has no place here."""
+        check_files(files)
+        for file in files:
+            _check(file.name)
+        with self._session() as session:
+            release = session.release() or session.create()
+            assets = session.assets(release)
+            wanted = [file for file in files if not session.is_there(file, assets, replace)]
+            for file in wanted:
+                session.deliver(file, release, assets)
+        return [file.name for file in wanted]
+
+    def get(self, name: str, sha256: str | None = None) -> ByteView:
+        _check(name)
+        with self._session() as session:
+            asset = session.found().get(name)
+            if asset is None or not asset.is_whole:
+                raise missing(self.label, name)
+            return check_fetched(self.label, name, session.content(asset), sha256, asset.sha256)
+
+    def list(self, prefix: str = "") -> Sequence[Stored]:
+        """All files, with their digests where the server tells those."""
+        with self._session() as session:
+            return sorted(
+                Stored(asset.name, asset.nbytes, asset.sha256)
+                for asset in session.found().values()
+                if asset.is_whole and asset.name.startswith(prefix) and is_name(asset.name)
+                if not _PART.fullmatch(asset.name)
+            )
+
+    def has(self, name: str, sha256: str) -> bool:
+        """Whether it is there; by reading it, where the server tells no digest."""
+        _check(name)
+        with self._session() as session:
+            asset = session.found().get(name)
+            return asset is not None and session.is_of(asset, sha256)
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[_Session]:
+        token = self._token()
+        with client(self.label) as http:
+            http.headers["x-github-api-version"] = "2022-11-28"
+            if token:
+                http.headers["authorization"] = f"Bearer {token}"
+            yield _Session(self.label, http, f"{self._api}/repos/{self._repo}", self._tag)
+
+    def _token(self) -> str | None:
+        if self._token_file is not None:
+            token = read_small(self._token_file, _MAX_TOKEN, "a token").decode("utf-8", "replace")
+        else:
+            token = next((t for name in _TOKENS if (t := os.environ.get(name))), None) or _gh(
+                self._api
+            )
+        token = token.strip()
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise EnvironmentFailure(f"{self.label}: what is given as the token is none")
+        return token or None
+
+
+class _Asset(NamedTuple):
+    id: int
+    name: str
+    nbytes: int
+    sha256: str | None
+    is_whole: bool
+
+
+class _Release(NamedTuple):
+    id: int
+    upload: str
+
+
+class _Session:
+    """One operation on a release. What answers say is checked before it is used."""
+
+    def __init__(self, label: str, http: httpx.Client, base: str, tag: str) -> None:
+        self._label, self._http, self._base, self._tag = label, http, base, tag
+
+    def release(self) -> _Release | None:
+        answer = self._ask("GET", f"releases/tags/{quote(self._tag, safe='')}", (200, _NOT_FOUND))
+        return None if answer.status_code == _NOT_FOUND else self._release(answer)
+
+    def create(self) -> _Release:
+        # Snapshots are not what a visitor of the repository looks for.
+        wanted = {"tag_name": self._tag, "name": self._tag, "make_latest": "false"}
+        answer = self._ask("POST", "releases", (_CREATED, _UNPROCESSABLE), json=wanted)
+        if answer.status_code == _CREATED:
+            return self._release(answer)
+        found = self.release()
+        # Another writer was faster, or it can't be: a tag that rules forbid, an empty repository.
+        if found is None:
+            raise failure(self._label, "a new release", answer.status_code, answer.headers)
+        return found
+
+    def found(self) -> dict[str, _Asset]:
+        release = self.release()
+        return self.assets(release) if release is not None else {}
+
+    def assets(self, release: _Release) -> dict[str, _Asset]:
+        assets: dict[str, _Asset] = {}
+        for page in range(1, _MOST_PAGES + 1):
+            path = f"releases/{release.id}/assets?per_page={_PAGE}&page={page}"
+            listed = self._json(self._ask("GET", path, (200,)))
+            if not isinstance(listed, list):
+                raise self._strange()
+            assets.update({asset.name: asset for asset in map(self._asset, listed)})
+            if len(listed) < _PAGE:
+                break
+        return assets
+
+    def is_there(self, file: Outgoing, assets: dict[str, _Asset], replace: bool) -> bool:
+        asset = assets.get(file.name)
+        if asset is None or not asset.is_whole:
+            return False
+        if self._is(asset, file):
+            return True
+        if not replace:
+            raise taken(self._label, file.name)
+        return False
+
+    def is_of(self, asset: _Asset, sha256: str) -> bool:
+        if not asset.is_whole:
+            return False
+        found = asset.sha256
+        if found is None:
+            found = hashed(hashlib.sha256(), pieces(self.content(asset))).hexdigest()
+        return found == sha256
+
+    def _is(self, asset: _Asset, file: Outgoing) -> bool:
+        return asset.nbytes == len(file.content) and self.is_of(asset, file.sha256)
+
+    def content(self, asset: _Asset) -> ByteView:
+        url = f"{self._base}/releases/assets/{asset.id}"
+        headers = {"accept": "application/octet-stream"}
+        # Where the content is stored, and the client sends the token there to nobody else.
+        with self._http.stream("GET", url, headers=headers, follow_redirects=True) as answer:
+            if answer.status_code != 200:
+                raise failure(self._label, asset.name, answer.status_code, answer.headers)
+            blocks = answer.iter_bytes(PIECE)
+            return received(self._label, asset.name, blocks, asset.nbytes)
+
+    def deliver(self, file: Outgoing, release: _Release, assets: dict[str, _Asset]) -> None:
+        """Have a file under its name, in the place of what has that."""
+        old = assets.get(file.name)
+        if old is not None and not old.is_whole:
+            # An upload that broke off leaves an asset that is none.
+            self._delete(old)
+            old = None
+        aside = f"{file.name}.{file.sha256[:16]}.part"
+        new = assets.get(aside)
+        for asset in assets.values():
+            part = _PART.fullmatch(asset.name)
+            # Of an attempt that ended before its time, with another content or broken off.
+            if part and part["name"] == file.name and not (asset is new and self._is(new, file)):
+                self._delete(asset)
+                new = None if asset is new else new
+        if new is None:
+            new = self._upload(file, file.name if old is None else aside, release)
+        if new.name != file.name:
+            if old is not None:
+                self._delete(old)
+            self._ask("PATCH", f"releases/assets/{new.id}", (200,), json={"name": file.name})
+
+    def _upload(self, file: Outgoing, name: str, release: _Release) -> _Asset:
+        headers = {
+            "content-type": "application/octet-stream",
+            "content-length": str(len(file.content)),
+        }
+        answer = self._http.post(
+            release.upload,
+            params={"name": name},
+            headers=headers,
+            content=map(bytes, checked_pieces(file)),
+        )
+        if answer.status_code == _UNPROCESSABLE:
+            return self._met(file, name, release, answer)
+        if answer.status_code != _CREATED:
+            raise failure(self._label, name, answer.status_code, answer.headers)
+        asset = self._asset(self._json(answer))
+        if not self._is(asset, file):
+            self._delete(asset)
+            raise RemoteUnavailable(f"{self._label}: {name}: arrived with another content")
+        return asset
+
+    def _met(self, file: Outgoing, name: str, release: _Release, answer: httpx.Response) -> _Asset:
+        """The asset that has a name already: another writer was faster, or is at it."""
+        there = self.assets(release).get(name)
+        if there is None:
+            raise failure(self._label, name, answer.status_code, answer.headers)
+        if not there.is_whole:
+            raise RemoteUnavailable(f"{self._label}: {name}: is being uploaded by somebody else")
+        if not self._is(there, file):
+            raise taken(self._label, file.name)
+        return there
+
+    def _delete(self, asset: _Asset) -> None:
+        self._ask("DELETE", f"releases/assets/{asset.id}", (204, _NOT_FOUND))
+
+    def _ask(
+        self, method: str, path: str, ok: tuple[int, ...], json: object = None
+    ) -> httpx.Response:
+        headers = {"accept": "application/vnd.github+json"}
+        answer = self._http.request(method, f"{self._base}/{path}", headers=headers, json=json)
+        if answer.status_code not in ok:
+            what = path.partition("?")[0]
+            raise failure(self._label, what, answer.status_code, answer.headers)
+        return answer
+
+    def _json(self, answer: httpx.Response) -> Any:
+        try:
+            return answer.json()
+        except ValueError:
+            raise self._strange() from None
+
+    def _release(self, answer: httpx.Response) -> _Release:
+        match self._json(answer):
+            case {"id": int() as number, "upload_url": str() as upload}:
+                # A URI template: `.../assets{?name,label}`.
+                place = upload.partition("{")[0]
+                with contextlib.suppress(UsageError):
+                    _check_address(place)
+                    return _Release(number, place)
+        raise self._strange()
+
+    def _asset(self, told: object) -> _Asset:
+        match told:
+            case {"id": int() as number, "name": str() as name, "size": int() as size, **more}:
+                digest = more.get("digest")
+                is_known = isinstance(digest, str) and re.fullmatch("sha256:[0-9a-f]{64}", digest)
+                sha256 = str(digest).removeprefix("sha256:") if is_known else None
+                is_whole = more.get("state") == "uploaded" and size >= 0
+                return _Asset(number, name, size, sha256, is_whole)
+        raise self._strange()
+
+    def _strange(self) -> RemoteRefused:
+        return RemoteRefused(f"{self._label}: what the server says is not GitHub's REST API")
+
+
+def _check(name: str) -> None:
+    if "/" in check_name(name) or _PART.fullmatch(name):
+        raise UsageError(f"{name} can't be the name of an asset")
+
+
+def _check_address(url: str) -> None:
+    """Refuse to send a token where anybody may read it."""
+    parts = urlsplit(url)
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    if not is_safe or parts.username is not None or not parts.hostname:
+        raise UsageError("the address of a REST API is one of https, without credentials")
+
+
+def _gh(api: str) -> str:
+    """The token that GitHub's own program keeps; empty where there is none."""
+    program = shutil.which("gh")
+    # An entry of PATH that is relative may be a folder of somebody else's repository.
+    if program is None or not os.path.isabs(program):  # noqa: PTH117 - of a string
+        return ""
+    host = (urlsplit(api).hostname or "").removeprefix("api.")
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            [program, "auth", "token", "--hostname", host],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GH_TIMEOUT,
+            check=False,
+        )
+        if done.returncode == 0:
+            return done.stdout.decode("ascii", "replace")
+    return ""
