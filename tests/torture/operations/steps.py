@@ -273,7 +273,7 @@ def reset(pair: Pair, rng: Random) -> None:
 
 @step(6)
 def stash(pair: Pair, rng: Random) -> None:
-    ways = ("push -q", "push -q -u", "push -q -k", "push -q -a", "push -q --staged", "pop -q",
+    ways = ("push -q", "push -q -u", "push -q -k", "push -q -a", "pop -q",
             "pop -q", "pop -q --index", "apply -q", "drop -q", "branch stashed")  # fmt: skip
     how = rng.choice((*map(str.split, ways), ["push", "-q", "--", rng.choice(NAMES)]))
     pair.git("stash", *how)
@@ -305,7 +305,7 @@ def settle(pair: Pair, rng: Random, goes_on: Sequence[str]) -> None:
     for _ in range(12):
         conflicts = unmerged(pair)
         if conflicts:
-            pair.counts["conflicts"] += 1
+            pair.counts["conflicts settled"] += 1
             pair.check()
         if goes_on and rng.random() < 0.15:
             pair.git(goes_on[0], "--abort")
