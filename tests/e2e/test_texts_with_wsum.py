@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 import wtxtgit
 from tests.e2e.sealed import Sealed, assert_found, assert_holds
+from wtxtgit.filter.content import opaque_hash
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text import digest
+from wtxtgit.text import ledger as text_ledger
 
 TEXT, WSUM, TEXT_LEDGER = "p.wtxt", "p.wtxt.root.wsum", "p.wtxt.wsum"
 META = Meta("weights/v1", 5, "2026-01-31T12:00:00Z", "x")
@@ -49,6 +52,14 @@ class TestTogether:
         for target in (TEXT, f"HEAD:{TEXT}", f":{TEXT}"):
             sealed.call("verify", target)
             assert "problems" not in sealed.call("inspect", target).out
+
+    def test_its_content_is_one_hash(self, sealed: Sealed) -> None:
+        text, wsum = ((sealed.path / name).read_bytes() for name in (TEXT, WSUM))
+        read = text_ledger.read(sealed.ledger(TEXT_LEDGER)).ledger
+        assert read is not None
+        parts = (b"WTXT and WSUM\0", opaque_hash(memoryview(text)), sha256(wsum).digest())
+        assert read.last.sha256_all == sha256(b"".join(parts)).digest()
+        assert read.last.meta == META
 
     def test_a_filtered_one_too(self, chain: Sealed) -> None:
         wtxtgit.finalize(write(chain, name="p.safetensors"))
