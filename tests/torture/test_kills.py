@@ -29,8 +29,10 @@ def test_what_is_killed_leaves_nothing_and_is_done_by_the_next_run() -> None:
 
 
 @pytest.mark.slow
-def test_two_at_once_and_what_the_system_lacks() -> None:
+def test_two_at_once_interrupted_and_without_what_they_need() -> None:
     done = torture("races", "--tries", "20", "--only", "seal --staged", "track")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = torture("signals", "--tries", "20", "--only", "add", "seal --staged")
     assert done.returncode == 0, done.stdout + done.stderr
     done = torture("faults", "--tries", "4", "--only", "a read-only repository")
     assert done.returncode == 0, done.stdout + done.stderr
