@@ -1,8 +1,8 @@
 """Model checkpoints in ordinary git, as deterministic, self-checking text.
 
-The Python interface: `dump`, `dumps`, `finalize`, `load`, `loads`, `open`, `verify`, and of age
-files `encrypt` and `decrypt`. They are loaded when they are first used, so that a filter process
-starts quickly.
+The Python interface: `dump`, `dumps`, `finalize`, `load`, `loads`, `open`, `salvage`, `verify`,
+and of age files `encrypt` and `decrypt`. They are loaded when they are first used, so that a
+filter process starts quickly.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         load,
         loads,
         open,  # noqa: A004
+        salvage,
         verify,
     )
     from wtxtgit.checkpoint.encrypt import decrypt, encrypt
@@ -38,6 +39,7 @@ __all__ = [
     "load",
     "loads",
     "open",
+    "salvage",
     "verify",
 ]
 

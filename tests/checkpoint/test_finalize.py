@@ -90,6 +90,17 @@ class TestInline:
         wtxtgit.finalize(text, sign=sign, inline=True)
         assert not wsum_path(text).exists()
 
+    def test_goes_on_where_it_was_ended(self, text: Path) -> None:
+        """The text had its root, and its WSUM was not taken away yet."""
+        wtxtgit.finalize(text, prev=PREV)
+        wsum = wsum_path(text).read_bytes()
+        wtxtgit.finalize(text, inline=True)
+        wsum_path(text).write_bytes(wsum)
+        wtxtgit.finalize(text, inline=True)
+        assert not wsum_path(text).exists()
+        with pytest.raises(InputError):
+            wtxtgit.finalize(text, inline=True)
+
     def test_a_signer_that_fails_leaves_all_as_it_was(self, text: Path) -> None:
         def fail(_: bytes) -> Signature:
             raise KeyboardInterrupt

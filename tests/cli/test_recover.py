@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
-from tests.data import DATA, fixture, seeded
+from tests.data import DATA, seeded
 from tests.kit import safetensors
 from tests.text.recovery.damage import quoted
 from wtxtgit.text.ledger import read
@@ -159,13 +159,7 @@ def test_what_makes_no_sense(wtxtgit: Command, text: bytes, arguments: tuple[str
     assert wtxtgit.names() == ["bad.wtxt"]
 
 
-def test_a_checkpoint_is_no_text(wtxtgit: Command) -> None:
-    put(wtxtgit, fixture("fold/none_rs16_flipped_a.fold"), "m.fold")
-    done = wtxtgit("recover", "m.fold")
-    assert done.code == 2
-    assert "--ecc" in done.complaint()
-    put(wtxtgit, RAW, NAME)
-    assert wtxtgit("recover", NAME).code == 3
+def test_what_is_neither_text_nor_checkpoint(wtxtgit: Command) -> None:
     put(wtxtgit, b"no text at all", "x")
     assert wtxtgit("recover", "x").code == 3
 

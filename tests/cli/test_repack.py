@@ -184,10 +184,12 @@ def test_what_verify_fails_is_never_called_whole(wtxtgit: Command) -> None:
         assert wtxtgit.names() == ["m.fold"]
 
 
-@pytest.mark.parametrize("arguments", [["m.fold"], []])
-def test_what_to_mend_from_is_said(arguments: list[str], wtxtgit: Command) -> None:
+def test_what_to_mend_from_is_said(wtxtgit: Command) -> None:
     (wtxtgit.folder / "m.fold").write_bytes(fixture("fold/none_rs16_flipped_a.fold"))
-    done = wtxtgit("recover", *arguments)
+    done = wtxtgit("recover", "m.fold")
+    assert done.code == 0
+    assert b"which its parity can mend" in done.out
+    done = wtxtgit("recover")
     assert (done.code, done.out) == (2, b"")
     assert done.complaint()
 

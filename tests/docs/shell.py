@@ -13,6 +13,7 @@ from tests.docs.pages import Block
 
 _PROMPT = "$ "
 _HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?$")
+_LOST = ": not all of it could be recovered"
 _END = "\x1e"
 _COMMIT = re.compile(r"[0-9a-f]{7,40}(?= )")
 
@@ -28,7 +29,8 @@ class Step:
     @property
     def fails(self) -> bool:
         """Whether the page shows it failing."""
-        return any(line.startswith(("FAILED", "wtxtgit: error: ")) for line in self.output)
+        failures = ("FAILED", "wtxtgit: error: ")
+        return any(line.startswith(failures) or _LOST in line for line in self.output)
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,8 @@ def test_what_git_leaves_out_keeps_nothing_else_from_being_added(
     here.git("sparse-checkout", "set", "--cone", "in")
     here.write("in/a.safetensors", safetensors(2.0))
     here.write("in/plain", "two")
+    # Git knows it as tracked, and does not add it.
+    here.write("out/b.safetensors", safetensors(2.0))
     for name in ("in/new", "in/ignored", "out/new"):
         here.write(f"{name}.safetensors", safetensors(3.0))
     index = here.path / ".git/index"
@@ -427,8 +429,10 @@ def test_a_sparse_checkout_is_respected(here: Sealed) -> None:
     here.commit()
     here.git("sparse-checkout", "set", "--cone", "in")
     here.write("in/a.safetensors", safetensors(2.0))
-    here.write("out/new.safetensors", safetensors(3.0))
+    for name in ("new", "b"):
+        here.write(f"out/{name}.safetensors", safetensors(3.0))
     before = here.git("ls-files", "--stage", "out")
+    here.call("add", "-A", ok=(0, 1))
     here.call("add", "in")
     here.call("add", "out", ok=(1,))
     assert here.git("ls-files", "--stage", "out") == before

@@ -421,7 +421,6 @@ class TestWhatIsKnown:
         chain.add("native.wtxt")
         chain.call("check", "--staged")
         monkeypatch.setattr("wtxtgit.chain.reader.read_facts", None)
-        monkeypatch.setattr("wtxtgit.chain.staged.verify", None)
         assert check(chain) == hook(chain) == []
         said = chain.call("check", "--staged", "--no-cache", ok=(70,))
         assert "TypeError" in said.err

@@ -88,6 +88,8 @@ COMMANDS = {
         Call("emit changed.safetensors -o ../files/out.wtxt"),
         Call("emit changed.safetensors"),
         Call("restore ../files/model.wtxt -o ../files/out"),
+        Call("finalize ../files/pending.wtxt"),
+        Call("finalize ../files/pending.wtxt --inline"),
         Call("convert changed.safetensors ../files/out.npz"),
         Call("convert small.fold ../files/out.safetensors"),
         Call("repack ../files/1.fold --compression none -o ../files/out.fold"),
@@ -261,6 +263,8 @@ def make(folder: Path) -> None:
     world.start(Call("git merge -q --no-edit topic", folder="merging")).communicate()
     (repo / "changed.safetensors").write_bytes(model(4))
     world.wtxtgit(f"emit {MODEL} -o ../files/model.wtxt")
+    world.wtxtgit(f"emit {MODEL} --pending -o ../files/pending.wtxt")
+    (files / "pending.wtxt.root.wsum").unlink()
     world.wtxtgit(f"delta make ../files/1.safetensors {MODEL} -o ../files/model.wtxtdelta")
     world.wtxtgit("taridx build ../files/train_0.tar -o ../files/train.taridx")
 

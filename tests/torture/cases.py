@@ -150,6 +150,16 @@ def texts(place: Place) -> None:
     place.call("emit", OTHER, "-o", "other.wtxt")
 
 
+def pending(place: Place) -> None:
+    changed(place)
+    place.call("emit", MODEL, "--pending", "-o", "model.wtxt")
+
+
+def pending_alone(place: Place) -> None:
+    pending(place)
+    (place.repo / "model.wtxt.root.wsum").unlink()
+
+
 def delta(place: Place) -> None:
     changed(place)
     place.call("delta", "make", OTHER, MODEL, "-o", "change.wtxtdelta")
@@ -344,6 +354,8 @@ CASES = (
     Killed("checkout REV", branches, ("checkout", "topic", "--", MODEL)),
     Killed("emit -o", texts, ("emit", MODEL, "-o", "other.wtxt")),
     Killed("restore -o", texts, ("restore", "model.wtxt", "-o", OTHER)),
+    Killed("finalize", pending_alone, ("finalize", "model.wtxt")),
+    Killed("finalize --inline", pending, ("finalize", "model.wtxt", "--inline"), over=3),
     Killed("recover -o", texts, ("recover", "model.wtxt", "-o", OTHER)),
     Killed("recover --as-commit", damaged, ("recover", MODEL, "--as-commit")),
     Killed("recover --ecc", folds, ("recover", "--ecc", "flipped.fold")),

@@ -31,6 +31,7 @@ from wtxtgit.io.temporary import NAME
 from wtxtgit.text import ledger as text_ledger
 
 _LEDGER = ".wsum"
+_WSUM = ".root.wsum"
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def wrong(reference: Reference, place: Place) -> Iterator[str]:
             yield f"{name} stays"
         elif name not in before and name not in after:
             yield f"{name} is neither old nor new"
-        elif name.endswith(_LEDGER):
+        elif name.endswith(_LEDGER) and not name.endswith(_WSUM):
             if not text_ledger.read(content).ok:
                 yield f"{name} is no whole ledger"
         elif content not in (before.get(name), after.get(name)) and not _is_free(reference, name):

@@ -110,5 +110,8 @@ def _texts(
     ]
     if not texts or every:
         return texts
+    # Loaded where there are texts: most commits have none.
+    from wtxtgit.text.grammar import WSUM_SUFFIX
+
     changed = index.staged_paths(repo)
-    return [entry for entry in texts if entry.path in changed]
+    return [entry for entry in texts if {entry.path, entry.path + WSUM_SUFFIX} & changed]

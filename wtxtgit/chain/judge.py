@@ -19,14 +19,15 @@ from functools import cache, cached_property
 
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.containers.registry import FORMATS
-from wtxtgit.filter.content import ArtifactFacts
+from wtxtgit.filter.content import ArtifactFacts, with_wsum
 from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.repository import UNSPECIFIED
 from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
-from wtxtgit.text.digest import SignatureState, check_header
+from wtxtgit.text.digest import SignatureState, check_header, check_wsum
+from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.trust.state import TrustFacts, Violation, quoted
 
 FactsOf = Callable[[str], ArtifactFacts]
@@ -47,8 +48,13 @@ _LAST = re.compile(r"[ .]+$")
 def is_same_place(one: CommitFiles, other: CommitFiles, path: bytes) -> bool:
     """Whether two trees have the same at an artifact's path, and filter it alike."""
     return (path in one.filtered) == (path in other.filtered) and all(
-        one.entries.get(name) == other.entries.get(name) for name in (path, path + LEDGER_SUFFIX)
+        one.entries.get(name) == other.entries.get(name) for name in _files_of(path)
     )
+
+
+def _files_of(path: bytes) -> tuple[bytes, bytes, bytes]:
+    """An artifact, its ledger, and its WSUM, if it is a text with one."""
+    return path, path + LEDGER_SUFFIX, path + WSUM_SUFFIX
 
 
 def judged_paths(snapshot: CommitFiles, standing: TrustFacts) -> set[bytes]:
@@ -104,13 +110,8 @@ def whole(
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
     for path, other in twins(listing, paths).items():
         obstacles.setdefault(path, f"{_shown(other)} has the same name to some file systems")
-    entries = {
-        one: listing[one]
-        for path in paths
-        for one in (path, path + LEDGER_SUFFIX)
-        if one in listing
-    }
-    present = [path for path in paths if path in entries]
+    entries = {one: listing[one] for path in paths for one in _files_of(path) if one in listing}
+    present = _checked_out(paths, entries)
     attributes = snapshots.attributes(snapshot, present, CHECKOUT)
     folded = snapshots.attributes(snapshot, present, CHECKOUT, ignore_case=True)
     filtered = snapshot.filtered.intersection(paths)
@@ -128,7 +129,7 @@ def changed(
     """Artifacts that are others than in `before`: by their files, ledgers or attributes."""
     now = {change.path: change.after for change in changes}
     every = judged_paths(snapshot, standing)
-    paths = {path for path in every if path in now or path + LEDGER_SUFFIX in now}
+    paths = {path for path in every if any(name in now for name in _files_of(path))}
     # A folder came in a file's place, or a link in a folder's.
     paths |= {above for path in now for above in above_of(path) if above in every}
     # Only what came can stand in a folder's place; what went clears it.
@@ -137,8 +138,15 @@ def changed(
     # An attribute may change what a checkout writes of files that the commit does not touch.
     if before is not None and snapshot.attribute_files != before.attribute_files:
         paths |= _with_other_attributes(snapshots, snapshot, before, every)
-    wanted = [one for path in paths for one in (path, path + LEDGER_SUFFIX)]
-    unknown = [path for path in wanted if path not in now and path not in snapshot.entries]
+    wanted = [one for path in paths for one in _files_of(path)]
+    unknown = [
+        path
+        for path in wanted
+        if path not in now
+        and path not in snapshot.entries
+        # Of a snapshot's files those in .wsum are all known.
+        and not path.endswith(LEDGER_SUFFIX)
+    ]
     there = {**snapshot.entries, **(snapshots.at(oid, unknown) if unknown else {})}
     entries = {
         path: entry for path in wanted if (entry := now.get(path, there.get(path))) is not None
@@ -146,9 +154,15 @@ def changed(
     folder = PathsOfTree({path: after for path, after in now.items() if after is not None})
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
     ordered = tuple(sorted(paths))
-    attributes = snapshots.attributes(snapshot, [p for p in ordered if p in entries], CHECKOUT)
+    attributes = snapshots.attributes(snapshot, _checked_out(ordered, entries), CHECKOUT)
     filtered = snapshot.filtered.intersection(paths)
     return JudgedFiles(ordered, filtered, entries, obstacles, attributes)
+
+
+def _checked_out(paths: Iterable[bytes], entries: Mapping[bytes, TreeEntry]) -> list[bytes]:
+    """The files whose attributes are judged: of artifacts, ledgers aside."""
+    names = (one for path in paths for one in (path, path + WSUM_SUFFIX))
+    return [name for name in names if name in entries]
 
 
 def _with_other_attributes(
@@ -199,6 +213,23 @@ def _judge_path(
     if not entry.is_file:
         yield "untracked-artifact", "a link or submodule stands in its place", _ERROR
         return
+    yield from _judge_attributes(path, files)
+    # Facts cost reading the blob: they are asked for last, of regular files alone.
+    is_filtered = path in files.filtered
+    facts = facts_at(path, files, reader, facts_of(entry.oid))
+    if facts.has_wsum:
+        yield from _judge_attributes(path + WSUM_SUFFIX, files)
+    if (is_filtered or facts.has_wsum) and (fault := _wrong_text(facts)) is not None:
+        yield *fault, _ERROR
+    yield from _judge_sign_line(facts, standing)
+    if ledger is not None:
+        yield from _judge_seal(facts, is_filtered, ledger.last)
+    elif why is None:
+        severity = _ERROR if standing.is_signed else _WARNING
+        yield "unsealed", "no ledger has a record of it", severity
+
+
+def _judge_attributes(path: bytes, files: JudgedFiles) -> Iterator[_Found]:
     values, folded = files.attributes.get(path, ()), files.folded.get(path, ())
     altered = _altered(values)
     if altered is not None:
@@ -207,17 +238,15 @@ def _judge_path(
         what = _altered(folded) or f"filter={_shown(folded[0])}"
         message = f"where names differ in case alone, {what} changes what a checkout writes"
         yield "altered-checkout", message, _ERROR
-    # Facts cost reading the blob: they are asked for last, of regular files alone.
-    facts = facts_of(entry.oid)
-    is_filtered = path in files.filtered
-    if is_filtered and (fault := _wrong_text(facts)) is not None:
-        yield *fault, _ERROR
-    yield from _judge_sign_line(facts, standing)
-    if ledger is not None:
-        yield from _judge_seal(facts, is_filtered, ledger.last)
-    elif why is None:
-        severity = _ERROR if standing.is_signed else _WARNING
-        yield "unsealed", "no ledger has a record of it", severity
+
+
+def facts_at(
+    path: bytes, files: JudgedFiles, reader: ChainReader, facts: ArtifactFacts
+) -> ArtifactFacts:
+    """The facts of the blob at a path, with its WSUM where it has one."""
+    entry = files.entries.get(path + WSUM_SUFFIX)
+    wsum = reader.wsum(entry.oid) if entry is not None and entry.is_file else None
+    return facts if wsum is None else with_wsum(facts, wsum, is_filtered=path in files.filtered)
 
 
 def _ledger_at(
@@ -274,7 +303,14 @@ def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
 
 def _judge_sign_line(facts: ArtifactFacts, standing: TrustFacts) -> Iterator[_Found]:
     """A native text's own signature, which its seal does not replace."""
-    if facts.signed is None or not standing.is_signed:
+    if not standing.is_signed:
+        return
+    if facts.wsum_signed is not None:
+        line, by = facts.wsum_signed
+        if check_wsum(by, line, sorted(standing.trusted)) is not SignatureState.VALID:
+            message_ = "its WSUM is signed by no key that is trusted"
+            yield "untrusted-signer", message_, _WARNING
+    if facts.signed is None:
         return
     message, signature = facts.signed
     state = check_header(signature, message, sorted(standing.trusted))
@@ -300,7 +336,7 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
     # The opaque hash binds each byte, so it is asked for before the text's own root.
     if facts.opaque == last.sha256_all:
         return
-    if facts.sha256_all != last.sha256_all:
+    if facts.has_wsum or facts.sha256_all != last.sha256_all:
         yield _of_other_content(last)
     elif facts.is_text and not facts.is_native:
         message = "its attributes no longer name the filter, so a checkout writes its text"
@@ -360,7 +396,7 @@ def twins(files: Collection[bytes], paths: Iterable[bytes]) -> dict[bytes, bytes
         return {}
     pairs: dict[bytes, bytes] = {}
     for path in paths:
-        for one in (path, path + LEDGER_SUFFIX, *above_of(path)):
+        for one in (*_files_of(path), *above_of(path)):
             name = _folded(one)
             if name in shared_names:
                 other = standing[name] if standing[name] != one else shared_names[name]

@@ -28,6 +28,7 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, Record
 from wtxtgit.text import ledger as text
+from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC
 from wtxtgit.text.ledger import LedgerReport, RecordSigners, signed_by
 from wtxtgit.trust import openssh as signers_file
 from wtxtgit.trust.openssh import MAX_SIGNERS_FILE
@@ -104,6 +105,7 @@ class ChainReader:
         self._blobs = blobs
         self._readings = _Readings()
         self._others: set[str] = set()
+        self._wsums: dict[str, bytes | None] = {}
         """Blobs at the paths of ledgers that are none."""
         self._signers: dict[str, tuple[SignersContent | None, str | None]] = {}
         self._trees: OrderedDict[int, tuple[CommitFiles, Tree]] = OrderedDict()
@@ -140,6 +142,16 @@ class ChainReader:
         if entry is None or not entry.is_file:
             return None
         return self.ledger(path + LEDGER_SUFFIX, entry.oid)
+
+    def wsum(self, oid: str) -> bytes | None:
+        """The WSUM in a blob, well-formed or not; None where the blob is something else."""
+        if oid not in self._wsums:
+            try:
+                content = self._blobs.read(oid, MAX_WSUM)
+            except TooLarge:
+                content = b""
+            self._wsums[oid] = content if content.startswith(WSUM_MAGIC) else None
+        return self._wsums[oid]
 
     def attribute_file(self, oid: str) -> bytes:
         """A gitattributes file; one that git ignores for its size is as none."""
@@ -291,7 +303,7 @@ class Facts:
             facts_by_oid = {
                 oid: facts
                 for oid, facts in known.facts(wanted).items()
-                if facts.opaque is not None or not (oid in opaque or facts.is_native)
+                if facts.opaque is not None or not (oid in opaque or facts.stands_for_itself)
             }
             missing = [(oid, oid in opaque) for oid in wanted if oid not in facts_by_oid]
             for oid, facts in self._examined(missing):

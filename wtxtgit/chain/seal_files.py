@@ -14,8 +14,9 @@ from pathlib import Path
 
 from wtxtgit.chain.check import TEXT_SUFFIX
 from wtxtgit.chain.seal_state import SealedContent, content_of
+from wtxtgit.checkpoint.wsum import wsum_at
 from wtxtgit.errors import CheckError, InputError, TrustError, counted
-from wtxtgit.filter.content import examine
+from wtxtgit.filter.content import ArtifactFacts, examine, with_wsum
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader
@@ -27,7 +28,8 @@ from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, extends
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger as text
-from wtxtgit.text.digest import SignatureState, check_header
+from wtxtgit.text.digest import SignatureState, check_header, check_wsum
+from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, WSUM_SUFFIX
 from wtxtgit.trust import openssh as signers_file
 from wtxtgit.trust.openssh import MAX_THRESHOLD, KeyFileError
 
@@ -183,6 +185,16 @@ class SealedFiles:
             return spooled(self.blobs.chunks(entry.oid)) if entry.is_file else None
         file = self.repo.file(path)
         return view_file(file) if file.is_file() and not file.is_symlink() else None
+
+    def wsum(self, path: bytes) -> bytes | None:
+        """What stands beside an artifact as its WSUM, in the index or the work tree."""
+        if not self.is_staged:
+            return wsum_at(self.repo.file(path + WSUM_SUFFIX))
+        entry = self.entries.get(path + WSUM_SUFFIX)
+        if entry is None or not entry.is_file or self.blobs.size(entry.oid) > MAX_WSUM:
+            return None
+        content = self.blobs.read(entry.oid, MAX_WSUM)
+        return content if content.startswith(WSUM_MAGIC) else None
 
     def ledger(self, path: bytes) -> Ledger | None:
         """The ledger that is there; of index and work tree the same, or one that is adopted.
@@ -383,16 +395,17 @@ class ContentReader:
             return None
         is_filtered = path in self.files.filtered
         facts = examine(data, threads=self.threads, opaque=not is_filtered)
+        if (wsum := self.files.wsum(path)) is not None:
+            facts = with_wsum(facts, wsum, is_filtered=is_filtered)
         if self.files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
                 f"{shown_path(path)}: staged as a binary, not as the text of the filter",
                 hint=f"wtxtgit install, then git add --renormalize -- {quoted(path)}",
             )
         content = content_of(facts, is_filtered=is_filtered)
-        if content is None or (facts.fault is not None and path.endswith(TEXT_SUFFIX)):
-            raise CheckError(
-                f"{shown_path(path)}: {facts.fault}", hint=f"wtxtgit verify -- {quoted(path)}"
-            )
+        is_taken_for_text = path.endswith(TEXT_SUFFIX) or facts.has_wsum
+        if content is None or (facts.fault is not None and is_taken_for_text):
+            raise CheckError(f"{shown_path(path)}: {facts.fault}", hint=self._hint(path, facts))
         if is_filtered and not facts.is_canonical:
             raise CheckError(
                 f"{shown_path(path)}: a valid text, but not the one that clean gives",
@@ -403,8 +416,22 @@ class ContentReader:
             self.doubts.append(doubt)
         return content
 
+    def _hint(self, path: bytes, facts: ArtifactFacts) -> str:
+        """What to do about a text that does not hold."""
+        if facts.pending_root is None or facts.has_wsum:
+            return f"wtxtgit verify -- {quoted(path)}"
+        wsum = path + WSUM_SUFFIX
+        if self.files.is_staged and wsum_at(self.files.repo.file(wsum)) is not None:
+            return f"git add -- {quoted(wsum)}"
+        return f"wtxtgit finalize -- {quoted(path)}"
+
     def _check_sign_line(self, path: bytes, content: SealedContent) -> None:
         """Refuse a native text's own signature that does not hold: its seal replaces none."""
+        if content.facts.wsum_signed is not None and self.files.signers:
+            line, made = content.facts.wsum_signed
+            if check_wsum(made, line, sorted(self.files.signers)) is not SignatureState.VALID:
+                by_none = f"{shown_path(path)}: its WSUM is signed by none of the signers"
+                self.doubts.append(Doubt(by_none))
         if content.facts.signed is None:
             return
         message, signature = content.facts.signed

@@ -322,6 +322,8 @@ def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> SealedContent | No
         return SealedContent(facts, facts.sha256_all, facts.schema)
     if facts.opaque is None:
         raise AssertionError("nobody asked for the hash of its bytes")
+    if facts.has_wsum:
+        return SealedContent(facts, facts.opaque, _OPAQUE, meta=facts.meta)
     # clean's text of a binary gives each byte of it, a native text's root does not.
     others = (
         frozenset({facts.sha256_all}) if facts.sha256_all and not facts.is_text else frozenset()

@@ -7,6 +7,7 @@ one; an older ledger that came back lacks nothing of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,9 +18,7 @@ from wtxtgit.chain.reader import ChainReader, Facts, signed
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk
-from wtxtgit.checkpoint.open import blob
-from wtxtgit.filter.clean import is_pending
-from wtxtgit.filter.content import ArtifactFacts
+from wtxtgit.filter.content import ArtifactFacts, with_wsum
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.blobs import sizes as blob_sizes
@@ -27,14 +26,12 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store import reader
-from wtxtgit.model.findings import Problem
+from wtxtgit.io.files import shown_path
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity, as_errors
 from wtxtgit.report.check import LARGE_BLOB, CheckedFile, CheckReport, Occasion
 from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.grammar import WSUM_SUFFIX
-from wtxtgit.text.verify import verify
 from wtxtgit.trust.state import SignersState, TrustFacts, join, start
 from wtxtgit.trust.step import step
 
@@ -132,6 +129,7 @@ class _CheckWork:
             or path in by_path
         )
         is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.is_signed)
+        notes = [*notes, *self._notes()]
         return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion)
 
     @cached_property
@@ -219,26 +217,31 @@ class _CheckWork:
         return self._facts
 
     def _judge_texts(self, after: TrustFacts) -> Iterator[Finding]:
-        """Verify native texts; one whose root is pending, with the WSUM beside it."""
+        """Verify native texts, each with the WSUM beside it."""
         facts = self._facts_of.of(entry.oid for entry in self._staged.texts)
         for entry in self._staged.texts:
             known = facts[entry.oid]
+            if (wsum := self._wsum(entry.path)) is not None:
+                known = with_wsum(known, wsum, is_filtered=False)
             if not known.is_text:
                 yield Finding("", entry.path, "corrupt-text", "this is no WTXT text")
-            elif known.fault is not None and (problem := self._verify(entry)) is not None:
-                yield Finding("", entry.path, "corrupt-text", str(problem))
+            elif known.fault is not None:
+                yield Finding("", entry.path, "corrupt-text", known.fault)
             else:
                 yield from judge.judge_sign_line("", entry.path, known, after)
 
-    def _verify(self, entry: TreeEntry) -> Problem | None:
-        text = blob(self._repo, entry.oid)
-        report = verify(text)
-        beside = self._staged.entries.get(entry.path + WSUM_SUFFIX)
-        if is_pending(report) and beside is not None:
-            wsum = reader.blob_heads(self._repo, (beside.oid,))[beside.oid]
-            if wsum.size == len(wsum.head):
-                report = verify(text, wsum=wsum.head)
-        return report.problems[0] if report.problems else None
+    def _notes(self) -> Iterator[str]:
+        """What is staged without what belongs to it, and breaks no rule."""
+        for path in self._staged.entries:
+            text = path.removesuffix(WSUM_SUFFIX)
+            if path != text and text not in self._staged.entries and self._wsum(text) is not None:
+                name = shown_path(text)
+                yield f"{name}{os.fsdecode(WSUM_SUFFIX)} says nothing without {name}"
+
+    def _wsum(self, path: bytes) -> bytes | None:
+        entry = self._staged.entries.get(path + WSUM_SUFFIX)
+        is_file = entry is not None and entry.is_file
+        return self._walk.reader.wsum(entry.oid) if entry is not None and is_file else None
 
     def _new(self, sizes: Mapping[bytes, int]) -> Mapping[bytes, int]:
         """Those that a forge has not got yet: all of them, where that is asked for."""

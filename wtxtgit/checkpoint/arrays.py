@@ -13,20 +13,27 @@ from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
+from warnings import warn
 
 from numpy.typing import ArrayLike
 
 from wtxtgit.checkpoint.finalize import Finalized
 from wtxtgit.checkpoint.finalize import finalize as finalize_file
 from wtxtgit.checkpoint.wsum import wsum_at, wsum_path
-from wtxtgit.io.files import view_file, write_output
+from wtxtgit.errors import DamageWarning, InputError, counted
+from wtxtgit.io.files import shown, view_file, write_output
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import Meta, Snapshot
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
 from wtxtgit.text.arrays import LazySnapshot, Weights, read, snapshot_from
 from wtxtgit.text.verify import TextReport
 from wtxtgit.text.write import Signer, TextWriter
+
+if TYPE_CHECKING:  # what converts checkpoints is not needed for texts
+    from wtxtgit.checkpoint.salvage import ContainerRecovery
 
 File = str | PathLike[str]
 
@@ -111,9 +118,23 @@ def open(path: File) -> Iterator[LazySnapshot]:  # noqa: A001 - the name that js
     """Open a WTXT file whose arrays are decoded only where they are indexed.
 
     `snapshot["W"][128:256]` decodes and checks the chunks of those rows alone.
-    Raises TextError where the text's structure does not hold.
+
+    Of a file whose lines are damaged what is intact is given, with a `DamageWarning`;
+    `snapshot.problems` say what can't be read, and raise TextError when they are indexed.
+    Raises TextError where no array is left.
     """
-    yield LazySnapshot(view_file(Path(path)))
+    snapshot = LazySnapshot(view_file(Path(path)), damaged=True)
+    if snapshot.is_damaged:
+        first, *others = snapshot.problems
+        more = f", and {counted(len(others), 'other problem')}" if others else ""
+        warn(
+            f"{shown(Path(path))} is damaged: {first}{more}; what is intact can be read, and "
+            "wtxtgit recover may mend the rest",
+            DamageWarning,
+            # `open`, and contextlib's `__enter__` between it and the caller.
+            stacklevel=3,
+        )
+    yield snapshot
 
 
 def finalize(
@@ -161,6 +182,28 @@ def verify(
         allow_unauthenticated=allow_unauthenticated,
         threads=threads,
     )
+
+
+def salvage(
+    path: File, out: File | None = None, *, hmac_key: bytes | None = None
+) -> ContainerRecovery:
+    """Find out which tensors of a damaged checkpoint are whole, and write those to `out`.
+
+    `out`'s ending decides its format; where no tensor is whole it is not written, and the
+    report's `output` is None. Each of the report's `tensors` has a `state`: `proved` by a hash in
+    the file, `unproved` where there is none and all its bytes are there, `lost`, or `absent`.
+    Raises InputError for a file of no format, and as `wtxtgit convert` fails: UsageError for
+    endings, InputError for tensors that the format can't hold.
+    """
+    from wtxtgit.checkpoint import salvage as salvaging
+
+    given = str(path)
+    options = ReadOptions(integrity_key=hmac_key)
+    data = view_file(Path(path))
+    if not salvaging.is_container(data):
+        raise InputError(f"{shown(given)}: no checkpoint that we know")
+    done = salvaging.salvage(given, data, options)
+    return done.report if out is None else salvaging.write(done, Path(out), options)
 
 
 def _snapshot(

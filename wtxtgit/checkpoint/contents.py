@@ -224,7 +224,7 @@ def _of_file(
         tensors = list(any_format.tensors(description, options, refused=refused))
     except FormatError as error:
         # A file that its writer did not finish still has tensors worth comparing.
-        unfinished = any_format.salvage(data, options)
+        unfinished = any_format.unfinished(data, options)
         if unfinished is None:
             hint = f"wtxtgit verify {name} lists all that is wrong"
             raise InputError(f"{name}: {error.message}", hint=hint) from None

@@ -139,7 +139,7 @@ class Conversion(JsonObject):
     notes: tuple[str, ...] = ()
 
 
-def _target(out: Path) -> tuple[Format, FileWriter]:
+def target_of(out: Path) -> tuple[Format, FileWriter]:
     """The format that an output's ending names, and what writes it; raises UsageError."""
     named = registry.by_ending(out.suffix)
     if named is None or named.write is None:
@@ -165,7 +165,7 @@ def convert(
     Raises UsageError for endings and options, InputError for what the other
     format can't hold, CheckError where the source does not hold.
     """
-    target, writer = _target(out)
+    target, writer = target_of(out)
     set_writer = None
     if max_shard is not None:
         if target.write_set is None:
@@ -182,11 +182,10 @@ def convert(
         sources = without_chunk(sources, chunk)
         notes.append(f"tensors are named as inside of chunk {quoted(chunk)}")
     # Before any hashing, which takes as long as reading all of the file.
-    _refuse_dtypes(out, sources, writer)
+    refuse_dtypes(out, sources, writer)
     wanted = digests(sources, progress)
-    keeps = target.keeps_tag
-    tags = {key: value for key, value in description.tags.items() if keeps and keeps(key)}
-    dropped += [f"tag {quoted(key)}" for key in description.tags if key not in tags]
+    tags, without = kept_tags(target, description.tags)
+    dropped += without
     # Shards hold whole tensors: one may be over the limit by itself.
     if set_writer is not None and max_shard is not None:
         notes += [
@@ -196,19 +195,7 @@ def convert(
         ]
         files = _write_set(out, set_writer, sources, tags, max_shard, wanted, options)
     else:
-        build: Callable[..., Iterator[Buffer]] = writer.build_model
-        extra = {"inline_data": True} if inline_data else {}
-        with named(out):
-            pieces = build(sources, tags, **extra)
-        has_bytes = inline_data or not target.lists_only
-        if not has_bytes:
-            dropped.insert(0, f"bytes of all {len(sources)} tensors: --inline-data keeps them")
-        # Such a format holds one array without a name: npy.
-        if target.sole_name is not None and target.sole_name not in wanted:
-            dropped += [f"name {quoted(key)}" for key in wanted]
-            (digest,) = wanted.values()
-            wanted = {target.sole_name: digest}
-        _write(out, pieces, wanted if has_bytes else None, options)
+        dropped[:0] = write_file(out, sources, tags, wanted, options, inline_data=inline_data)
         files = [out]
     return Conversion(
         source,
@@ -219,6 +206,45 @@ def convert(
         tuple(dropped),
         tuple(notes),
     )
+
+
+def kept_tags(target: Format, tags: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The tags that a format can hold, and words on the others."""
+    keeps = target.keeps_tag
+    kept = {key: value for key, value in tags.items() if keeps and keeps(key)}
+    return kept, [f"tag {quoted(key)}" for key in tags if key not in kept]
+
+
+def write_file(
+    out: Path,
+    sources: Sequence[TensorSource],
+    tags: Mapping[str, str],
+    wanted: Digests,
+    options: ReadOptions,
+    *,
+    inline_data: bool,
+) -> list[str]:
+    """Write tensors as a file, proved before it is there; gives words on what is not in it.
+
+    `wanted` is what the tensors are, as `digests` gives it. Raises UsageError, InputError and
+    CheckError as `convert` does.
+    """
+    target, writer = target_of(out)
+    dropped = []
+    build: Callable[..., Iterator[Buffer]] = writer.build_model
+    extra = {"inline_data": True} if inline_data else {}
+    with named(out):
+        pieces = build(sources, tags, **extra)
+    has_bytes = inline_data or not target.lists_only
+    if not has_bytes:
+        dropped.append(f"bytes of all {len(sources)} tensors: --inline-data keeps them")
+    # Such a format holds one array without a name: npy.
+    if target.sole_name is not None and target.sole_name not in wanted:
+        dropped += [f"name {quoted(key)}" for key in wanted]
+        (digest,) = wanted.values()
+        wanted = {target.sole_name: digest}
+    _write(out, pieces, wanted if has_bytes else None, options)
+    return dropped
 
 
 def _read(
@@ -251,7 +277,8 @@ def _read(
     return description, sources, dropped
 
 
-def _refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: FileWriter) -> None:
+def refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: FileWriter) -> None:
+    """Raise InputError where the format has no dtype for a tensor."""
     for source in sources:
         if source.element not in writer.DTYPES:
             raise InputError(

@@ -17,7 +17,6 @@ from wtxtgit.checkpoint.emit import key_bytes
 from wtxtgit.checkpoint.open import is_blob, is_file, read, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
-from wtxtgit.filter.clean import is_pending
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Problem
@@ -148,8 +147,11 @@ def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
         return _Opened(side_of_writer(writer), True)
     report = verify(data, threads=threads, progress=progress)
     # Asked before the verdict: pending is all that is wrong with such a text.
-    if is_pending(report):
-        raise InputError(f"{name}: a pending text has no root: no delta is from or to it")
+    if report.is_pending:
+        raise InputError(
+            f"{name}: a pending text has no root: no delta is from or to it",
+            hint=f"wtxtgit finalize --inline -- {shlex.quote(name)}" if is_file(name) else None,
+        )
     if not report.ok:
         raise _refusal(name, report.problems[0])
     return _Opened(side_of_text(data, report.index), is_blob(name) and report.is_container)

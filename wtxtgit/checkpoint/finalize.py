@@ -13,7 +13,7 @@ from pathlib import Path
 from wtxtgit.checkpoint.open import is_file, read, shown_name, wsum_beside
 from wtxtgit.checkpoint.wsum import write_wsum, wsum_at, wsum_path
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
-from wtxtgit.io.files import replace_file, shown, view_file
+from wtxtgit.io.files import failures, replace_file, shown, view_file
 from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import digest, grammar
@@ -58,10 +58,16 @@ def finalize(
     standing = _wsum_of(file, report)
     if prev is None:
         prev = bytes(32) if standing is None else standing.merkle_prev
+    has_root = report.ok and report.index.root is not None
+    if report.index.root is not None and has_root and inline and standing is not None:
+        # Ended before its WSUM was taken away.
+        is_signed = report.index.signature is not None
+        if _take_away(file, standing, report.index.root, is_signed=is_signed):
+            return _finalized(file, file, report, report.index.root)
     try:
         root = root_of(report, prev)
     except TextError as error:
-        if report.ok:
+        if has_root:
             raise InputError(f"{shown(file)}: {error.message}") from error
         hint = f"wtxtgit verify -- {shlex.quote(shown(file))} lists all that is wrong"
         raise CheckError(f"{shown(file)}: {error}", hint=hint) from error
@@ -74,15 +80,25 @@ def finalize(
     rest = pieces(text[report.index.covered :])
     content: Iterator[Buffer] = chain((header,), rest)
     replace_file(file, lambda descriptor: write_all(descriptor, content))
-    # The root says all that a WSUM does but for a signature of its own.
-    is_needed = (
-        standing is not None
-        and standing.signature is not None
-        and (sign is None and standing.merkle_prev == prev)
-    )
-    if not is_needed and wsum_at(wsum_path(file)) is not None:
-        wsum_path(file).unlink()
+    _take_away(file, standing, root, is_signed=sign is not None)
     return _finalized(file, file, report, root)
+
+
+def _take_away(
+    text: Path, wsum: grammar.Wsum | None, root: grammar.Root, *, is_signed: bool
+) -> bool:
+    """Take away the WSUM beside a text that has this root, unless a signature is lost with it.
+
+    `wsum` is None for one that is of another text.
+    """
+    is_same = wsum is not None and wsum.merkle_this == root.merkle_this
+    if (is_same and wsum is not None and wsum.signature is not None and not is_signed) or (
+        wsum_at(wsum_path(text)) is None
+    ):
+        return False
+    with failures(wsum_path(text)):
+        wsum_path(text).unlink()
+    return True
 
 
 def _finalized(file: Path, output: Path, report: TextReport, root: grammar.Root) -> Finalized:

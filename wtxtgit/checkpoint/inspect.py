@@ -139,7 +139,7 @@ def _inspect_container(
     try:
         description = any_format.describe(data, options, members(target.name, threads=threads))
     except FormatError as error:
-        unfinished = any_format.salvage(data, options)
+        unfinished = any_format.unfinished(data, options)
         kind = any_format.identify(data) or "opaque"
         reason = error.message if kind in registry.set_names() else cut.reason or error.message
         if unfinished is None:

@@ -6,6 +6,7 @@ a set lists are found beside it, and nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 from collections.abc import Callable
@@ -275,3 +276,15 @@ def _refuse_outside(path: str) -> None:
     # Backslashes lead out of a folder on some systems, and stores read them as slashes.
     if not path or "\0" in path or "\\" in path or path.startswith("/") or ".." in parts:
         raise InputError(f"{shown(path.replace(chr(0), '?'))} leads out of the set's folder")
+
+
+def refuse_itself(out: Path, source: str) -> None:
+    """Raise UsageError where the damaged file would be written over."""
+    same = False
+    with contextlib.suppress(OSError):
+        same = is_file(source) and out.samefile(source)
+    if same:
+        raise UsageError(
+            f"{shown_name(source)} is the damaged file, which stays as it is",
+            hint="-o names another file",
+        )

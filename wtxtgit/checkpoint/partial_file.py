@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.checkpoint import open as opener
-from wtxtgit.checkpoint.recover import RecoveredText, TextRecovery, refuse_itself
+from wtxtgit.checkpoint.open import refuse_itself
+from wtxtgit.checkpoint.recover import RecoveredText, TextRecovery
 from wtxtgit.checkpoint.restore import TEXT_ENDING
 from wtxtgit.containers.budget import LIMIT_KEY, most_decoded
 from wtxtgit.errors import CheckError, UsageError

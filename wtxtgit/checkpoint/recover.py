@@ -15,8 +15,7 @@ from pathlib import Path
 from wtxtgit.checkpoint import open as opener
 from wtxtgit.checkpoint import other_copies
 from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
-from wtxtgit.containers import registry
-from wtxtgit.errors import CheckError, InputError, TextError, UsageError, WtxtgitError
+from wtxtgit.errors import CheckError, InputError, TextError, WtxtgitError
 from wtxtgit.io.files import read_small, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, same_bytes, write_all
@@ -27,7 +26,7 @@ from wtxtgit.text.recovery import deltas, ledgers
 from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
 from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
 from wtxtgit.text.recovery.transport import undone
-from wtxtgit.text.verify import TextReport, verify
+from wtxtgit.text.verify import TextReport, read_wsum, verify
 
 LEDGER_ENDING = ".wsum"
 
@@ -116,7 +115,7 @@ def recover_text(
         parts = PartialText([], [], undone=changes, notes=notes)
         return _as_it_is(target, data, parts, whole)
     try:
-        recovery = recover_plain(plain, changes, heal, _sealed(target))
+        recovery = recover_plain(plain, changes, heal, _sealed(target) | _finalized(target))
     except TextError as error:
         raise InputError(f"{opener.shown_name(target)}: {error}") from None
     text = verified = None
@@ -170,6 +169,15 @@ def _sealed(target: str) -> frozenset[bytes]:
         report = ledger.read(raw)
         if report.ledger is not None:
             return frozenset(record.sha256_all for record in report.ledger.records)
+    return frozenset()
+
+
+def _finalized(target: str) -> frozenset[bytes]:
+    """What the WSUM beside a text says that its content is."""
+    with contextlib.suppress(WtxtgitError, OSError):
+        wsum = read_wsum(opener.wsum_beside(target) or b"")
+        if wsum is not None:
+            return frozenset({wsum.sha256_all})
     return frozenset()
 
 
@@ -230,7 +238,7 @@ def write_whole(done: RecoveredText, out: Path, source: str) -> None:
 
     Raises CheckError for a text that is not whole, UsageError for the damaged file itself.
     """
-    refuse_itself(out, source)
+    opener.refuse_itself(out, source)
     if done.text is None:
         raise CheckError(
             f"{opener.shown_name(source)}: not all of it could be recovered",
@@ -241,28 +249,3 @@ def write_whole(done: RecoveredText, out: Path, source: str) -> None:
         write_output(out, lambda descriptor: write_all(descriptor, pieces(text)))
     else:
         restore_verified(done.text, done.verified, Path(source), out)
-
-
-def refuse_container(target: str, data: ByteView) -> None:
-    """Raise InputError for a checkpoint that is no text: it has no lines to mend."""
-    known = registry.detected(data)
-    if known is None:
-        return
-    name = opener.shown_name(target)
-    if known.parity is not None:
-        raise UsageError(f"{name}: a {known.name} file, which --ecc mends from its own parity")
-    raise InputError(
-        f"{name}: a {known.name} file, no text",
-    )
-
-
-def refuse_itself(out: Path, source: str) -> None:
-    """Raise UsageError where the damaged file would be written over."""
-    same = False
-    with contextlib.suppress(OSError):
-        same = opener.is_file(source) and out.samefile(source)
-    if same:
-        raise UsageError(
-            f"{opener.shown_name(source)} is the damaged file, which stays as it is",
-            hint="-o names another file",
-        )

@@ -26,10 +26,10 @@ def wsum_at(path: Path) -> bytes | None:
 
     Raises EnvironmentFailure for a file that can't be read.
     """
-    # A pipe would be read without end; what is larger is none.
-    if not path.is_file():
+    # A link is none in a tree of git, and what is larger is none.
+    if path.is_symlink() or not path.is_file():
         return None
-    with failures(path), opened_regular(path, follow_links=True) as (descriptor, status):
+    with failures(path), opened_regular(path) as (descriptor, status):
         content = os.read(descriptor, MAX_WSUM)
     return content if status.st_size <= MAX_WSUM and content.startswith(WSUM_MAGIC) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,14 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.options import rewriting_options
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
+from wtxtgit.model.salvage import TensorState
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.figures import size
+from wtxtgit.report.figures import extents, size
 
 if TYPE_CHECKING:
     from wtxtgit.checkpoint.recover import TextRecovery
+    from wtxtgit.checkpoint.salvage import ContainerRecovery
+    from wtxtgit.io.view import ByteView
 
 _MOST = 20
 """How many chunks are printed; --json gives all."""
@@ -61,14 +65,19 @@ def recover(
     max_chunk: int,
     as_json: bool,
 ) -> int:
-    """Recover a damaged text: mend it, and heal it from other copies.
+    """Recover a damaged text or checkpoint: what can be mended, and what is whole.
 
-    Every line has check characters and every chunk its SHA-256, so wrong
+    Of a text every line has check characters and every chunk its SHA-256, so wrong
     characters, lost or swapped lines, and what mail does to a text, are mended
     from the text alone. Other chunks are looked for in the file's history, in
     other files of the repository, and wherever --from says. Only what the
     text's hashes prove is written; FILE itself is never changed. Exit code 1
     if something is lost.
+
+    Of a checkpoint that was cut off or damaged the tensors that are whole are
+    told, and written with -o, in the format that its ending names. Proved is
+    what a hash of the file holds for; where it has none, tensors whose bytes
+    are all there are unproved.
 
     With --ecc: mend a FOLD file from the Reed-Solomon parity in it. Without
     -o that replaces FILE.
@@ -77,6 +86,7 @@ def recover(
     wtxtgit recover model.safetensors.wtxt
     wtxtgit recover HEAD:model.fold -o model.fold --from backup/model.fold
     wtxtgit recover model.fold --as-commit
+    wtxtgit recover half.safetensors -o whole.safetensors
     wtxtgit recover --ecc model.fold -o mended.fold
     """
     if ecc:
@@ -88,19 +98,23 @@ def recover(
 
     from wtxtgit.checkpoint import open as opener
     from wtxtgit.checkpoint import recover as recovering
+    from wtxtgit.checkpoint import salvage as salvaging
 
     threads = environment.threads()
     if as_commit and output is not None:
         raise UsageError("--as-commit writes the tracked file: it does not go with -o")
     if output is not None:
-        recovering.refuse_itself(output, target)
+        opener.refuse_itself(output, target)
     if as_commit:
         from wtxtgit.checkpoint.recover_tracked import commit
 
         done = commit(target, places, threads=threads)
     else:
         data = opener.read(target, threads=threads)
-        recovering.refuse_container(target, data)
+        if salvaging.is_container(data):
+            if places or partial:
+                raise UsageError("--from and --partial are for texts, not for checkpoints")
+            return _salvage(target, data, output, hmac_key, max_chunk, as_json)
         done = recovering.recover_text(target, data, places, threads=threads)
     report = done.report
     if output is not None and done.text is not None:
@@ -153,6 +167,7 @@ _STATES = {
     "intact": "nothing is damaged",
     "whole": "all of it is there",
     "partial": "not all of it could be recovered",
+    "lost": "nothing of it can be told",
 }
 
 
@@ -161,6 +176,63 @@ def _counts(report: TextRecovery) -> list[tuple[str, int]]:
         (state, sum(getattr(array, state) for array in report.arrays))
         for state in ("mended", "healed", "lost")
     ]
+
+
+def _salvage(
+    target: str,
+    data: ByteView,
+    output: Path | None,
+    hmac_key: Path | None,
+    max_chunk: int,
+    as_json: bool,
+) -> int:
+    from wtxtgit.checkpoint import salvage as salvaging
+    from wtxtgit.checkpoint.emit import key_bytes
+
+    decoding = environment.decoding()
+    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key), decoding=decoding)
+    done = salvaging.salvage(target, data, options)
+    report = done.report
+    if output is not None:
+        report = salvaging.write(done, output, options)
+    if not is_printed(report, as_json):
+        _print_salvage(report)
+    return 0 if report.state in ("intact", "whole") else 1
+
+
+def _print_salvage(report: ContainerRecovery) -> None:
+    lost = [tensor for tensor in report.tensors if tensor.state is TensorState.LOST]
+    if lost:
+        rows = [
+            [
+                tensor.name,
+                tensor.dtype,
+                extents(tensor.shape),
+                ", ".join(f"{start}-{end}" for start, end in tensor.lost),
+                tensor.why or "",
+            ]
+            for tensor in lost[:_MOST]
+        ]
+        print_table(("lost", "dtype", "shape", "bytes", "why"), rows)
+    if len(lost) > _MOST:
+        print_line(f"and {counted(len(lost) - _MOST, 'more tensor')}, which --json lists")
+    for what in report.missing[:_MOST]:
+        print_line(f"lost: {what}")
+    if len(report.missing) > _MOST:
+        print_line(f"and {len(report.missing) - _MOST} more, which --json lists")
+    others = Counter((t.state, t.why) for t in report.tensors if t.state is not TensorState.LOST)
+    for (state, why), n in others.items():
+        if why is not None:
+            print_line(f"note: {counted(n, 'tensor')} {state}: {why}")
+    for note in report.notes:
+        print_line(f"note: {note}")
+    counts = {state: report.count(state) for state in TensorState}
+    sizes = [f"{counted(n, 'tensor')} {state}" for state, n in counts.items() if n]
+    print_line(f"{report.path}: {_STATES[report.state]}{': ' if sizes else ''}{', '.join(sizes)}")
+    for what in report.dropped:
+        print_line(f"dropped: {what}")
+    if report.output is not None:
+        print_line(f"{report.output}: written")
 
 
 def _mend_from_parity(

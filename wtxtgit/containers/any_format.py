@@ -34,6 +34,7 @@ from wtxtgit.model.tensor import Description, Nested, PackedBytes, ReadOptions, 
 
 if TYPE_CHECKING:  # a filter checks nothing, and starts for every command
     from wtxtgit.model.findings import Findings, MemberFindings
+    from wtxtgit.model.salvage import Salvage
 
 _DEFAULTS = ReadOptions()
 # Values that the JSON header of a file may have that was compressed: a few compressed bytes can
@@ -100,13 +101,38 @@ def is_compressed(data: ByteView) -> bool:
     return any(part.is_compressed for part in parts) and not any(p.is_encrypted for p in parts)
 
 
-def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | None:
-    """What is left of a file that its writer did not finish; None of any other."""
+def unfinished(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | None:
+    """What there is of a file that its writer did not finish; None of any other."""
+    known = detected(data)
+    if known is None or known.unfinished is None:
+        return None
+    reader = known.unfinished()
+    return reader.describe_unfinalized(data, options) if reader.is_unfinalized(data) else None
+
+
+def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Salvage:
+    """What a damaged file still holds; its `files` are looked into, and are none any more.
+
+    Raises FormatError where nothing can be told, and for files of formats of which nothing can be
+    salvaged.
+    """
+    from wtxtgit.model.salvage import SalvagedTensor
+
     known = detected(data)
     if known is None or known.salvage is None:
-        return None
-    salvager = known.salvage()
-    return salvager.describe_unfinalized(data, options) if salvager.is_unfinalized(data) else None
+        raise FormatError(_why_whole(data), offset=0, field="magic")
+    left = known.salvage().salvage(data, options)
+    found, missing, notes = list(left.tensors), list(left.missing), list(left.notes)
+    for file in left.files:
+        untold: list[str] = []
+        listed = tensors(Description(known.name, nested=(file.nested,)), options, untold)
+        try:
+            found += (SalvagedTensor(tensor, file.state, file.why) for tensor in listed)
+        except FormatError as error:
+            missing.append(f"chunk {quoted(file.nested.name)}: {error.message}")
+        # What a chunk that is whole holds beside tensors is not lost.
+        notes += (line for line in untold if line.startswith("chunk "))
+    return replace(left, tensors=tuple(found), files=(), missing=tuple(missing), notes=tuple(notes))
 
 
 def in_one_line(refused: list[str]) -> Iterator[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
     from wtxtgit.containers.ranges import Range
     from wtxtgit.containers.tar_index import TarIndexing
     from wtxtgit.model.findings import Findings, MemberFindings
+    from wtxtgit.model.salvage import Salvage
     from wtxtgit.model.tensor import Description, Entry, PlacedEntry, ReadOptions, TensorSource
 
 T_co = TypeVar("T_co", covariant=True)
@@ -202,7 +203,17 @@ class SignedFields(Protocol):
 
 
 class Salvager(Protocol):
-    """What is left of files that their writer did not finish."""
+    """What is left of files that were damaged, or cut off."""
+
+    def salvage(self, data: ByteView, options: ReadOptions) -> Salvage:
+        """Which tensors are whole, and what is lost; the file need not be one that `read` takes.
+
+        Raises FormatError where what says which tensors there are can't be read.
+        """
+
+
+class UnfinishedReader(Protocol):
+    """What there is of files that their writer did not finish."""
 
     def is_unfinalized(self, data: ByteView) -> bool:
         """Whether a file with the format's magic was not finished."""
@@ -332,6 +343,7 @@ class Format(NamedTuple):
     reseal: Lazy[Resealer] | None = None
     repack: Lazy[Repacker] | None = None
     signed: Lazy[SignedFields] | None = None
+    unfinished: Lazy[UnfinishedReader] | None = None
     salvage: Lazy[Salvager] | None = None
     parity: Lazy[Parity] | None = None
 

@@ -94,6 +94,11 @@ def parse(raw: bytes, what: str, *, offset: int = 0) -> object:
     return unpacked
 
 
+def end_of(raw: bytes, what: str) -> int:
+    """Where the first value in `raw` ends; raises FormatError (limit or structure)."""
+    return _walk(raw, what, 0)[0]
+
+
 def _string_keys(pairs: list[tuple[object, object]]) -> dict[str, object]:
     return {key: value for key, value in pairs if isinstance(key, str)}
 

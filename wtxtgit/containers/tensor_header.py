@@ -62,10 +62,10 @@ class TensorHeader:
     has_null_metadata: bool = False
 
 
-def read(data: ByteView, start: int, end: int) -> TensorHeader:
+def read(data: ByteView, start: int, end: int, *, is_cut: bool = False) -> TensorHeader:
     """Read the header of the safetensors file that is data[start:end].
 
-    Raises FormatError.
+    Of a file that `is_cut` tensors may stand anywhere. Raises FormatError.
     """
     cursor = Cursor(data[:end], start)
     body = _body(cursor)
@@ -80,7 +80,8 @@ def read(data: ByteView, start: int, end: int) -> TensorHeader:
     metadata = items.pop(METADATA_KEY, None)
     if len(items) > MAX_TENSORS:
         fail(f"header lists {len(items)} tensors", offset=start, field="header", kind="limit")
-    tensors = tuple(_tensor(name, item, cursor.pos, end) for name, item in items.items())
+    limit = None if is_cut else end
+    tensors = tuple(_tensor(name, item, cursor.pos, limit) for name, item in items.items())
     # An entry that has more than the format's keys has them all.
     further = {
         name: {key: value for key, value in item.items() if key not in TENSOR_KEYS}
@@ -152,7 +153,7 @@ def format_header(
     return len(encoded).to_bytes(SAFETENSORS_LENGTH_SIZE, "little") + encoded
 
 
-def _tensor(name: str, item: object, base: int, end: int) -> Stored:
+def _tensor(name: str, item: object, base: int, end: int | None) -> Stored:
     json_text.check_name(name, "tensor name", offset=base)
     if not isinstance(item, dict):
         raise _wrong(name, "entry", base)
@@ -167,7 +168,8 @@ def _tensor(name: str, item: object, base: int, end: int) -> Stored:
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise _wrong(name, "data_offsets", base)
     first, last = offsets
-    check_inside(base + first, last - first, end, f"tensor {quoted(name)}")
+    if end is not None:
+        check_inside(base + first, last - first, end, f"tensor {quoted(name)}")
     return Stored(name, dtype, shape, base + first, base + last, ELEMENTS.get(dtype))
 
 

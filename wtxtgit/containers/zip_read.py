@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
 from wtxtgit.containers.ranges import MAX_TENSORS
@@ -246,19 +246,32 @@ def _fail_member(member: ZipMember, why: str, *, kind: str = "structure") -> NoR
     fail(f"member {quoted(member.name)} {why}", offset=member.start, field="payload", kind=kind)
 
 
-def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
-    """Read the entry at the cursor and find where its payload starts."""
+class ZipEntry(NamedTuple):
+    """An entry of the directory, at byte `at`; `header` is where its local header starts."""
+
+    name: str
+    flags: int
+    method: int
+    crc32: int
+    length: int
+    size: int
+    header: int
+    at: int
+
+
+def read_entry(cursor: Cursor, start: int = 0) -> ZipEntry:
+    """Read the entry at the cursor of a zip that starts at `start`; raises FormatError."""
     at = cursor.pos
     magic, _, _, flags, method, _, _, crc32, length, size, *rest = cursor.record(ENTRY, "entry")
     name_length, extra_length, comment_length, disk, _, _, offset = rest
     if magic != ENTRY_MAGIC:
         fail("entry has no signature", offset=at, field="entry")
-    name = _name(cursor, name_length, flags)
+    name = read_name(cursor, name_length, flags)
     extra = cursor.take(extra_length, "extra fields")
     cursor.skip(comment_length, "comment")
     # Only fields that are all ones in the entry stand in the zip64 field, in this order (APPNOTE
     # 4.5.3).
-    wide = _zip64_extra(extra, at) if extra_length else None
+    wide = zip64_extra(extra, at) if extra_length else None
     if wide is not None:
         try:
             size, length, offset = (
@@ -270,21 +283,27 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
             fail("zip64 field is cut short", offset=at, field="zip64 field")
     if disk != 0:
         fail(f"member {quoted(name)} is on another disk", offset=at, field="disk")
-    header = start + offset
+    return ZipEntry(name, flags, method, crc32, length, size, start + offset, at)
+
+
+def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
+    """Read the entry at the cursor and find where its payload starts."""
+    name, flags, method, crc32, length, size, header, at = read_entry(cursor, start)
     # Sizes are those of the directory: before a descriptor the local header has zeros.
     payload = _payload(data, header) if length else _nowhere(data, header)
     check_inside(payload, length, len(data), f"member {quoted(name)}")
     return ZipMember(name, method, crc32, payload, payload + length, size, header, at, flags)
 
 
-def _name(cursor: Cursor, length: int, flags: int) -> str:
+def read_name(cursor: Cursor, length: int, flags: int) -> str:
+    """A member's name of `length` bytes; raises FormatError."""
     if flags & UTF8_NAME:
         return cursor.text(length, "name")
     # Without the flag a name is in the code page of the first PCs (APPNOTE, appendix D).
     return bytes(cursor.take(length, "name")).decode("cp437")
 
 
-def _zip64_extra(extra: ByteView, offset: int) -> Cursor | None:
+def zip64_extra(extra: ByteView, offset: int) -> Cursor | None:
     """The first zip64 field: those of size, length and offset that are all ones in the entry,
     of 8 bytes each, then the disk, of 4. None where there is no such field."""
     cursor = Cursor(extra)

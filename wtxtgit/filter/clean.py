@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from wtxtgit.containers.any_format import split
 from wtxtgit.io.spool import spooled
@@ -18,9 +17,6 @@ from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.write import Progress, TextWriter
-
-if TYPE_CHECKING:
-    from wtxtgit.text.verify import TextReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ def text_of(
     from wtxtgit.text.verify import verify
 
     report = verify(data, threads=threads)
-    if is_pending(report):
+    if report.is_pending:
         return Cleaned(None, data, warning="a pending text, its root is not sealed yet")
     if not report.ok:
         return Cleaned(None, data, warning=f"not a valid text: {report.problems[0]}")
@@ -73,11 +69,6 @@ def text_of(
         return Cleaned(None, data, warning="a text that stands for another text")
     restored = spooled(file_pieces(data, report.index, report.layout, threads=threads))
     return _cut(restored, threads, progress)
-
-
-def is_pending(report: TextReport) -> bool:
-    """Whether nothing is wrong with a text but that its root is pending."""
-    return bool(report.problems) and all(p.kind == "pending" for p in report.problems)
 
 
 def _cut(data: ByteView, threads: int | None, progress: Progress | None) -> Cleaned:

@@ -28,6 +28,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from wtxtgit.text.write import TextWriter
 
 _OPAQUE = "opaque/v1"
+_PAIR = b"WTXT and WSUM\0"
+"""What the content of a text and its WSUM is hashed after; no hash_all is of such bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,12 @@ class ArtifactFacts:
     what clean gives. `meta` is a native text's own. `signed` is what a native
     text's own signature is over, and that signature. `opaque` (32 bytes) is
     sha256_all of the opaque text of the content, whatever it begins with; None
-    where nobody asked for it, and it is no native text.
+    where nobody asked for it, and it is no text that stands for itself.
+
+    `pending_root` is hash_all of a text that lacks nothing but its root, and
+    `text_meta` the `meta` line of one that lacks no more. With its WSUM
+    (`has_wsum`, see `with_wsum`) `opaque` is the content of both, and
+    `wsum_signed` what that one's signature is over, and the signature.
     """
 
     size: int
@@ -71,6 +79,10 @@ class ArtifactFacts:
     meta: Meta | None = None
     signed: tuple[bytes, Signature] | None = None
     opaque: bytes | None = None
+    pending_root: bytes | None = None
+    text_meta: Meta | None = None
+    wsum_signed: tuple[bytes, bytes] | None = None
+    has_wsum: bool = False
 
     @property
     def is_raw(self) -> bool:
@@ -82,6 +94,11 @@ class ArtifactFacts:
         """Whether it is a text that stands for itself, which smudge gives as it is."""
         return self.meta is not None
 
+    @property
+    def stands_for_itself(self) -> bool:
+        """Whether it is a text that smudge gives as it is, though nothing is wrong with it."""
+        return self.is_native or self.pending_root is not None
+
 
 def written_facts(writer: TextWriter) -> ArtifactFacts:
     """The facts of a text that clean makes of a file, without reading it again.
@@ -89,7 +106,8 @@ def written_facts(writer: TextWriter) -> ArtifactFacts:
     They are what `examine` finds of that text. `writer` is that of a clean; it
     hashes the file unless it has done so.
     """
-    return ArtifactFacts(writer.size, True, writer.root.sha256_all, writer.meta.schema)
+    meta = writer.meta
+    return ArtifactFacts(writer.size, True, writer.root.sha256_all, meta.schema, text_meta=meta)
 
 
 def examine(data: ByteView, *, threads: int | None = None, opaque: bool = False) -> ArtifactFacts:
@@ -99,7 +117,7 @@ def examine(data: ByteView, *, threads: int | None = None, opaque: bool = False)
     checkout writes as it is. A native text is written so wherever it stands.
     """
     facts = _examine(data, threads)
-    if not (opaque or facts.is_native):
+    if not (opaque or facts.stands_for_itself):
         return facts
     if facts.schema == _OPAQUE and not facts.is_text:
         return replace(facts, opaque=facts.sha256_all)
@@ -132,16 +150,50 @@ def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     schema = report.index.meta.schema
     if not report.ok:
         fault = clipped(str(report.problems[0]), MAX_MESSAGE)
-        return ArtifactFacts(len(data), True, None, schema, fault=fault)
-    sha256_all = report.sha256_all
+        facts = ArtifactFacts(len(data), True, None, schema, fault=fault)
+        if not report.is_pending:
+            return facts
+        return replace(facts, pending_root=report.sha256_all, text_meta=report.index.meta)
+    sha256_all, meta = report.sha256_all, report.index.meta
     if not report.is_container:
         index = report.index
         signed = None
         if index.signature is not None:
             signed = bytes(data[: index.covered]), index.signature
-        return ArtifactFacts(len(data), True, sha256_all, schema, meta=index.meta, signed=signed)
+        return ArtifactFacts(
+            len(data), True, sha256_all, schema, meta=meta, signed=signed, text_meta=meta
+        )
     is_canonical = _is_canonical(data, report, threads)
-    return ArtifactFacts(len(data), True, sha256_all, schema, is_canonical)
+    return ArtifactFacts(len(data), True, sha256_all, schema, is_canonical, text_meta=meta)
+
+
+def with_wsum(facts: ArtifactFacts, wsum: bytes, *, is_filtered: bool) -> ArtifactFacts:
+    """The facts of a content with what stands beside it as its WSUM.
+
+    Only a text that a checkout writes as it is has one: `docs/spec/trust.md`,
+    section "Texts with a WSUM".
+    """
+    is_written_so = facts.stands_for_itself or not is_filtered
+    if not (facts.is_text and is_written_so):
+        return facts
+    from wtxtgit.text.grammar import wsum_covered
+    from wtxtgit.text.verify import read_wsum, wsum_problems
+
+    if facts.opaque is not None:
+        paired = sha256(_PAIR + facts.opaque + sha256(wsum).digest()).digest()
+        facts = replace(facts, opaque=paired)
+    facts = replace(facts, has_wsum=True)
+    sha256_all = facts.pending_root or facts.sha256_all
+    if sha256_all is None or facts.text_meta is None:
+        return facts
+    problem = next(wsum_problems(wsum, sha256_all, facts.text_meta), None)
+    if problem is not None:
+        return replace(facts, sha256_all=None, fault=clipped(str(problem), MAX_MESSAGE))
+    line, signed = read_wsum(wsum), None
+    if line is not None and line.signature is not None:
+        signed = wsum_covered(line), line.signature
+    meta = facts.meta if facts.pending_root is None else facts.text_meta
+    return replace(facts, sha256_all=sha256_all, fault=None, meta=meta, wsum_signed=signed)
 
 
 def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bool:
@@ -174,6 +226,7 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
     )
 
 
+_HASHES = ("sha256_all", "opaque", "pending_root")
 FILE_NAME = "facts.sqlite"
 DIGEST_SIZE = 32
 
@@ -314,7 +367,7 @@ def _row_of(facts: ArtifactFacts) -> bytes:
     import json
 
     record = asdict(facts)
-    for name in ("sha256_all", "opaque"):
+    for name in _HASHES:
         if record[name] is not None:
             record[name] = record[name].hex()
     if facts.signed is not None:
@@ -329,15 +382,16 @@ def _facts_of(value: bytes) -> ArtifactFacts | None:
 
     try:
         record: dict[str, Any] = json.loads(value)
-        for name in ("sha256_all", "opaque"):
+        for name in _HASHES:
             if record[name] is not None:
                 record[name] = bytes.fromhex(record[name])
         if record["signed"] is not None:
             message, signature, keyid = record["signed"]
             signed = Signature(bytes.fromhex(signature), keyid)
             record["signed"] = bytes.fromhex(message), signed
-        if record["meta"] is not None:
-            record["meta"] = Meta(**record["meta"])
+        for name in ("meta", "text_meta"):
+            if record[name] is not None:
+                record[name] = Meta(**record[name])
         return ArtifactFacts(**record)
     except (ValueError, TypeError, KeyError):
         return None

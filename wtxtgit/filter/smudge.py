@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wtxtgit.filter.clean import is_pending
 from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces, write_all
 from wtxtgit.model.array import Layout
 from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes
@@ -93,7 +92,7 @@ def smudge_arriving(descriptor: int, blob: PieceWindows, *, threads: int | None 
 def smudge_verified(text: ByteView, report: TextReport, *, threads: int | None = None) -> Smudged:
     """Smudge a text, given what its verification found."""
     if not report.ok:
-        if is_pending(report):
+        if report.is_pending:
             return Smudged(text)
         return Smudged(text, warning=f"damaged, left as text: {report.problems[0]}")
     layout = report.layout

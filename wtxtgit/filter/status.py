@@ -363,11 +363,10 @@ def _state(path: Path, oid: str, blob: BlobHead, change: FileChange) -> State:
     if unchanged and text_format(file) == NATIVE:
         return State.OK
     # Reading texts needs numpy, which takes longer than all the rest of a status.
-    from wtxtgit.filter.clean import is_pending
     from wtxtgit.text.verify import verify
 
     report = verify(view_file(path))
-    if not report.ok and not is_pending(report):
+    if not report.ok and not report.is_pending:
         return State.CORRUPT
     # Git goes by the size, and does not see that a blob's own text is no change.
     if not unchanged and not work_tree.file_is_blob(path, oid):

@@ -170,7 +170,14 @@ class _ReviewWork:
         limit = max_blob(self.repo)
         compared = self.comparer(self.contents, changed)
         reviewed = [
-            self._reviewed(one, contents, known, judged.get(one.path, ()), limit, touching)
+            self._reviewed(
+                one,
+                contents,
+                self._with_wsum(one, files, known),
+                judged.get(one.path, ()),
+                limit,
+                touching,
+            )
             for one, contents, touching in zip(
                 changed, compared, self._commits(changed), strict=True
             )
@@ -184,6 +191,17 @@ class _ReviewWork:
             tuple(sorted(reviewed, key=_weight)),
             (*notes, *more),
         )
+
+    def _with_wsum(
+        self, changed: ChangedCheckpoint, files: JudgedFiles, known: dict[str, ArtifactFacts]
+    ) -> dict[str, ArtifactFacts]:
+        """What is known of blobs, of a text with a WSUM together with that."""
+        oid = None if changed.after is None else changed.after.oid
+        if oid is None or oid not in known:
+            return known
+        return known | {
+            oid: judge.facts_at(changed.path, files, self.seals.walk.reader, known[oid])
+        }
 
     def _files(self, changed: list[ChangedCheckpoint]) -> JudgedFiles:
         """What is judged at the head: the artifacts among what the branch changes."""

@@ -28,7 +28,7 @@ import numpy as np
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model.array import LAYOUT_ARRAY, Layout
+from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar
@@ -320,6 +320,11 @@ class TextReport:
         return not self.problems
 
     @property
+    def is_pending(self) -> bool:
+        """Whether nothing is wrong with the text but that its root is pending."""
+        return bool(self.problems) and all(p.kind == "pending" for p in self.problems)
+
+    @property
     def is_container(self) -> bool:
         """Whether the text stands for a file, byte for byte."""
         return self.layout is not None and self.layout.is_container
@@ -536,33 +541,36 @@ def _check_root(report: TextReport, body: _ArrayChecks, wsum_bytes: bytes | None
         if root.fastxor != body.fastxor:
             message = f"fastxor is {body.fastxor:016x}, the text says {root.fastxor:016x}"
             problems.append(Problem("fastxor", message, line=_ROOT_LINE))
-        _check_merkle(report, root, "the text", _ROOT_LINE)
+        this = report.merkle_this = digest.merkle(
+            root.merkle_prev, root.sha256_all, report.index.meta
+        )
+        if root.merkle_this != this:
+            message = mismatch("merkle_this", this, root.merkle_this)
+            problems.append(Problem("merkle", message, line=_ROOT_LINE))
     if wsum_bytes is None:
         if report.index.pending:
             message = "the root is pending, and its WSUM is neither given nor beside it"
             problems.append(Problem("pending", message, line=_ROOT_LINE))
         return
-    wsum = read_wsum(wsum_bytes)
-    if wsum is None:
-        problems.append(Problem("syntax", "the WSUM is not one proper WSUM 1 line"))
-        return
     # A text with a root of its own has that compared above: its WSUM has to say the same.
     wanted = computed if root is None else root.sha256_all
-    if wsum.sha256_all != wanted:
-        message = mismatch("hash_all", wanted, wsum.sha256_all, "the WSUM")
-        problems.append(Problem("root", message))
-    _check_merkle(report, wsum, "the WSUM")
+    problems += wsum_problems(wsum_bytes, wanted, report.index.meta)
+    if (wsum := read_wsum(wsum_bytes)) is not None:
+        report.merkle_this = digest.merkle(wsum.merkle_prev, wsum.sha256_all, report.index.meta)
 
 
-def _check_merkle(
-    report: TextReport, root: grammar.Root | grammar.Wsum, source: str, line: int | None = None
-) -> None:
-    """Compute the link of the chain that a root or WSUM claims, and compare it."""
-    this = digest.merkle(root.merkle_prev, root.sha256_all, report.index.meta)
-    report.merkle_this = this
-    if root.merkle_this != this:
-        message = mismatch("merkle_this", this, root.merkle_this, source)
-        report.problems.append(Problem("merkle", message, line=line))
+def wsum_problems(content: bytes, sha256_all: bytes, meta: Meta) -> Iterator[Problem]:
+    """What is wrong with the WSUM of a text with this hash_all and this `meta` line."""
+    wsum = read_wsum(content)
+    if wsum is None:
+        yield Problem("syntax", "the WSUM is not one proper WSUM 1 line")
+        return
+    if wsum.sha256_all != sha256_all:
+        yield Problem("root", mismatch("hash_all", sha256_all, wsum.sha256_all, "the WSUM"))
+    this = digest.merkle(wsum.merkle_prev, wsum.sha256_all, meta)
+    if wsum.merkle_this != this:
+        message = mismatch("merkle_this", this, wsum.merkle_this, "the WSUM")
+        yield Problem("merkle", message)
 
 
 def read_wsum(content: bytes) -> grammar.Wsum | None:

@@ -15,6 +15,7 @@ FORMAT = Format(
     write_set=Lazy(f"{__name__}.write"),
     keeps_tag=every_tag,
     reseal=Lazy(f"{__name__}.reseal"),
+    salvage=Lazy(f"{__name__}.salvage"),
     repack=Lazy(f"{__name__}.repack"),
     set_name="aeroset",
     read_set=Lazy(f"{__name__}.aeroset"),

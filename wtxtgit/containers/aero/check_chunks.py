@@ -70,7 +70,7 @@ def check_types(aero: Aero, findings: Findings) -> None:
     for chunk in aero.chunks:
         if chunk.name_len > _LONGEST or chunk.is_wiped:
             continue
-        usual = _usual_type(aero.name(chunk))
+        usual = usual_type(aero.name(chunk))
         if usual is not None and usual != chunk.fourcc:
             findings.error(
                 f"the type is {chunk.fourcc.decode('latin-1')!a}, "
@@ -98,7 +98,8 @@ def check_taken_names(aero: Aero, findings: Findings) -> None:
             )
 
 
-def _usual_type(name: bytes) -> bytes | None:
+def usual_type(name: bytes) -> bytes | None:
+    """The type of chunks of this name, where writers use it for one type alone."""
     numbered = _NUMBERED.fullmatch(name)
     if numbered is not None:
         return SHARD if numbered[1] is None else PAGES

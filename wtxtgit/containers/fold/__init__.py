@@ -17,7 +17,8 @@ FORMAT = Format(
     reseal=Lazy(f"{__name__}.reseal"),
     repack=Lazy(f"{__name__}.repack"),
     signed=Lazy(f"{__name__}.repack"),
-    salvage=Lazy(f"{__name__}.describe"),
+    salvage=Lazy(f"{__name__}.salvage"),
+    unfinished=Lazy(f"{__name__}.describe"),
     parity=Lazy(f"{__name__}.repack"),
     derived=(
         ("metadata", "chunk_hashes"),

@@ -22,4 +22,5 @@ FORMAT = Format(
     write=Lazy(f"{__name__}.write"),
     keeps_tag=keeps_tag,
     reseal=Lazy(f"{__name__}.reseal"),
+    salvage=Lazy(f"{__name__}.salvage"),
 )

@@ -339,8 +339,8 @@ def describe(container: Gguf, options: ReadOptions) -> Description:
     )
 
 
-def read(data: ByteView) -> Gguf:
-    """Read a GGUF file; raises FormatError."""
+def read(data: ByteView, *, is_cut: bool = False) -> Gguf:
+    """Read a GGUF file; of one that `is_cut` tensors may stand anywhere. Raises FormatError."""
     version, order = _read_version(data)
     cursor = _HeaderCursor(data, len(MAGIC) + TYPE_SIZE, order=order)
     tensor_count = cursor.integer(COUNT_SIZE, "tensor_count")
@@ -352,7 +352,8 @@ def read(data: ByteView) -> Gguf:
     listed = [_read_info(cursor) for _ in range(tensor_count)]
     start = aligned(cursor.pos, alignment)
     # Offsets count from behind all infos, which is only known now.
-    infos = tuple(_info(raw, start, len(data), order) for raw in listed)
+    limit = None if is_cut else len(data)
+    infos = tuple(_info(raw, start, limit, order) for raw in listed)
     return Gguf(data, version, order, entries, alignment, infos, cursor.pos)
 
 
@@ -426,14 +427,14 @@ def _read_info(cursor: Cursor) -> _RawInfo:
     return at, name, tuple(shape), ggml_type, offset
 
 
-def _info(raw: _RawInfo, base: int, size: int, order: Literal["little", "big"]) -> Info:
-    """The tensor in a file of `size` bytes, whose data starts at `base`."""
+def _info(raw: _RawInfo, base: int, size: int | None, order: Literal["little", "big"]) -> Info:
+    """The tensor in a file of `size` bytes, None for any number, whose data starts at `base`."""
     at, name, shape, ggml_type, offset = raw
     row_bytes = _fastest(shape) // ggml_type.block * ggml_type.size
     length = row_bytes * prod(shape[1:])
     start = base + offset
     # Tensors without bytes may stand anywhere.
-    if length and start + length > size:
+    if length and size is not None and start + length > size:
         check_inside(start, length, size, f"tensor {quoted(name)}")
     tensor = Stored(
         name,

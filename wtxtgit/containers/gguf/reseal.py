@@ -116,6 +116,20 @@ def reseal(
     return file_pieces(header, parts, alignment)
 
 
+def keep(container: Gguf, numbers: Sequence[int]) -> Iterator[Buffer]:
+    """The file with the tensors of these numbers alone, whose bytes have to be there, in pieces.
+
+    Nothing else of the file has to hold. Raises FormatError before the first piece.
+    """
+    placed = [PlacedEntry(container, number) for number in numbers]
+    parts = [WrittenTensor(_info(each).tensor, container.data, None) for each in placed]
+    given = _values(container)
+    metadata, alignment = _metadata(given, container.byteorder)
+    header = _header(container, metadata, len(given), _infos(container, placed, alignment))
+    _check_padding(header, parts, alignment)
+    return file_pieces(header, parts, alignment)
+
+
 def _values(container: Gguf) -> dict[str, Value]:
     listed, infos = container.entries, container.infos
     ends = [entry.offset for entry in listed[1:]]

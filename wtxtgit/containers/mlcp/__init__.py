@@ -21,6 +21,7 @@ FORMAT = Format(
     keeps_tag=every_tag,
     lists_only=True,
     reseal=Lazy(f"{__name__}.reseal"),
+    salvage=Lazy(f"{__name__}.salvage"),
     derived=(
         *below(("metadata", "shards", ANY), "tensors", "fileSize", "checksum"),
         ("metadata", "tensorInfos"),

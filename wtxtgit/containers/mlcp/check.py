@@ -142,16 +142,16 @@ def _compare(
                 f"{where}: what is listed for {name} is {_word(item)}", "tensors", record.start
             )
             continue
-        different = list(_different(item, record))
-        for field in different:
+        fields = list(different(item, record))
+        for field in fields:
             said = f"{where}: {field} of tensor {name} is {_word(item.get(field))}"
             findings.error(f"{said} in the metadata, not as in its record", field, record.start)
-        if not different:
+        if not fields:
             same.append(number)
     return same
 
 
-def _different(item: dict[str, object], record: TensorRecord) -> Iterator[str]:
+def different(item: dict[str, object], record: TensorRecord) -> Iterator[str]:
     """The JSON's names of what it says otherwise than the record."""
     if item.get("name") != record.name:
         yield "name"

@@ -166,16 +166,19 @@ def describe(container: Mlcp, options: ReadOptions) -> Description:
 
 def read(data: ByteView) -> Mlcp:
     """Read an MLCP file; raises FormatError."""
+    version, metadata, start, header_end = read_head(data)
+    shards = read_body(data, header_end, len(shard_list(metadata)))
+    return Mlcp(data, version, metadata, start, header_end, shards)
+
+
+def read_head(data: ByteView) -> tuple[str, object, int, int]:
+    """The version, the value of the JSON, where that starts and ends; raises FormatError."""
     cursor = Cursor(data, len(MAGIC))
     version = _net_string(cursor, "version")
     length = cursor.integer(COUNT_SIZE, "metadata length", signed=True)
     body = cursor.take(length, "metadata")
-    header_end = cursor.pos
-    start = header_end - length
-    metadata = json_text.parse(body, "metadata", offset=start)
-    shard_count = len(shard_list(metadata))
-    shards = read_body(data, header_end, shard_count)
-    return Mlcp(data, version, metadata, start, header_end, shards)
+    start = cursor.pos - length
+    return version, json_text.parse(body, "metadata", offset=start), start, cursor.pos
 
 
 def read_body(data: ByteView, start: int, shard_count: int) -> ShardRecords:
@@ -283,7 +286,7 @@ def _read_shard(
     for _ in range(count):
         if len(records) >= MAX_TENSORS:
             fail("shards list too many tensors", offset=start, field="records", kind="limit")
-        record = _read_record(cursor, shard)
+        record = read_record(cursor, shard)
         # Without tensor bytes a size is a mere claim, which a check warns of.
         if record.size < 0 and placement is not Placement.NOWHERE:
             fail(f"size is {record.size}", offset=record.end - DIM_SIZE, field="size")
@@ -293,7 +296,8 @@ def _read_shard(
         records.append(record)
 
 
-def _read_record(cursor: Cursor, shard: int) -> TensorRecord:
+def read_record(cursor: Cursor, shard: int) -> TensorRecord:
+    """The record at the cursor; raises FormatError."""
     start = cursor.pos
     length = cursor.integer(COUNT_SIZE, "name length", signed=True)
     name = cursor.text(length, "name")

@@ -13,5 +13,6 @@ FORMAT = Format(
     write=Lazy(f"{__name__}.file"),
     sole_name="data",
     reseal=Lazy(f"{__name__}.reseal"),
+    salvage=Lazy(f"{__name__}.salvage"),
     nested=True,
 )

@@ -19,6 +19,7 @@ FORMAT = Format(
     write=Lazy(f"{__name__}.write"),
     write_arrays=Lazy(f"{__name__}.write"),
     reseal=Lazy(f"{__name__}.reseal"),
+    salvage=Lazy(f"{__name__}.salvage"),
     repack=Lazy(f"{__name__}.reseal"),
     derived=(("members",),),
     nested=True,

@@ -33,6 +33,7 @@ FORMAT = Format(
     write_arrays=Lazy(f"{__name__}.write"),
     keeps_tag=every_tag,
     reseal=Lazy(f"{__name__}.reseal"),
+    salvage=Lazy(f"{__name__}.salvage"),
     set_name="safetensors-index",
     read_set=Lazy(f"{__name__}.sharded"),
     derived_of_set=(("metadata", "total_size"),),

@@ -12,5 +12,6 @@ FORMAT = Format(
     # Without what pads it: that is checked, and told, when the file is read.
     magic=MAGIC.rstrip(b"\0"),
     endings=(".taridx",),
+    salvage=Lazy(f"{__name__}.salvage"),
     tar_index=Lazy(f"{__name__}.shards"),
 )

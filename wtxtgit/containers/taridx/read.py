@@ -9,7 +9,7 @@ Spec: `docs/spec/containers.md`, "TARIDX", and `docs/spec/taridx.md`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct, calcsize
 from typing import TypeAlias
 
@@ -172,8 +172,8 @@ def describe(container: Taridx, options: ReadOptions) -> Description:
     )
 
 
-def read(data: ByteView) -> Taridx:
-    """Read a TARIDX file; raises FormatError."""
+def read(data: ByteView, *, is_cut: bool = False) -> Taridx:
+    """Read a TARIDX file; one that `is_cut` has the rows that are there. Raises FormatError."""
     (
         magic,
         major,
@@ -206,7 +206,9 @@ def read(data: ByteView) -> Taridx:
             offset=field_offset("off_crash"),
             field="off_crash",
         )
-    if n_rows * ROW_SIZE != len(data) - off_arr:
+    if is_cut:
+        header = replace(header, n_rows=min(n_rows, (len(data) - off_arr) // ROW_SIZE))
+    elif n_rows * ROW_SIZE != len(data) - off_arr:
         raise FormatError(
             f"n_rows {n_rows} does not fit the {len(data) - off_arr} bytes at byte {off_arr}",
             offset=off_arr,

@@ -210,7 +210,11 @@ def describe(container: Torch, options: ReadOptions) -> Description:
 
 def read(data: ByteView) -> Torch:
     """Read a torch file; raises FormatError."""
-    directory = zip_read.read(data)
+    return read_members(data, zip_read.read(data))
+
+
+def read_members(data: ByteView, directory: Directory) -> Torch:
+    """Read what these members of a file are; raises FormatError."""
     folder = _folder(directory)
     member = None if folder is None else _last(directory, folder + PICKLE)
     if folder is None or member is None:

@@ -1,0 +1,201 @@
+"""What a damaged container still holds, and a file of its tensors that are whole.
+
+A tensor is given whole or not at all. What no hash of the file proves is told, and given
+where all its bytes are there: most formats have no hashes. The damaged file is never written over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wtxtgit.checkpoint import convert
+from wtxtgit.checkpoint.open import refuse_itself, shown_name
+from wtxtgit.containers import any_format, registry
+from wtxtgit.containers.salvage import lost
+from wtxtgit.errors import CheckError, FormatError, InputError
+from wtxtgit.io.files import named, shown, write_output
+from wtxtgit.io.view import Buffer, ByteView, view_of, write_all
+from wtxtgit.model.plain import JsonObject
+from wtxtgit.model.salvage import Salvage, SalvagedTensor, Span, TensorState
+from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
+from wtxtgit.tensors import tensor_bytes
+
+_MOST_FINDINGS = 5
+"""Of what `verify` finds in a file of which no tensor is lost: it lists all."""
+_NOTHING = "no tensor is whole, so nothing is written"
+_OWN_FORMAT = "which no other format can hold"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFate(JsonObject):
+    """What is left of a tensor of a damaged file; `lost` are ranges of its stored bytes."""
+
+    KEYS = "name dtype shape state why? lost"
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    state: TensorState
+    why: str | None = None
+    lost: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRecovery(JsonObject):
+    """What a damaged container still holds.
+
+    `state` is `intact` where all holds that `verify` checks, `whole` where no tensor is lost,
+    `partial` where something is, `lost` where nothing can be told. `missing` has words on what is
+    lost beside the tensors that are listed, `dropped` on what is not in `output`.
+    """
+
+    KEYS = "path format state tensors missing notes dropped output?"
+
+    path: str
+    format: str
+    state: str
+    tensors: tuple[TensorFate, ...] = ()
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    output: str | None = None
+
+    def count(self, state: TensorState) -> int:
+        """How many tensors are in a state."""
+        return sum(tensor.state is state for tensor in self.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class SalvagedContainer:
+    """A damaged container, what is left of it, and the report that says so."""
+
+    data: ByteView
+    left: Salvage
+    report: ContainerRecovery
+
+
+def is_container(data: ByteView) -> bool:
+    """Whether a file has the first bytes of a format of which tensors can be salvaged."""
+    known = registry.detected(data)
+    return known is not None and known.salvage is not None
+
+
+def salvage(target: str, data: ByteView, options: ReadOptions) -> SalvagedContainer:
+    """Find out what the container `data`, which `target` names, still holds; raises nothing."""
+    kind = registry.detect(data)
+    try:
+        left = any_format.salvage(data, options)
+    except FormatError as error:
+        report = ContainerRecovery(target, kind, "lost", missing=(error.message,))
+        return SalvagedContainer(data, Salvage(), report)
+    left = replace(left, tensors=tuple(map(_decoded, left.tensors)))
+    notes = list(left.notes)
+    state = "partial"
+    if not left.missing and all(one.state is not TensorState.LOST for one in left.tensors):
+        findings = any_format.check(data, options)
+        state = "whole" if findings.errors else "intact"
+        notes += map(str, [*findings.errors, *findings.warnings][:_MOST_FINDINGS])
+    known = registry.detected(data)
+    if state == "partial" and known is not None and known.parity is not None:
+        notes.append("--ecc mends a file from its own parity, if it has any")
+    fates = tuple(map(_fate, left.tensors))
+    return SalvagedContainer(
+        data, left, ContainerRecovery(target, kind, state, fates, left.missing, tuple(notes))
+    )
+
+
+def write(
+    done: SalvagedContainer,
+    out: Path,
+    options: ReadOptions,
+    progress: Callable[[int], None] | None = None,
+) -> ContainerRecovery:
+    """Write the tensors that are whole, in the format that the output's ending names.
+
+    Where none is whole nothing is written. Raises UsageError for an ending of no format and for
+    the damaged file itself,
+    InputError for tensors that the format can't hold.
+    """
+    refuse_itself(out, done.report.path)
+    left, name = done.left, shown_name(done.report.path)
+    known = registry.by_ending(out.suffix)
+    numbers = [n for n, one in enumerate(left.tensors) if one.state.is_whole]
+    is_own = known is not None and known.name == done.report.format
+    # An index has rows, and no tensors.
+    if left.keep is not None and is_own and (numbers or not left.tensors):
+        with named(out):
+            pieces = left.keep(numbers)
+        _keep(out, pieces, [left.tensors[n].tensor for n in numbers], options)
+        return replace(done.report, output=str(out))
+    target, writer = convert.target_of(out)
+    if not numbers:
+        return replace(done.report, notes=(*done.report.notes, _NOTHING))
+    plain: dict[str, Tensor] = {}
+    dropped = []
+    for tensor in (left.tensors[n].tensor for n in numbers):
+        if tensor.element is None:
+            what = f"{convert.quoted(tensor.name)} of {tensor.dtype}"
+            dropped.append(f"tensor {what}, {_OWN_FORMAT}")
+        elif plain.setdefault(tensor.name, tensor) is not tensor:
+            dropped.append(f"another tensor {convert.quoted(tensor.name)}")
+    if not plain:
+        raise InputError(f"{name}: all tensors are of dtypes {_OWN_FORMAT}")
+    description = Description(done.report.format, tuple(plain.values()))
+    sources = convert.sources_of(name, description, options, len(done.data))
+    chunk = convert.common_chunk(description, sources)
+    if chunk is not None:
+        sources = convert.without_chunk(sources, chunk)
+    convert.refuse_dtypes(out, sources, writer)
+    wanted = convert.digests(sources, progress)
+    tags, without = convert.kept_tags(target, left.tags)
+    dropped += without
+    # A list of tensors without their bytes would save nothing.
+    inline_data = target.lists_only
+    dropped += convert.write_file(out, sources, tags, wanted, options, inline_data=inline_data)
+    return replace(done.report, dropped=tuple(dropped), output=str(out))
+
+
+def _decoded(one: SalvagedTensor) -> SalvagedTensor:
+    """The tensor, lost where its bytes were to be decoded and can't be."""
+    if not one.state.is_whole:
+        return one
+    if one.tensor.absent is not None:
+        return lost(one.tensor, one.tensor.absent)
+    if not isinstance(one.tensor.held, PackedBytes):
+        return one
+    try:
+        nbytes = len(one.tensor.view)
+    except FormatError as error:
+        return lost(one.tensor, error.message)
+    if nbytes != one.tensor.nbytes:
+        return lost(one.tensor, f"it has {nbytes} bytes, not {one.tensor.nbytes}")
+    return one
+
+
+def _fate(one: SalvagedTensor) -> TensorFate:
+    tensor = one.tensor
+    return TensorFate(tensor.name, tensor.label, tensor.shape, one.state, one.why, one.lost)
+
+
+def _keep(
+    out: Path, pieces: Iterable[Buffer], tensors: Iterable[Tensor], options: ReadOptions
+) -> None:
+    """Write a file in its own format with these tensors alone, and read it again."""
+    wanted = _facts(tensors)
+
+    def write(descriptor: int) -> None:
+        write_all(descriptor, pieces)
+        data = view_of(descriptor)
+        convert.refuse_errors(shown(out), data, options)
+        if _facts(any_format.describe(data, options).tensors) != wanted:
+            raise CheckError(f"{shown(out)}: the tensors would not be what they were")
+
+    write_output(out, write)
+
+
+def _facts(tensors: Iterable[Tensor]) -> Counter[tuple[str, str, tuple[int, ...], bytes]]:
+    """Name, dtype, shape and SHA-256 of every tensor."""
+    return Counter((t.name, t.dtype, t.shape, tensor_bytes.sha256_of(t)) for t in tensors)

@@ -1,0 +1,63 @@
+"""What is left of a damaged npz file: arrays whose members' CRC-32 holds.
+
+The CRC-32 is over dtype, shape and bytes of an array. Its name stands in the member's local header
+and in the directory.
+Spec: `docs/spec/npz.md`, "Salvage".
+"""
+
+from __future__ import annotations
+
+from wtxtgit.containers import npy_header, zip_salvage
+from wtxtgit.containers import salvage as shared
+from wtxtgit.containers.npz.read import Npz, array_name, describe
+from wtxtgit.containers.signatures import NPY_SUFFIX
+from wtxtgit.containers.zip_read import STORED, ZipMember
+from wtxtgit.containers.zip_salvage import CUT_OFF, LeftMember
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.salvage import Salvage, SalvagedTensor, TensorState
+from wtxtgit.model.tensor import ReadOptions, Tensor
+
+# Where an array may have to end: past the end of any file.
+_REACH = 2**63
+
+
+def salvage(data: ByteView, options: ReadOptions) -> Salvage:
+    """The arrays that can be told; raises FormatError (limit) for too many members."""
+    left = zip_salvage.read(data, options)
+    whole = left.whole
+    arrays = npy_header.read_members(data, whole.members, "headers of arrays are too long")
+    listed = iter(describe(Npz(data, whole, arrays, frozenset()), options).tensors)
+    found = []
+    for one in left.members:
+        if not one.member.name.endswith(NPY_SUFFIX):
+            continue
+        if one.lost is None:
+            found.append(_whole(next(listed), one))
+        else:
+            found.append(_lost(data, one.member, one.lost))
+    return Salvage(tuple(found), missing=left.missing)
+
+
+def _whole(tensor: Tensor, one: LeftMember) -> SalvagedTensor:
+    if tensor.absent is not None:
+        return shared.lost(tensor, tensor.absent)
+    state = TensorState.PROVED if one.doubt is None else TensorState.UNPROVED
+    return SalvagedTensor(tensor, state, one.doubt)
+
+
+def _lost(data: ByteView, member: ZipMember, why: str) -> SalvagedTensor:
+    """An array of a damaged member, with what its header says where that can be read."""
+    tensor = Tensor(array_name(member), "", (), memoryview(b""), None)
+    if member.method != STORED or member.encrypted:
+        return shared.lost(tensor, why)
+    try:
+        header = npy_header.read(data, member.start, len(data))
+        stored = header.stored(array_name(member), _REACH)
+    except FormatError:
+        return shared.lost(tensor, why)
+    if why != CUT_OFF:
+        return shared.lost(stored.listed(data), why)
+    if stored.end <= len(data) and not header.has_objects:
+        return SalvagedTensor(stored.listed(data), TensorState.UNPROVED, shared.CUT_SHORT)
+    return shared.lost(stored.listed(data), why, [shared.cut_off(stored, len(data))])

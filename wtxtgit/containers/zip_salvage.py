@@ -1,0 +1,414 @@
+"""Members of a damaged zip: what its local headers, its directory and its CRC-32s still prove.
+
+The directory stands at the end, so a zip that was cut off has none. Each member has a local
+header, which has the same words: name, method, sizes and CRC-32, the last three behind the payload
+where it was written in one go. Members are looked for from the start, each behind the one before;
+a payload counts where a CRC-32 holds that the file has of it. What stands within a damaged member
+may be a zip of its own: without the directory nothing tells.
+Spec: `docs/spec/npz.md`, "Salvage"; PKWARE's APPNOTE.TXT 6.3.10
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from wtxtgit.containers import zip_read
+from wtxtgit.containers.budget import Budget, DecodingBudget
+from wtxtgit.containers.cursor import Cursor, fail
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import ZIP_MAGIC
+from wtxtgit.containers.zip_read import (
+    DEFLATED,
+    ENTRY_MAGIC,
+    LAYOUTS,
+    LOCAL,
+    MAX_32,
+    STORED,
+    WITH_DESCRIPTOR,
+    Directory,
+    ZipEntry,
+    ZipMember,
+)
+from wtxtgit.containers.zip_write import crc32_of
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import PIECE, Buffer, ByteView, mapped, pieces
+from wtxtgit.model.tensor import ReadOptions
+
+CUT_OFF = "the file ends before it does"
+WRONG = "its CRC-32 does not hold"
+TWICE = "its name is there twice"
+ONCE = "its CRC-32 holds, but its name stands in one place only"
+NO_CRC32 = "the file has no CRC-32"
+# Bytes that are gone through to find where members end and whether they hold, in times of the
+# file's: each is tried as its local header says it and as the directory does, where they differ.
+_PASSES = 8
+_LEAST = 1 << 20
+# What it costs to look for a descriptor at one place, in bytes that are gone through.
+_LOOK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LeftMember:
+    """A member of a damaged zip; it may reach past the end of the file.
+
+    `lost` says why its content is not there. `doubt` is what nothing proves of one that is whole.
+    """
+
+    member: ZipMember
+    lost: str | None = None
+    doubt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftZip:
+    """The members that can be told, where they stand, in order, and words on what can't be told.
+
+    `is_listed` where the directory was read, which lists all members.
+    """
+
+    members: tuple[LeftMember, ...]
+    end: int
+    missing: tuple[str, ...]
+    is_listed: bool
+
+    @property
+    def whole(self) -> Directory:
+        """A directory of the members that are whole alone."""
+        members = tuple(left.member for left in self.members if left.lost is None)
+        return Directory(members, self.end, self.end)
+
+
+def read(data: ByteView, options: ReadOptions) -> LeftZip:
+    """Find the members; raises FormatError (limit) where there are too many."""
+    found = _MemberSearch(data, options)
+    found.walk()
+    found.add_unfound()
+    members = _without_shared(found.members)
+    return LeftZip(
+        tuple(_judged(members)), found.end, tuple(found.missing), found.listed is not None
+    )
+
+
+class _MemberSearch:
+    """One search through a file."""
+
+    def __init__(self, data: ByteView, options: ReadOptions) -> None:
+        self.data = data
+        self.options = options
+        self.decoding = DecodingBudget(len(data), options, "payload")
+        self.work = Budget(max(_PASSES * len(data), _LEAST), "", "payload")
+        entries = _places(data, ENTRY_MAGIC)
+        self.marks = sorted([*_places(data, ZIP_MAGIC), *entries])
+        self.listed: frozenset[int] | None = None
+        self.entries = self._entries(entries)
+        self.known = sorted(self.entries)
+        self.members: list[LeftMember] = []
+        self.missing: list[str] = []
+        self.end = min((entry.at for entry in self.entries.values()), default=len(data))
+
+    def _entries(self, places: Iterable[int]) -> dict[int, ZipEntry]:
+        """Entries of the directory that can be read, by where their local headers start.
+
+        Members may be zips with entries of their own: those of this one stand together at the
+        end, or lead to a local header of the same name.
+        """
+        entries: dict[int, ZipEntry] = {}
+        run: list[ZipEntry] = []
+        reached = -1
+        for at in places:
+            cursor = Cursor(self.data, at)
+            try:
+                entry = zip_read.read_entry(cursor)
+            except FormatError:
+                continue
+            # Entries may share bytes: names of all of them could be far longer than the file.
+            if not self.work.spend(cursor.pos - at):
+                break
+            if at != reached:
+                run = []
+            run.append(entry)
+            reached = cursor.pos
+            if entry.header < at and self._has_name(entry):
+                entries.setdefault(entry.header, entry)
+        for entry in run:
+            if entry.header < entry.at:
+                entries.setdefault(entry.header, entry)
+        try:
+            members = zip_read.read(self.data).members
+        except FormatError:
+            return entries
+        self.listed = frozenset(member.header for member in members)
+        return {header: entries[header] for header in self.listed if header in entries}
+
+    def _has_name(self, entry: ZipEntry) -> bool:
+        """Whether the local header that an entry leads to has its name."""
+        at = entry.header + LOCAL.size
+        name = entry.name.encode()
+        return bytes(self.data[at : at + len(name)]) == name
+
+    def walk(self) -> None:
+        """Go from member to member, from the start of the file to its directory."""
+        data, pos = self.data, 0
+        directory = {entry.at for entry in self.entries.values()}
+        while pos < len(data):
+            if pos in directory:
+                return
+            found = self._at(pos) if data[pos : pos + len(ZIP_MAGIC)] == ZIP_MAGIC else None
+            if found is not None:
+                self.members.append(found)
+                pos = self._behind(found)
+                continue
+            following = bisect_left(self.marks, pos + 1)
+            reached = self.marks[following] if following < len(self.marks) else len(data)
+            if self.listed is None:
+                self.missing.append(f"what bytes {pos} to {reached} were")
+            pos = reached
+        if self.listed is None:
+            self.missing.append("members behind the end of the file, if there were any")
+
+    def _behind(self, found: LeftMember) -> int:
+        """Where the next member is looked for."""
+        member = found.member
+        if found.lost is None:
+            behind = zip_read.find(self.data, member, len(self.data))
+            return behind[1] if member.flags & WITH_DESCRIPTOR and behind else member.end
+        # A length that does not lead to a header is as damaged as the rest.
+        for end in (member.end, *(member.end + layout.size for layout, _ in LAYOUTS)):
+            if self.data[end : end + 4] in (ZIP_MAGIC, ENTRY_MAGIC):
+                return end
+        following = bisect_left(self.marks, member.header + 1)
+        return self.marks[following] if following < len(self.marks) else len(self.data)
+
+    def _at(self, pos: int) -> LeftMember | None:
+        """The member whose local header stands at `pos`; None where that can't be read."""
+        cursor = Cursor(self.data, pos)
+        entry = self.entries.get(pos)
+        # One that the directory does not list is none of this zip.
+        if self.listed is not None and pos not in self.listed:
+            return None
+        try:
+            _, _, flags, method, _, _, crc32, length, size, name_length, extra_length = (
+                cursor.record(LOCAL, "local header")
+            )
+            name = zip_read.read_name(cursor, name_length, flags)
+            extra = cursor.take(extra_length, "extra fields")
+        except FormatError:
+            return None
+        length, size = _wide(extra, length, size)
+        start = cursor.pos
+        made = ZipMember(name, method, crc32, start, start + length, size, pos, pos, flags)
+        if entry is not None:
+            of_entry = _of_entry(entry, start)
+            if self._holds(of_entry):
+                return LeftMember(of_entry, doubt=None if entry.name == name else ONCE)
+        if flags & WITH_DESCRIPTOR and not length:
+            ended = self._described(made)
+            if ended is None and entry is None:
+                # Nobody knows how long it was.
+                is_last = bisect_left(self.marks, start) == len(self.marks)
+                return LeftMember(made, lost=CUT_OFF if is_last else WRONG)
+            made = made if ended is None else ended
+        if self._holds(made):
+            is_same = entry is not None and entry.name == name
+            return LeftMember(made, doubt=None if is_same else ONCE)
+        claimed = made if entry is None else of_entry
+        return LeftMember(claimed, lost=self._why(claimed))
+
+    def add_unfound(self) -> None:
+        """Add members that the directory lists, and whose local headers can't be read."""
+        there = {left.member.header for left in self.members}
+        for header, entry in sorted(self.entries.items()):
+            if header not in there:
+                self.members.append(self._of_directory(entry))
+        self.members.sort(key=lambda left: left.member.header)
+
+    def _of_directory(self, entry: ZipEntry) -> LeftMember:
+        """A member by what the directory says of it: where its payload starts its CRC-32 shows."""
+        starts = dict.fromkeys(self._starts(entry))
+        for start in starts:
+            made = _of_entry(entry, start)
+            if self._holds(made):
+                return LeftMember(made, doubt=None if self._has_name(entry) else ONCE)
+        made = _of_entry(entry, next(iter(starts)))
+        return LeftMember(made, lost=self._why(made))
+
+    def _starts(self, entry: ZipEntry) -> Iterator[int]:
+        """Where the payload may start of a member whose local header is damaged."""
+        name_end = entry.header + LOCAL.size + len(entry.name.encode())
+        if entry.header + LOCAL.size <= len(self.data):
+            raw = self.data[entry.header : entry.header + LOCAL.size]
+            *_, name_length, extra_length = LOCAL.unpack(mapped(raw))
+            yield entry.header + LOCAL.size + name_length + extra_length
+            yield name_end + extra_length
+        yield name_end
+        # Before the next member, with a descriptor between them or without one.
+        after = bisect_left(self.known, entry.header + 1)
+        following = self.known[after] if after < len(self.known) else self.end
+        for size in (0, *(layout.size for layout, _ in LAYOUTS)):
+            yield max(following - size - entry.length, 0)
+
+    def _holds(self, member: ZipMember) -> bool:
+        """Whether the member's bytes are there and have its CRC-32."""
+        length = member.end - member.start
+        if member.end > len(self.data) or not self.work.spend(length):
+            return False
+        try:
+            zip_read.check_size(member, self.options.max_chunk)
+            if not member.stored and not self.decoding.spend(member.size):
+                return False
+            blocks = zip_read.blocks(self.data, member, self.options.max_chunk)
+            return crc32_of(blocks) == member.crc32
+        except FormatError:
+            return False
+
+    def _why(self, member: ZipMember) -> str:
+        if member.end > len(self.data):
+            return CUT_OFF
+        try:
+            zip_read.check_size(member, self.options.max_chunk)
+        except FormatError as error:
+            return error.message
+        return WRONG
+
+    def _described(self, member: ZipMember) -> ZipMember | None:
+        """The member with the sizes and the CRC-32 of the descriptor behind its payload."""
+        if member.method == DEFLATED:
+            return self._described_deflate(member)
+        return self._described_stored(member) if member.method == STORED else None
+
+    def _described_deflate(self, member: ZipMember) -> ZipMember | None:
+        """A deflate stream says itself where it ends."""
+        decoder, size, pos = zlib.decompressobj(-zlib.MAX_WBITS), 0, member.start
+        pending: Buffer = b""
+        while not decoder.eof and (pending or pos < len(self.data)):
+            if not pending:
+                pending = mapped(self.data[pos : pos + PIECE])
+                pos += len(pending)
+            try:
+                block = decoder.decompress(pending, PIECE)
+            except zlib.error:
+                return None
+            pending = decoder.unconsumed_tail
+            size += len(block)
+            if size > self.options.max_chunk or not self.decoding.spend(len(block)):
+                return None
+        if not decoder.eof:
+            return None
+        end = pos - len(decoder.unused_data) - len(pending)
+        for layout, magic in LAYOUTS:
+            raw = bytes(self.data[end : end + layout.size])
+            if len(raw) == layout.size and raw[: sum(map(len, magic))] == b"".join(magic):
+                crc32, length, said = layout.unpack(raw)[len(magic) :]
+                if (length, said) == (end - member.start, size):
+                    return replace(member, end=end, size=size, crc32=crc32)
+        return None
+
+    def _described_stored(self, member: ZipMember) -> ZipMember | None:
+        """Only what stands behind a payload that is stored says where it ends.
+
+        A descriptor is one whose length is that of what stands before it, and its CRC-32, too.
+        """
+        start, crc32, done = member.start, 0, member.start
+        for end, said in self._descriptors(start):
+            if not self.work.spend(end - done):
+                return None
+            for piece in pieces(self.data[done:end]):
+                crc32 = zlib.crc32(piece, crc32)
+            done = end
+            if crc32 == said:
+                return replace(member, end=end, size=end - start, crc32=crc32)
+        return None
+
+    def _descriptors(self, start: int) -> Iterator[tuple[int, int]]:
+        """Ends of payloads that start at `start`, and their CRC-32, as descriptors say, in order.
+
+        Descriptors stand before a header, the directory, or the end of the file.
+        """
+        first = bisect_left(self.marks, start)
+        for number in range(first, len(self.marks) + 1):
+            behind = self.marks[number] if number < len(self.marks) else len(self.data)
+            if not self.work.spend(_LOOK):
+                return
+            for layout, magic in LAYOUTS:
+                end = behind - layout.size
+                if end < start:
+                    continue
+                raw = bytes(self.data[end:behind])
+                if raw[: sum(map(len, magic))] != b"".join(magic):
+                    continue
+                crc32, length, size = layout.unpack(raw)[len(magic) :]
+                if length == size == end - start:
+                    yield end, crc32
+
+
+def _of_entry(entry: ZipEntry, start: int) -> ZipMember:
+    end = start + entry.length
+    return ZipMember(
+        entry.name,
+        entry.method,
+        entry.crc32,
+        start,
+        end,
+        entry.size,
+        entry.header,
+        entry.at,
+        entry.flags,
+    )
+
+
+def _wide(extra: ByteView, length: int, size: int) -> tuple[int, int]:
+    """Sizes of a local header, from its zip64 field where they are all ones."""
+    try:
+        field = zip_read.zip64_extra(extra, 0) if MAX_32 in (length, size) else None
+        if field is not None:
+            size = field.integer(8, "zip64 field") if size == MAX_32 else size
+            length = field.integer(8, "zip64 field") if length == MAX_32 else length
+    except FormatError:
+        pass
+    return length, size
+
+
+def _places(data: ByteView, magic: bytes) -> array[int]:
+    """Where the magic stands in a file; raises FormatError (limit) where that is too often."""
+    places = array("Q")
+    for start in range(0, len(data), PIECE):
+        # Some bytes of the next piece: the magic may stand across.
+        piece = bytes(data[start : start + PIECE + len(magic) - 1])
+        at = piece.find(magic)
+        while at >= 0:
+            if len(places) >= MAX_TENSORS:
+                fail("zip has too many members", offset=start + at, field="entries", kind="limit")
+            places.append(start + at)
+            at = piece.find(magic, at + 1)
+    return places
+
+
+def _without_shared(members: list[LeftMember]) -> list[LeftMember]:
+    """The members, those lost that share bytes with another one that is whole."""
+    numbers = [n for n, left in enumerate(members) if left.lost is None]
+    shared = zip_read.overlapping([members[n].member for n in numbers])
+    for n in shared:
+        number = numbers[n]
+        members[number] = replace(members[number], lost="it shares bytes with another member")
+    return members
+
+
+def _judged(members: list[LeftMember]) -> Iterator[LeftMember]:
+    """Members of one name are lost, as one of them is not what it says; what no CRC-32 proves.
+
+    A writer can be told to write none at all: then those that are there are told as such.
+    """
+    has_crc32 = any(left.member.crc32 for left in members)
+    counts = Counter(left.member.name for left in members)
+    for left in members:
+        if counts[left.member.name] > 1:
+            yield replace(left, lost=TWICE)
+        elif not has_crc32 and left.lost == WRONG and left.member.stored:
+            yield replace(left, lost=None, doubt=NO_CRC32)
+        else:
+            yield left
