@@ -134,7 +134,8 @@ def call(
             stderr=subprocess.PIPE,
         ) as process:
             try:
-                stdout, stderr = process.communicate(stdin)
+                # It takes any buffer, as `subprocess.run` does, which hands it on.
+                stdout, stderr = process.communicate(cast("bytes", stdin))
             except BaseException:
                 # Told to end, git takes its locks away; killed, it leaves them.
                 process.terminate()
