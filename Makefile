@@ -25,9 +25,9 @@ FOLDERS = $(filter-out $(LONGEST) tests/__pycache__,$(patsubst %/,%,$(wildcard t
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-more \
-  lint types layers wheel check structure torture fuzz bench bench-docs bench-deps torch-deps \
-  browser-deps remotes-deps fuzz-deps format clean
+.PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers \
+  test-more lint types layers wheel check structure torture fuzz bench bench-docs bench-deps torch-deps \
+  browser-deps remotes-deps trainers-deps fuzz-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -45,10 +45,10 @@ demo: $(READY)  ## the main job on real files, in a scratch folder
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)  ## the tests, slow ones aside
-	$(PYTEST) --dist worksteal -m "not (slow or large or torch or browser or remote)"
+	$(PYTEST) --dist worksteal -m "not (slow or large or torch or browser or remote or trainers)"
 
 test-slow: $(READY)  ## the slow tests
-	$(PYTEST) $(BY_FILE) -m "slow and not (large or torch or browser or remote)" $(LONGEST) $(FOLDERS)
+	$(PYTEST) $(BY_FILE) -m "slow and not (large or torch or browser or remote or trainers)" $(LONGEST) $(FOLDERS)
 
 test-large: $(READY)  ## files of 2 GiB within 256 MiB of address space; takes 9 GiB of disk
 	$(BIN)/python -m pytest -q -m large
@@ -59,6 +59,9 @@ test-torch: torch-deps  ## torch files against torch itself, which is installed 
 test-browser: $(READY)  ## HTML pages in Chromium, which has to be there with chromedriver
 	$(PYTEST) -m browser
 
+test-trainers: trainers-deps  ## callbacks with transformers, Lightning and Keras, which are installed first
+	$(PYTEST) -m trainers tests/stream
+
 test-remotes: remotes-deps  ## targets against real servers: S3, a registry, git-lfs
 	$(PYTEST) $(BY_FILE) -m remote tests/remotes
 
@@ -67,6 +70,9 @@ test-more: torch-deps browser-deps remotes-deps  ## all that `make test` leaves 
 
 torch-deps: $(READY)  ## install torch, without CUDA where pip is told of such a build
 	@$(PIP) '$(TORCH)'
+
+trainers-deps: torch-deps  ## install those frameworks
+	@$(PIP) --editable '.[trainers]'
 
 fuzz-deps: $(READY)  ## install atheris, where it has a wheel for this Python
 	@$(PIP) --only-binary :all: '$(FUZZER)' || true

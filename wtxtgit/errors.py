@@ -118,6 +118,10 @@ class TextError(InputError):
         return f"{where}: {self.message}" if where else self.message
 
 
+class DamageWarning(UserWarning):
+    """A file is damaged, and what is intact of it is given all the same."""
+
+
 class FormatError(InputError):
     """A container's structure can't be read.
 

@@ -108,7 +108,7 @@ AS_NOBODY = """
 import _strptime, difflib, importlib, os, pkgutil, random, shutil, sys, tempfile
 import wtxtgit
 for found in pkgutil.walk_packages(wtxtgit.__path__, "wtxtgit."):
-    if not found.name.endswith("__main__"):
+    if not found.name.endswith("__main__") and ".callbacks." not in found.name:
         importlib.import_module(found.name)
 if os.getuid() == 0:
     os.setgroups([])

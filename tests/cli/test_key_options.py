@@ -60,6 +60,6 @@ def test_the_environment_holds_a_key_and_programs_do_not_get_it(
 
 def test_the_agents_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
-    assert environment.path(environment.AGENT_SOCKET) == Path("/run/agent")
+    assert environment.path(keys.AGENT_SOCKET) == Path("/run/agent")
     monkeypatch.setenv("SSH_AUTH_SOCK", "")
-    assert environment.path(environment.AGENT_SOCKET) is None
+    assert environment.path(keys.AGENT_SOCKET) is None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import signal
 import struct
 from collections.abc import Sequence
@@ -19,17 +20,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.kit import Repo
-from wtxtgit.cli.environment import keys_folder
 from wtxtgit.cli.main import main
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.content import examine
 from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import Ledger, LedgerHead, Record
-from wtxtgit.setup.keys import KeySources, choose_key
+from wtxtgit.setup.keys import named_key
 from wtxtgit.text import digest
 from wtxtgit.text import ledger as text_ledger
 from wtxtgit.text.ledger import with_signature
-from wtxtgit.trust.keyring import Keyring
 from wtxtgit.trust.signing import SigningKey
 
 MODEL, OTHER = "model.safetensors", "other.safetensors"
@@ -232,7 +231,7 @@ def make(folder: Path, *options: str) -> Sealed:
 
 def secret(name: str) -> SigningKey:
     """A key of the keyring, to make records by hand."""
-    return choose_key(KeySources(Keyring(keys_folder()), name))
+    return named_key(name, os.environ)
 
 
 def signed_ledger(

@@ -162,7 +162,9 @@ def _import_all() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for module in pkgutil.walk_packages(wtxtgit.__path__, "wtxtgit."):
-            import_module(module.name)
+            # Those need frameworks, and no command has to do with them.
+            if not module.name.startswith("wtxtgit.stream.callbacks."):
+                import_module(module.name)
         for name in _LATER:
             import_module(name)
     assert threading.active_count() == 1

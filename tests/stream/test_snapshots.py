@@ -24,9 +24,10 @@ from wtxtgit.errors import RemoteRefused, RemoteUnavailable, UsageError
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.folder import Folder
 from wtxtgit.remotes.target import Outgoing, StoredFile, Target
+from wtxtgit.setup.keys import new, users_keyring
 from wtxtgit.stream import Snapshots
 from wtxtgit.stream.delivery import DeliveryLimits
-from wtxtgit.stream.ring import DeliveryState, RingBusy, read_state
+from wtxtgit.stream.ring import DeliveryState, Ring, RingBusy, read_state
 from wtxtgit.stream.snapshots import SnapshotsBehind, SnapshotsFailed
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.trust.openssh import generate
@@ -193,7 +194,7 @@ def test_the_last_ones_are_kept_and_what_they_need(ring: Path) -> None:
 
 def test_signed_and_authenticated(ring: Path) -> None:
     key = SeedKey("alice", generate("alice"))
-    with Snapshots(ring, key=key, hmac_key=b"secret", full_every=2) as snapshots:
+    with Snapshots(ring, sign=key, hmac_key=b"secret", full_every=2) as snapshots:
         for number in range(2):
             weights = state(1.0, size=1 << 14)
             weights["layer"]["w"][number] = 2
@@ -209,6 +210,16 @@ def test_signed_and_authenticated(ring: Path) -> None:
     assert all(salts)
     loaded = load(ring / "gen-000000.wtxt", hmac_key=b"secret", public_keys=[key.public_key])
     assert loaded.report.signature is SignatureState.VALID
+
+
+def test_the_key_may_be_named(ring: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    facts = new(users_keyring(os.environ), "alice", None)
+    with Snapshots(ring, sign="alice") as snapshots:
+        snapshots.publish(state())
+    assert proved(ring)[0].report.keyid == facts.keyid
+    with pytest.raises(UsageError, match='there is no key "bob"'):
+        Snapshots(ring, sign="bob")
 
 
 def test_a_text_and_its_wsum(ring: Path, tmp_path: Path) -> None:
@@ -259,6 +270,15 @@ def test_a_worker_that_is_killed_is_started_again(ring: Path) -> None:
             snapshots.flush()
     weights = proved(ring)
     assert list(weights) == [0, 1, 2, 3]
+
+
+def test_what_was_dropped_is_counted_once(ring: Path) -> None:
+    """Also where the worker that was told of it is killed, and the next one is told again."""
+    with Ring(ring) as opened:
+        for _ in range(2):
+            opened.passed_over([1, 2])
+        opened.passed_over([2, 3])
+    assert read_state(ring).counts.dropped == 3
 
 
 def test_what_can_not_be_written_is_told(ring: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -403,7 +423,7 @@ def test_a_forked_process_does_not_keep_the_worker_alive(ring: Path) -> None:
 
 def test_no_secret_is_shown(ring: Path) -> None:
     key = SeedKey("alice", generate("alice"))
-    with Snapshots(ring, key=key, hmac_key=b"very secret") as snapshots:
+    with Snapshots(ring, sign=key, hmac_key=b"very secret") as snapshots:
         worker = snapshots.worker_process
         argv = Path(f"/proc/{worker}/cmdline").read_bytes()
         environ = Path(f"/proc/{worker}/environ").read_bytes()

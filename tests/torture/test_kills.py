@@ -29,6 +29,12 @@ def test_what_is_killed_leaves_nothing_and_is_done_by_the_next_run() -> None:
 
 
 @pytest.mark.slow
+def test_a_training_that_is_killed_loses_nothing_that_it_was_told_it_has() -> None:
+    done = torture("snapshots", "--tries", "6")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_two_at_once_and_what_the_system_lacks() -> None:
     done = torture("races", "--tries", "20", "--only", "seal --staged", "track")
     assert done.returncode == 0, done.stdout + done.stderr

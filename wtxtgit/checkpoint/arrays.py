@@ -14,13 +14,14 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
+from warnings import warn
 
 from numpy.typing import ArrayLike
 
 from wtxtgit.checkpoint.finalize import Finalized
 from wtxtgit.checkpoint.finalize import finalize as finalize_file
 from wtxtgit.checkpoint.wsum import wsum_at, wsum_path
-from wtxtgit.errors import InputError
+from wtxtgit.errors import DamageWarning, InputError, counted
 from wtxtgit.io.files import shown, view_file, write_output
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import Meta, Snapshot
@@ -117,9 +118,23 @@ def open(path: File) -> Iterator[LazySnapshot]:  # noqa: A001 - the name that js
     """Open a WTXT file whose arrays are decoded only where they are indexed.
 
     `snapshot["W"][128:256]` decodes and checks the chunks of those rows alone.
-    Raises TextError where the text's structure does not hold.
+
+    Of a file whose lines are damaged what is intact is given, with a `DamageWarning`;
+    `snapshot.problems` say what can't be read, and raise TextError when they are indexed.
+    Raises TextError where no array is left.
     """
-    yield LazySnapshot(view_file(Path(path)))
+    snapshot = LazySnapshot(view_file(Path(path)), damaged=True)
+    if snapshot.is_damaged:
+        first, *others = snapshot.problems
+        more = f", and {counted(len(others), 'other problem')}" if others else ""
+        warn(
+            f"{shown(Path(path))} is damaged: {first}{more}; what is intact can be read, and "
+            "wtxtgit recover may mend the rest",
+            DamageWarning,
+            # `open`, and contextlib's `__enter__` between it and the caller.
+            stacklevel=3,
+        )
+    yield snapshot
 
 
 def finalize(

@@ -16,8 +16,6 @@ THREADS = "WTXTGIT_THREADS"
 MEMORY = "WTXTGIT_MEMORY"
 SKIP_SMUDGE = "WTXTGIT_SKIP_SMUDGE"
 SIGNING_KEY = "WTXTGIT_KEY"
-AGENT_SOCKET = "SSH_AUTH_SOCK"
-"""Where an ssh-agent listens."""
 
 _MERGED = re.compile("GITHEAD_([0-9a-f]{40}(?:[0-9a-f]{24})?)")
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -69,18 +67,6 @@ def git_action() -> str:
 def skip_smudge() -> bool:
     """Whether checkouts leave texts as they are."""
     return os.environ.get(SKIP_SMUDGE, "") not in ("", "0")
-
-
-def keys_folder() -> Path:
-    """Where the user's keys are: `wtxtgit/keys` in the folder of configurations."""
-    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    if not base.is_absolute():
-        # As the XDG Base Directory Specification asks for one that is relative or empty.
-        try:
-            base = Path.home() / ".config"
-        except RuntimeError:
-            raise EnvironmentFailure("there is no home for keys: HOME is not set") from None
-    return base / "wtxtgit" / "keys"
 
 
 def facts_key(no_cache: bool = False) -> Path | None:

@@ -176,7 +176,7 @@ def key_options(command: _Command) -> _Command:
 def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = None) -> SigningKey:
     """The key that signs, given what `key_options` got; errors as `choose_key`."""
     from wtxtgit.git.repository import Config
-    from wtxtgit.setup.keys import CONFIG_KEY, KeySources, choose_key
+    from wtxtgit.setup.keys import AGENT_SOCKET, CONFIG_KEY, KeySources, choose_key
 
     return choose_key(
         KeySources(
@@ -184,7 +184,7 @@ def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = N
             spec=key,
             content=environment.take_signing_key(),
             configured=Config(cwd).path(CONFIG_KEY) if key is None else None,
-            agent_socket=environment.path(environment.AGENT_SOCKET),
+            agent_socket=environment.path(AGENT_SOCKET),
             ask=asker(passphrase_fd),
         )
     )
@@ -192,9 +192,9 @@ def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = N
 
 def keyring() -> Keyring:
     """The user's keys."""
-    from wtxtgit.trust.keyring import Keyring
+    from wtxtgit.setup.keys import users_keyring
 
-    return Keyring(environment.keys_folder())
+    return users_keyring(os.environ)
 
 
 def asker(passphrase_fd: int | None) -> AskPassphrase:

@@ -6,10 +6,11 @@ or is the only one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wtxtgit.errors import UsageError, WtxtgitError
+from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
 from wtxtgit.io.files import failures, shown
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.digest import keyid
@@ -177,6 +178,23 @@ def _describe(name: str, public: PublicKey, protected: bool | None) -> KeyFacts:
 CONFIG_KEY = "wtxtgit.signingKey"
 VARIABLE = "WTXTGIT_KEY"
 AGENT = "agent:"
+AGENT_SOCKET = "SSH_AUTH_SOCK"
+"""Where an ssh-agent listens."""
+
+
+def users_keyring(environment: Mapping[str, str]) -> Keyring:
+    """The user's keys: those in `wtxtgit/keys`, in the folder of configurations.
+
+    Raises EnvironmentFailure where there is no home.
+    """
+    base = Path(environment.get("XDG_CONFIG_HOME", ""))
+    if not base.is_absolute():
+        # As the XDG Base Directory Specification asks for one that is relative or empty.
+        try:
+            base = Path.home() / ".config"
+        except RuntimeError:
+            raise EnvironmentFailure("there is no home for keys: HOME is not set") from None
+    return Keyring(base / "wtxtgit" / "keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +234,13 @@ def choose_key(sources: KeySources) -> SigningKey:
     with failures(sources.ring.folder):
         name = only_name(sources.ring)
     return _of_ring(sources, name)
+
+
+def named_key(spec: str, environment: Mapping[str, str]) -> SigningKey:
+    """The key that a program names: as `spec` of `KeySources`; nobody is asked for a passphrase."""
+    socket = environment.get(AGENT_SOCKET)
+    agent = Path(socket) if socket else None
+    return choose_key(KeySources(users_keyring(environment), spec, agent_socket=agent))
 
 
 def key_of_file(path: Path, ask: AskPassphrase | None) -> SeedKey:

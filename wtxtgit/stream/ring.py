@@ -281,16 +281,17 @@ def read_state(folder: Path) -> RingState:
     return state
 
 
-def requested(folder: Path) -> list[int]:
-    """The generations that were asked for and are open, by what the training itself wrote."""
-    wanted: dict[int, None] = {}
+def requested(folder: Path) -> dict[int, bool]:
+    """The generations that were asked for, by what the training wrote: whether each still stands.
+
+    Those that do not were dropped for newer ones.
+    """
+    wanted: dict[int, bool] = {}
     for line in log.read(folder / REQUESTS):
         with contextlib.suppress(KeyError, ValueError):
-            if line.word == "requested":
-                wanted[int(line.fields["gen"])] = None
-            elif line.word == "dropped":
-                wanted.pop(int(line.fields["gen"]), None)
-    return list(wanted)
+            if line.word in ("requested", "dropped"):
+                wanted[int(line.fields["gen"])] = line.word == "requested"
+    return wanted
 
 
 class Ring:
@@ -311,10 +312,11 @@ class Ring:
         try:
             self.state = read_state(folder) if (folder / WAL).is_file() else RingState()
             last = -1 if self.state.last is None else self.state.last
-            open_requests = () if is_training else requested(folder)
-            self.newly_lost = [gen for gen in open_requests if gen > last]
-            for gen in self.newly_lost:
-                self.state.take(entry("lost", gen=gen))
+            requests = {} if is_training else requested(folder)
+            unanswered = {gen: stands for gen, stands in requests.items() if gen > last}
+            self.newly_lost = [gen for gen, stands in unanswered.items() if stands]
+            for gen, stands in unanswered.items():
+                self.state.take(entry("lost" if stands else "dropped", gen=gen))
             self._finish_files()
             self._wal = Log(folder / WAL, self.state.lines())
             _sync_folder(folder)
@@ -359,10 +361,11 @@ class Ring:
         with self._change:
             self._tell(entry("failed", gen=gen, why=why))
 
-    def passed_over(self, gen: int) -> None:
-        """Say that a generation was dropped, since a newer one was there."""
+    def passed_over(self, gens: Iterable[int]) -> None:
+        """Say that generations were dropped, since newer ones were there; again is no matter."""
         with self._change:
-            self._tell(entry("dropped", gen=gen))
+            last = -1 if self.state.last is None else self.state.last
+            self._tell(*(entry("dropped", gen=gen) for gen in gens if gen > last))
 
     def delivery(self, gen: int, delivery: Delivery) -> None:
         """Say how far a generation is on its way to a target."""

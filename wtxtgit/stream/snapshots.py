@@ -29,6 +29,7 @@ from typing import Any, Literal, Self
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
 from wtxtgit.io.files import shown
 from wtxtgit.remotes.target import Target
+from wtxtgit.setup.keys import named_key
 from wtxtgit.stream.buffers import BufferPlan, BufferPool, SharedBuffer, placed
 from wtxtgit.stream.delivery import DeliveryLimits
 from wtxtgit.stream.emission import EmissionOptions, SnapshotRequest, joined_audit
@@ -81,7 +82,8 @@ class _Waiting:
 class Snapshots:
     """Takes snapshots of a training into a ring, and has them delivered; a context manager.
 
-    `folder` is the ring, which keeps the last `keep` generations. `key` signs them,
+    `folder` is the ring, which keeps the last `keep` generations. They are signed with the key
+    `sign`: a name of the user's, a path (with a slash), `agent:`, or what signs itself.
     `hmac_key` authenticates their arrays. `to` are targets that get each generation. At least
     every `full_every`-th is a whole text, the others are deltas where those are smaller; with
     `wsum` each text has a pending root and a WSUM beside it. `build` goes to the `meta` line.
@@ -97,7 +99,7 @@ class Snapshots:
         folder: str | PathLike[str],
         *,
         keep: int = 20,
-        key: SigningKey | None = None,
+        sign: str | SigningKey | None = None,
         hmac_key: bytes | None = None,
         to: Sequence[Target] = (),
         full_every: int = 1,
@@ -116,6 +118,7 @@ class Snapshots:
         self.folder = Path(folder)
         self._policy = policy
         self._queue_bytes = queue_bytes
+        key = named_key(sign, os.environ) if isinstance(sign, str) else sign
         emission = EmissionOptions(build, full_every, wsum, rows_per_chunk, hmac_key, key, threads)
         options = WorkerOptions(
             self.folder.absolute(), keep, emission, tuple(to), limits or DeliveryLimits()

@@ -83,8 +83,7 @@ class SnapshotWorker:
 
     def _emit(self, message: EmitRequest) -> Emitted | NotEmitted:
         request, ring = message.request, self._ring
-        for gen in message.dropped:
-            ring.passed_over(gen)
+        ring.passed_over(message.dropped)
         # A worker before this one may have died when the generation counted already.
         known = ring.state.generations_by_number.get(request.gen)
         if known is not None:

@@ -27,6 +27,7 @@ from wtxtgit.model.array import (
     Snapshot,
     rows_for,
 )
+from wtxtgit.model.findings import Problem
 from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, ArrayLine, is_array_name
 from wtxtgit.text.index import ArrayIndex, index
@@ -129,13 +130,24 @@ class LazyArray:
             return shaped(b"", self.dtype, shape, index.name)
         first = start // index.chunk_size
         raw = bytearray()
-        blocks = blocks_of(index, first, -(-end // index.chunk_size))
-        for part in checked_bytes(self._text, blocks):
+        for part in self._chunks(first, -(-end // index.chunk_size)):
             raw += part
         skipped = first * index.chunk_size
         # Chunks are decoded whole: rows may start and end within one.
         wanted = memoryview(raw)[start - skipped : end - skipped]
         return shaped(wanted, self.dtype, shape, index.name)
+
+    def _chunks(self, first: int, end: int) -> Iterator[memoryview]:
+        return checked_bytes(self._text, blocks_of(self._index, first, end))
+
+
+class _DamagedArray(LazyArray):
+    """An array of a damaged text; what can't be read of it raises TextError."""
+
+    def _chunks(self, first: int, end: int) -> Iterator[memoryview]:
+        from wtxtgit.text.damaged import chunks_of
+
+        return chunks_of(self._text, self._index, first, end)
 
 
 class LazySnapshot(Mapping[str, LazyArray]):
@@ -143,19 +155,59 @@ class LazySnapshot(Mapping[str, LazyArray]):
 
     What is decoded is checked against its chunk's hashes; the root, and with
     it names and shapes, is not: `verify` does that.
+
+    A text with damaged lines is refused (TextError), unless `damaged` is true: then
+    what its other lines say is there, `is_damaged` is true, and `problems` say which
+    arrays and chunks can't be read. Those raise TextError when they are asked for.
     """
 
-    def __init__(self, text: ByteView) -> None:
+    def __init__(self, text: ByteView, *, damaged: bool = False) -> None:
         self.index = index(text)
-        if self.index.stop is not None:
+        self.problems: tuple[Problem, ...] = ()
+        kind = LazyArray
+        if self.index.stop is None:
+            layout = checked_layout(text, self.index)
+        elif damaged:
+            layout = self._take_intact(text)
+            kind = _DamagedArray
+        else:
             raise refusal(self.index.stop)
         self.meta = self.index.meta
         claims = [array.claim for array in self.index.arrays]
         arrays = {array.name: array for array in self.index.arrays}
         self._arrays = {
-            name: LazyArray(text, arrays[array], dtype, shape)
-            for name, array, dtype, shape in _seen_as(checked_layout(text, self.index), claims)
+            name: kind(text, arrays[array], dtype, shape)
+            for name, array, dtype, shape in _seen_as(layout, claims)
         }
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether lines of the text are damaged; those of chunks are looked at when read."""
+        return bool(self.problems)
+
+    def _take_intact(self, text: ByteView) -> Layout | None:
+        """Take what can be read of a damaged text; gives its layout, as far as it fits."""
+        from wtxtgit.text.damaged import intact
+
+        stop = self.index.stop
+        found = intact(text, self.index)
+        # Nothing of it is left, or it is no text at all.
+        if not found.index.arrays and stop is not None:
+            raise refusal(stop)
+        self.index = found.index
+        there = {array.name for array in self.index.arrays}
+        layout = found.layout
+        if layout is not None:
+            lost = [
+                extent.name or extent.array
+                for extent in layout.extents
+                if extent.array is not None and extent.array not in there
+            ]
+            found.problems += [Problem("structure", "is lost", array=name) for name in lost]
+            extents = [one for one in layout.extents if one.array is None or one.array in there]
+            layout = replace(layout, extents=tuple(extents))
+        self.problems = tuple(found.problems)
+        return layout
 
     def __getitem__(self, name: str) -> LazyArray:
         return self._arrays[name]

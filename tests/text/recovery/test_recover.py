@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from tests.data import case_named, seeded, valid_cases
@@ -15,6 +16,7 @@ from tests.text.recovery.damage import (
     texts,
     wrong_characters,
 )
+from wtxtgit import dumps
 from wtxtgit.errors import TextError
 from wtxtgit.text.recovery.rebuilding import recover
 
@@ -145,3 +147,36 @@ def test_hostile_claims_take_no_memory() -> None:
     recover(memoryview(text))
     recover(memoryview(text.replace(b"rows_per_chunk=", b"rows_per_chunk=1", 1)))
     recover(memoryview(b"arr name=" * 5000 + b"\n" + b"ch ix=" * 5000))
+
+
+@pytest.mark.parametrize(
+    ("before", "wrong"),
+    [(b"\nendch\n", b"\n ndch\n"), (b"\nendch\n", b"\n>ndch\n"), (b" 0\nendch", b"  \nendch")],
+    ids=["indented", "quoted", "spaced"],
+)
+def test_what_a_transport_does_to_all_lines_is_damage_of_one(before: bytes, wrong: bytes) -> None:
+    for text in [text for text in texts() if before in text][:4]:
+        done = recover(memoryview(text.replace(before, wrong, 1)))
+        assert not done.undone
+        assert recovered(text.replace(before, wrong, 1)) == text
+
+
+def test_wrong_digits_in_the_zeros_of_several_arrays() -> None:
+    text = next(text for text in texts() if text.count(b" hmac=" + b"0" * 64) > 4)
+    damaged = text.replace(b" hmac=0", b" hmac=7").replace(b" salt=00", b" salt=0a")
+    assert recovered(damaged) == text
+
+
+def test_chunks_behind_a_missing_one_stay_where_they_were() -> None:
+    values = np.arange(100_000, dtype="f4")
+    text = dumps({"w": values})
+    start = text.index(b"ch ix=000002 ")
+    end = text.index(b"ch ix=000003 ")
+    for gone in (text[:start] + text[end:], text[:start] + text[start + 79 :]):
+        (array,) = recover(memoryview(gone)).arrays
+        lost = [slot.ix for slot in array.slots if slot.raw is None]
+        assert lost == [2]
+        for slot in array.slots:
+            if slot.raw is not None:
+                wanted = values.tobytes()[slot.ix * 65_536 :][: slot.size]
+                assert bytes(slot.raw) == wanted

@@ -164,7 +164,7 @@ def lines_of(body: bytes, size: int) -> list[bytes]:
     if len(body) == count * LINE_TEXT:
         # A wrong character in the place of an LF, or an LF in that of a character.
         return [body[at : at + LINE_TEXT - 1] for at in range(0, len(body), LINE_TEXT)]
-    lines = [line for line in body.split(b"\n") if line]
+    lines = [_without_spaces(line) for line in body.split(b"\n") if line]
     if any(len(line) != LINE_TEXT - 1 for line in lines):
         # Lines that were broken elsewhere keep the order of their characters.
         solid = _WHITE.sub(b"", body)
@@ -173,7 +173,19 @@ def lines_of(body: bytes, size: int) -> list[bytes]:
             parts = (solid[at : at + step] for at in range(0, len(solid), step))
             return [part[:-1] + b" " + part[-1:] for part in parts]
         lines = _halved(lines)
+    if len(lines) > count:
+        # What is left of `endch`, or of a mark between lines.
+        lines = [line for line in lines if len(line) > _SHORT]
     return lines
+
+
+# Bytes of something that is no line of a chunk, nor what damage makes of one.
+_SHORT = 16
+
+
+def _without_spaces(line: bytes) -> bytes:
+    """A line that has spaces around it, or as it stands where it would be too short."""
+    return line.strip() if len(line.strip()) == LINE_TEXT - 1 else line
 
 
 def _halved(lines: list[bytes]) -> list[bytes]:

@@ -123,19 +123,22 @@ def _names(name: bytes, wanted: Collection[str]) -> Iterator[str]:
 
 def hashes(digits: bytes, count: int) -> Iterator[bytes]:
     """What a hash of `count` digits may have been: as it stands, else with one digit changed."""
-    zeros = b"0" * count
-    if len(digits) == count and all(digit in _HEX for digit in digits):
-        # Nearly zeros are zeros: an array has no such HMAC by chance.
-        yield (
-            bytes(count // 2) if distance(digits, zeros) <= NEAR else bytes.fromhex(digits.decode())
-        )
-        return
-    if len(digits) == count and distance(digits, zeros) <= NEAR:
+    # An array has no HMAC that is nearly zeros by chance.
+    if len(digits) == count and distance(digits, b"0" * count) <= NEAR:
         yield bytes(count // 2)
+        return
+    if len(digits) == count and all(digit in _HEX for digit in digits):
+        yield bytes.fromhex(digits.decode())
         return
     yield from (
         bytes.fromhex(one.decode()) for one in _spellings(digits, _HEX) if len(one) == count
     )
+
+
+def near_zeros(value: bytes) -> bytes:
+    """An HMAC or salt as it stands, zeros where it nearly is zeros."""
+    digits = value.hex().encode()
+    return bytes(len(value)) if distance(digits, b"0" * len(digits)) <= NEAR else value
 
 
 def _spellings(value: bytes, alphabet: bytes) -> Iterator[bytes]:

@@ -262,7 +262,8 @@ class _Reader:
             fields = _ChunkFields()
         start = self._pos + fields.end
         end = self._end_of_body(start, fields)
-        ix = fields.number(array.chunks[-1].ix + 1 if array.chunks else 0)
+        before = array.chunks[-1].ix if array.chunks else -1
+        ix = fields.number(before + 1, array.chunks[0].size if array.chunks else fields.size)
         sha256, crc32c = fields.sha256.decode("latin-1"), fields.crc32c.decode("latin-1")
         array.chunks.append(FoundChunk(ix, fields.size, fields.lines, sha256, crc32c, (start, end)))
         self._pos = end
@@ -284,6 +285,7 @@ class _ChunkFields:
     """The fields of a `ch` line as they stand; `end` is its length."""
 
     ix: bytes = b""
+    off: bytes = b""
     len: bytes = b""
     sha256: bytes = b""
     crc32c: bytes = b""
@@ -319,6 +321,7 @@ class _ChunkFields:
             count = here[at:end]
             fields = cls(
                 here[6:12],
+                here[17:29],
                 length,
                 here[places[0] : places[0] + _HEX_FIELD],
                 here[places[1] : places[1] + _CRC_FIELD],
@@ -345,11 +348,20 @@ class _ChunkFields:
         if self.size is not None:
             yield line_count(self.size)
 
-    def number(self, wanted: int) -> int:
-        """The chunk's number: `wanted` where the line may say that, else what it says."""
-        if not self.ix.isdigit() or distance(self.ix, b"%06d" % wanted) <= 1:
+    def number(self, wanted: int, size: int | None) -> int:
+        """The chunk's number, where the one that follows the last is `wanted`.
+
+        Chunks have `size` bytes: `off` says the number, too. Where a chunk is missing both
+        say another one than is wanted.
+        """
+        told = int(self.ix) if self.ix.isdigit() else None
+        start = int(self.off) if self.off.isdigit() else None
+        by_start = start // size if start is not None and size and start % size == 0 else None
+        if told is not None and told == by_start:
+            return told
+        if wanted in (told, by_start) or told is None:
             return wanted
-        return int(self.ix)
+        return wanted if by_start is None and distance(self.ix, b"%06d" % wanted) <= 1 else told
 
 
 def _next_in(window: bytes, what: bytes, times: int) -> int:

@@ -181,8 +181,9 @@ class _Search:
         else:
             wanted = self._free_names()
         if claim is not None and claim.nbytes == nbytes and (not wanted or claim.name in wanted):
+            hmac, salt = lines.near_zeros(claim.hmac), lines.near_zeros(claim.salt)
             yield grammar.ArrayLine(
-                claim.name, claim.dtype, claim.shape, nbytes, digest, claim.hmac, claim.salt
+                claim.name, claim.dtype, claim.shape, nbytes, digest, hmac, salt
             )
         yield from lines.array_lines(line, digest, nbytes, wanted)
 

@@ -73,6 +73,12 @@ def undone(text: ByteView) -> tuple[ByteView, tuple[str, ...]]:
 
 
 _AROUND = "text before and after"
+_ON_EACH_LINE = (
+    ("spaces at the ends of lines", _TRAILING, b""),
+    ("marks of quoting", _QUOTED, b""),
+    ("indentation", _INDENTED, b""),
+    ("empty lines", _EMPTY, b"\n"),
+)
 _FIRST_WORDS = (grammar.FIRST_LINE, b"WTXT-DELTA 2 ", b"WLEDGER 1 ")
 _LAST_LINES = (b"\nendwtxt\n", b"\nenddelta\n")
 
@@ -96,12 +102,13 @@ def _undone(
         change("line ends", plain.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
     if re.search(rb"schema=3D|ext=3D|sha256_all=3D|name=3D", plain):
         change("quoted-printable", _from_quoted_printable(plain))
-    change("spaces at the ends of lines", _TRAILING.sub(b"", plain))
-    change("marks of quoting", _QUOTED.sub(b"", plain))
-    change("indentation", _INDENTED.sub(b"", plain))
     if within is not None:
         change(_AROUND, within(plain))
-    change("empty lines", _EMPTY.sub(b"\n", plain))
+    for what, pattern, instead in _ON_EACH_LINE:
+        # On a few lines it is damage, which their chunks show how to mend.
+        lines = plain.count(b"\n")
+        if 2 * sum(1 for _ in pattern.finditer(plain)) >= lines:
+            change(what, pattern.sub(instead, plain))
     return plain, tuple(changes)
 
 

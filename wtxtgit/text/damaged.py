@@ -1,0 +1,179 @@
+"""Reading what is intact of a text whose lines are damaged.
+
+`index.py` stops at the first line that is wrong, since what follows can't be told from the
+lines alone. Here all lines are found that can be made out (`recovery/reading.py`); nothing is
+mended. What is decoded is checked as in a whole text: chunks against their SHA-256, and
+arrays that are read as a whole against their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from wtxtgit.errors import TextError
+from wtxtgit.io.view import PIECE, ByteView, hashed
+from wtxtgit.model.array import LAYOUT_ARRAY, MAX_CHUNKS, Layout, Meta
+from wtxtgit.model.findings import Problem
+from wtxtgit.text import armor, grammar
+from wtxtgit.text.grammar import LINE_TEXT
+from wtxtgit.text.index import ArrayIndex, TextIndex
+from wtxtgit.text.layout import parse_layout
+from wtxtgit.text.recovery.reading import FoundArray, FoundChunk, FoundText, read
+from wtxtgit.text.verify import Block, checked_bytes
+
+HINT = "wtxtgit recover says what can be had back"
+MISSING = "its lines are not there, or not as many as there should be"
+NOWHERE = -1
+"""Where an index has a chunk whose lines are not there, or not all there."""
+
+
+@dataclass(slots=True)
+class IntactText:
+    """What can be read of a damaged text.
+
+    `problems` say what can't: the fault at which reading line by line ends, then an entry for
+    each array and chunk. `layout` is None where there is none, or it can't be read.
+    """
+
+    index: TextIndex
+    layout: Layout | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+
+def intact(text: ByteView, index: TextIndex) -> IntactText:
+    """What can be read of a text at whose fault `index` stopped.
+
+    Raises that fault as TextError where no array can be made out.
+    """
+    found = read(text)
+    lines = _LineNumbers(text)
+    done = IntactText(TextIndex(stop=index.stop, has_header=index.has_header))
+    if index.stop is not None:
+        done.problems.append(index.stop)
+    done.index.meta = _meta(found)
+    before = ""
+    for one in found.arrays:
+        array = _array(one, lines, done.problems)
+        if array is None:
+            continue
+        if array.name <= before:
+            done.problems.append(
+                Problem("structure", "is there twice, or out of order", array=array.name)
+            )
+            continue
+        before = array.name
+        done.index.arrays.append(array)
+    layout = done.index.array(LAYOUT_ARRAY)
+    if layout is not None:
+        try:
+            done.layout = parse_layout(b"".join(chunks_of(text, layout, 0, layout.chunks)))
+        except TextError as error:
+            # Names and dtypes are then those that the text itself has.
+            done.problems.append(Problem(error.kind, error.message, array=LAYOUT_ARRAY))
+    return done
+
+
+def chunks_of(text: ByteView, array: ArrayIndex, first: int, end: int) -> Iterator[memoryview]:
+    """The bytes of chunks `first` up to, not including, `end`.
+
+    Raises TextError, with array, chunk and line, for one that is damaged, and at the end of an
+    array that does not have its SHA-256.
+    """
+    whole = sha256()
+    for ix in range(first, end):
+        if array.starts[ix] == NOWHERE:
+            raise TextError(
+                "structure", MISSING, line=array.lines[ix], array=array.name, chunk=ix, hint=HINT
+            )
+        try:
+            # One by one: between two of them there may be anything.
+            (raw,) = checked_bytes(text, [Block(array, ix, 1, array.size_of(ix))])
+        except TextError as error:
+            error.hint = HINT
+            raise
+        hashed(whole, [raw])
+        yield raw
+    if first == 0 and end == array.chunks and whole.digest() != array.claim.sha256:
+        message = "does not have the sha256 of its line"
+        raise TextError("array_sha256", message, line=array.line, array=array.name, hint=HINT)
+
+
+def _meta(found: FoundText) -> Meta:
+    parsed = grammar.parse_meta(_line(found.meta), 0)
+    return Meta() if parsed is None else parsed[0]
+
+
+def _line(line: bytes | None) -> memoryview:
+    return memoryview(b"" if line is None else line + b"\n")
+
+
+def _array(found: FoundArray, lines: _LineNumbers, problems: list[Problem]) -> ArrayIndex | None:
+    """The index of an array, None where its line can't be read."""
+    at = found.chunks[0].body[0] if found.chunks else None
+    number = None if at is None else max(1, lines.of(at) - 2)
+    parsed = grammar.parse_array(_line(found.line), 0)
+    if parsed is None or grammar.check_bytes(parsed[0]) is not None:
+        problems.append(Problem("syntax", "an arr line can't be read", line=number))
+        return None
+    claim = parsed[0]
+    parsed_rows = grammar.parse_rows(_line(found.rows_line), 0)
+    rows = None if parsed_rows is None else parsed_rows[0]
+    if found.rows_line is not None and (
+        rows is None or grammar.check_rows(rows, claim.dtype) is not None
+    ):
+        problems.append(Problem("syntax", "an idx line can't be read", number, claim.name))
+        return None
+    array = ArrayIndex(claim, bytes(found.line or b""), number or 1, rows)
+    array.chunk_size = armor.chunk_size(rows)
+    by_ix = {chunk.ix: chunk for chunk in found.chunks}
+    # Memory is taken for what is there, not for what is claimed.
+    if array.chunks > min(MAX_CHUNKS, 2 * len(found.chunks) + 1024):
+        problems.append(Problem("structure", "most of it is not there", number, claim.name))
+        return None
+    for ix in range(array.chunks):
+        chunk = by_ix.get(ix)
+        array.lines.append(array.line if chunk is None else lines.of(chunk.body[0]))
+        if chunk is not None and _is_whole(array, chunk):
+            array.starts.append(chunk.body[0])
+            array.sha256.append(bytes.fromhex(chunk.sha256))
+            array.crc32c.append(int(chunk.crc32c, 16))
+            continue
+        problems.append(Problem("structure", MISSING, array.lines[ix], claim.name, ix))
+        array.starts.append(NOWHERE)
+        array.sha256.append(b"")
+        array.crc32c.append(0)
+    array.complete = True
+    return array
+
+
+def _is_whole(array: ArrayIndex, chunk: FoundChunk) -> bool:
+    """Whether a chunk's lines are as many as they should be, and its hashes can be read."""
+    if chunk.ix >= array.chunks:
+        return False
+    start, end = chunk.body
+    hashes = chunk.sha256 + chunk.crc32c
+    return (
+        end - start == armor.line_count(array.size_of(chunk.ix)) * LINE_TEXT
+        and len(chunk.sha256) == 64
+        and len(chunk.crc32c) == 8
+        and all(digit in "0123456789abcdef" for digit in hashes)
+    )
+
+
+class _LineNumbers:
+    """Numbers of lines by where they start; asked for in the order of the text, mostly."""
+
+    def __init__(self, text: ByteView) -> None:
+        self._text = text
+        self._at, self._line = 0, 1
+
+    def of(self, place: int) -> int:
+        if place < self._at:
+            self._at, self._line = 0, 1
+        while self._at < place:
+            piece = bytes(self._text[self._at : min(place, self._at + PIECE)])
+            self._line += piece.count(b"\n")
+            self._at += len(piece)
+        return self._line
