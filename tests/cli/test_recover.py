@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,30 @@ def test_a_lost_chunk_is_healed(wtxtgit: Command, text: bytes, source: str) -> N
     (chunk,) = [chunk for array in told["arrays"] for chunk in array["chunks"]]
     assert (chunk["state"], chunk["source"]) == ("healed", place)
     assert wtxtgit.folder.joinpath(NAME).read_bytes() == RAW
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["clone", "bare"])
+def test_another_clone_heals(wtxtgit: Command, text: bytes, bare: bool) -> None:
+    other = wtxtgit.folder / "other"
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+
+    def git(*arguments: str | Path) -> None:
+        subprocess.run(["git", *who, *arguments], cwd=wtxtgit.folder, check=True)
+
+    git("init", "-q", "here")
+    put(wtxtgit, text, "here/model.wtxt")
+    git("-C", "here", "add", "model.wtxt")
+    git("-C", "here", "commit", "-qm", "good")
+    git("clone", "-q", *(["--bare"] if bare else []), "here", other)
+    git("init", "-q", "there")
+    put(wtxtgit, with_lost_chunk(text), "there/model.wtxt")
+    damaged = wtxtgit.folder / "there/model.wtxt"
+    assert wtxtgit("recover", damaged).code == 1
+    done = wtxtgit("recover", damaged, "--from", other, "--json")
+    assert done.code == 0, done.err
+    (chunk,) = [chunk for array in json.loads(done.out)["arrays"] for chunk in array["chunks"]]
+    assert chunk["source"].startswith(str(other))
+    assert chunk["source"].endswith(":model.wtxt")
 
 
 def test_a_place_that_holds_nothing(wtxtgit: Command, text: bytes) -> None:

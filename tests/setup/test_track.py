@@ -12,6 +12,7 @@ from wtxtgit.setup import track as ops
 
 COMPANIONS = (
     "*.wtxt text eol=lf diff=wtxt\n"
+    "*.wtxt.age -text diff=wtxt merge=binary\n"
     "*.wtxtdelta text eol=lf\n"
     "*.wsum text eol=lf merge=wtxt-ledger\n"
     ".wtxt/* text eol=lf\n"

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from wtxtgit.chain import judge
+from wtxtgit.chain.encrypted import is_encrypted, judge_encrypted
 from wtxtgit.chain.judge import JudgedFiles, attribute_twins, of_violation, untracked
 from wtxtgit.chain.reader import ChainReader, Facts, artifacts, signed
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
@@ -28,6 +29,8 @@ from wtxtgit.trust.step import step
 
 if TYPE_CHECKING:  # `wtxtgit audit` keeps no states, only hooks do
     from wtxtgit.chain.state_cache import KeptStates
+    from wtxtgit.checkpoint.encrypted import Opener
+    from wtxtgit.trust.age.identities import Identity
 
 _MOST_UNSEEN = 100
 """Files that look like checkpoints, of which a tip is told."""
@@ -43,6 +46,7 @@ class AuditRequest:
     judged either. With `all_refs` all branches and tags are tips, besides `tip`.
     `signers_of` is a commit whose signers have to accept all records of tips, too.
     If `strict` warnings are errors, and the tips' checkpoints are checked as by `verify --strict`.
+    `identities` open the tips' encrypted texts.
     """
 
     tip: str = "HEAD"
@@ -55,6 +59,7 @@ class AuditRequest:
     all_refs: bool = False
     signers_of: str | None = None
     strict: bool = False
+    identities: tuple[Identity, ...] = field(default=(), repr=False)
 
 
 Progress = Callable[[int], None]
@@ -152,12 +157,28 @@ class _Audit:
                 one for one in state if (one.path, one.kind, one.severity) not in told_of_commits
             ]
             findings += self._judge_push(tip)
+            findings += self._judge_encrypted(tip, files)
             if self._request.strict:
                 # Formats and their checks: most audits look at no checkpoint.
                 from wtxtgit.chain.strict import judge_contents
 
                 findings += judge_contents(self._walk.repo, tip, files.blobs)
         return self._summary(len(judged), findings)
+
+    def _judge_encrypted(self, tip: str, files: JudgedFiles) -> Iterator[Finding]:
+        blobs = {
+            path: oid
+            for path, oid in files.blobs.items()
+            if is_encrypted(path) and path not in files.filtered
+        }
+        if blobs:
+            yield from judge_encrypted(self._walk.repo, tip, blobs, self._opener)
+
+    @cached_property
+    def _opener(self) -> Opener:
+        from wtxtgit.checkpoint.encrypted import Opener
+
+        return Opener(self._request.identities)
 
     # What is judged.
 
@@ -317,3 +338,5 @@ class _Audit:
             yield "the trust root has no signers"
         if not judged:
             yield "no commit was judged"
+        if "_opener" in self.__dict__ and (note := self._opener.note()) is not None:
+            yield note

@@ -8,15 +8,20 @@ little is loaded: this runs before every commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.git import history, index
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Head
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
+from wtxtgit.model.ledger import ENCRYPTED_SUFFIX
 from wtxtgit.report.check import CheckReport
+
+if TYPE_CHECKING:  # what opens age files takes long to load
+    from wtxtgit.trust.age.identities import Identity
 
 TEXT_SUFFIX = b".wtxt"
 
@@ -30,6 +35,7 @@ class CheckRequest:
     as in HEAD, too; else that was judged before. With `require_sealed`
     everything has to be sealed, whether there are signers or not; if `strict`
     warnings are errors, and checkpoints are checked as `verify --strict` does.
+    `identities` open encrypted texts.
     """
 
     trust_root: str | None = None
@@ -37,6 +43,7 @@ class CheckRequest:
     every: bool = False
     require_sealed: bool = False
     strict: bool = False
+    identities: tuple[Identity, ...] = field(default=(), repr=False)
 
 
 def check(
@@ -80,6 +87,7 @@ def check(
             is_whole=request.every,
             is_sealed=request.require_sealed,
             is_strict=request.strict,
+            identities=request.identities,
         )
         kept = KeptStates(repo, key_file)
         return judge_staged(repo, staged, request.trust_root, snapshots, facts, kept)
@@ -102,11 +110,13 @@ def parents_of_next(head: Head, merged: Sequence[str]) -> list[str]:
 def _texts(
     repo: Repository, entries: dict[bytes, TreeEntry], snapshot: CommitFiles, *, every: bool
 ) -> list[TreeEntry]:
-    """Choose the native texts that are to be verified."""
+    """Choose the native and the encrypted texts that are to be verified."""
     texts = [
         entry
         for path, entry in sorted(entries.items())
-        if path.endswith(TEXT_SUFFIX) and entry.is_file and path not in snapshot.filtered
+        if path.endswith((TEXT_SUFFIX, ENCRYPTED_SUFFIX))
+        and entry.is_file
+        and path not in snapshot.filtered
     ]
     if not texts or every:
         return texts

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.chain.reader import ChainReader
 from wtxtgit.chain.seal_files import ContentReader, Doubt, SealedFiles, quoted
@@ -53,6 +54,9 @@ from wtxtgit.text.ledger import deletion_record, with_signature
 from wtxtgit.trust.signing import SigningKey
 from wtxtgit.trust.state import lets_go, line_of
 
+if TYPE_CHECKING:  # what opens age files takes long to load
+    from wtxtgit.trust.age.identities import Identity
+
 
 @dataclass(frozen=True, slots=True)
 class SealOptions:
@@ -62,7 +66,7 @@ class SealOptions:
     content. `staged` seals the index. `cosign` signs the last records once
     more and appends none, `countersign` those that are not accepted. `reseal`
     is the revision whose records are kept, "" for the one that fits. Where
-    trust starts says `trust_root`, for the last two.
+    trust starts says `trust_root`, for the last two. `identities` open encrypted texts.
     """
 
     now: str
@@ -72,6 +76,7 @@ class SealOptions:
     reseal: str | None = None
     countersign: bool = False
     trust_root: str | None = None
+    identities: tuple[Identity, ...] = field(default=(), repr=False)
 
 
 class Action(StrEnum):
@@ -541,15 +546,17 @@ class Sealed(JsonObject):
 class SealReport(JsonObject):
     """What became of all artifacts, and by which key: None where nothing was signed.
 
-    `is_listed` says whether the key is one of the signers file.
+    `is_listed` says whether the key is one of the signers file, `note` what was looked at of
+    encrypted texts.
     """
 
-    KEYS = "keyid listed=is_listed sealed doubts"
+    KEYS = "keyid listed=is_listed sealed doubts note?"
 
     sealed: tuple[Sealed, ...]
     keyid: str | None = None
     is_listed: bool = True
     doubts: tuple[Doubt, ...] = ()
+    note: str | None = None
 
 
 def seal(
@@ -590,7 +597,8 @@ def seal(
             reader, kept = ChainReader(blobs), KeptStates(repo, key_file)
             return Before.of(repo, reader, snapshots, entries, options.trust_root, kept)
 
-        work = SealPlanner(files, options, ContentReader(files, threads), before)
+        contents = ContentReader(files, threads, identities=options.identities)
+        work = SealPlanner(files, options, contents, before)
         plans = list(work.plans(paths))
         unsigned = [plan for plan in plans if plan.numbers]
         signer = key() if unsigned else None
@@ -603,10 +611,11 @@ def seal(
             [p.taken_from + LEDGER_SUFFIX for p in plans if p.taken_from is not None],
         )
         outcomes, doubts = tuple(_outcome(plan) for plan in plans), tuple(work.contents.doubts)
+        note = contents.opener.note() if "opener" in vars(contents) else None
         if signer is None:
-            return SealReport(outcomes, doubts=doubts)
+            return SealReport(outcomes, doubts=doubts, note=note)
         is_listed = signer.public_key in files.signers
-        return SealReport(outcomes, keyid(signer.public_key), is_listed, doubts)
+        return SealReport(outcomes, keyid(signer.public_key), is_listed, doubts, note)
 
 
 def _outcome(plan: LedgerPlan) -> Sealed:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.chain.check import TEXT_SUFFIX
+from wtxtgit.chain.encrypted import is_encrypted
 from wtxtgit.chain.seal_state import SealedContent, content_of
 from wtxtgit.checkpoint.wsum import wsum_at
 from wtxtgit.errors import CheckError, InputError, TrustError, counted
@@ -32,6 +34,10 @@ from wtxtgit.text.digest import SignatureState, check_header, check_wsum
 from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, WSUM_SUFFIX
 from wtxtgit.trust import openssh as signers_file
 from wtxtgit.trust.openssh import MAX_THRESHOLD, KeyFileError
+
+if TYPE_CHECKING:  # what opens age files takes long to load
+    from wtxtgit.checkpoint.encrypted import Opener
+    from wtxtgit.trust.age.identities import Identity
 
 _FILE_MODE = 0o100644
 _BOTH_SIDES = {2, 3}
@@ -386,6 +392,14 @@ class ContentReader:
     files: SealedFiles
     threads: int | None
     doubts: list[Doubt] = field(default_factory=list)
+    identities: tuple[Identity, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def opener(self) -> Opener:
+        """What looks at encrypted texts."""
+        from wtxtgit.checkpoint.encrypted import Opener
+
+        return Opener(self.identities)
 
     def of(self, path: bytes) -> SealedContent | None:
         """What is to be sealed, None where nothing is there."""
@@ -394,6 +408,10 @@ class ContentReader:
         if data is None:
             return None
         is_filtered = path in self.files.filtered
+        if is_encrypted(path) and not is_filtered:
+            fault = self.opener.fault(data, shown_path(path), path)
+            if fault is not None:
+                raise CheckError(f"{shown_path(path)}: {fault}")
         facts = examine(data, threads=self.threads, opaque=not is_filtered)
         if (wsum := self.files.wsum(path)) is not None:
             facts = with_wsum(facts, wsum, is_filtered=is_filtered)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from wtxtgit.chain import judge
+from wtxtgit.chain.encrypted import is_encrypted, judge_encrypted
 from wtxtgit.chain.judge import JudgedFiles
 from wtxtgit.chain.reader import ChainReader, Facts, signed
 from wtxtgit.chain.state_cache import KeptStates
@@ -35,6 +37,10 @@ from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.trust.state import SignersState, TrustFacts, join, start
 from wtxtgit.trust.step import step
 
+if TYPE_CHECKING:  # what opens age files takes long to load
+    from wtxtgit.checkpoint.encrypted import Opener
+    from wtxtgit.trust.age.identities import Identity
+
 _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
 """Kinds of what a ledger lost."""
 
@@ -43,7 +49,8 @@ _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
 class StagedCommit:
     """A commit about to be made: its files, what they are, and its parents.
 
-    `texts` are those to be verified that stand for themselves, unfiltered. All
+    `texts` are those to be verified that stand for themselves, unfiltered; of encrypted
+    ones `identities` open the content. All
     files are judged if `is_whole`, else those that are not as in HEAD. Everything
     has to be sealed if `is_sealed`, whether there are signers or not. If `is_strict`
     checkpoints are checked, and warnings are errors.
@@ -56,6 +63,7 @@ class StagedCommit:
     is_whole: bool
     is_sealed: bool
     is_strict: bool
+    identities: tuple[Identity, ...] = field(default=(), repr=False)
 
 
 def judge_staged(
@@ -112,6 +120,11 @@ class _CheckWork:
     def report(self, notes: Sequence[str]) -> CheckReport:
         judged = self._judged()
         all_findings = [*judged.findings, *self._judge_texts(judged.after)]
+        opener = self._opener()
+        if opener is not None:
+            blobs = {entry.path: entry.oid for entry in self._encrypted}
+            all_findings += judge_encrypted(self._repo, "", blobs, opener)
+            notes = [*notes, *filter(None, [opener.note()])]
         paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
         sizes = self._sizes(paths)
         all_findings += self._judge_sizes(self._new(sizes))
@@ -131,6 +144,18 @@ class _CheckWork:
         is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.is_signed)
         notes = [*notes, *self._notes()]
         return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion)
+
+    @cached_property
+    def _encrypted(self) -> list[TreeEntry]:
+        return [entry for entry in self._staged.texts if is_encrypted(entry.path)]
+
+    def _opener(self) -> Opener | None:
+        """What looks at encrypted texts, None where there are none."""
+        if not self._encrypted:
+            return None
+        from wtxtgit.checkpoint.encrypted import Opener
+
+        return Opener(self._staged.identities)
 
     @cached_property
     def _occasion(self) -> Occasion:
@@ -218,8 +243,9 @@ class _CheckWork:
 
     def _judge_texts(self, after: TrustFacts) -> Iterator[Finding]:
         """Verify native texts, each with the WSUM beside it."""
-        facts = self._facts_of.of(entry.oid for entry in self._staged.texts)
-        for entry in self._staged.texts:
+        texts = [entry for entry in self._staged.texts if not is_encrypted(entry.path)]
+        facts = self._facts_of.of(entry.oid for entry in texts)
+        for entry in texts:
             known = facts[entry.oid]
             if (wsum := self._wsum(entry.path)) is not None:
                 known = with_wsum(known, wsum, is_filtered=False)

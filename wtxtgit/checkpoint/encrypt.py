@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from wtxtgit.checkpoint.encrypted import SUFFIX, checked_text, head_of, opened_text, read_identities
+from wtxtgit.checkpoint.encrypted import checked_text, head_of, opened_text, read_identities
 from wtxtgit.checkpoint.open import blob, shown_name
 from wtxtgit.checkpoint.restore import restore_verified
 from wtxtgit.errors import AgeError, InputError, UsageError
@@ -25,7 +25,7 @@ from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import read_small, shown, view_file, write_output
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces, write_all
-from wtxtgit.model.ledger import RECIPIENTS_PATH
+from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, RECIPIENTS_PATH
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes import urls
 from wtxtgit.text.grammar import MAGIC
@@ -312,10 +312,13 @@ def _tracked() -> list[Path]:
     found = [
         repo.file(entry.path)
         for entry in index.entries(repo)
-        if entry.is_file and entry.path.endswith(SUFFIX.encode()) and not entry.stage
+        if entry.is_file and entry.path.endswith(ENCRYPTED_SUFFIX) and not entry.stage
     ]
     if not found:
-        raise UsageError(f"no file in {SUFFIX} is tracked", hint="wtxtgit rekey FILE names one")
+        raise UsageError(
+            f"no file in {ENCRYPTED_SUFFIX.decode()} is tracked",
+            hint="wtxtgit rekey FILE names one",
+        )
     return [path for path in found if path.exists()]
 
 

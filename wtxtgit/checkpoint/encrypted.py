@@ -6,7 +6,7 @@ without its key changed it, not that who wrote it wrote a checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,6 @@ from wtxtgit.trust.age.identities import Identity, NoIdentityError
 from wtxtgit.trust.keyring import is_protected, read_secret_file, unprotect
 from wtxtgit.trust.openssh import MAX_KEY_FILE
 from wtxtgit.trust.signing import AskPassphrase
-
-SUFFIX = ".wtxt.age"
-"""What the names of encrypted texts end in."""
 
 Progress = Callable[[int], None]
 
@@ -59,6 +56,35 @@ def envelope(data: ByteView, name: str) -> Envelope:
     size = payload.plain_size(len(binary) - head.nbytes, name)
     armor.check_all(binary)
     return Envelope(dict(head.counts()), size, armor.is_armored(data))
+
+
+def refuse_encrypted(before: ByteView | None, after: ByteView | None) -> None:
+    """Raise NoCheckpoint where a side of a comparison is encrypted, with what can be said of it.
+
+    Raises AgeError for a side that is damaged.
+    """
+    sides = [
+        envelope(side, name) if side is not None and armor.is_age(side) else None
+        for side, name in ((before, "before"), (after, "after"))
+    ]
+    if sides == [None, None]:
+        return
+    # What takes numbers to load, and most comparisons have by then.
+    from wtxtgit.checkpoint.contents import NoCheckpoint
+
+    was, now = sides
+    told = f"{now or was}"
+    if before is not None and after is not None:
+        if now is None:
+            told = f"not encrypted, before {was}"
+        elif was is None:
+            told = f"{now}, before not encrypted"
+        else:
+            told = f"{now}, {'as before' if now.recipients == was.recipients else f'before {was}'}"
+            if now.content_size != was.content_size:
+                sizes = f"{now.content_size} bytes, before {was.content_size}"
+                raise NoCheckpoint(f"{told}; another text, of {sizes}: a key alone tells more")
+    raise NoCheckpoint(f"{told}: without a key nothing is known of the content")
 
 
 def head_of(data: ByteView, name: str) -> Header:
@@ -118,41 +144,43 @@ def read_identities(
 
 
 class Opener:
-    """Opens encrypted texts with some identities, and counts what came of it.
+    """Opens encrypted texts with some identities, and remembers of which that went.
 
-    `opened` are texts that were whole, `closed` those for which no identity is.
+    `opened` are those that were whole texts, `closed` those for which no identity is.
     """
 
     def __init__(self, keys: Collection[Identity] = ()) -> None:
         self._keys = keys
-        self.opened = self.closed = 0
+        self.opened: set[Hashable] = set()
+        self.closed: set[Hashable] = set()
 
-    def check(self, data: ByteView, name: str) -> str | None:
-        """What is wrong with an encrypted text, as far as that can be seen; None for nothing."""
+    def fault(self, data: ByteView, name: str, known_as: Hashable) -> str | None:
+        """What is wrong with an encrypted text, as far as that can be seen; None for nothing.
+
+        `known_as` is what it is counted by, once.
+        """
         try:
             if not armor.is_armored(data):
-                return "no age file in armor"
+                return "no age file in armor: what it holds is not encrypted"
             envelope(data, name)
-            if not self._keys:
-                self.closed += 1
-                return None
-            opened_text(data, self._keys, name)
+            if self._keys:
+                opened_text(data, self._keys, name)
         except NoIdentityError:
-            self.closed += 1
+            self.closed.add(known_as)
             return None
         except (InputError, CheckError) as error:
             return error.message.removeprefix(f"{name}: ")
-        self.opened += 1
+        (self.opened if self._keys else self.closed).add(known_as)
         return None
 
     def note(self) -> str | None:
         """What was looked at, for a reader who has to know; None where nothing is encrypted."""
-        if not self.opened + self.closed:
-            return None
         told = []
         if self.opened:
-            told.append(f"of {self.opened} the content was opened and verified")
+            told.append(f"the content of {len(self.opened)} was opened and verified")
         if self.closed:
-            why = "no identity is for them" if self._keys else "no key was given"
-            told.append(f"of {self.closed} the ciphertext alone was checked: {why}")
-        return f"{counted(self.opened + self.closed, 'encrypted text')}: {', '.join(told)}"
+            why = "no identity opens them" if self._keys else "no identity was given"
+            told.append(f"of {len(self.closed)} the ciphertext alone was checked, {why}")
+        if not told:
+            return None
+        return f"{counted(len(self.opened | self.closed), 'encrypted text')}: {'; '.join(told)}"

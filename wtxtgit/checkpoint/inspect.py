@@ -21,6 +21,7 @@ from wtxtgit.tensors.statistics import Statistics, statistics
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.file import TextFile
 from wtxtgit.text.verify import TextReport
+from wtxtgit.trust.age.armor import is_age
 
 _SET = "a list of other files, which are stored on their own"
 
@@ -116,9 +117,24 @@ def inspect(
     that a checkout would give. Raises InputError and EnvironmentFailure.
     """
     target = open_target(name, threads=threads)
+    if is_age(target.data):
+        return _inspect_encrypted(target)
     if target.report is not None:
         return _inspect_text(target, target.report, threads, progress)
     return _inspect_container(target, options, threads, progress)
+
+
+def _inspect_encrypted(target: OpenedTarget) -> Inspection:
+    from wtxtgit.checkpoint.encrypted import envelope
+
+    shows = envelope(target.data, target.name)
+    note = f"{shows}, a text of {shows.content_size} bytes: wtxtgit decrypt opens it"
+    facts: dict[str, object] = {
+        "recipients": shows.recipients,
+        "content_size": shows.content_size,
+        "is_armored": shows.is_armored,
+    }
+    return Inspection(target.name, "age", len(target.data), "age", metadata=facts, notes=(note,))
 
 
 def _inspect_container(

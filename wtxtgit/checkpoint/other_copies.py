@@ -12,7 +12,7 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -158,21 +158,35 @@ def places(target: str, given: Iterable[str], threads: int | None = None) -> Ite
 
     At hand are, of the repository around, the file's own history, its index and work
     tree, and then all other files that it keeps as text. Raises UsageError for what was
-    named and is no place.
+    named and is no place. A folder that the user names is another clone, bare or not.
     """
-    for one in given:
-        yield Place(one, partial(_open_given, one, target, threads), True)
     repo = _repository(target)
+    path = None if repo is None else path_in(target, repo)
+    seen: set[str] = set()
+    for one in given:
+        clone = Repository.find(Path(one)) if opener.is_file(one) and Path(one).is_dir() else None
+        if clone is None:
+            yield Place(one, partial(_open_given, one, target, threads), True)
+        else:
+            for place in _of_repository(clone, path, seen, threads):
+                yield replace(place, name=f"{one} {place.name}")
     if repo is None:
         return
-    path = path_in(target, repo)
-    seen: set[str] = set()
+    if path is not None and not opener.is_file(target):
+        file = repo.file(path)
+        if file.is_file():
+            yield Place(os.fsdecode(path), partial(opener.read, str(file)))
+    yield from _of_repository(repo, path, seen, threads)
+
+
+def _of_repository(
+    repo: Repository, path: bytes | None, seen: set[str], threads: int | None
+) -> Iterator[Place]:
+    """What stood at a path in any commit of a repository, then its files that are kept as text."""
     if path is not None:
         yield from _blobs(repo, _history(repo, path), seen, threads)
-        if not opener.is_file(target):
-            file = repo.file(path)
-            if file.is_file():
-                yield Place(os.fsdecode(path), partial(opener.read, str(file)))
+    if repo.is_bare:
+        return
     entries = {entry.path: entry.oid for entry in index.entries(repo) if entry.is_file}
     texts = status.filtered_alone(repo, entries)
     yield from _blobs(repo, ((os.fsdecode(one), entries[one]) for one in texts), seen, threads)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.emit import key_bytes
 from wtxtgit.checkpoint.open import HERE, TargetPlace, members, public_name, read, wsum_beside
 from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import any_format
-from wtxtgit.errors import WtxtgitError
+from wtxtgit.errors import AgeError, InputError, WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.findings import Findings, MemberFindings, Problem
@@ -31,11 +32,17 @@ from wtxtgit.text.grammar import MAGIC, MAX_WSUM
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.verify import TextReport, read_wsum, verify
+from wtxtgit.trust.age.armor import is_age
 from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
+
+if TYPE_CHECKING:  # what opens age files takes long to load
+    from wtxtgit.trust.age.identities import Identity
 
 LEDGER = "ledger"
 """What the verdict calls a ledger's format."""
 DELTA = "delta"
+AGE, OPENED = "age", "wtxt in age"
+"""What it calls an encrypted text, and one that was opened."""
 _QUOTED = 16
 """How many of the first bytes of an unknown file a message shows."""
 _WORST_FIRST = (
@@ -57,10 +64,15 @@ class Demands:
     allow_unauthenticated: bool
     reading: ReadOptions
     strict: bool = False
+    identities: tuple[Identity, ...] = field(default=(), repr=False)
 
     @property
     def has_secrets(self) -> bool:
-        return self.hmac_key is not None or self.reading.decryption_key is not None
+        return (
+            bool(self.identities)
+            or self.hmac_key is not None
+            or self.reading.decryption_key is not None
+        )
 
 
 Progress = Callable[[int], None]
@@ -75,12 +87,13 @@ def demands(
     allow_unauthenticated: bool = False,
     strict: bool = False,
     reading: ReadOptions | None = None,
+    identities: Iterable[Identity] = (),
 ) -> Demands:
     """Read the files that say what is demanded; raises InputError, KeyFileError or
     EnvironmentFailure.
 
     `reading` are limits and keys for containers; `hmac_key` is their HMAC key
-    as well. If `strict` notes on containers are errors.
+    as well. If `strict` notes on containers are errors. `identities` open encrypted texts.
     """
     return Demands(
         None if wsum is None else given_wsum(wsum),
@@ -90,6 +103,7 @@ def demands(
         allow_unauthenticated,
         ReadOptions() if reading is None else reading,
         strict,
+        tuple(identities),
     )
 
 
@@ -157,6 +171,8 @@ def verify_data(
     # Texts, ledgers and deltas have magics that no container shares, so their order is free.
     elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
         verdict = _delta_verdict(path, check_delta(data, public_keys=asked.public_keys), asked)
+    elif is_age(data):
+        verdict = _encrypted_verdict(path, data, asked, threads)
     else:
         options = replace(asked.reading, integrity_key=asked.hmac_key)
         findings = any_format.check(data, options, members(name, place, threads=threads), checked)
@@ -167,6 +183,40 @@ def verify_data(
     if progress is not None:
         progress(data.nbytes)
     return verdict
+
+
+def _encrypted_verdict(
+    path: str, data: ByteView, asked: Demands, threads: int | None
+) -> FileVerdict:
+    """The verdict of an age file, and with identities of the text in it."""
+    from wtxtgit.checkpoint.encrypted import envelope
+    from wtxtgit.trust.age.identities import opened
+
+    if not asked.identities:
+        try:
+            told = envelope(data, path)
+        except InputError as error:
+            return FileVerdict(path, AGE, (_problem(path, error),))
+        note = Problem("structure", f"{told}: the ciphertext is whole, -i FILE checks the content")
+        return _with_demands(asked, FileVerdict(path, AGE, (), (note,)))
+    try:
+        text = opened(data, asked.identities, path)
+        if text[: len(MAGIC)] != MAGIC:
+            return FileVerdict(path, AGE, (Problem("structure", "what is encrypted is no text"),))
+        report = verify(
+            text,
+            hmac_key=asked.hmac_key,
+            public_keys=asked.public_keys,
+            allow_unauthenticated=asked.allow_unauthenticated,
+            threads=threads,
+        )
+    except AgeError as error:
+        return FileVerdict(path, AGE, (_problem(path, error),))
+    return replace(_text_verdict(path, report, asked.require_signed), format=OPENED)
+
+
+def _problem(path: str, error: InputError) -> Problem:
+    return Problem("structure", error.message.removeprefix(f"{path}: "))
 
 
 def _with_demands(asked: Demands, verdict: FileVerdict) -> FileVerdict:

@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import environment
+from wtxtgit.cli.encrypt import identity_option, opening_keys
+from wtxtgit.cli.keys import passphrase_option
 from wtxtgit.cli.options import (
     cluster,
     cluster_options,
@@ -58,6 +60,8 @@ _LOG_OID_SHOWN = 10
     metavar="REV",
     help="The signers known there have to accept all records, too: a branch may be older.",
 )
+@identity_option
+@passphrase_option
 @no_cache_option
 @cluster_options
 @click.option(
@@ -77,6 +81,8 @@ def audit(
     all_refs: bool,
     was: str | None,
     signers_of: str | None,
+    identities: tuple[Path, ...],
+    passphrase_fd: int | None,
     no_cache: bool,
     scheduler: str | None,
     worker_clone: Path | None,
@@ -112,6 +118,7 @@ def audit(
         all_refs=all_refs,
         signers_of=signers_of,
         strict=is_strict(repo, given=strict),
+        identities=opening_keys(identities, passphrase_fd) if identities else (),
     )
     with (
         cluster(scheduler, worker_clone) as workers,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +14,7 @@ from wtxtgit.cli.keys import asker, new_passphrase, passphrase_option
 from wtxtgit.cli.options import PathOrUrl
 from wtxtgit.cli.output import file_size, is_printed, print_line, progress
 from wtxtgit.errors import UsageError
-from wtxtgit.io.view import write_all
+from wtxtgit.io.view import Buffer, write_all
 
 if TYPE_CHECKING:
     from wtxtgit.checkpoint.encrypt import Audience
@@ -114,7 +113,7 @@ def encrypt(
             keys=keys,
             threads=environment.threads(),
             progress=advance,
-            write=partial(write_all, sys.stdout.fileno()),
+            write=_pipe,
         )
     if warning is not None:
         boundary.warn(f"{shown_name(file)}: {warning}, encrypted as it is")
@@ -172,7 +171,7 @@ def decrypt(
             restored=restore,
             threads=environment.threads(),
             progress=advance,
-            write=partial(write_all, sys.stdout.fileno()),
+            write=_pipe,
         )
     return 0
 
@@ -233,6 +232,10 @@ def _audience(
         raise UsageError("-p is for a passphrase alone: no recipient goes with it")
     words = checked_passphrase(new_passphrase("the encrypted file", passphrase_fd))
     return Audience(passphrase=Passphrase(words))
+
+
+def _pipe(pieces: Iterable[Buffer]) -> None:
+    write_all(sys.stdout.fileno(), pieces)
 
 
 def _piped() -> bytes:

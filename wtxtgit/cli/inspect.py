@@ -9,6 +9,8 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
+from wtxtgit.cli.encrypt import identity_option, opening_keys
+from wtxtgit.cli.keys import passphrase_option
 from wtxtgit.cli.options import (
     PathOrUrl,
     cluster,
@@ -180,6 +182,8 @@ def _share(statistics: Statistics) -> str:
 )
 @click.option("--strict", is_flag=True, help="What is a note of a container is an error.")
 @reading_options
+@identity_option
+@passphrase_option
 @cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def verify(
@@ -192,13 +196,16 @@ def verify(
     strict: bool,
     key: Path | None,
     max_chunk: int,
+    identities: tuple[Path, ...],
+    passphrase_fd: int | None,
     scheduler: str | None,
     worker_clone: Path | None,
     as_json: bool,
 ) -> int:
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
-    A delta is checked as far as that goes without its base. A FILE may be a
+    A delta is checked as far as that goes without its base, and an encrypted
+    text as far as that goes without a key, which -i gives. A FILE may be a
     URL that fsspec reads; with --scheduler the workers read all of them.
 
     Damage is told with line, array and chunk, or with the byte in the file.
@@ -221,6 +228,7 @@ def verify(
         allow_unauthenticated=allow_unauthenticated,
         strict=strict,
         reading=reading,
+        identities=opening_keys(identities, passphrase_fd) if identities else (),
     )
     with cluster(scheduler, worker_clone) as workers:
         # Of a set, whose size nobody knows before, every file is a cluster's work.

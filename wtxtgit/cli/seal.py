@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.boundary import warn
-from wtxtgit.cli.keys import key_options, signing_key
+from wtxtgit.cli.boundary import note, warn
+from wtxtgit.cli.encrypt import identity_option, opening_keys
+from wtxtgit.cli.keys import key_options, passphrase_option, signing_key
 from wtxtgit.cli.options import (
     discover,
     is_strict,
@@ -58,6 +60,7 @@ class _SealCommand(click.Command):
     help="Where trust starts, for --reseal and --countersign. Default: config wtxtgit.trustRoot.",
 )
 @key_options
+@identity_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was sealed as JSON.")
 def seal(
     paths: tuple[str, ...],
@@ -69,6 +72,7 @@ def seal(
     trust_root: str | None,
     key: str | None,
     passphrase_fd: int | None,
+    identities: tuple[Path, ...],
     as_json: bool,
 ) -> None:
     """Append a signed record to the ledger of each checkpoint that changed.
@@ -99,15 +103,18 @@ def seal(
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     repo = discover()
     root = root_of_trust(repo, trust_root)
+    keys = opening_keys(identities, passphrase_fd) if identities else ()
     report = run(
         repo,
         paths,
         lambda: signing_key(key, passphrase_fd, repo.home),
-        SealOptions(now, build, staged, cosign, reseal, countersign, root),
+        SealOptions(now, build, staged, cosign, reseal, countersign, root, keys),
         threads=environment.threads(),
         key_file=environment.facts_key(),
     )
     tell_doubts(report)
+    if report.note is not None:
+        note(report.note)
     if as_json:
         print_json(report)
     elif countersign:
@@ -153,9 +160,18 @@ def print_countersigned(report: SealReport) -> None:
 @click.command()
 @click.option("--staged", is_flag=True, help="Check what is staged; there is nothing else yet.")
 @strict_option
+@identity_option
+@passphrase_option
 @no_cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-def check(staged: bool, strict: bool, no_cache: bool, as_json: bool) -> int:
+def check(
+    staged: bool,
+    strict: bool,
+    identities: tuple[Path, ...],
+    passphrase_fd: int | None,
+    no_cache: bool,
+    as_json: bool,
+) -> int:
     """Check what is staged, as the commit that it is about to become.
 
     From the index alone: tracked files are texts that verify and are what the
@@ -179,7 +195,8 @@ def check(staged: bool, strict: bool, no_cache: bool, as_json: bool) -> int:
     root = root_of_trust(repo)
     strict = is_strict(repo, given=strict)
     merged = environment.merged_commits()
-    request = chain_check.CheckRequest(root, merged, every=True, strict=strict)
+    keys = opening_keys(identities, passphrase_fd) if identities else ()
+    request = chain_check.CheckRequest(root, merged, every=True, strict=strict, identities=keys)
     report = chain_check.check(
         Head(repo), request, environment.processes, environment.facts_key(no_cache)
     )
@@ -213,5 +230,5 @@ def print_report(report: CheckReport) -> None:
         f"{'ok' if report.ok else 'FAILED'}: {len(report.files)} files checked, "
         f"{len(report.errors)} errors, {len(report.warnings)} warnings"
     )
-    for note in report.notes:
-        print_line(f"note: {note}")
+    for told in report.notes:
+        print_line(f"note: {told}")

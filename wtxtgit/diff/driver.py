@@ -29,6 +29,7 @@ from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
+from wtxtgit.trust.age.armor import is_age
 
 OTHER_BYTES = "tensors and metadata are the same, other bytes of the files differ"
 
@@ -74,6 +75,12 @@ def compare_pair(
     they stand for. Raises InputError, CheckError and EnvironmentFailure.
     """
     pages = Pages(progress)
+    sides = (pair.old, "before"), (pair.new, "after")
+    contents = {name: _content(file.file, name) for file, name in sides if file is not None}
+    if any(map(is_age, contents.values())):
+        from wtxtgit.checkpoint.encrypted import refuse_encrypted
+
+        refuse_encrypted(contents.get("before"), contents.get("after"))
     with ExitStack() as until:
 
         def opened(file: DiffFile, name: str) -> Side:

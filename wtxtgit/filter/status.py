@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -34,9 +34,11 @@ from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import opened_regular, read_view, view_file
 from wtxtgit.model.array import CONTAINER_FORMATS
+from wtxtgit.model.ledger import ENCRYPTED_SUFFIX
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import MAGIC
+from wtxtgit.trust.age.armor import is_armored
 
 _OURS_ALONE = {
     "filter": DRIVER, "text": UNSET, "ident": UNSPECIFIED, "working-tree-encoding": UNSPECIFIED,
@@ -165,6 +167,7 @@ def _is_blob(
 
 NATIVE = "wtxt"
 RAW = "raw"
+ENCRYPTED = "age"
 
 
 class State(StrEnum):
@@ -178,12 +181,15 @@ class State(StrEnum):
     MISSING = "missing"
     CONFLICT = "conflict"
     SPARSE = "sparse"
+    PLAIN = "not-encrypted"
 
 
 HELP = {
     State.MODIFIED: "git add -- PATH takes the change up",
     State.TEXT: "stands as text in the work tree: wtxtgit install writes the files again",
     State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
+    State.PLAIN: "its name says that it is encrypted, and it is no age file in armor: "
+    "wtxtgit encrypt makes one",
     State.CORRUPT: "the text is damaged: wtxtgit verify -- PATH shows where",
     State.MISSING: "the file is gone: git checkout -- PATH brings it back",
     State.CONFLICT: "wtxtgit resolve PATH shows what both sides changed, and settles it; "
@@ -280,19 +286,20 @@ def status(repo: Repository, key_file: Path | None = None, *, threads: int | Non
     What is known under the secret in `key_file` is not found again.
     """
     repo.check_worktree()
-    entries = tracked(repo)
+    everything = index.entries(repo)
+    entries = filtered(repo, everything)
     with ContentCache(repo, key_file) as known:
         changes = file_changes(repo, entries, known, threads).changes
     present = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in present))
     # Of a conflict up to three entries are for one path.
     by_path = {entry.path: entry for entry in reversed(entries)}
-    return Status(
-        tuple(
-            _status_of(repo, entry, changes.get(path, FileChange.NONE), heads)
-            for path, entry in reversed(by_path.items())
-        )
-    )
+    states = [
+        _status_of(repo, entry, changes.get(path, FileChange.NONE), heads)
+        for path, entry in by_path.items()
+    ]
+    states += _encrypted(repo, everything, by_path.keys())
+    return Status(tuple(sorted(states, key=lambda one: one.path)))
 
 
 def _status_of(
@@ -335,6 +342,45 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
         size, kind = (None, None) if head is None else (head.size, format_of(head.head))
         files.append(Listed(entry.path, entry.oid, size, kind))
     return Listing(tuple(files))
+
+
+def _encrypted(
+    repo: Repository, entries: Iterable[TreeEntry], filtered_paths: Container[bytes]
+) -> list[FileStatus]:
+    """The states of encrypted texts that no filter is for: as git has them, of their begin alone.
+
+    What they hold can't be said without a key.
+    """
+    there = [
+        entry
+        for entry in entries
+        if entry.is_file
+        and entry.path.endswith(ENCRYPTED_SUFFIX)
+        and entry.path not in filtered_paths
+    ]
+    by_path = {entry.path: entry for entry in reversed(there)}
+    if not by_path:
+        return []
+    heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(by_path.values())))
+    changes = index.changes(repo)
+    states = []
+    for path, entry in by_path.items():
+        head, size = heads.get(entry.oid), work_tree.file_size(repo.file(path))
+        kind = ENCRYPTED
+        if entry.skipped:
+            state = State.SPARSE
+        elif entry.stage:
+            state = State.CONFLICT
+        elif size is None:
+            state = State.MISSING
+        elif not is_armored(memoryview(work_tree.file_head(repo.file(path)) or b"")):
+            state, kind = State.PLAIN, RAW
+        else:
+            unchanged = changes.get(path, FileChange.NONE) is FileChange.NONE
+            state = State.OK if unchanged else State.MODIFIED
+        blob_size = None if head is None else head.size
+        states.append(FileStatus(path, state, entry.oid, kind, blob_size, size))
+    return states
 
 
 def raw_files(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:

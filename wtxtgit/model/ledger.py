@@ -14,6 +14,8 @@ LEDGER_SUFFIX = b".wsum"
 SIGNERS_PATH = b".wtxt/signers"
 RECIPIENTS_PATH = b".wtxt/recipients"
 """Whom a repository's texts are encrypted for, where nobody is named."""
+ENCRYPTED_SUFFIX = b".wtxt.age"
+"""The end of the path of an encrypted text."""
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX
 DELETED_BUILD = "deleted"
 """What the record of a sealed deletion has as `build`."""

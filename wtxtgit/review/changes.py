@@ -23,7 +23,7 @@ from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, UNSPECIFIED, Repository
 from wtxtgit.git.trees import TreeReader, renames
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
+from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.report.review import Fate
 
 
@@ -159,7 +159,7 @@ def _differing(
         # A checkpoint that was gone before may still have a ledger.
         standing = {path: pair for path, pair in standing.items() if any(pair)}
         for change in trees.between(branch.before.tree, branch.after.tree):
-            if change.path.endswith(TEXT_SUFFIX):
+            if change.path.endswith((TEXT_SUFFIX, ENCRYPTED_SUFFIX)):
                 standing.setdefault(change.path, (change.before, change.after))
     standing.pop(SIGNERS_PATH, None)
     return standing

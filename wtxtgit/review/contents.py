@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side
+from wtxtgit.checkpoint.encrypted import refuse_encrypted
 from wtxtgit.checkpoint.open import tree_members
 from wtxtgit.containers import registry
 from wtxtgit.diff import compare
@@ -94,6 +95,7 @@ class BranchReader:
         sides: dict[str, Side] = {}
         with ExitStack() as until:
             try:
+                refuse_encrypted(blobs.get(_BASE), blobs.get(_HEAD))
                 for name, commit, entry in ends:
                     members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
                     sides[name] = open_side(name, blobs[name], members, pages, self.threads, until)

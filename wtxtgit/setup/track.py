@@ -28,6 +28,7 @@ FILTER = b"filter=wtxt"
 ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")
 COMPANIONS = (
     (b"*.wtxt", (b"text", b"eol=lf", b"diff=wtxt")),
+    (b"*.wtxt.age", (b"-text", b"diff=wtxt", b"merge=binary")),
     (b"*.wtxtdelta", (b"text", b"eol=lf")),
     (b"*.wsum", (b"text", b"eol=lf", b"merge=wtxt-ledger")),
     (b".wtxt/*", (b"text", b"eol=lf")),

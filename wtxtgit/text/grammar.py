@@ -79,6 +79,7 @@ _KIND = (
     rb"dtype=(" + _DTYPE + rb") shape=(scalar|" + _DIMS + rb") order=C bytes=(" + _NUMBER + rb")"
 )
 _ARRAY_HASHES = rb" sha256=(" + _HASH + rb") hmac=(" + _HASH + rb") salt=(" + _HEX16 + rb")\n"
+_NONE = {b"0" * 2 * size: bytes(size) for size in (32, 8)}
 _ARRAY = re.compile(rb"arr name=(" + _NAME + rb") " + _KIND + _ARRAY_HASHES)
 _ARRAY_KIND = re.compile(_KIND)
 _ROWS = re.compile(
@@ -264,9 +265,14 @@ def parse_array(text: Buffer, pos: int) -> tuple[ArrayLine, int] | None:
         shape,
         int(m[4]),
         a2b_hex(m[5]),
-        a2b_hex(m[6]),
-        a2b_hex(m[7]),
+        keyed_hash(m[6]),
+        keyed_hash(m[7]),
     ), m.end()
+
+
+def keyed_hash(digits: bytes) -> bytes:
+    """The bytes of an hmac, or of a salt; zeros, which stand for none, are one object."""
+    return _NONE.get(digits) or a2b_hex(digits)
 
 
 def parse_kind(kind: bytes) -> tuple[str, tuple[int, ...], int] | None:

@@ -400,8 +400,8 @@ class _TextIndexer(LineCursor):
                 form.shape,
                 form.nbytes,
                 a2b_hex(sha256),
-                a2b_hex(hmac),
-                a2b_hex(salt),
+                grammar.keyed_hash(hmac),
+                grammar.keyed_hash(salt),
             )
             # Behind the `arr` line, the `idx` line where there is one, and the `ch` line.
             lines = self._line + (2 if rows is None else 3)

@@ -17,9 +17,7 @@ from pathlib import Path
 from wtxtgit.errors import AgeError, EnvironmentFailure, UsageError
 from wtxtgit.io.files import create_file
 from wtxtgit.io.view import mapped
-from wtxtgit.trust.age import scrypt
 from wtxtgit.trust.age.armor import is_age
-from wtxtgit.trust.age.identities import NoIdentityError, Passphrase, opened
 from wtxtgit.trust.openssh import (
     MAX_KEY_FILE,
     KeyFileError,
@@ -218,6 +216,9 @@ def protect(content: bytes, passphrase: str) -> bytes:
 
     Raises PassphraseError for a passphrase that is empty, too long or no text.
     """
+    # Here and below: most who read keys have none behind a passphrase.
+    from wtxtgit.trust.age import scrypt
+
     return b"".join(scrypt.encrypted((content,), checked_passphrase(passphrase)))
 
 
@@ -227,6 +228,8 @@ def unprotect(content: bytes, passphrase: str, name: str) -> bytes:
     Raises PassphraseError for the wrong passphrase and KeyFileError for a
     file that is no such file or asks for too much work.
     """
+    from wtxtgit.trust.age.identities import NoIdentityError, Passphrase, opened
+
     words = Passphrase(checked_passphrase(passphrase))
     try:
         return bytes(mapped(opened(memoryview(content), (words,), name)))
