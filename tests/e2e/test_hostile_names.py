@@ -15,10 +15,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.docs.test_commands import COMMANDS as CALLED
+from tests.docs.test_commands import GROUPS
 from tests.kit import LAUNCHER, Repo
 
 pytestmark = pytest.mark.slow
 
+COMMANDS = [" ".join(words) for words in CALLED]
 NAME = "\x1b[31mr\x07\u202e\u200f\u2066\x85\x9b<img src=x>|`a`\n::error::x\n# h\u2028"
 FILE = "m\x1b[2J\n::error file=x::y\u202e\u200e\x9b<b>|`.safetensors"
 PLAIN = "plain.safetensors"
@@ -28,8 +31,10 @@ CONTROLS = {*range(0x200E, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206
 """Marks of direction and separators of lines, beside control characters of all kinds."""
 WHOLE = (
     *("status", "status --json", "ls-files", "doctor", "check --staged", "hook pre-commit"),
+    *("signers list", "signers list --json", "signers threshold", "key list", "ring ls ."),
+    *("key show alice", "hook pre-push", "hook commit-msg", "track"),
     *(f"audit --trust-root root --format {form}" for form in ("text", "json", "sarif", "github")),
-    *(f"review root..HEAD --format {form}" for form in ("text", "markdown", "html", "json")),
+    *(f"review root..HEAD --format {form}" for form in ("text", "md", "html", "json")),
 )
 OF_A_FILE = (
     *("inspect @", "inspect --json @", "verify @", "verify --json @", "log @", "log --json @"),
@@ -43,6 +48,19 @@ OF_A_FILE = (
         "resolve @",
         "taridx ls @",
     ),
+    *("recover @", "recover --json @", "recover x.wtxt -o y.wtxt", "recover --json HEAD:@"),
+    *("restore x.wtxt -o r.safetensors", "delta apply HEAD~1:@ d.wtxtdelta -o a.wtxt"),
+    *("finalize @", "track @", "untrack @", "salvage @", "taridx cat @ @", "taridx verify @"),
+    *("taridx build @.tar -o t.taridx", "ring verify @", "ring prune @", "key import @"),
+    *("encrypt @ -r x -o e.wtxt.age", "decrypt @ -i none", "rekey @", "signers remove @"),
+    *("signers add @ alice", "key show @", "key new --name @", "check @", "audit --trust-root @"),
+    *("clean @", "smudge @", "merge-driver @ @ @ 7 @", "diff-driver @", "filter-process @"),
+    *("install @", "uninstall @"),
+)
+"""Every command stands in one of these: a test below holds them against the help."""
+FORMATS = (
+    *("o.npz", "o.pt", "o.aero", "o.checkpoint", "o.fold", "o.gguf"),
+    *("w.aeroset.json", "o.safetensors"),
 )
 
 
@@ -121,9 +139,62 @@ def test_no_command_says_what_controls_something(hostile: Repo) -> None:
         done = hostile.wtxtgit(*arguments, ok=range(6))
         for said in (done.stdout, done.stderr):
             assert_harmless(said, arguments)
+        # A form that there is not would be harmless, too.
+        assert done.stdout or "--format" not in arguments, arguments
         if "--json" in arguments or "json" in arguments or "sarif" in arguments:
             assert done.stdout.isascii()
             json.loads(done.stdout or b"{}")
+
+
+def test_every_command_is_tried() -> None:
+    tried = {line.partition(" @")[0] for line in (*WHOLE, *OF_A_FILE)}
+    missing = [
+        command
+        for command in COMMANDS
+        if command not in GROUPS and not any(f"{one} ".startswith(f"{command} ") for one in tried)
+    ]
+    assert missing == []
+
+
+def test_names_within_files_of_every_format_control_nothing(hostile: Repo) -> None:
+    """Of what another format can't say in its own way convert tells: harmlessly, too."""
+    read = 0
+    for made in FORMATS:
+        hostile.wtxtgit("convert", PLAIN, made, ok=range(6))
+        for line in ("inspect", "inspect --json", "verify", "verify --json", f"diff {PLAIN}"):
+            done = hostile.wtxtgit(*line.split(), made, ok=range(6))
+            assert_harmless(done.stdout + done.stderr, (line, made))
+            read += done.returncode == 0
+        done = hostile.wtxtgit("convert", PLAIN, made, ok=range(6))
+        assert_harmless(done.stdout + done.stderr, made)
+    assert read > 2 * len(FORMATS)
+
+
+def test_nothing_in_a_name_is_markup(hostile: Repo) -> None:
+    """Pages have no element of a name's, and Markdown none of HTML, wherever names stand."""
+    for form in ("html", "md"):
+        said = hostile.wtxtgit("review", "root..HEAD", "--format", form, ok=range(6)).stdout
+        assert b"img src" in said.replace(b"&#32;", b" "), form
+        assert b"<img" not in said, form
+        assert b"<b>" not in said, form
+    said = hostile.wtxtgit("audit", "--trust-root", "root", "--format", "sarif", ok=range(6)).stdout
+    for run in json.loads(said)["runs"]:
+        for result in run["results"]:
+            assert result["message"]["text"].isprintable()
+            assert "markdown" not in result["message"]
+
+
+def test_git_is_told_nothing_that_controls_something(hostile: Repo) -> None:
+    """What stands between git and a terminal: the drivers of diffs and merges, and the hooks."""
+    done = hostile.git("diff", "--ext-diff", "root", "HEAD")
+    assert_harmless(done, "git diff")
+    hostile.git("checkout", "-q", "main")
+    hostile.write(FILE, model(1.0, 9.0, 3.0))
+    hostile.git("commit", "-qam", "ours")
+    done = hostile.run("git", "merge", BRANCH, ok=(1,))
+    ours = [line for line in done.stderr.split(b"\n") if line.startswith(b"wtxtgit")]
+    assert ours
+    assert_harmless(b"\n".join(ours), "git merge")
 
 
 @pytest.mark.parametrize("columns", [40, 200])

@@ -98,7 +98,7 @@ def demands(
     return Demands(
         None if wsum is None else given_wsum(wsum),
         key_bytes(hmac_key),
-        _public_keys(signers),
+        public_keys_of(signers),
         require_signed,
         allow_unauthenticated,
         ReadOptions() if reading is None else reading,
@@ -233,7 +233,8 @@ def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
         yield Problem("hmac", "a key is given: this file carries no hmac")
 
 
-def _public_keys(path: Path | None) -> tuple[bytes, ...]:
+def public_keys_of(path: Path | None) -> tuple[bytes, ...]:
+    """The keys of a file of signers, 32 bytes each; none without a file."""
     if path is None:
         return ()
     content = read_small(path, MAX_SIGNERS_FILE, "a signers file")

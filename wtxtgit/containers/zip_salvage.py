@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from heapq import merge
 
 from wtxtgit.containers import zip_read
 from wtxtgit.containers.budget import Budget, DecodingBudget
@@ -103,7 +104,7 @@ class _MemberSearch:
         self.decoding = DecodingBudget(len(data), options, "payload")
         self.work = Budget(max(_PASSES * len(data), _LEAST), "", "payload")
         entries = _places(data, ENTRY_MAGIC)
-        self.marks = sorted([*_places(data, ZIP_MAGIC), *entries])
+        self.marks = array("Q", merge(_places(data, ZIP_MAGIC), entries))
         self.listed: frozenset[int] | None = None
         self.entries = self._entries(entries)
         self.known = sorted(self.entries)
@@ -155,21 +156,26 @@ class _MemberSearch:
         """Go from member to member, from the start of the file to its directory."""
         data, pos = self.data, 0
         directory = {entry.at for entry in self.entries.values()}
-        while pos < len(data):
-            if pos in directory:
-                return
+        unknown = None
+        while pos < len(data) and pos not in directory:
             found = self._at(pos) if data[pos : pos + len(ZIP_MAGIC)] == ZIP_MAGIC else None
             if found is not None:
+                self._tell_gap(unknown, pos)
+                unknown = None
                 self.members.append(found)
                 pos = self._behind(found)
                 continue
+            unknown = pos if unknown is None else unknown
             following = bisect_left(self.marks, pos + 1)
-            reached = self.marks[following] if following < len(self.marks) else len(data)
-            if self.listed is None:
-                self.missing.append(f"what bytes {pos} to {reached} were")
-            pos = reached
-        if self.listed is None:
+            pos = self.marks[following] if following < len(self.marks) else len(data)
+        self._tell_gap(unknown, pos)
+        if pos >= len(data) and self.listed is None:
             self.missing.append("members behind the end of the file, if there were any")
+
+    def _tell_gap(self, start: int | None, end: int) -> None:
+        # The directory tells what is a member and what is not.
+        if start is not None and self.listed is None:
+            self.missing.append(f"what bytes {start} to {end} were")
 
     def _behind(self, found: LeftMember) -> int:
         """Where the next member is looked for."""
@@ -181,7 +187,8 @@ class _MemberSearch:
         for end in (member.end, *(member.end + layout.size for layout, _ in LAYOUTS)):
             if self.data[end : end + 4] in (ZIP_MAGIC, ENTRY_MAGIC):
                 return end
-        following = bisect_left(self.marks, member.header + 1)
+        # No header stands within another one: a file of magics alone has few members.
+        following = bisect_left(self.marks, member.header + LOCAL.size)
         return self.marks[following] if following < len(self.marks) else len(self.data)
 
     def _at(self, pos: int) -> LeftMember | None:

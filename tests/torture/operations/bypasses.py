@@ -6,6 +6,7 @@ taken back, or mended in a commit of its own, of which nothing is told.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from random import Random
 
@@ -169,10 +170,15 @@ def ledger_removed(pair: Pair, rng: Random, name: str) -> set[tuple[str, str]]:
 @bypass
 def ledger_shortened(pair: Pair, rng: Random, name: str) -> set[tuple[str, str]] | None:
     ledger = _staged(pair, name + LEDGER)
-    if len(hostile.records(ledger)[1]) < 2:
+    rows = hostile.records(ledger)[1]
+    if len(rows) < 2:
         return None
     _stage(pair, name + LEDGER, hostile.shortened(ledger, 1))
-    return {(name, "ledger-rewritten")}
+    first, last = (re.search(rb"WSUM 1 sha256_all=\w+", b"".join(rows[at])) for at in (0, -1))
+    assert first
+    assert last
+    lost = {(name, "content-mismatch")} if first[0] != last[0] else set()
+    return {(name, "ledger-rewritten"), *lost}
 
 
 @bypass

@@ -108,11 +108,11 @@ class Merges:
         if code not in (0, 1):
             return f"the merge driver ended with {code}"
         if code == 1:
-            self.kinds["conflict"] += 1
+            self.kinds["merge driver: in conflict"] += 1
             if result != ours:
                 return "in conflict it is not ours"
         elif result in (ours, theirs):
-            self.kinds["one side's"] += 1
+            self.kinds["merge driver: one side taken"] += 1
             other = theirs if result == ours else ours
             if name.endswith(".wsum"):
                 return ""
@@ -123,7 +123,7 @@ class Merges:
         mine, other_model = (read(name, side) if side else None for side in (ours, theirs))
         if old is None or mine is None or other_model is None:
             if code == 0:
-                self.kinds["merged, not proven"] += 1
+                self.kinds["merge driver: merged, no reader but ours"] += 1
             return ""
         wanted = merged(old, mine, other_model)
         if code == 1:
@@ -132,7 +132,7 @@ class Merges:
             told = "a conflict, though no row changed on both sides"
             return told if is_simple and wanted is not None else ""
         found = read(name, result)
-        self.kinds["merged by rows"] += 1
+        self.kinds["merge driver: merged by rows, proven"] += 1
         if wanted is None:
             return "merged, though a row changed on both sides"
         if found is None or not same(found, wanted):

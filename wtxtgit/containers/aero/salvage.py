@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from wtxtgit.containers import msgpack_limits
 from wtxtgit.containers import salvage as shared
@@ -60,6 +61,8 @@ _INDEX_START = b"\xa7tensors"
 # Bytes that are gone through while an index and shards are looked for, in times of the file's.
 _PASSES = 8
 _LEAST = 1 << 20
+# What it costs to look for a shard at one place, in bytes that are gone through.
+_LOOK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,9 @@ class _FoundShards:
         # Names stand behind the TOC, whatever a damaged header says.
         usual = replace(header, names_offset=header.toc_offset + header.toc_length)
         self.named = self._named(header) or self._named(usual)
+        ends = (header.control_end, *(chunk.end for chunk in self.chunks))
+        starts = (aligned(end, PAYLOAD_ALIGNMENT) for end in ends)
+        self.ends = tuple(dict.fromkeys(start for start in starts if start < len(self.data)))
 
     def _named(self, header: FileHeader) -> dict[bytes, list[AeroChunk]]:
         """The shards by their names."""
@@ -295,12 +301,13 @@ class _FoundShards:
     def _by_hash(self, entries: list[IndexEntry], before: int) -> AeroChunk | None:
         """The shard where the hash of one of its tensors holds, behind a chunk or the TOC."""
         hashed = [entry for entry in entries if entry.digest is not None and entry.data_len > 0]
-        ends = [before, self.aero.header.control_end, *(chunk.end for chunk in self.chunks)]
-        starts = dict.fromkeys(aligned(end, PAYLOAD_ALIGNMENT) for end in ends)
+        first = aligned(before, PAYLOAD_ALIGNMENT)
         for entry in sorted(hashed, key=lambda entry: entry.data_len)[:2]:
-            for base in starts:
+            for base in chain((first,), self.ends):
                 start, end = base + entry.data_off, base + entry.data_end
-                if end > len(self.data) or not self.search.work.spend(entry.data_len):
+                if not self.search.work.spend(max(entry.data_len, _LOOK)):
+                    return None
+                if not 0 <= start < end <= len(self.data):
                     continue
                 if digest(self.data[start:end]) == entry.digest:
                     length = max(entry.data_end for entry in entries)
