@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyrage
 import pytest
 
 from tests.cli.command import Command
@@ -15,6 +16,7 @@ from wtxtgit.stream import log
 from wtxtgit.stream.emission import EmissionOptions, Emitter, SnapshotRequest
 from wtxtgit.stream.ring import DeliveryState, Ring
 from wtxtgit.text.arrays import NumpyArray, NumpyType
+from wtxtgit.trust.age import recipients
 from wtxtgit.trust.openssh import PublicKey, format_public, generate
 from wtxtgit.trust.signing import SeedKey
 
@@ -172,6 +174,36 @@ def test_pull_the_latest_in_another_format(wtxtgit: Command, target: Path) -> No
     assert done.out.splitlines()[0] == b"generation 4, signature unknown-key, follows 3"
     with np.load(wtxtgit.folder / "model.npz") as model:
         assert model["layer.w"].tobytes() == bytes(arrays(4)[0].data)
+
+
+def test_what_is_encrypted(wtxtgit: Command) -> None:
+    """Nothing of it is in the ring or at the target; with an identity it is proved, and pulled."""
+    secret = pyrage.x25519.Identity.generate()
+    (wtxtgit.folder / "identity").write_text(f"{secret}\n")
+    (wtxtgit.folder / "identity").chmod(0o600)
+    whom = (recipients.parse(str(secret.to_public()), "here"),)
+    with Ring(wtxtgit.folder / "exp1") as ring:
+        options = EmissionOptions(full_every=3, recipients=whom)
+        emitter = Emitter(ring, options, ["target"])
+        for gen in range(3):
+            request = SnapshotRequest(gen, "2026-01-31T12:00:00Z")
+            ring.emitted(emitter.emit(request, arrays(gen)))
+    assert wtxtgit("ring", "push", "exp1").code == 0
+    names = {path.name for path in (wtxtgit.folder / "target").iterdir()}
+    assert names == {
+        "gen-000000.wtxt.age",
+        "gen-000001.from-000000.wtxtdelta.age",
+        "gen-000002.from-000000.wtxtdelta.age",
+    }
+    for folder in ("exp1", "target"):
+        for path in (wtxtgit.folder / folder).glob("gen-*"):
+            assert b"layer" not in path.read_bytes()
+    for given in ([], ["-i", "identity"]):
+        assert wtxtgit("ring", "verify", "exp1", *given).out.count(b"ok ") == 3
+    assert "no identity" in wtxtgit("pull", "target").complaint()
+    done = wtxtgit("pull", "target", "-i", "identity")
+    assert done.out.startswith(b"generation 2, signature absent, follows 1")
+    assert load(wtxtgit.folder / "gen-000002.wtxt")["layer.w"].tobytes() == bytes(arrays(2)[0].data)
 
 
 def test_pull_gives_nothing_that_does_not_hold(wtxtgit: Command, target: Path) -> None:

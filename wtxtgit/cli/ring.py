@@ -9,6 +9,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
+from wtxtgit.cli.options import identity_option, passphrase_option
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.report.figures import size
@@ -177,16 +178,24 @@ def prune(folder: Path, gens: tuple[int, ...], keep: int | None, as_json: bool) 
 
 @ring.command()
 @_folder
+@identity_option
+@passphrase_option
 @_json
-def verify(folder: Path, as_json: bool) -> int:
+def verify(
+    folder: Path, identities: tuple[Path, ...], passphrase_fd: int | None, as_json: bool
+) -> int:
     """Check every generation of RING: its file, its text, and that it follows the one before.
+
+    Of encrypted ones the text is checked with an identity alone.
 
     \b
     wtxtgit ring verify runs/exp1
     """
+    from wtxtgit.cli.encrypt import opening_keys
     from wtxtgit.stream import upkeep
 
-    verdict = upkeep.check_ring(folder, threads=environment.threads())
+    keys = opening_keys(identities, passphrase_fd)
+    verdict = upkeep.check_ring(folder, identities=keys, threads=environment.threads())
     if not is_printed(verdict, as_json):
         for one in verdict.generations:
             print_line(f"ok      {one.file}" if one.ok else f"failed  {one.file}: {one.why}")
@@ -212,6 +221,8 @@ def verify(folder: Path, as_json: bool) -> int:
     help="Known signers: allowed_signers lines, or a .pub file.",
 )
 @click.option("--require-signed", is_flag=True, help="Demand a signature by a known signer.")
+@identity_option
+@passphrase_option
 @_json
 def pull(
     target: str,
@@ -219,6 +230,8 @@ def pull(
     output: Path | None,
     signers: Path | None,
     require_signed: bool,
+    identities: tuple[Path, ...],
+    passphrase_fd: int | None,
     as_json: bool,
 ) -> None:
     """Fetch a generation of a training from TARGET, prove it, and write the checkpoint.
@@ -231,6 +244,7 @@ def pull(
     wtxtgit pull git:origin#snapshots --gen 500 --signers .wtxt/signers --require-signed
     """
     from wtxtgit.checkpoint.verify import public_keys_of
+    from wtxtgit.cli.encrypt import opening_keys
     from wtxtgit.remotes.spelling import parse_target
     from wtxtgit.stream import pull as stream_pull
 
@@ -244,6 +258,7 @@ def pull(
         output,
         public_keys=public_keys_of(signers),
         require_signed=require_signed,
+        identities=opening_keys(identities, passphrase_fd),
         threads=environment.threads(),
     )
     if is_printed(pulled, as_json):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit.checkpoint.wsum import ENDING
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import replace_file, view_file
-from wtxtgit.io.view import hashed, pieces, write_all
+from wtxtgit.io.view import Buffer, hashed, pieces, write_all
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.stream.ring import NEW, Delivery, Generation, Ring
 from wtxtgit.text.arrays import NumpyArray, snapshot_of_raw
@@ -23,8 +24,10 @@ from wtxtgit.text.delta.sides import DeltaSide, digests_of, side_of_writer
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.grammar import format_gen
 from wtxtgit.text.write import TextWriter
+from wtxtgit.trust.age.recipients import Recipient, encrypt
 from wtxtgit.trust.signing import SigningKey
 
+AGE_ENDING = ".age"
 TEXT, DELTA = "text", "delta"
 _ENDINGS = {TEXT: ".wtxt", DELTA: ".wtxtdelta"}
 
@@ -35,6 +38,7 @@ class EmissionOptions:
 
     `full_every` says that at least each so many-th is a whole text, 1 for all. With `wsum` texts
     are emitted with a pending root, and a WSUM beside each. `threads` None are as many as cores.
+    With `recipients` all files are age files for them, and no plaintext is written.
     """
 
     build: str = "none"
@@ -44,12 +48,17 @@ class EmissionOptions:
     hmac_key: bytes | None = field(default=None, repr=False)
     key: SigningKey | None = None
     threads: int | None = None
+    recipients: tuple[Recipient, ...] = ()
 
     def __post_init__(self) -> None:
         if self.full_every < 1:
             raise UsageError(f"full_every is {self.full_every}, at least 1 is wanted")
         if self.wsum and self.full_every > 1:
             raise UsageError("wsum goes with whole texts: full_every has to be 1")
+        if self.wsum and self.recipients:
+            raise UsageError(
+                "an encrypted text has its root in it: wsum and recipients don't go together"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +119,14 @@ class Emitter:
         # Who has the files alone has to know what a delta is to be put on.
         origin = "" if base is None else f".from-{format_gen(base)}"
         name = f"gen-{format_gen(request.gen)}{origin}{_ENDINGS[kind]}"
-        if making is None:
+        blocks = writer.stream() if making is None else making.pieces(threads=options.threads)
+        if options.recipients:
+            name += AGE_ENDING
+            self._write(name, partial(_encrypted, blocks, options.recipients))
+        elif making is None:
+            # At any place, and hashed on the way: one pass less than a stream.
             self._write(name, writer.write_file)
         else:
-            blocks = making.pieces(threads=options.threads)
             self._write(name, lambda descriptor: write_all(descriptor, blocks))
         if options.wsum:
             wsum = name + ENDING
@@ -151,6 +164,10 @@ class Emitter:
 
     def _write(self, name: str, write: Callable[[int], None]) -> None:
         replace_file(Path(self._ring.path(name + NEW)), write)
+
+
+def _encrypted(blocks: Iterable[Buffer], whom: tuple[Recipient, ...], descriptor: int) -> None:
+    encrypt(blocks, whom, lambda piece: write_all(descriptor, (piece,)))
 
 
 def _signer(key: SigningKey) -> Callable[[bytes], Signature]:

@@ -16,14 +16,16 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes.target import Target
+from wtxtgit.stream.emission import AGE_ENDING
 from wtxtgit.text.delta import index as delta_index
 from wtxtgit.text.delta import patch
 from wtxtgit.text.delta.sides import side_of_text, text_pieces
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.grammar import format_gen
 from wtxtgit.text.verify import TextReport, refusal, verify
+from wtxtgit.trust.age.identities import AgeIdentity, opened
 
-_FILE = re.compile(r"gen-([0-9]{6,})(?:\.from-([0-9]{6,}))?(\.wtxt|\.wtxtdelta|\.wtxt\.root\.wsum)")
+_FILE = re.compile(r"gen-([0-9]{6,})(?:\.from-([0-9]{6,}))?(\.wtxt|\.wtxtdelta)(?:\.age)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,14 @@ def pull(
     *,
     public_keys: Sequence[bytes] = (),
     require_signed: bool = False,
+    identities: Sequence[AgeIdentity] = (),
     threads: int | None = None,
 ) -> Pulled:
     """Fetch generation `gen`, the newest for None, and write it to `out`.
 
     The ending of `out` says as what: `.wtxt` for the text, else as `restore` does; None is the
-    text, in the current folder. Raises InputError where there is no such generation, and CheckError
+    text, in the current folder. `identities` open what is encrypted. Raises AgeError where none
+    does, InputError where there is no such generation, and CheckError
     where it does not hold, does not follow the one before that is there, or, with
     `require_signed`, is not signed by one of `public_keys`.
     """
@@ -82,7 +86,7 @@ def pull(
         raise UsageError(
             f"{shown(output)} is there already", hint=f"-o {shown(output)} replaces it"
         )
-    fetch = _Fetch(target, there, public_keys, threads)
+    fetch = _Fetch(target, there, public_keys, identities, threads)
     text, report = fetch.text(number)
     _check_signature(target, number, report, require_signed)
     follows = _predecessor(fetch, there, number, report)
@@ -110,7 +114,7 @@ def _listed(target: Target) -> dict[int, _Files]:
     names = {file.name for file in target.list("gen-")}
     for name in sorted(names):
         match = _FILE.fullmatch(name)
-        if match is None or match[3].endswith(".wsum"):
+        if match is None:
             continue
         wsum = name + ENDING
         base = None if match[2] is None else int(match[2])
@@ -127,11 +131,13 @@ class _Fetch:
         target: Target,
         there: dict[int, _Files],
         public_keys: Sequence[bytes],
+        identities: Sequence[AgeIdentity],
         threads: int | None,
     ) -> None:
         self._target = target
         self._there = there
         self._public_keys = public_keys
+        self._identities = identities
         self._threads = threads
 
     def text(self, gen: int) -> tuple[ByteView, TextReport]:
@@ -139,6 +145,8 @@ class _Fetch:
         files = self._there[gen]
         name = f"{self._target.label}: {files.name}"
         content = self._target.get(files.name)
+        if files.name.endswith(AGE_ENDING):
+            content = opened(content, self._identities, name)
         try:
             if files.base is None:
                 wsum = None if files.wsum is None else bytes(self._target.get(files.wsum))

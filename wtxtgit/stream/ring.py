@@ -95,6 +95,10 @@ class Generation(JsonObject):
         return (self.file,) if self.wsum is None else (self.file, self.wsum)
 
     @property
+    def is_encrypted(self) -> bool:
+        return self.file.endswith(".age")
+
+    @property
     def is_under_way(self) -> bool:
         """Whether a target is still to get it, or may once somebody has seen to it."""
         waiting = (DeliveryState.QUEUED, DeliveryState.REFUSED)

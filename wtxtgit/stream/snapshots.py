@@ -46,6 +46,7 @@ from wtxtgit.stream.messages import (
 )
 from wtxtgit.stream.ring import REQUESTS, RingBusy, RingState, read_state
 from wtxtgit.stream.values import TrainingArray, training_state, word_of
+from wtxtgit.trust.age.recipients import parse as recipient
 from wtxtgit.trust.signing import SigningKey
 
 _log = logging.getLogger("wtxtgit.stream")
@@ -84,7 +85,8 @@ class Snapshots:
 
     `folder` is the ring, which keeps the last `keep` generations. They are signed with the key
     `sign`: a name of the user's, a path (with a slash), `agent:`, or what signs itself.
-    `hmac_key` authenticates their arrays. `to` are targets that get each generation. At least
+    `hmac_key` authenticates their arrays. With `recipients`, as age spells them, all files are
+    encrypted for these, in the ring, too. `to` are targets that get each generation. At least
     every `full_every`-th is a whole text, the others are deltas where those are smaller; with
     `wsum` each text has a pending root and a WSUM beside it. `build` goes to the `meta` line.
 
@@ -101,6 +103,7 @@ class Snapshots:
         keep: int = 20,
         sign: str | SigningKey | None = None,
         hmac_key: bytes | None = None,
+        recipients: Sequence[str] = (),
         to: Sequence[Target] = (),
         full_every: int = 1,
         wsum: bool = False,
@@ -119,7 +122,10 @@ class Snapshots:
         self._policy = policy
         self._queue_bytes = queue_bytes
         key = named_key(sign, os.environ) if isinstance(sign, str) else sign
-        emission = EmissionOptions(build, full_every, wsum, rows_per_chunk, hmac_key, key, threads)
+        whom = tuple(recipient(one, "recipients") for one in recipients)
+        emission = EmissionOptions(
+            build, full_every, wsum, rows_per_chunk, hmac_key, key, threads, whom
+        )
         options = WorkerOptions(
             self.folder.absolute(), keep, emission, tuple(to), limits or DeliveryLimits()
         )

@@ -27,6 +27,7 @@ from wtxtgit.text.delta import patch
 from wtxtgit.text.delta.sides import side_of_text
 from wtxtgit.text.grammar import MAX_WSUM
 from wtxtgit.text.verify import refusal, verify
+from wtxtgit.trust.age.identities import AgeIdentity, opened
 
 OpenTarget = Callable[[str], Target]
 """Opens the target that goes by this spelling; raises WtxtgitError."""
@@ -75,14 +76,14 @@ class Sent(JsonObject):
 
 
 def check_ring(
-    folder: Path, *, public_keys: Sequence[bytes] = (), threads: int | None = None
+    folder: Path, *, identities: Sequence[AgeIdentity] = (), threads: int | None = None
 ) -> RingVerdict:
     """Check every generation of a ring, and that each follows the one before.
 
-    With `public_keys` each has to be signed by one of them.
+    Of those that are encrypted the texts are checked only where `identities` are given.
     """
     state = read_state(folder)
-    checks = _Checks(folder, state, public_keys, threads)
+    checks = _Checks(folder, state, identities, threads)
     verdicts = []
     for generation in state.generations:
         why = checks.problem(generation) or _broken_link(state, generation)
@@ -105,11 +106,15 @@ def _broken_link(state: RingState, generation: Generation) -> str | None:
 
 class _Checks:
     def __init__(
-        self, folder: Path, state: RingState, public_keys: Sequence[bytes], threads: int | None
+        self,
+        folder: Path,
+        state: RingState,
+        identities: Sequence[AgeIdentity],
+        threads: int | None,
     ) -> None:
         self._folder = folder
         self._state = state
-        self._public_keys = public_keys
+        self._identities = identities
         self._threads = threads
 
     def problem(self, generation: Generation) -> str | None:
@@ -118,6 +123,10 @@ class _Checks:
             file = view_file(self._folder / generation.file)
             if hashed(sha256(), pieces(file)).digest() != generation.sha256:
                 return "its SHA-256 is not the one that was noted"
+            if generation.is_encrypted:
+                if not self._identities:
+                    return None
+                file = opened(file, self._identities, generation.file)
             if generation.base is None:
                 said = self._text(generation, file)
             else:
@@ -133,7 +142,7 @@ class _Checks:
         wsum = None
         if generation.wsum is not None:
             wsum = read_small(self._folder / generation.wsum, MAX_WSUM, "a WSUM")
-        report = verify(text, wsum=wsum, public_keys=self._public_keys, threads=self._threads)
+        report = verify(text, wsum=wsum, threads=self._threads)
         for problem in report.problems:
             raise refusal(problem)
         root = report.index.root
@@ -144,11 +153,14 @@ class _Checks:
     def _target(self, base: int, delta: ByteView) -> _Chain:
         if base not in self._state.generations_by_number:
             raise InputError(f"generation {base}, which it is to be put on, is not there")
-        text = view_file(self._folder / self._state.generations_by_number[base].file)
+        file = self._state.generations_by_number[base].file
+        text = view_file(self._folder / file)
+        if self._state.generations_by_number[base].is_encrypted:
+            text = opened(text, self._identities, file)
         report = verify(text, threads=self._threads)
         for problem in report.problems:
             raise refusal(problem)
-        checked = delta_index.check(delta, public_keys=self._public_keys)
+        checked = delta_index.check(delta)
         for problem in checked.problems:
             raise refusal(problem)
         side = patch.apply(
