@@ -19,6 +19,7 @@ HOSTS = {
     "docs.oasis-open.org",
     "example.com",
     "filesystem-spec.readthedocs.io",
+    "git-lfs.github.com",
     "github.com",
     "json-schema.org",
     "numpy.org",

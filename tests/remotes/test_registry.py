@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,13 @@ import pytest
 
 from tests.cluster.stores import HTTP
 from tests.remotes.behaviour import SECRET, TEXT, TargetTests, file, refused, sha256
-from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable, UsageError
+from wtxtgit.errors import (
+    EnvironmentFailure,
+    InputError,
+    RemoteRefused,
+    RemoteUnavailable,
+    UsageError,
+)
 from wtxtgit.remotes.registry import Registry
 from wtxtgit.remotes.target import Target
 
@@ -131,6 +138,14 @@ def logged_in(home: Path, host: str, password: str) -> None:
     config = home / ".docker" / "config.json"
     config.parent.mkdir(exist_ok=True)
     config.write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+
+
+@pytest.mark.parametrize("package", ["requests", "oras.container"])
+def test_without_oras(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(EnvironmentFailure, match="needs oras") as raised:
+        Registry("127.0.0.1:1/x").list()
+    assert raised.value.hint == "pip install 'wtxtgit[stream]'"
 
 
 def test_nobody_listens() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -283,6 +284,13 @@ def test_names_that_are_kept_for_parts(target: Release) -> None:
         target.put([file("x.0123456789abcdef.part")])
     with pytest.raises(UsageError):
         target.put([file("a/b")])
+
+
+def test_without_httpx(target: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(EnvironmentFailure, match="needs httpx") as raised:
+        target.list()
+    assert raised.value.hint == "pip install 'wtxtgit[stream]'"
 
 
 def test_nobody_listens() -> None:

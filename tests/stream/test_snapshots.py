@@ -23,7 +23,7 @@ from wtxtgit.checkpoint.arrays import load
 from wtxtgit.errors import RemoteRefused, RemoteUnavailable, UsageError
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.folder import Folder
-from wtxtgit.remotes.target import Outgoing, Stored, Target
+from wtxtgit.remotes.target import Outgoing, StoredFile, Target
 from wtxtgit.setup.keys import new, users_keyring
 from wtxtgit.stream import Snapshots
 from wtxtgit.stream.delivery import DeliveryLimits
@@ -68,7 +68,7 @@ class Switched:
     def get(self, name: str, sha256: str | None = None) -> ByteView:
         raise NotImplementedError
 
-    def list(self, prefix: str = "") -> Sequence[Stored]:
+    def list(self, prefix: str = "") -> Sequence[StoredFile]:
         raise NotImplementedError
 
     def has(self, name: str, sha256: str) -> bool:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from tests.kit.temporary import use_memory
 from tests.torture.tables import keep
 
-PARTS = ("kills", "races", "faults", "recovery", "inputs", "snapshots", "operations")
+PARTS = ("kills", "signals", "races", "faults", "recovery", "inputs", "snapshots", "operations")
 
 
 def main(arguments: list[str]) -> int:

@@ -139,6 +139,11 @@ def missing(place: Place) -> None:
     place.git("update-index", "-q", "--refresh", ok=None)
 
 
+def missing_and_new(place: Place) -> None:
+    missing(place)
+    place.write("new.safetensors", NEW)
+
+
 def texts(place: Place) -> None:
     changed(place)
     place.call("emit", MODEL, "-o", "model.wtxt")

@@ -57,7 +57,7 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
     for case in CASES:
         if only and case.name not in only:
             continue
-        reference = _reference(case, folder / str(len(rows)))
+        reference = reference_of(case, folder / str(len(rows)))
         count, calls, ended = 0, 0, 0
         for at, call, seconds in _moments(reference, tries, _chance(seed, case)):
             place = Place(folder / "try")
@@ -66,7 +66,7 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
             count += 1
             calls += bool(call)
             ended += not outcome.is_killed
-            found = list(_wrong(reference, place)) or list(_wrong_again(reference, place))
+            found = list(wrong(reference, place)) or list(wrong_again(reference, place))
             broken += [f"{case.name}, killed at {at}: {one}" for one in found]
             shutil.rmtree(place.top)
         rows.append((
@@ -74,14 +74,15 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
             str(sum(one.startswith(f"{case.name}, ") for one in broken)),
         ))  # fmt: skip
         # It takes long: who waits sees how far it is.
-        wrong = [one for one in broken if one.startswith(f"{case.name}, ")]
-        print(*rows[-1], *wrong, sep="\n  ", file=sys.stderr, flush=True)
+        told = [one for one in broken if one.startswith(f"{case.name}, ")]
+        print(*rows[-1], *told, sep="\n  ", file=sys.stderr, flush=True)
         shutil.rmtree(reference.start.top.parent)
     head = ("command", "tries", "of them at a call", "run had ended", "violations")
     return Table(head, rows, broken)
 
 
-def _reference(case: Killed, folder: Path) -> Reference:
+def reference_of(case: Killed, folder: Path) -> Reference:
+    """What a case starts from in a folder, and how it ends where nothing is killed."""
     start, end = new_place(folder / "start"), Place(folder / "end")
     case.prepare(start)
     if case.is_git:
@@ -130,7 +131,7 @@ def _run(case: Killed, place: Place, call: int, seconds: float | None) -> Ended:
     return Ended(done.returncode, max(map(int, told.split()), default=0), took)
 
 
-def _wrong(reference: Reference, place: Place) -> Iterator[str]:
+def wrong(reference: Reference, place: Place) -> Iterator[str]:
     """What is not as it may be after a kill."""
     case, before, after = reference.case, reference.before, reference.after
     try:
@@ -168,7 +169,7 @@ def _is_free(reference: Reference, name: str) -> bool:
     return (reference.case.is_random or reference.case.may_miss) and is_changed
 
 
-def _wrong_again(reference: Reference, place: Place) -> Iterator[str]:
+def wrong_again(reference: Reference, place: Place) -> Iterator[str]:
     """What is not as it should be once the command was run again."""
     case = reference.case
     for command in case.healed:

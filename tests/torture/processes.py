@@ -72,8 +72,10 @@ def run_forked(
     *,
     call: int = 0,
     seconds: float | None = None,
+    signals: Sequence[int] = (signal.SIGKILL,),
 ) -> Ended:
-    """Run wtxtgit in a fork of this process, killed before its `call`-th call or after a time.
+    """Run wtxtgit in a fork of this process, killed before its `call`-th call or after a time:
+    then it is sent these signals.
 
     All that it started has ended when this returns.
     """
@@ -84,6 +86,8 @@ def run_forked(
         code = 70
         try:
             os.close(read)
+            # Before the command begins a signal ends it, as it would end Python.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.environ.update(env)
             os.chdir(folder)
             null = os.open(os.devnull, os.O_RDWR)
@@ -107,7 +111,8 @@ def run_forked(
     os.close(write)
     if seconds is not None:
         time.sleep(seconds)
-        os.kill(child, signal.SIGKILL)
+        for number in signals:
+            os.kill(child, number)
     told_calls = os.read(read, 20)
     os.close(read)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

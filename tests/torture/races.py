@@ -48,7 +48,7 @@ PAIRS = (
     Pair("add of two files", cases.both_changed, ("add", MODEL), ("add", OTHER)),
     Pair("add, git add", cases.changed, ("add", "."), ("git", "add", ".")),
     Pair("checkout", cases.missing, ("checkout",), ("checkout",)),
-    Pair("checkout, add", cases.missing, ("checkout",), ("add", "-u")),
+    Pair("checkout, add", cases.missing_and_new, ("checkout",), ("add", "new.safetensors")),
     Pair("key new", cases.plain, ("key", "new", "--name", "a", "--no-passphrase"),
          ("key", "new", "--name", "a", "--no-passphrase"), over=(2,)),
     Pair("signers add", cases.keys, ("signers", "add", "alice@example.com", "alice"),
@@ -129,7 +129,9 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
     return Table(("at once", "tries", "one was refused", "violations"), rows, broken)
 
 
-def _one_after_the_other(pair: Pair, start: Place, folder: Path) -> tuple[list[object], float]:
+def _one_after_the_other(
+    pair: Pair, start: Place, folder: Path
+) -> tuple[list[tuple[object, ...]], float]:
     """What there may be in the end, and the seconds that the first command takes."""
     ends = []
     for commands in ((pair.first, pair.second), (pair.second, pair.first)):
@@ -147,7 +149,7 @@ def _one_after_the_other(pair: Pair, start: Place, folder: Path) -> tuple[list[o
 
 
 def _wrong(
-    pair: Pair, place: Place, running: Sequence[Running], wanted: Sequence[object]
+    pair: Pair, place: Place, running: Sequence[Running], wanted: Sequence[tuple[object, ...]]
 ) -> Iterator[str]:
     for one in running:
         if one.fault:
@@ -161,7 +163,8 @@ def _wrong(
             yield f"{' '.join(one.command)} ended with {one.code}, then {again.code}: {told}"
     state = _state(place)
     if state not in wanted:
-        yield f"{state} is in the end, not {wanted}"
+        other = [part for part, *usual in zip(state, *wanted, strict=True) if part not in usual]
+        yield f"in the end there is {other}"
     place.git("fsck", "--strict", "--no-dangling")
     left = [name for name in place.files() if NAME.search(os.fsencode(name))]
     left += [lock.name for lock in (place.repo / ".git").glob("*.lock")]
@@ -169,7 +172,7 @@ def _wrong(
         yield f"{left} stay"
 
 
-def _state(place: Place) -> object:
+def _state(place: Place) -> tuple[object, ...]:
     """What is there; of what is random or of its time no more than what it says."""
     files = {}
     for name, content in place.files().items():

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from wtxtgit.chain import judge
-from wtxtgit.chain.encrypted import is_encrypted, judge_encrypted
 from wtxtgit.chain.judge import JudgedFiles, attribute_twins, of_violation, untracked
 from wtxtgit.chain.reader import ChainReader, Facts, artifacts, signed
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
@@ -22,15 +21,15 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import AuditReport, Finding, Severity, as_errors
 from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccepted
 from wtxtgit.trust.step import step
 
 if TYPE_CHECKING:  # `wtxtgit audit` keeps no states, only hooks do
     from wtxtgit.chain.state_cache import KeptStates
-    from wtxtgit.checkpoint.encrypted import Opener
-    from wtxtgit.trust.age.identities import Identity
+    from wtxtgit.checkpoint.encrypted import EncryptedTexts
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 _MOST_UNSEEN = 100
 """Files that look like checkpoints, of which a tip is told."""
@@ -59,7 +58,7 @@ class AuditRequest:
     all_refs: bool = False
     signers_of: str | None = None
     strict: bool = False
-    identities: tuple[Identity, ...] = field(default=(), repr=False)
+    identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
 
 
 Progress = Callable[[int], None]
@@ -169,16 +168,18 @@ class _Audit:
         blobs = {
             path: oid
             for path, oid in files.blobs.items()
-            if is_encrypted(path) and path not in files.filtered
+            if path.endswith(ENCRYPTED_SUFFIX) and path not in files.filtered
         }
         if blobs:
+            from wtxtgit.chain.encrypted import judge_encrypted
+
             yield from judge_encrypted(self._walk.repo, tip, blobs, self._opener)
 
     @cached_property
-    def _opener(self) -> Opener:
-        from wtxtgit.checkpoint.encrypted import Opener
+    def _opener(self) -> EncryptedTexts:
+        from wtxtgit.checkpoint.encrypted import EncryptedTexts
 
-        return Opener(self._request.identities)
+        return EncryptedTexts(self._request.identities)
 
     # What is judged.
 

@@ -21,7 +21,7 @@ from wtxtgit.model.ledger import ENCRYPTED_SUFFIX
 from wtxtgit.report.check import CheckReport
 
 if TYPE_CHECKING:  # what opens age files takes long to load
-    from wtxtgit.trust.age.identities import Identity
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 TEXT_SUFFIX = b".wtxt"
 
@@ -43,7 +43,7 @@ class CheckRequest:
     every: bool = False
     require_sealed: bool = False
     strict: bool = False
-    identities: tuple[Identity, ...] = field(default=(), repr=False)
+    identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
 
 
 def check(

@@ -16,7 +16,7 @@ from wtxtgit.model.ledger import ENCRYPTED_SUFFIX
 from wtxtgit.report.audit import Finding
 
 if TYPE_CHECKING:  # what opens age files takes long to load
-    from wtxtgit.checkpoint.encrypted import Opener
+    from wtxtgit.checkpoint.encrypted import EncryptedTexts
 
 
 def is_encrypted(path: bytes) -> bool:
@@ -25,7 +25,7 @@ def is_encrypted(path: bytes) -> bool:
 
 
 def judge_encrypted(
-    repo: Repository, commit: str, blobs: Mapping[bytes, str], opener: Opener
+    repo: Repository, commit: str, blobs: Mapping[bytes, str], opener: EncryptedTexts
 ) -> Iterator[Finding]:
     """What is wrong with encrypted texts, by path; each blob is opened once.
 

@@ -55,7 +55,7 @@ from wtxtgit.trust.signing import SigningKey
 from wtxtgit.trust.state import lets_go, line_of
 
 if TYPE_CHECKING:  # what opens age files takes long to load
-    from wtxtgit.trust.age.identities import Identity
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class SealOptions:
     reseal: str | None = None
     countersign: bool = False
     trust_root: str | None = None
-    identities: tuple[Identity, ...] = field(default=(), repr=False)
+    identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
 
 
 class Action(StrEnum):

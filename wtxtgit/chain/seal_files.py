@@ -36,8 +36,8 @@ from wtxtgit.trust import openssh as signers_file
 from wtxtgit.trust.openssh import MAX_THRESHOLD, KeyFileError
 
 if TYPE_CHECKING:  # what opens age files takes long to load
-    from wtxtgit.checkpoint.encrypted import Opener
-    from wtxtgit.trust.age.identities import Identity
+    from wtxtgit.checkpoint.encrypted import EncryptedTexts
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 _FILE_MODE = 0o100644
 _BOTH_SIDES = {2, 3}
@@ -392,14 +392,14 @@ class ContentReader:
     files: SealedFiles
     threads: int | None
     doubts: list[Doubt] = field(default_factory=list)
-    identities: tuple[Identity, ...] = field(default=(), repr=False)
+    identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
 
     @cached_property
-    def opener(self) -> Opener:
+    def opener(self) -> EncryptedTexts:
         """What looks at encrypted texts."""
-        from wtxtgit.checkpoint.encrypted import Opener
+        from wtxtgit.checkpoint.encrypted import EncryptedTexts
 
-        return Opener(self.identities)
+        return EncryptedTexts(self.identities)
 
     def of(self, path: bytes) -> SealedContent | None:
         """What is to be sealed, None where nothing is there."""

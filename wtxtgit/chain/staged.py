@@ -38,8 +38,8 @@ from wtxtgit.trust.state import SignersState, TrustFacts, join, start
 from wtxtgit.trust.step import step
 
 if TYPE_CHECKING:  # what opens age files takes long to load
-    from wtxtgit.checkpoint.encrypted import Opener
-    from wtxtgit.trust.age.identities import Identity
+    from wtxtgit.checkpoint.encrypted import EncryptedTexts
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
 """Kinds of what a ledger lost."""
@@ -63,7 +63,7 @@ class StagedCommit:
     is_whole: bool
     is_sealed: bool
     is_strict: bool
-    identities: tuple[Identity, ...] = field(default=(), repr=False)
+    identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
 
 
 def judge_staged(
@@ -149,13 +149,13 @@ class _CheckWork:
     def _encrypted(self) -> list[TreeEntry]:
         return [entry for entry in self._staged.texts if is_encrypted(entry.path)]
 
-    def _opener(self) -> Opener | None:
+    def _opener(self) -> EncryptedTexts | None:
         """What looks at encrypted texts, None where there are none."""
         if not self._encrypted:
             return None
-        from wtxtgit.checkpoint.encrypted import Opener
+        from wtxtgit.checkpoint.encrypted import EncryptedTexts
 
-        return Opener(self._staged.identities)
+        return EncryptedTexts(self._staged.identities)
 
     @cached_property
     def _occasion(self) -> Occasion:

@@ -34,7 +34,7 @@ from wtxtgit.trust.age import recipients as age_recipients
 from wtxtgit.trust.age import scrypt
 from wtxtgit.trust.age.armor import is_age
 from wtxtgit.trust.age.header import X25519
-from wtxtgit.trust.age.identities import Identity, Passphrase
+from wtxtgit.trust.age.identities import AgeIdentity, Passphrase
 from wtxtgit.trust.age.recipients import Recipient
 from wtxtgit.trust.keyring import checked_passphrase
 
@@ -83,7 +83,7 @@ def audience(
     return Audience(tuple(dict.fromkeys(listed)), listed=repo)
 
 
-class Outcome(StrEnum):
+class Encryption(StrEnum):
     """What became of an encrypted file."""
 
     ENCRYPTED = "encrypted"
@@ -95,11 +95,11 @@ def encrypt_file(
     out: Path | str | None,
     whom: Audience,
     *,
-    keys: Collection[Identity] = (),
+    keys: Collection[AgeIdentity] = (),
     threads: int | None = None,
     progress: Progress | None = None,
     write: Write | None = None,
-) -> tuple[Outcome, str | None]:
+) -> tuple[Encryption, str | None]:
     """Encrypt the text of a file to `out`, or through `write` where it is None.
 
     Gives what was done, and a warning that `emit` has of the file. With `keys` an `out` that
@@ -121,9 +121,9 @@ def encrypt_file(
     if out is not None and not urls.is_url(str(out)) and os.path.lexists(out) and opening:
         there = view_file(Path(out))
         if _holds(there, text(), opening, out) and is_for(there, Path(out), whom, opening):
-            return Outcome.UNCHANGED, warning
+            return Encryption.UNCHANGED, warning
     write_encrypted(text(), out, whom, write)
-    return Outcome.ENCRYPTED, warning
+    return Encryption.ENCRYPTED, warning
 
 
 def write_encrypted(
@@ -155,7 +155,7 @@ def _encrypt(text: Iterable[Buffer], whom: Audience, write: Callable[[bytes], ob
 def decrypt_file(
     source: Path | str,
     out: Path | None,
-    keys: Collection[Identity],
+    keys: Collection[AgeIdentity],
     *,
     restored: bool = False,
     threads: int | None = None,
@@ -241,7 +241,7 @@ def decrypt(
     return b"".join(written) if out is None else None
 
 
-def _keys(given: Iterable[File | bytes]) -> tuple[Identity, ...]:
+def _keys(given: Iterable[File | bytes]) -> tuple[AgeIdentity, ...]:
     return tuple(
         key
         for one in given
@@ -258,7 +258,7 @@ class RekeyedFile(JsonObject):
     """An encrypted file, and what became of it."""
 
     path: str
-    outcome: Outcome
+    outcome: Encryption
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,13 +270,13 @@ class RekeyReport(JsonObject):
     @property
     def changed(self) -> int:
         """How many were encrypted again."""
-        return sum(file.outcome is Outcome.ENCRYPTED for file in self.files)
+        return sum(file.outcome is Encryption.ENCRYPTED for file in self.files)
 
 
 def rekey(
     paths: Sequence[Path],
     whom: Audience,
-    keys: Collection[Identity],
+    keys: Collection[AgeIdentity],
     *,
     is_forced: bool = False,
     threads: int | None = None,
@@ -300,7 +300,7 @@ def rekey(
     for path, again in opened:
         if again is not None:
             write_encrypted(pieces(again), path, whom)
-        outcome = Outcome.UNCHANGED if again is None else Outcome.ENCRYPTED
+        outcome = Encryption.UNCHANGED if again is None else Encryption.ENCRYPTED
         done.append(RekeyedFile(shown(os.path.relpath(path)), outcome))
     return RekeyReport(tuple(done))
 
@@ -322,7 +322,7 @@ def _tracked() -> list[Path]:
     return [path for path in found if path.exists()]
 
 
-def is_for(data: ByteView, path: Path, whom: Audience, keys: Collection[Identity]) -> bool:
+def is_for(data: ByteView, path: Path, whom: Audience, keys: Collection[AgeIdentity]) -> bool:
     """Whether an age file is known to be for exactly these recipients.
 
     The header tells how many there are, of what type, and tags of SSH keys. Of X25519 keys it
@@ -374,7 +374,7 @@ def _was_listed(data: ByteView, path: Path, whom: Audience) -> bool:
 
 
 def _holds(
-    data: ByteView, content: Iterable[Buffer], keys: Collection[Identity], path: Path | str
+    data: ByteView, content: Iterable[Buffer], keys: Collection[AgeIdentity], path: Path | str
 ) -> bool:
     """Whether an age file holds these bytes; one that does not open is not known to."""
     at = 0

@@ -18,7 +18,7 @@ from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.verify import TextReport, verify
 from wtxtgit.trust.age import armor, header, identities, payload
 from wtxtgit.trust.age.header import Header
-from wtxtgit.trust.age.identities import Identity, NoIdentityError
+from wtxtgit.trust.age.identities import AgeIdentity, NoIdentityError
 from wtxtgit.trust.keyring import is_protected, read_secret_file, unprotect
 from wtxtgit.trust.openssh import MAX_KEY_FILE
 from wtxtgit.trust.signing import AskPassphrase
@@ -94,7 +94,7 @@ def head_of(data: ByteView, name: str) -> Header:
 
 def opened_text(
     data: ByteView,
-    keys: Collection[Identity],
+    keys: Collection[AgeIdentity],
     name: str,
     *,
     threads: int | None = None,
@@ -123,7 +123,7 @@ def checked_text(
 
 def read_identities(
     path: Path, ask: AskPassphrase | None, piped: Callable[[], bytes] | None = None
-) -> tuple[Identity, ...]:
+) -> tuple[AgeIdentity, ...]:
     """The identities in a file; `-` is what `piped` gives, `ask` gives a file's passphrase.
 
     Raises KeyFileError, and EnvironmentFailure for a file that others may read.
@@ -143,13 +143,13 @@ def read_identities(
     return identities.parse_file(content, name)
 
 
-class Opener:
+class EncryptedTexts:
     """Opens encrypted texts with some identities, and remembers of which that went.
 
     `opened` are those that were whole texts, `closed` those for which no identity is.
     """
 
-    def __init__(self, keys: Collection[Identity] = ()) -> None:
+    def __init__(self, keys: Collection[AgeIdentity] = ()) -> None:
         self._keys = keys
         self.opened: set[Hashable] = set()
         self.closed: set[Hashable] = set()

@@ -36,7 +36,7 @@ from wtxtgit.trust.age.armor import is_age
 from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
 
 if TYPE_CHECKING:  # what opens age files takes long to load
-    from wtxtgit.trust.age.identities import Identity
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 LEDGER = "ledger"
 """What the verdict calls a ledger's format."""
@@ -64,7 +64,7 @@ class Demands:
     allow_unauthenticated: bool
     reading: ReadOptions
     strict: bool = False
-    identities: tuple[Identity, ...] = field(default=(), repr=False)
+    identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
 
     @property
     def has_secrets(self) -> bool:
@@ -87,7 +87,7 @@ def demands(
     allow_unauthenticated: bool = False,
     strict: bool = False,
     reading: ReadOptions | None = None,
-    identities: Iterable[Identity] = (),
+    identities: Iterable[AgeIdentity] = (),
 ) -> Demands:
     """Read the files that say what is demanded; raises InputError, KeyFileError or
     EnvironmentFailure.
@@ -98,7 +98,7 @@ def demands(
     return Demands(
         None if wsum is None else given_wsum(wsum),
         key_bytes(hmac_key),
-        _public_keys(signers),
+        public_keys_of(signers),
         require_signed,
         allow_unauthenticated,
         ReadOptions() if reading is None else reading,
@@ -233,7 +233,8 @@ def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
         yield Problem("hmac", "a key is given: this file carries no hmac")
 
 
-def _public_keys(path: Path | None) -> tuple[bytes, ...]:
+def public_keys_of(path: Path | None) -> tuple[bytes, ...]:
+    """The keys of a file of signers, 32 bytes each; none without a file."""
     if path is None:
         return ()
     content = read_small(path, MAX_SIGNERS_FILE, "a signers file")

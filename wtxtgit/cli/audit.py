@@ -8,20 +8,21 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.encrypt import identity_option, opening_keys
-from wtxtgit.cli.keys import passphrase_option
 from wtxtgit.cli.options import (
     cluster,
     cluster_options,
     discover,
     examiner,
     facts_key,
+    identity_option,
     is_strict,
     no_cache_option,
+    passphrase_option,
     root_of_trust,
     strict_option,
 )
@@ -37,6 +38,9 @@ from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
 from wtxtgit.report.figures import HASH_SHOWN, OID_SHOWN, size
 from wtxtgit.version import __version__
+
+if TYPE_CHECKING:
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
@@ -108,6 +112,11 @@ def audit(
     repo = discover()
     base, tip = _range(range_)
     root = root_of_trust(repo, trust_root)
+    keys: tuple[AgeIdentity, ...] = ()
+    if identities:
+        from wtxtgit.cli.encrypt import opening_keys
+
+        keys = opening_keys(identities, passphrase_fd)
     request = chain_audit.AuditRequest(
         tip,
         base,
@@ -118,7 +127,7 @@ def audit(
         all_refs=all_refs,
         signers_of=signers_of,
         strict=is_strict(repo, given=strict),
-        identities=opening_keys(identities, passphrase_fd) if identities else (),
+        identities=keys,
     )
     with (
         cluster(scheduler, worker_clone) as workers,

@@ -35,7 +35,6 @@ class Terminated(BaseException):
 def run(command: Callable[[], int | None]) -> int:
     """Run a command; give its exit code whatever happens in it."""
     closed = _fill_closed_streams()
-    _end_cleanly_on_signals()
     if _STDOUT in closed:
         complain("standard output is closed")
         return EnvironmentFailure.exit_code
@@ -43,6 +42,8 @@ def run(command: Callable[[], int | None]) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
+        # Only here: what a signal raises has to be caught below.
+        _end_cleanly_on_signals()
         code = command() or 0
         # Inside of the boundary: a full disk or a closed pipe may show only here.
         sys.stdout.flush()

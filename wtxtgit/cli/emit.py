@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.keys import asker, passphrase_option
-from wtxtgit.cli.options import PathOrUrl, scheduler_option
+from wtxtgit.cli.keys import asker
+from wtxtgit.cli.options import PathOrUrl, passphrase_option, scheduler_option
 from wtxtgit.cli.output import file_size, progress, raw_size
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import write_output

@@ -10,31 +10,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.keys import asker, new_passphrase, passphrase_option
-from wtxtgit.cli.options import PathOrUrl
+from wtxtgit.cli.keys import asker, new_passphrase
+from wtxtgit.cli.options import (
+    PathOrUrl,
+    identity_option,
+    passphrase_option,
+    piped,
+)
 from wtxtgit.cli.output import file_size, is_printed, print_line, progress
 from wtxtgit.errors import UsageError
 from wtxtgit.io.view import Buffer, write_all
 
 if TYPE_CHECKING:
     from wtxtgit.checkpoint.encrypt import Audience
-    from wtxtgit.trust.age.identities import Identity
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _OLD_STAY = (
     "generations that were committed before stay readable to the old keys, in this history and "
     "all its clones"
-)
-_MAX_PIPED = 1024 * 1024
-identity_option = click.option(
-    "-i",
-    "--identity",
-    "identities",
-    multiple=True,
-    type=click.Path(path_type=Path, readable=False),
-    metavar="FILE",
-    help="Open what is encrypted with the keys in this file, age's or OpenSSH's; repeatable.",
 )
 _passphrase = click.option("-p", "--passphrase", is_flag=True, help="With a passphrase, no keys.")
 _output = click.option(
@@ -64,12 +59,14 @@ def recipient_options(command: _Command) -> _Command:
     return named(lists(command))
 
 
-def opening_keys(files: Sequence[Path], passphrase_fd: int | None) -> tuple[Identity, ...]:
-    """The identities in files; a passphrase that protects one is asked for."""
+def opening_keys(files: Sequence[Path], passphrase_fd: int | None) -> tuple[AgeIdentity, ...]:
+    """The identities in files, none without one; a passphrase that protects one is asked for."""
+    if not files:
+        return ()
     from wtxtgit.checkpoint.encrypted import read_identities
 
     ask = asker(passphrase_fd)
-    return tuple(one for file in files for one in read_identities(file, ask, _piped))
+    return tuple(one for file in files for one in read_identities(file, ask, piped))
 
 
 @click.command()
@@ -117,7 +114,7 @@ def encrypt(
         )
     if warning is not None:
         boundary.warn(f"{shown_name(file)}: {warning}, encrypted as it is")
-    if outcome is checkpoint_encrypt.Outcome.UNCHANGED:
+    if outcome is checkpoint_encrypt.Encryption.UNCHANGED:
         boundary.note(
             f"{shown_name(output or '-')}: the same text for the same keys, left as it is"
         )
@@ -158,7 +155,7 @@ def decrypt(
         raise UsageError("what opens the file is needed: -i FILE, or -p for a passphrase")
     if output is not None and "://" in output:
         raise UsageError("-o is a path: what was secret is not sent to a URL")
-    keys: tuple[Identity, ...]
+    keys: tuple[AgeIdentity, ...]
     if passphrase:
         keys = (Passphrase(checked_passphrase(asker(passphrase_fd)(shown_name(file)))),)
     else:
@@ -206,7 +203,7 @@ def rekey(
 
     if not identities:
         raise UsageError("what opens the files is needed: -i FILE")
-    whom = checkpoint_encrypt.audience(named, lists, _piped)
+    whom = checkpoint_encrypt.audience(named, lists, piped)
     keys = opening_keys(identities, passphrase_fd)
     report = checkpoint_encrypt.rekey(
         files, whom, keys, is_forced=force, threads=environment.threads()
@@ -227,7 +224,7 @@ def _audience(
     from wtxtgit.trust.keyring import checked_passphrase
 
     if not passphrase:
-        return audience(named, lists, _piped)
+        return audience(named, lists, piped)
     if named or lists:
         raise UsageError("-p is for a passphrase alone: no recipient goes with it")
     words = checked_passphrase(new_passphrase("the encrypted file", passphrase_fd))
@@ -236,7 +233,3 @@ def _audience(
 
 def _pipe(pieces: Iterable[Buffer]) -> None:
     write_all(sys.stdout.fileno(), pieces)
-
-
-def _piped() -> bytes:
-    return sys.stdin.buffer.read(_MAX_PIPED)

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.keys import asker, passphrase_option
+from wtxtgit.cli.keys import asker
+from wtxtgit.cli.options import passphrase_option
 from wtxtgit.cli.output import is_printed, print_line, progress, raw_size
 
 

@@ -73,7 +73,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
     },
     "Training": {
-        "ring": ("ring:ring", "List, check and prune a training's snapshots."),
+        "ring": ("ring:ring", "List, check and send a training's snapshots."),
+        "pull": ("ring:pull", "Fetch a snapshot from where it was sent to."),
     },
     "Trust": {
         "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),

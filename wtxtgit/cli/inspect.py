@@ -9,13 +9,13 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
-from wtxtgit.cli.encrypt import identity_option, opening_keys
-from wtxtgit.cli.keys import passphrase_option
 from wtxtgit.cli.options import (
     PathOrUrl,
     cluster,
     cluster_options,
+    identity_option,
     no_cache_option,
+    passphrase_option,
     read_options,
     reading_options,
 )
@@ -35,6 +35,7 @@ from wtxtgit.report.verdict import FileVerdict, Verdict
 if TYPE_CHECKING:
     from wtxtgit.checkpoint.inspect import FilePart, Inspection, TensorFacts
     from wtxtgit.tensors.statistics import Statistics
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 
 _MOST_CHILDREN = 8
@@ -220,6 +221,11 @@ def verify(
     from wtxtgit.checkpoint.verify import demands, verify_files
 
     reading = read_options(key, max_chunk)
+    keys: tuple[AgeIdentity, ...] = ()
+    if identities:
+        from wtxtgit.cli.encrypt import opening_keys
+
+        keys = opening_keys(identities, passphrase_fd)
     asked = demands(
         wsum=wsum,
         hmac_key=hmac_key,
@@ -228,7 +234,7 @@ def verify(
         allow_unauthenticated=allow_unauthenticated,
         strict=strict,
         reading=reading,
-        identities=opening_keys(identities, passphrase_fd) if identities else (),
+        identities=keys,
     )
     with cluster(scheduler, worker_clone) as workers:
         # Of a set, whose size nobody knows before, every file is a cluster's work.

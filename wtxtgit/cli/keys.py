@@ -16,7 +16,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note
-from wtxtgit.cli.options import discover
+from wtxtgit.cli.options import discover, passphrase_option
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 
@@ -37,12 +37,6 @@ _no_passphrase = click.option(
 _TERMINAL = "/dev/tty"
 _NO_TERMINAL_HINT = "--passphrase-fd N reads it from a file descriptor"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-passphrase_option = click.option(
-    "--passphrase-fd",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Read the passphrase from this file descriptor, up to its end or the first line's.",
-)
 _signers_json = click.option("--json", "as_json", is_flag=True, help="Print the signers as JSON.")
 
 

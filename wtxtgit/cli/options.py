@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,9 +28,25 @@ _KEY_BYTES = 32
 _MAX_KEY_FILE = 4096
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_MAX_PIPED = 1024 * 1024
 CLUSTER_KEY = "cluster-facts.key"
 no_cache_option = click.option(
     "--no-cache", is_flag=True, help="Find all out anew: use and keep nothing known of blobs."
+)
+passphrase_option = click.option(
+    "--passphrase-fd",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Read the passphrase from this file descriptor, up to its end or the first line's.",
+)
+identity_option = click.option(
+    "-i",
+    "--identity",
+    "identities",
+    multiple=True,
+    type=click.Path(path_type=Path, readable=False),
+    metavar="FILE",
+    help="Open what is encrypted with the keys in this file, age's or OpenSSH's; repeatable.",
 )
 scheduler_option = click.option(
     "--scheduler",
@@ -196,3 +213,8 @@ def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
     from wtxtgit.cluster.tasks import comparer as on_cluster
 
     return on_cluster(workers, clone)
+
+
+def piped() -> bytes:
+    """What is piped in: keys, so no more than any have."""
+    return sys.stdin.buffer.read(_MAX_PIPED)

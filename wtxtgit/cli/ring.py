@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.output import is_printed, print_line, print_table
+from wtxtgit.cli.boundary import complain
+from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.report.figures import size
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from wtxtgit.stream.ring import Generation, RingState
+    from wtxtgit.stream.upkeep import Sent
 
 _folder = click.argument("folder", type=click.Path(path_type=Path), metavar="RING")
 _json = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -24,14 +26,14 @@ _FOUND = 1
 
 @click.group()
 def ring() -> None:
-    """List, check and prune the snapshots of a training.
+    """List, check, send and prune the snapshots of a training.
 
     A ring is the folder that `wtxtgit.stream.Snapshots` writes to. While a
     training has it, `ls` and `verify` read it; the other commands are refused.
 
     \b
     wtxtgit ring ls runs/exp1
-    wtxtgit ring verify runs/exp1
+    wtxtgit ring retry runs/exp1
     """
 
 
@@ -94,6 +96,61 @@ def _numbers(gens: tuple[int, ...]) -> str:
 
 @ring.command()
 @_folder
+@click.option(
+    "--to", "targets", multiple=True, metavar="TARGET", help="Send all that is there to it, too."
+)
+@_json
+def push(folder: Path, targets: tuple[str, ...], as_json: bool) -> int:
+    """Send what targets are still to get, once.
+
+    Exit code 1 where something could not be sent.
+
+    \b
+    wtxtgit ring push runs/exp1
+    wtxtgit ring push runs/exp1 --to /backup/exp1
+    """
+    from wtxtgit.remotes.spelling import parse_target
+    from wtxtgit.stream import upkeep
+
+    return _tell_sent(upkeep.push(folder, parse_target, targets), as_json)
+
+
+@ring.command()
+@_folder
+@_json
+def retry(folder: Path, as_json: bool) -> int:
+    """Send what targets refused, or what was given up, once more.
+
+    Exit code 1 where something could not be sent.
+
+    \b
+    wtxtgit ring retry runs/exp1
+    """
+    from wtxtgit.remotes.spelling import parse_target
+    from wtxtgit.stream import upkeep
+
+    return _tell_sent(upkeep.retry(folder, parse_target), as_json)
+
+
+def _tell_sent(outcomes: Iterable[Sent], as_json: bool) -> int:
+    sent = []
+    for one in outcomes:
+        sent.append(one)
+        if as_json:
+            continue
+        if one.why is None:
+            print_line(f"{one.state.value}  generation {one.gen} to {one.target}")
+        else:
+            complain(f"generation {one.gen}: {one.target}: {one.why}")
+    if as_json:
+        print_json({"sent": sent})
+    elif not sent:
+        print_line("nothing is to be sent")
+    return _FOUND if any(one.why is not None for one in sent) else 0
+
+
+@ring.command()
+@_folder
 @click.argument("gens", nargs=-1, type=click.IntRange(min=0), metavar="[GEN]...")
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the last N.")
 @_json
@@ -136,3 +193,61 @@ def verify(folder: Path, as_json: bool) -> int:
         if not verdict.generations:
             print_line("the ring is empty")
     return 0 if verdict.ok else _FOUND
+
+
+@click.command()
+@click.argument("target", metavar="TARGET")
+@click.option("--gen", metavar="N", default="latest", help="Which generation; latest if not given.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="OUT",
+    help="Write to this file, in the format of its name; gen-N.wtxt if not given.",
+)
+@click.option(
+    "--signers",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    help="Known signers: allowed_signers lines, or a .pub file.",
+)
+@click.option("--require-signed", is_flag=True, help="Demand a signature by a known signer.")
+@_json
+def pull(
+    target: str,
+    gen: str,
+    output: Path | None,
+    signers: Path | None,
+    require_signed: bool,
+    as_json: bool,
+) -> None:
+    """Fetch a generation of a training from TARGET, prove it, and write the checkpoint.
+
+    Deltas are put on what they are made of. Nothing is written unless all hashes hold, and it
+    follows the generation before it that is there.
+
+    \b
+    wtxtgit pull /backup/exp1 -o model.safetensors
+    wtxtgit pull git:origin#snapshots --gen 500 --signers .wtxt/signers --require-signed
+    """
+    from wtxtgit.checkpoint.verify import public_keys_of
+    from wtxtgit.remotes.spelling import parse_target
+    from wtxtgit.stream import pull as stream_pull
+
+    if gen != "latest" and not gen.isdecimal():
+        raise UsageError(f'--gen is "{gen[:40]}", a number or latest is wanted')
+    if require_signed and signers is None:
+        raise UsageError("--require-signed needs --signers: whose signatures count")
+    pulled = stream_pull.pull(
+        parse_target(target),
+        None if gen == "latest" else int(gen),
+        output,
+        public_keys=public_keys_of(signers),
+        require_signed=require_signed,
+        threads=environment.threads(),
+    )
+    if is_printed(pulled, as_json):
+        return
+    follows = "" if pulled.follows is None else f", follows {pulled.follows}"
+    print_line(f"generation {pulled.gen}, signature {pulled.signature.value}{follows}")
+    print_line(f"written to {pulled.output}")

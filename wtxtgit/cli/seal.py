@@ -11,12 +11,13 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note, warn
-from wtxtgit.cli.encrypt import identity_option, opening_keys
-from wtxtgit.cli.keys import key_options, passphrase_option, signing_key
+from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import (
     discover,
+    identity_option,
     is_strict,
     no_cache_option,
+    passphrase_option,
     root_of_trust,
     strict_option,
 )
@@ -27,6 +28,7 @@ from wtxtgit.report.figures import HASH_SHOWN, size
 if TYPE_CHECKING:
     from wtxtgit.chain.seal import SealReport
     from wtxtgit.report.check import CheckReport
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 
 class _SealCommand(click.Command):
@@ -103,7 +105,11 @@ def seal(
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     repo = discover()
     root = root_of_trust(repo, trust_root)
-    keys = opening_keys(identities, passphrase_fd) if identities else ()
+    keys: tuple[AgeIdentity, ...] = ()
+    if identities:
+        from wtxtgit.cli.encrypt import opening_keys
+
+        keys = opening_keys(identities, passphrase_fd)
     report = run(
         repo,
         paths,
@@ -195,7 +201,11 @@ def check(
     root = root_of_trust(repo)
     strict = is_strict(repo, given=strict)
     merged = environment.merged_commits()
-    keys = opening_keys(identities, passphrase_fd) if identities else ()
+    keys: tuple[AgeIdentity, ...] = ()
+    if identities:
+        from wtxtgit.cli.encrypt import opening_keys
+
+        keys = opening_keys(identities, passphrase_fd)
     request = chain_check.CheckRequest(root, merged, every=True, strict=strict, identities=keys)
     report = chain_check.check(
         Head(repo), request, environment.processes, environment.facts_key(no_cache)

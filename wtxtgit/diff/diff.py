@@ -9,14 +9,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from wtxtgit.checkpoint.contents import open_side
+from wtxtgit.checkpoint.contents import NoCheckpoint, open_side
 from wtxtgit.checkpoint.open import blob_oid, is_blob, is_file, members, read
 from wtxtgit.diff.compare import compare
 from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport
-from wtxtgit.trust.age.armor import is_age
 
 
 def diff(
@@ -40,15 +39,18 @@ def diff(
     same = same_content(a, b, key_file)
     with ExitStack() as until:
         contents = [read(name, threads=threads) if same is None else same for name in (a, b)]
-        if any(map(is_age, contents)):
-            from wtxtgit.checkpoint.encrypted import refuse_encrypted
-
-            refuse_encrypted(*contents)
         before, after = (
             open_side(name, data, members(name, threads=threads), pages, threads, until)
             for name, data in zip((a, b), contents, strict=True)
         )
-        return compare(before, after, options, pages, threads).report
+        try:
+            return compare(before, after, options, pages, threads).report
+        except NoCheckpoint:
+            # What is encrypted has a reason of its own.
+            from wtxtgit.checkpoint.encrypted import refuse_encrypted
+
+            refuse_encrypted(*contents)
+            raise
 
 
 def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:

@@ -7,16 +7,16 @@ the time that the blobs would take once more (docs/performance.md).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from wtxtgit.checkpoint.contents import Side, open_side
+from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side
 from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
-from wtxtgit.git.external_diff import DiffFile, Pair
+from wtxtgit.git.external_diff import Pair
 from wtxtgit.io.files import (
     NOT_REGULAR,
     failures,
@@ -29,7 +29,6 @@ from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
-from wtxtgit.trust.age.armor import is_age
 
 OTHER_BYTES = "tensors and metadata are the same, other bytes of the files differ"
 
@@ -76,18 +75,35 @@ def compare_pair(
     """
     pages = Pages(progress)
     sides = (pair.old, "before"), (pair.new, "after")
-    contents = {name: _content(file.file, name) for file, name in sides if file is not None}
-    if any(map(is_age, contents.values())):
+    alone = shown_path(pair.path) if None in (pair.old, pair.new) else None
+    contents = {
+        side: _content(file.file, alone or side) for file, side in sides if file is not None
+    }
+    try:
+        return _compared(pair, contents, options, pages, threads)
+    except NoCheckpoint:
+        # What is encrypted has a reason of its own.
         from wtxtgit.checkpoint.encrypted import refuse_encrypted
 
         refuse_encrypted(contents.get("before"), contents.get("after"))
+        raise
+
+
+def _compared(
+    pair: Pair,
+    contents: Mapping[str, ByteView],
+    options: ReadOptions,
+    pages: Pages,
+    threads: int | None,
+) -> DiffReport | Inventory:
     with ExitStack() as until:
 
-        def opened(file: DiffFile, name: str) -> Side:
-            return open_side(name, _content(file.file, name), _no_member, pages, threads, until)
+        def opened(side: str, name: str | None = None) -> Side:
+            data = contents[side]
+            return open_side(name or side, data, _no_member, pages, threads, until)
 
         if pair.old is not None and pair.new is not None:
-            before, after = opened(pair.old, "before"), opened(pair.new, "after")
+            before, after = opened("before"), opened("after")
             report = compare(before, after, options, pages, threads).report
             # git calls this for files that differ: an empty report alone would puzzle.
             if _is_empty(report) and not _equal(before, after, pages):
@@ -96,9 +112,9 @@ def compare_pair(
         # One side alone: a file that was added or removed is listed, not compared.
         name = shown_path(pair.path)
         if pair.new is not None:
-            return _inventory(opened(pair.new, name), TensorStatus.ADDED, options, pages)
+            return _inventory(opened("after", name), TensorStatus.ADDED, options, pages)
         if pair.old is not None:
-            return _inventory(opened(pair.old, name), TensorStatus.REMOVED, options, pages)
+            return _inventory(opened("before", name), TensorStatus.REMOVED, options, pages)
         raise InputError(f"{name}: on neither side")
 
 

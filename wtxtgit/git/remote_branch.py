@@ -30,6 +30,8 @@ _ANY = tuple(range(256))
 _REFS = "refs/wtxtgit/targets"
 # Hooks of the remote run all the same: git takes our configuration from their environment.
 _NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
+# A server that says nothing for so many seconds has gone; git itself would wait for ever.
+_PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
 _ENVIRONMENT: run.Environment = {
     # Words that are looked at below.
     "LC_ALL": "C",
@@ -91,7 +93,7 @@ class RemoteBranch:
         for is_last in _attempts():
             # Nothing but that one ref is written: no tags, no remote-tracking branch.
             done = self._repo.call(
-                *_NO_HOOKS, "fetch", "--quiet", "--no-tags", "--no-prune", "--refmap=",
+                *_NO_HOOKS, *_PATIENCE, "fetch", "--quiet", "--no-tags", "--no-prune", "--refmap=",
                 "--no-write-fetch-head", "--no-recurse-submodules",
                 "--end-of-options", self._remote, f"+{self._there}:{self._here}",
                 env=_ENVIRONMENT, ok=_ANY,
@@ -112,7 +114,7 @@ class RemoteBranch:
         Raises RemoteUnavailable and RemoteRefused.
         """
         done = self._repo.call(
-            *_NO_HOOKS, "push", "--porcelain", "--no-verify", "--no-follow-tags",
+            *_NO_HOOKS, *_PATIENCE, "push", "--porcelain", "--no-verify", "--no-follow-tags",
             "--recurse-submodules=no",
             "--end-of-options", self._remote, f"{commit}:{self._there}",
             env=_ENVIRONMENT, ok=_ANY,
@@ -198,7 +200,7 @@ class RemoteBranch:
                 store.free()
         except (pygit2.GitError, OSError, ValueError) as error:
             words = " ".join(str(error).split())
-            raise EnvironmentFailure(f"{shown(self._repo.common_dir)}: {shown(words)}") from None
+            raise RemoteUnavailable(f"{shown(self._repo.common_dir)}: {shown(words)}") from None
 
     def _failure(self, words: str) -> EnvironmentFailure:
         kind = RemoteRefused if _NEVER.search(words) else RemoteUnavailable

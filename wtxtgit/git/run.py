@@ -125,20 +125,27 @@ def call(
 ) -> Result:
     """Run git to its end; raises GitFailure unless its code is one of `ok`."""
     try:
-        done = subprocess.run(
+        with subprocess.Popen(
             [executable(), *arguments],
             cwd=cwd,
-            input=stdin,
             env=environment(env),
-            capture_output=True,
-            check=False,
-        )
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            try:
+                # It takes any buffer, as `subprocess.run` does, which hands it on.
+                stdout, stderr = process.communicate(cast("bytes", stdin))
+            except BaseException:
+                # Told to end, git takes its locks away; killed, it leaves them.
+                process.terminate()
+                raise
     except OSError as error:
         raise EnvironmentFailure(f"git can't be started: {lacking(error)}") from error
     # What git said on stderr goes into the error: there is nothing else to go by.
-    if done.returncode not in ok:
-        raise GitFailure(arguments, done.returncode, done.stderr)
-    return Result(done.returncode, done.stdout, done.stderr)
+    if process.returncode not in ok:
+        raise GitFailure(arguments, process.returncode, stderr)
+    return Result(process.returncode, stdout, stderr)
 
 
 def git(

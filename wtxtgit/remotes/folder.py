@@ -20,7 +20,7 @@ from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.remotes import urls
 from wtxtgit.remotes.target import (
     Outgoing,
-    Stored,
+    StoredFile,
     check_fetched,
     check_files,
     check_name,
@@ -84,8 +84,8 @@ class Folder:
             raise missing(self.label, name)
         return check_fetched(self.label, name, self._files.read(name), sha256)
 
-    def list(self, prefix: str = "") -> Sequence[Stored]:
-        found = (Stored(name, nbytes) for name, nbytes in self._files.all(prefix))
+    def list(self, prefix: str = "") -> Sequence[StoredFile]:
+        found = (StoredFile(name, nbytes) for name, nbytes in self._files.all(prefix))
         return sorted(file for file in found if file.name.startswith(prefix) and is_name(file.name))
 
     def has(self, name: str, sha256: str) -> bool:

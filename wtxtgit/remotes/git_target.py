@@ -15,7 +15,7 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.target import (
     Outgoing,
-    Stored,
+    StoredFile,
     check_fetched,
     check_files,
     check_name,
@@ -93,7 +93,9 @@ class Git:
                     raise taken(self.label, other)
                 if not new:
                     return []
-                if self._branch.push(self._commit(tip, there, {n: blobs[n] for n in new}, message)):
+                self._send([file for file in files if file.name in new])
+                commit = self._commit(tip, there, {name: blobs[name] for name in new}, message)
+                if self._branch.push(commit):
                     return new
             tip, is_now = self._branch.fetch(), True
         raise RemoteUnavailable(f"{self.label}: others push without a break")
@@ -104,14 +106,9 @@ class Git:
             raise missing(self.label, name)
         return check_fetched(self.label, name, self._content(entry), sha256)
 
-    def list(self, prefix: str = "") -> Sequence[Stored]:
-        found = {
-            name: entry.oid
-            for name, entry in sorted(self._now().items())
-            if name.startswith(prefix) and is_name(name)
-        }
-        known = sizes(self._repo, found.values()) if found else {}
-        return [Stored(name, known[oid]) for name, oid in found.items()]
+    def list(self, prefix: str = "") -> Sequence[StoredFile]:
+        found = sorted(self._now().items())
+        return self._listed({n: e for n, e in found if n.startswith(prefix) and is_name(n)})
 
     def has(self, name: str, sha256: str) -> bool:
         """Whether it is there, by reading it."""
@@ -131,6 +128,13 @@ class Git:
     def _content(self, entry: TreeEntry) -> ByteView:
         with ObjectStore(self._repo) as store:
             return spooled(store.blob(entry.oid))
+
+    def _listed(self, found: Mapping[str, TreeEntry]) -> Sequence[StoredFile]:
+        known = sizes(self._repo, [entry.oid for entry in found.values()]) if found else {}
+        return [StoredFile(name, known[entry.oid]) for name, entry in found.items()]
+
+    def _send(self, files: Sequence[Outgoing]) -> None:
+        """What has to be done before files are committed: nothing, they are in the commit."""
 
     def _blob(self, file: Outgoing) -> str:
         return self._branch.blob(checked_pieces(file))

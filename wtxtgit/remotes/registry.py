@@ -23,7 +23,7 @@ from wtxtgit.io.view import PIECE, ByteView
 from wtxtgit.remotes.http import SILENCE, failure, needed, received
 from wtxtgit.remotes.target import (
     Outgoing,
-    Stored,
+    StoredFile,
     check_content,
     check_fetched,
     check_files,
@@ -116,7 +116,7 @@ class Registry:
             content = session.blob(stored)
         return check_fetched(self.label, name, content, stored.sha256)
 
-    def list(self, prefix: str = "") -> Sequence[Stored]:
+    def list(self, prefix: str = "") -> Sequence[StoredFile]:
         """All files; each one is asked for by itself."""
         with self._session() as session:
             names = sorted(name for name in session.tags() if name.startswith(prefix))
@@ -139,12 +139,12 @@ class Registry:
             raise UsageError(f"{self.label}: {name} can't be a tag of a file")
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator[_Session]:
+    def _session(self) -> Iterator[_RegistrySession]:
         """The registry, for one operation; what oras and requests raise becomes ours."""
         try:
             import requests
 
-            made = _Session(self.label, self._host, self._name)
+            made = _RegistrySession(self.label, self._host, self._name)
         except ImportError:
             raise needed(self.label, "oras") from None
         try:
@@ -163,7 +163,7 @@ class Registry:
             made.close()
 
 
-class _Session:
+class _RegistrySession:
     def __init__(self, label: str, host: str, name: str) -> None:
         from oras.container import Container
 
@@ -221,7 +221,7 @@ class _Session:
         answer = self._ask("HEAD", f"blobs/sha256:{sha256}", ok=(200, 404))
         return bool(answer.status_code == 200)
 
-    def blob(self, stored: Stored) -> ByteView:
+    def blob(self, stored: StoredFile) -> ByteView:
         answer = self._ask("GET", f"blobs/sha256:{stored.sha256}", ok=(200,), stream=True)
         return received(self._label, stored.name, answer.iter_content(PIECE), stored.nbytes)
 
@@ -312,14 +312,14 @@ def _descriptor(file: Outgoing) -> dict[str, Any]:
     return {"mediaType": FILE, "digest": f"sha256:{file.sha256}", "size": len(file.content)}
 
 
-def _stored(name: str, manifest: dict[str, Any] | None) -> Stored:
+def _stored(name: str, manifest: dict[str, Any] | None) -> StoredFile:
     """The file that an artifact of ours has; raises InputError for another one."""
     match manifest:
         case {
             "config": {"mediaType": media},
             "layers": [{"digest": str() as digest, "size": int() as size}],
         } if media == DELIVERY and re.fullmatch("sha256:[0-9a-f]{64}", digest) and size >= 0:
-            return Stored(name, size, digest.removeprefix("sha256:"))
+            return StoredFile(name, size, digest.removeprefix("sha256:"))
     raise InputError(f"{name}: the artifact is none of wtxtgit's")
 
 

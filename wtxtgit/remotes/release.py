@@ -29,7 +29,7 @@ from wtxtgit.io.view import PIECE, ByteView, hashed, pieces
 from wtxtgit.remotes.http import client, failure, received
 from wtxtgit.remotes.target import (
     Outgoing,
-    Stored,
+    StoredFile,
     check_fetched,
     check_files,
     check_name,
@@ -107,11 +107,11 @@ class Release:
                 raise missing(self.label, name)
             return check_fetched(self.label, name, session.content(asset), sha256, asset.sha256)
 
-    def list(self, prefix: str = "") -> Sequence[Stored]:
+    def list(self, prefix: str = "") -> Sequence[StoredFile]:
         """All files, with their digests where the server tells those."""
         with self._session() as session:
             return sorted(
-                Stored(asset.name, asset.nbytes, asset.sha256)
+                StoredFile(asset.name, asset.nbytes, asset.sha256)
                 for asset in session.found().values()
                 if asset.is_whole and asset.name.startswith(prefix) and is_name(asset.name)
                 if not _PART.fullmatch(asset.name)
@@ -125,13 +125,13 @@ class Release:
             return asset is not None and session.is_of(asset, sha256)
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator[_Session]:
+    def _session(self) -> Iterator[_ReleaseSession]:
         token = self._token()
         with client(self.label) as http:
             http.headers["x-github-api-version"] = "2022-11-28"
             if token:
                 http.headers["authorization"] = f"Bearer {token}"
-            yield _Session(self.label, http, f"{self._api}/repos/{self._repo}", self._tag)
+            yield _ReleaseSession(self.label, http, f"{self._api}/repos/{self._repo}", self._tag)
 
     def _token(self) -> str | None:
         if self._token_file is not None:
@@ -154,22 +154,22 @@ class _Asset(NamedTuple):
     is_whole: bool
 
 
-class _Release(NamedTuple):
+class _ReleasePlace(NamedTuple):
     id: int
     upload: str
 
 
-class _Session:
+class _ReleaseSession:
     """One operation on a release. What answers say is checked before it is used."""
 
     def __init__(self, label: str, http: httpx.Client, base: str, tag: str) -> None:
         self._label, self._http, self._base, self._tag = label, http, base, tag
 
-    def release(self) -> _Release | None:
+    def release(self) -> _ReleasePlace | None:
         answer = self._ask("GET", f"releases/tags/{quote(self._tag, safe='')}", (200, _NOT_FOUND))
         return None if answer.status_code == _NOT_FOUND else self._release(answer)
 
-    def create(self) -> _Release:
+    def create(self) -> _ReleasePlace:
         # Snapshots are not what a visitor of the repository looks for.
         wanted = {"tag_name": self._tag, "name": self._tag, "make_latest": "false"}
         answer = self._ask("POST", "releases", (_CREATED, _UNPROCESSABLE), json=wanted)
@@ -185,7 +185,7 @@ class _Session:
         release = self.release()
         return self.assets(release) if release is not None else {}
 
-    def assets(self, release: _Release) -> dict[str, _Asset]:
+    def assets(self, release: _ReleasePlace) -> dict[str, _Asset]:
         assets: dict[str, _Asset] = {}
         for page in range(1, _MOST_PAGES + 1):
             path = f"releases/{release.id}/assets?per_page={_PAGE}&page={page}"
@@ -228,7 +228,7 @@ class _Session:
             blocks = answer.iter_bytes(PIECE)
             return received(self._label, asset.name, blocks, asset.nbytes)
 
-    def deliver(self, file: Outgoing, release: _Release, assets: dict[str, _Asset]) -> None:
+    def deliver(self, file: Outgoing, release: _ReleasePlace, assets: dict[str, _Asset]) -> None:
         """Have a file under its name, in the place of what has that."""
         old = assets.get(file.name)
         if old is not None and not old.is_whole:
@@ -250,7 +250,7 @@ class _Session:
                 self._delete(old)
             self._ask("PATCH", f"releases/assets/{new.id}", (200,), json={"name": file.name})
 
-    def _upload(self, file: Outgoing, name: str, release: _Release) -> _Asset:
+    def _upload(self, file: Outgoing, name: str, release: _ReleasePlace) -> _Asset:
         headers = {
             "content-type": "application/octet-stream",
             "content-length": str(len(file.content)),
@@ -271,7 +271,9 @@ class _Session:
             raise RemoteUnavailable(f"{self._label}: {name}: arrived with another content")
         return asset
 
-    def _met(self, file: Outgoing, name: str, release: _Release, answer: httpx.Response) -> _Asset:
+    def _met(
+        self, file: Outgoing, name: str, release: _ReleasePlace, answer: httpx.Response
+    ) -> _Asset:
         """The asset that has a name already: another writer was faster, or is at it."""
         there = self.assets(release).get(name)
         if there is None:
@@ -301,14 +303,14 @@ class _Session:
         except ValueError:
             raise self._strange() from None
 
-    def _release(self, answer: httpx.Response) -> _Release:
+    def _release(self, answer: httpx.Response) -> _ReleasePlace:
         match self._json(answer):
             case {"id": int() as number, "upload_url": str() as upload}:
                 # A URI template: `.../assets{?name,label}`.
                 place = upload.partition("{")[0]
                 with contextlib.suppress(UsageError):
                     _check_address(place)
-                    return _Release(number, place)
+                    return _ReleasePlace(number, place)
         raise self._strange()
 
     def _asset(self, told: object) -> _Asset:

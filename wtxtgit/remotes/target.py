@@ -34,7 +34,7 @@ class Outgoing(NamedTuple):
     sha256: str
 
 
-class Stored(NamedTuple):
+class StoredFile(NamedTuple):
     """A file that a target has. `sha256` is None where its listing does not tell."""
 
     name: str
@@ -77,7 +77,7 @@ class Target(Protocol):
         what the place itself says of it.
         """
 
-    def list(self, prefix: str = "") -> Sequence[Stored]:
+    def list(self, prefix: str = "") -> Sequence[StoredFile]:
         """All files whose name begins with `prefix`, in order of names."""
 
     def has(self, name: str, sha256: str) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
+from wtxtgit.checkpoint.wsum import ENDING
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import replace_file, view_file
 from wtxtgit.io.view import hashed, pieces, write_all
@@ -26,7 +27,6 @@ from wtxtgit.trust.signing import SigningKey
 
 TEXT, DELTA = "text", "delta"
 _ENDINGS = {TEXT: ".wtxt", DELTA: ".wtxtdelta"}
-WSUM_ENDING = ".root.wsum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Emitter:
             blocks = making.pieces(threads=options.threads)
             self._write(name, lambda descriptor: write_all(descriptor, blocks))
         if options.wsum:
-            wsum = name + WSUM_ENDING
+            wsum = name + ENDING
             self._write(wsum, lambda descriptor: write_all(descriptor, (writer.wsum(),)))
         if side is not None and making is None:
             self._base = _Base(request.gen, digests_of(side))

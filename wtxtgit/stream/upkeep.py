@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -163,12 +163,13 @@ def push(folder: Path, open_target: OpenTarget, also: Iterable[str] = ()) -> Ite
     Raises RingBusy where a training has the ring: it sends by itself.
     """
     with _taken(folder) as ring:
-        for label in dict.fromkeys(also):
-            target = open_target(label)
+        # A label has no credentials, what a user writes may.
+        targets = {target.label: target for target in map(open_target, also)}
+        for label in targets:
             for generation in ring.state.generations:
-                if target.label not in {one.target for one in generation.deliveries}:
-                    ring.delivery(generation.gen, Delivery(target.label))
-        yield from _push(ring, open_target)
+                if label not in {one.target for one in generation.deliveries}:
+                    ring.delivery(generation.gen, Delivery(label))
+        yield from _push(ring, open_target, targets)
 
 
 def retry(folder: Path, open_target: OpenTarget) -> Iterator[Sent]:
@@ -179,17 +180,17 @@ def retry(folder: Path, open_target: OpenTarget) -> Iterator[Sent]:
                 if one.state in (DeliveryState.REFUSED, DeliveryState.EXPIRED):
                     now = replace(one, state=DeliveryState.QUEUED, why=None)
                     ring.delivery(generation.gen, now)
-        yield from _push(ring, open_target)
+        yield from _push(ring, open_target, {})
 
 
-def _push(ring: Ring, open_target: OpenTarget) -> Iterator[Sent]:
+def _push(ring: Ring, open_target: OpenTarget, targets: Mapping[str, Target]) -> Iterator[Sent]:
     labels = {one.target: None for each in ring.state.generations for one in each.deliveries}
     for label in labels:
         waiting = list(ring.under_way(label))
-        target = open_target(label) if waiting else None
+        if not waiting:
+            continue
+        target = targets.get(label) or open_target(label)
         for generation, delivery in waiting:
-            if target is None:
-                break
             attempt(ring, generation, delivery, target)
             now = ring.state.generations_by_number[generation.gen]
             (one,) = [one for one in now.deliveries if one.target == label]

@@ -180,3 +180,10 @@ def test_chunks_behind_a_missing_one_stay_where_they_were() -> None:
             if slot.raw is not None:
                 wanted = values.tobytes()[slot.ix * 65_536 :][: slot.size]
                 assert bytes(slot.raw) == wanted
+
+
+def test_wrong_characters_in_names_that_are_alike() -> None:
+    text = next(text for text in texts() if b"arr name=layers_3_w " in text)
+    damaged = text.replace(b"arr name=layers_3_w ", b"arr name=laMers_3_w ", 1)
+    damaged = damaged.replace(b"arr name=layers_4_w ", b"arr name=layvrs_4_w ", 1)
+    assert recovered(damaged) == text

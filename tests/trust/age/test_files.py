@@ -16,7 +16,7 @@ from tests.trust.age_files import encrypted as encrypted_by_another
 from wtxtgit.errors import AgeError
 from wtxtgit.io.view import Windowed, mapped, pieces
 from wtxtgit.trust.age import armor, header, identities, payload, recipients, scrypt
-from wtxtgit.trust.age.identities import Identity, NoIdentityError, Passphrase, opened
+from wtxtgit.trust.age.identities import AgeIdentity, NoIdentityError, Passphrase, opened
 from wtxtgit.trust.openssh import (
     KeyFileError,
     PublicKey,
@@ -54,7 +54,7 @@ def behind_words(plain: bytes, work: int = 2) -> bytes:
     return b"".join(scrypt.encrypted([plain], WORDS.words, work))
 
 
-def plain_of(data: bytes, *keys: Identity) -> bytes:
+def plain_of(data: bytes, *keys: AgeIdentity) -> bytes:
     return b"".join(pieces(opened(memoryview(data), keys, "f"), 1000))
 
 
@@ -288,6 +288,7 @@ def test_identity_files_have_several_keys_and_comments() -> None:
         (b"\xff\xfe", "no identity file"),
         (b"#\xff\n\xff", "no identity"),
     ],
+    ids=["nothing", "a comment", "mistyped", "public", "plugin", "bytes", "more bytes"],
 )
 def test_what_is_no_identity_is_refused_and_not_shown(content: bytes, match: str) -> None:
     with pytest.raises(KeyFileError, match=match) as caught:
@@ -313,6 +314,7 @@ def test_secrets_are_in_no_repr() -> None:
         ("ssh-ed25519 AAAA", "ed25519"),
         (str(SECRET), "a secret key"),
     ],
+    ids=["cut", "empty", "longer", "plugin", "rsa", "damaged", "secret"],
 )
 def test_what_is_no_recipient_is_refused(line: str, match: str) -> None:
     with pytest.raises(KeyFileError, match=match) as caught:

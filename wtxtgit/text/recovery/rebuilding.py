@@ -23,7 +23,7 @@ from wtxtgit.text.recovery import lines
 from wtxtgit.text.recovery.chunk import is_near
 from wtxtgit.text.recovery.chunks import OtherCopies, settle
 from wtxtgit.text.recovery.pieces import ArrayPieces, healed_array, pieces_of
-from wtxtgit.text.recovery.reading import FoundText, read
+from wtxtgit.text.recovery.reading import FoundText, distance, read
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.write import TextWriter
 
@@ -153,9 +153,14 @@ class _Search:
         free = set(self._free_names()).difference(names)
         for number, name in enumerate(names):
             if free and name != LAYOUT_ARRAY and name not in self._free_names():
-                near = [one for one in free if len(one) == len(name)]
-                near = [one for one in near if is_near(one, name)]
-                names[number] = near[0] if len(near) == 1 else name
+                near = sorted(
+                    (distance(name.encode("latin-1"), one.encode()), one)
+                    for one in free
+                    if is_near(one, name)
+                )
+                # The nearest one, where there is one: names of layers differ in a digit.
+                if near and (len(near) == 1 or near[0][0] < near[1][0]):
+                    names[number] = near[0][1]
         return names
 
     def _find_layout(self) -> tuple[int | None, Layout | None]:

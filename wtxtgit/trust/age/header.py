@@ -65,7 +65,9 @@ def parse(binary: ByteView, name: str) -> Header:
     """Parse the header at the begin of an age file without armor; raises AgeError."""
     # A part first: most have some hundred bytes, and all that is looked at has to be decoded.
     for size in (16 * 1024, MAX_HEADER):
-        lines = _Reader(bytes(binary[:size]), name, is_all=size >= min(len(binary), MAX_HEADER))
+        lines = _HeaderLines(
+            bytes(binary[:size]), name, is_all=size >= min(len(binary), MAX_HEADER)
+        )
         if (header := lines.header()) is not None:
             return header
     raise AgeError(f"{name}: the header has over {MAX_HEADER} bytes")
@@ -95,7 +97,7 @@ def decode(text: bytes) -> bytes | None:
     return data if encode(data) == text else None
 
 
-class _Reader:
+class _HeaderLines:
     """Reads lines; gives up without an error where the bytes end before the header does."""
 
     def __init__(self, data: bytes, name: str, *, is_all: bool) -> None:

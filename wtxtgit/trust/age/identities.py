@@ -34,7 +34,7 @@ _BECH32 = "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"
 _CHECKSUM = 6
 
 
-class Identity(Protocol):
+class AgeIdentity(Protocol):
     """What may open a file."""
 
     @property
@@ -106,7 +106,7 @@ def ssh_tag(public_key: bytes) -> str:
     return header.encode(sha256(public_blob(public_key)).digest()[:_TAG_BYTES]).decode()
 
 
-def file_key(head: Header, identities: Iterable[Identity], name: str) -> bytes | None:
+def file_key(head: Header, identities: Iterable[AgeIdentity], name: str) -> bytes | None:
     """The file key, by the first identity that has it; None where none has.
 
     Raises AgeError for a header that was changed, or breaks a rule.
@@ -127,7 +127,7 @@ def file_key(head: Header, identities: Iterable[Identity], name: str) -> bytes |
     return None
 
 
-def opened(data: ByteView, identities: Iterable[Identity], name: str) -> ByteView:
+def opened(data: ByteView, identities: Iterable[AgeIdentity], name: str) -> ByteView:
     """The content of an age file, armored or not, which is opened where it is looked at.
 
     Raises AgeError, as looking at a part of the content does. Nothing of the content is on disk.
@@ -141,7 +141,7 @@ def opened(data: ByteView, identities: Iterable[Identity], name: str) -> ByteVie
     return payload.opened(binary[head.nbytes :], found, name)
 
 
-def _why_closed(head: Header, keys: Iterable[Identity]) -> str:
+def _why_closed(head: Header, keys: Iterable[AgeIdentity]) -> str:
     is_passphrase = any(one.kind == header.SCRYPT for one in keys)
     if not head.is_passphrase:
         return "no passphrase opens it, but a key" if is_passphrase else NO_MATCH

@@ -52,7 +52,7 @@ def opened(payload: ByteView, file_key: bytes, name: str) -> ByteView:
     The last chunk is opened here: a file that was cut short is refused. Raises AgeError, as
     looking at a part does.
     """
-    chunks = _Chunks(payload, file_key, name)
+    chunks = _SealedChunks(payload, file_key, name)
     chunks.window(max(0, chunks.nbytes - 1), chunks.nbytes)
     return Windowed(chunks)
 
@@ -83,7 +83,7 @@ def _cut_short(name: str) -> AgeError:
 
 
 @final
-class _Chunks:
+class _SealedChunks:
     """`Windows` of what a payload gives."""
 
     def __init__(self, payload: ByteView, file_key: bytes, name: str) -> None:

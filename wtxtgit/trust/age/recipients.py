@@ -92,7 +92,7 @@ def encrypt(
         (pyrage.x25519 if one.kind == X25519 else pyrage.ssh).Recipient.from_str(one.spelled)
         for one in unique
     ]
-    source, sink = _Source(content), _Sink(write)
+    source, sink = _ReadPieces(content), _WrittenPieces(write)
     refused: BaseException | None = None
     try:
         pyrage.encrypt_io(source, sink, keys, armored=True)
@@ -108,7 +108,7 @@ def encrypt(
 
 
 @final
-class _Source:
+class _ReadPieces:
     """A content in pieces as a file that is read."""
 
     def __init__(self, content: Iterable[Buffer]) -> None:
@@ -131,7 +131,7 @@ class _Source:
 
 
 @final
-class _Sink:
+class _WrittenPieces:
     """A function that takes pieces as a file that is written."""
 
     def __init__(self, write: Callable[[bytes], Any]) -> None:
