@@ -68,7 +68,7 @@ class TestTheProjectsOwn:
     @pytest.mark.parametrize(
         ("name", "wanted"),
         [
-            ("ci", {"check", "demo", "fuzz", "test-torch", "test-remotes", "test-browser"}),
+            ("ci", {"check", "demo", "test-torch", "test-remotes", "test-browser", "fuzz"}),
             ("nightly", {"test", "test-more", "test-trainers", "fuzz"}),
         ],
     )

@@ -86,6 +86,8 @@ def run_forked(
         code = 70
         try:
             os.close(read)
+            # Before the command begins a signal ends it, as it would end Python.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.environ.update(env)
             os.chdir(folder)
             null = os.open(os.devnull, os.O_RDWR)
