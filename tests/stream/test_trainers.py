@@ -61,7 +61,7 @@ def test_transformers(tmp_path: Path) -> None:
     import torch
     from transformers import Trainer, TrainingArguments
 
-    from wtxtgit.stream.callbacks.transformers import SnapshotCallback
+    from wtxtgit.stream.callbacks.transformers import TrainerSnapshots
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -84,7 +84,7 @@ def test_transformers(tmp_path: Path) -> None:
         disable_tqdm=True,
     )
     with Snapshots(tmp_path / "ring", policy="all") as snapshots:
-        callbacks = [SnapshotCallback(snapshots, every=2)]
+        callbacks = [TrainerSnapshots(snapshots, every=2)]
         Trainer(model=model, args=arguments, train_dataset=data, callbacks=callbacks).train()
     weights = proved(tmp_path / "ring")
     assert list(weights) == [2, 4, 5]
@@ -96,7 +96,7 @@ def test_lightning(tmp_path: Path) -> None:
     import torch
     from lightning.pytorch import LightningModule, Trainer
 
-    from wtxtgit.stream.callbacks.lightning import SnapshotCallback
+    from wtxtgit.stream.callbacks.lightning import LightningSnapshots
 
     class Model(LightningModule):
         def __init__(self) -> None:
@@ -116,7 +116,7 @@ def test_lightning(tmp_path: Path) -> None:
     with Snapshots(tmp_path / "ring", policy="all") as snapshots:
         Trainer(
             max_steps=5,
-            callbacks=[SnapshotCallback(snapshots, every=2)],
+            callbacks=[LightningSnapshots(snapshots, every=2)],
             accelerator="cpu",
             logger=False,
             enable_checkpointing=False,
@@ -134,13 +134,13 @@ def test_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     import keras
 
-    from wtxtgit.stream.callbacks.keras import SnapshotCallback
+    from wtxtgit.stream.callbacks.keras import KerasSnapshots
 
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
     inputs = np.random.default_rng(0).normal(size=(20, 4)).astype("float32")
     with Snapshots(tmp_path / "ring", policy="all") as snapshots:
-        callbacks = [SnapshotCallback(snapshots, every=4)]
+        callbacks = [KerasSnapshots(snapshots, every=4)]
         model.fit(inputs, inputs[:, :1], batch_size=2, verbose=0, callbacks=callbacks)
     weights = proved(tmp_path / "ring")
     assert list(weights) == [4, 8, 10]

@@ -49,7 +49,7 @@ class Pulled(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class _GenerationFiles:
     """What a target has of a generation: the text, or a delta and what it is to be put on."""
 
     name: str
@@ -108,9 +108,9 @@ def pull(
     )
 
 
-def _listed(target: Target) -> dict[int, _Files]:
+def _listed(target: Target) -> dict[int, _GenerationFiles]:
     """The generations that a target has, by what its files are called."""
-    there: dict[int, _Files] = {}
+    there: dict[int, _GenerationFiles] = {}
     names = {file.name for file in target.list("gen-")}
     for name in sorted(names):
         match = _FILE.fullmatch(name)
@@ -119,7 +119,7 @@ def _listed(target: Target) -> dict[int, _Files]:
         wsum = name + ENDING
         base = None if match[2] is None else int(match[2])
         if (match[3] == ".wtxt") == (base is None):
-            there[int(match[1])] = _Files(name, base, wsum if wsum in names else None)
+            there[int(match[1])] = _GenerationFiles(name, base, wsum if wsum in names else None)
     return there
 
 
@@ -129,7 +129,7 @@ class _Fetch:
     def __init__(
         self,
         target: Target,
-        there: dict[int, _Files],
+        there: dict[int, _GenerationFiles],
         public_keys: Sequence[bytes],
         identities: Sequence[AgeIdentity],
         threads: int | None,

@@ -11,10 +11,10 @@ from wtxtgit.stream.callbacks.words import numbers
 from wtxtgit.stream.snapshots import Snapshots
 
 
-class SnapshotCallback(callbacks.Callback):  # type: ignore[misc, unused-ignore]
+class KerasSnapshots(callbacks.Callback):  # type: ignore[misc, unused-ignore]
     """Publishes the weights after each `every` batches, and at the end of the training.
 
-    model.fit(..., callbacks=[SnapshotCallback(Snapshots("runs/exp1"), every=500)])
+    model.fit(..., callbacks=[KerasSnapshots(Snapshots("runs/exp1"), every=500)])
 
     The caller closes the snapshots.
     """

@@ -11,10 +11,10 @@ from wtxtgit.stream.callbacks.words import numbers
 from wtxtgit.stream.snapshots import Snapshots
 
 
-class SnapshotCallback(Callback):  # type: ignore[misc, unused-ignore]
+class LightningSnapshots(Callback):  # type: ignore[misc, unused-ignore]
     """Publishes the module after each `every` steps, and at the end of the training.
 
-    trainer = Trainer(callbacks=[SnapshotCallback(Snapshots("runs/exp1"), every=500)])
+    trainer = Trainer(callbacks=[LightningSnapshots(Snapshots("runs/exp1"), every=500)])
 
     The caller closes the snapshots.
     """
