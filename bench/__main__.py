@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import audit, cluster, compare, containers, git, growth, protocol, start, text
+from bench import audit, cluster, compare, containers, git, growth, protocol, snapshots, start, text
 from bench.chart import chart
 from bench.measure import BenchError, Place, Row
 from bench.plan import Figures
@@ -44,6 +44,7 @@ PARTS: dict[str, Part] = {
     "git-diff-many": lambda place, o: compare.git_diff_of_many(place, 100, o.runs),
     "audit": lambda place, o: audit.audits(place, o.commits, o.runs),
     "long-history": lambda place, _: audit.long_history(place),
+    "snapshots": lambda place, o: snapshots.trainings(place, o.size, o.runs),
     "cluster": lambda place, o: cluster.verifications(place, o.size, o.runs),
     "big-text": lambda place, o: text.commands(place, o.big, o.runs) if o.big else [],
     "big-git": lambda place, o: git.adds_and_checkouts(place, o.big, o.runs) if o.big else [],

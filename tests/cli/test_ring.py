@@ -11,33 +11,13 @@ import pyrage
 import pytest
 
 from tests.cli.command import Command
+from tests.stream.rings import KEY, arrays, filled
 from wtxtgit.checkpoint.arrays import load
 from wtxtgit.stream import log
 from wtxtgit.stream.emission import EmissionOptions, Emitter, SnapshotRequest
 from wtxtgit.stream.ring import DeliveryState, Ring
-from wtxtgit.text.arrays import NumpyArray, NumpyType
 from wtxtgit.trust.age import recipients
 from wtxtgit.trust.openssh import PublicKey, format_public, generate
-from wtxtgit.trust.signing import SeedKey
-
-KEY = SeedKey("alice", generate("alice"))
-
-
-def arrays(value: int) -> list[NumpyArray]:
-    weights = np.zeros((1 << 14, 4), "<f4")
-    weights[: value + 1] = value
-    return [
-        NumpyArray("layer.w", NumpyType("<f4", 4), weights.shape, memoryview(weights).cast("B"))
-    ]
-
-
-def filled(folder: Path, target: Path, *, count: int = 5) -> None:
-    """A ring of some generations, of which a target is to get each."""
-    with Ring(folder) as ring:
-        emitter = Emitter(ring, EmissionOptions(full_every=3, key=KEY), [str(target)])
-        for gen in range(count):
-            request = SnapshotRequest(gen, "2026-01-31T12:00:00Z", is_pinned=gen == 1)
-            ring.emitted(emitter.emit(request, arrays(gen)))
 
 
 @pytest.fixture

@@ -154,3 +154,17 @@ def test_cosigned(chain: Sealed) -> None:
     assert chain.seal("--cosign", MODEL, key="bob").out.startswith(f"cosigned  {MODEL}")
     chain.commit()
     assert_holds(chain)
+
+
+def test_a_deletion_that_is_reverted_twice(chain: Sealed) -> None:
+    """Each revert brings an older ledger back; `--reseal` goes on from what is known."""
+    chain.git("rm", "-q", MODEL)
+    chain.seal(MODEL)
+    chain.commit("gone")
+    for said in ("sealed    ", "deleted   "):
+        chain.git("revert", "--no-commit", "HEAD")
+        assert chain.call("seal", "--reseal", "--key", "alice").out.startswith(f"{said}{MODEL}")
+        chain.commit("reverted")
+        assert_holds_by_any_range(chain)
+    assert last_is_deletion(chain)
+    assert "sealed already" in chain.call("seal", "--reseal", "--key", "alice").out

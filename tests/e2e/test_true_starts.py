@@ -7,12 +7,16 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
+import pyrage
 import pytest
 
 from tests.cli.test_start import GREETING
 from tests.data import fixture
 from tests.e2e.sealed import Sealed, checkpoint, text
 from tests.kit.starts import BIN, FOLDER, TRUE_START
+from tests.stream.rings import filled
+from wtxtgit.checkpoint.arrays import dumps
 from wtxtgit.cli.front_page import COMMANDS
 
 ONCE = [
@@ -33,11 +37,17 @@ ONCE = [
     "resolve model.safetensors",
     "emit a.safetensors",
     "restore model.safetensors -o restored.safetensors",
+    "finalize pending.wtxt --json",
+    "encrypt a.safetensors -R recipients -o new.wtxt.age",
+    "decrypt old.wtxt.age -i identity -o opened.wtxt",
+    "rekey old.wtxt.age -R recipients -i identity",
     "convert a.safetensors a.npz",
     "repack whole.fold --compression zstd -o other.fold",
     "recover damaged.fold --ecc -o mended.fold",
     "delta make a.wtxt b.wtxt -o d.wtxt",
     "taridx ls index.taridx",
+    "ring ls exp1",
+    "pull exp1 -o pulled.npz",
     "seal model.safetensors --key alice",
     "check --staged",
     "key list",
@@ -54,6 +64,8 @@ ONCE = [
 NOT_ZERO = {"resolve": 3, "merge-driver": 1}
 """Exit codes where there is something to tell."""
 STDIN = {"filter-process": GREETING, "clean": checkpoint(1.0), "smudge": text(1.0)}
+VARYING = (".wsum", ".npz", ".age")
+"""Endings of files with signatures, times, or fresh keys in them."""
 _VARYING = re.compile(rb"[0-9a-f]{7,}|\d+[-T:.]\d\S*")
 """Ids, and times."""
 
@@ -70,6 +82,14 @@ def files(base: Sealed, driver: None) -> Sealed:
         base.write(f"{name}.wtxt", text(1.0, float(number)))
     base.write("whole.fold", fixture("fold/none_json_a.fold"))
     base.write("damaged.fold", fixture("fold/none_rs16_flipped_a.fold"))
+    base.write("pending.wtxt", dumps({"w": np.zeros(3)}, pending=True))
+    secret = pyrage.x25519.Identity.generate()
+    base.write("identity", f"{secret}\n".encode())
+    (base.path / "identity").chmod(0o600)
+    base.write("recipients", f"{secret.to_public()}\n".encode())
+    encrypted = pyrage.encrypt(text(1.0), [secret.to_public()], armored=True)
+    base.write("old.wtxt.age", encrypted)
+    filled(base.path / "exp1", base.path / "target", count=2)
     base.write("index.taridx", fixture("taridx/dots_a/train.taridx"))
     return base
 
@@ -101,5 +121,5 @@ def left(folder: Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(same(path.read_bytes())).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".git" not in path.parts and path.suffix not in (".wsum", ".npz")
+        if path.is_file() and ".git" not in path.parts and path.suffix not in VARYING
     }

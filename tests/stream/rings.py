@@ -5,9 +5,33 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from wtxtgit.checkpoint.delta import TargetGeneration, apply
-from wtxtgit.stream.ring import LOCK, REQUESTS, WAL, RingState, read_state
-from wtxtgit.text.arrays import Weights, read
+from wtxtgit.stream.emission import EmissionOptions, Emitter, SnapshotRequest
+from wtxtgit.stream.ring import LOCK, REQUESTS, WAL, Ring, RingState, read_state
+from wtxtgit.text.arrays import NumpyArray, NumpyType, Weights, read
+from wtxtgit.trust.openssh import generate
+from wtxtgit.trust.signing import SeedKey
+
+KEY = SeedKey("alice", generate("alice"))
+
+
+def arrays(value: int) -> list[NumpyArray]:
+    weights = np.zeros((1 << 14, 4), "<f4")
+    weights[: value + 1] = value
+    return [
+        NumpyArray("layer.w", NumpyType("<f4", 4), weights.shape, memoryview(weights).cast("B"))
+    ]
+
+
+def filled(folder: Path, target: Path, *, count: int = 5) -> None:
+    """A ring of some generations, of which a target is to get each."""
+    with Ring(folder) as ring:
+        emitter = Emitter(ring, EmissionOptions(full_every=3, key=KEY), [str(target)])
+        for gen in range(count):
+            request = SnapshotRequest(gen, "2026-01-31T12:00:00Z", is_pinned=gen == 1)
+            ring.emitted(emitter.emit(request, arrays(gen)))
 
 
 def weights_of(folder: Path, state: RingState, gen: int) -> Weights:

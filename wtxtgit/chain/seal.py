@@ -188,6 +188,14 @@ class SealPlanner:
     def _choose(self, paths: Sequence[str]) -> list[bytes]:
         """The artifacts that are meant, the signers first: other ledgers name theirs."""
         chosen = self._files.choose(paths, self._is_told_of)
+        if self._options.reseal is not None and not paths:
+            # What reverts a deletion's own revert takes the file away, and brings the ledger back
+            # that ended with the deletion then.
+            chosen |= {
+                path
+                for path, ledger in self._files.standing.items()
+                if is_deletion(ledger.last) and self._files.is_gone(path) and self._is_fresh(path)
+            }
         if self._options.cosign and not paths:
             chosen = {path for path in chosen if self._is_fresh(path)}
             if not chosen:
