@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -143,6 +144,40 @@ def test_what_has_not_begun_is_dropped_for_what_is_newer(ring: Path) -> None:
     assert np.all(weights[5]["layer.w"] == 5)
     counts = read_state(ring).counts
     assert counts.emitted + counts.dropped == 6
+
+
+def test_one_with_a_pin_is_not_dropped(ring: Path) -> None:
+    with Snapshots(ring, keep=1) as snapshots, stopped_worker(snapshots):
+        for number in range(5):
+            snapshots.publish(state(number), pin=number == 2)
+    assert {2, 4} <= set(proved(ring))
+
+
+def test_a_full_disk_does_not_end_the_loop(ring: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told, also of what could be written all the same."""
+    with Snapshots(ring) as snapshots:
+        usual = os.write
+
+        def full(descriptor: int, content: bytes) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "write", full)
+            assert snapshots.publish(state()) == 0
+            patch.setattr(os, "write", usual)
+            snapshots.flush()
+    assert "no space left" in caplog.text
+    assert list(proved(ring)) == [0]
+
+
+def test_a_line_says_how_it_stands(ring: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Snapshots(ring, live=True, policy="all") as snapshots:
+        for number in range(3):
+            snapshots.publish(state(number))
+            snapshots.flush()
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert shown.rstrip().rpartition("\r")[2] == "generation 2, 0 waiting, 3 in the ring"
 
 
 def test_all_of_them_where_that_is_wanted(ring: Path) -> None:

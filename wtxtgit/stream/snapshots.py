@@ -33,7 +33,7 @@ from wtxtgit.setup.keys import named_key
 from wtxtgit.stream.buffers import BufferPlan, BufferPool, SharedBuffer, placed
 from wtxtgit.stream.delivery import DeliveryLimits
 from wtxtgit.stream.emission import EmissionOptions, SnapshotRequest, joined_audit
-from wtxtgit.stream.log import Log, entry
+from wtxtgit.stream.log import Log, LogLine, entry
 from wtxtgit.stream.messages import (
     BufferNotice,
     EmitRequest,
@@ -91,7 +91,9 @@ class Snapshots:
     `wsum` each text has a pending root and a WSUM beside it. `build` goes to the `meta` line.
 
     `policy` says what happens to a generation that still waits when the next one is
-    published: "latest" drops it, "all" has them queue, up to `queue_bytes` of copies.
+    published: "latest" drops it unless it has a pin, "all" has them queue, up to `queue_bytes`
+    of copies. With `live` a line on standard error says how it stands, in a terminal or a
+    notebook.
 
     Raises RingBusy where another training writes to the ring.
     """
@@ -112,6 +114,7 @@ class Snapshots:
         policy: Literal["latest", "all"] = "latest",
         queue_bytes: int = 4 * 1024**3,
         limits: DeliveryLimits | None = None,
+        live: bool = False,
         threads: int | None = None,
     ) -> None:
         if keep < 1:
@@ -142,6 +145,7 @@ class Snapshots:
         self._dropped: list[int] = []
         self._failed: dict[int, str] = {}
         self._is_closed = False
+        self._status = _StatusLine() if live else None
         self._requests = Log(self.folder / REQUESTS)
         self._feeder = threading.Thread(target=self._feed, name="wtxtgit-snapshots", daemon=True)
         self._feeder.start()
@@ -186,7 +190,7 @@ class Snapshots:
             if copy:
                 waiting.buffer = self._pool.take(size)
             self._last = number
-            self._note_request(request)
+            self._note(_requested(request))
         if waiting.buffer is not None:
             try:
                 waiting.buffer.fill(values.arrays, place)
@@ -224,6 +228,9 @@ class Snapshots:
         atexit.unregister(self.close)
         self._feeder.join()
         waiting = self._worker.end(linger)
+        if self._status is not None:
+            self._status.show(str(self))
+            self._status.end()
         self._requests.close()
         self._pool.close()
         if waiting:
@@ -280,8 +287,11 @@ class Snapshots:
     def _make_room(self, size: int) -> None:
         """Drop what waits, or see that one more of so many bytes may wait with it."""
         if self._policy == "latest":
-            while self._waiting:
-                self._drop(self._waiting.pop())
+            kept = [one for one in self._waiting if one.request.is_pinned]
+            for passed in self._waiting:
+                if passed not in kept:
+                    self._drop(passed)
+            self._waiting = deque(kept)
         elif self._waiting and sum(one.nbytes for one in self._waiting) + size > self._queue_bytes:
             raise SnapshotsBehind(
                 f"{len(self._waiting)} generations wait to be written, which is all that "
@@ -293,14 +303,20 @@ class Snapshots:
         if passed.buffer is not None:
             self._pool.give_back(passed.buffer)
         self._dropped.append(passed.request.gen)
-        self._requests.append(entry("dropped", gen=passed.request.gen))
+        self._note(entry("dropped", gen=passed.request.gen))
 
-    def _note_request(self, request: SnapshotRequest) -> None:
-        """Write down what is wanted; not waited for until it would outlive the machine."""
-        if self._requests.lines > _SPARE_REQUESTS:
-            still = [*self._waiting, *([self._in_work] if self._in_work else [])]
-            self._requests.compact(_requested(one.request) for one in still)
-        self._requests.append(_requested(request))
+    def _note(self, line: LogLine) -> None:
+        """Write down what is wanted; not waited for until it would outlive the machine.
+
+        The loop does not end because of it: what can't be emitted either is told then.
+        """
+        try:
+            if self._requests.lines > _SPARE_REQUESTS:
+                still = [*self._waiting, *([self._in_work] if self._in_work else [])]
+                self._requests.compact(_requested(one.request) for one in still)
+            self._requests.append(line)
+        except EnvironmentFailure as error:
+            _log.error("%s", error)
 
     def _feed(self) -> None:
         """Have the worker emit what waits, one generation after the other."""
@@ -320,6 +336,8 @@ class Snapshots:
                     self._pool.give_back(pinned.buffer)
                 self._in_work = None
                 self._change.notify_all()
+            if self._status is not None:
+                self._status.show(str(self))
 
     def _emitted(self, pinned: _Waiting, dropped: tuple[int, ...]) -> Emitted | NotEmitted:
         try:
@@ -337,8 +355,25 @@ class Snapshots:
             return NotEmitted(str(error) or type(error).__name__)
 
 
-def _requested(request: SnapshotRequest) -> Any:
+def _requested(request: SnapshotRequest) -> LogLine:
     return entry("requested", gen=request.gen, ts=request.ts)
+
+
+class _StatusLine:
+    """A line on standard error that is written over: both terminals and notebooks know `\\r`."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write("\r" + text.ljust(self._width))
+            sys.stderr.flush()
+        self._width = len(text)
+
+    def end(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write("\n")
 
 
 class _WorkerProcess:
