@@ -111,7 +111,8 @@ def chromium(folder: Path) -> Iterator[Tab]:
         # Chromium has no sandbox for root.
         options.add_argument("--no-sandbox")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = Service(driver, env={**os.environ, "HOME": str(folder)})
+    own = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / ".config")}
+    service = Service(driver, env={**os.environ, **own})
     with Chrome(options, service) as window:
         yield Tab(window)
 

@@ -52,6 +52,7 @@ OF_A_FILE = (
     *("restore x.wtxt -o r.safetensors", "delta apply HEAD~1:@ d.wtxtdelta -o a.wtxt"),
     *("finalize @", "track @", "untrack @", "salvage @", "taridx cat @ @", "taridx verify @"),
     *("taridx build @.tar -o t.taridx", "ring verify @", "ring prune @", "key import @"),
+    *("ring push @", "ring retry @", "pull @", "pull . --gen @"),
     *("encrypt @ -r x -o e.wtxt.age", "decrypt @ -i none", "rekey @", "signers remove @"),
     *("signers add @ alice", "key show @", "key new --name @", "check @", "audit --trust-root @"),
     *("clean @", "smudge @", "merge-driver @ @ @ 7 @", "diff-driver @", "filter-process @"),

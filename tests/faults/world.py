@@ -16,9 +16,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import pyrage
+
 from tests.data import FIXTURES
 from tests.kit import ATTRIBUTES, LAUNCHER, safetensors
 from tests.kit.starts import TRUE_START
+from tests.stream.rings import filled
+from wtxtgit.checkpoint.arrays import dumps
 from wtxtgit.git import run
 
 MODEL = "model.safetensors"
@@ -90,6 +95,14 @@ COMMANDS = {
         Call("restore ../files/model.wtxt -o ../files/out"),
         Call("finalize ../files/pending.wtxt"),
         Call("finalize ../files/pending.wtxt --inline"),
+        Call("encrypt changed.safetensors -R ../files/recipients -o ../files/out.wtxt.age"),
+        Call("decrypt ../files/old.wtxt.age -i ../files/identity -o ../files/out.wtxt"),
+        Call("rekey ../files/old.wtxt.age -R ../files/both -i ../files/identity"),
+        Call("ring ls ../files/exp1"),
+        Call("ring verify ../files/exp1"),
+        Call("ring prune ../files/exp1 1"),
+        Call("ring push ../files/exp1 --to ../files/sent"),
+        Call("pull ../files/exp1 -o ../files/out.safetensors"),
         Call("convert changed.safetensors ../files/out.npz"),
         Call("convert small.fold ../files/out.safetensors"),
         Call("repack ../files/1.fold --compression none -o ../files/out.fold"),
@@ -229,6 +242,8 @@ def make(folder: Path) -> None:
     shutil.copy(_FOLD / "none_rs16_flipped_a.fold", files / "flipped.fold")
     shutil.copy(FIXTURES / "aero/pair_ihsh_phsh_v1.aero", files / "large.aero")
     _write_tar(files / "train_0.tar")
+    _write_encrypted(files)
+    filled(files / "exp1", None, count=2)
     subprocess.run(
         ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", files / "openssh"),
         check=True,
@@ -267,6 +282,17 @@ def make(folder: Path) -> None:
     (files / "pending.wtxt.root.wsum").unlink()
     world.wtxtgit(f"delta make ../files/1.safetensors {MODEL} -o ../files/model.wtxtdelta")
     world.wtxtgit("taridx build ../files/train_0.tar -o ../files/train.taridx")
+
+
+def _write_encrypted(files: Path) -> None:
+    secret, other = (pyrage.x25519.Identity.generate() for _ in range(2))
+    (files / "identity").touch(mode=0o600)
+    (files / "identity").write_text(f"{secret}\n")
+    (files / "recipients").write_text(f"{secret.to_public()}\n")
+    (files / "both").write_text(f"{secret.to_public()}\n{other.to_public()}\n")
+    text = dumps({"w": np.zeros(_VALUES)})
+    encrypted = pyrage.encrypt(text, [secret.to_public()], armored=True)
+    (files / "old.wtxt.age").write_bytes(encrypted)
 
 
 def _write_tar(path: Path) -> None:

@@ -331,6 +331,6 @@ def test_a_pending_text_needs_its_wsum_in_the_index(hooked: Repo) -> None:
     hooked.write("step.wtxt", text)
     hooked.add()
     assert b"step.wtxt: corrupt-text" in refused(hooked)
-    hooked.write("step.wtxt.wsum", (vectors / case["wsum"]).read_bytes())
+    hooked.write("step.wtxt.root.wsum", (vectors / case["wsum"]).read_bytes())
     hooked.add()
     hooked.commit()

@@ -25,10 +25,12 @@ def arrays(value: int) -> list[NumpyArray]:
     ]
 
 
-def filled(folder: Path, target: Path, *, count: int = 5) -> None:
+def filled(folder: Path, target: Path | None, *, count: int = 5) -> None:
     """A ring of some generations, of which a target is to get each."""
     with Ring(folder) as ring:
-        emitter = Emitter(ring, EmissionOptions(full_every=3, key=KEY), [str(target)])
+        emitter = Emitter(
+            ring, EmissionOptions(full_every=3, key=KEY), [str(target)] if target else []
+        )
         for gen in range(count):
             request = SnapshotRequest(gen, "2026-01-31T12:00:00Z", is_pinned=gen == 1)
             ring.emitted(emitter.emit(request, arrays(gen)))

@@ -331,6 +331,8 @@ class Ring:
     def close(self) -> None:
         with self._change:
             self._wal.close()
+            # Nobody works on it any more.
+            os.truncate(self._lock, 0)
             os.close(self._lock)
 
     def __enter__(self) -> Self:
