@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +16,10 @@ from bench.measure import Against, Entrant, Place, Row, Sample, race, timed
 from wtxtgit.errors import RemoteUnavailable
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.target import Outgoing, StoredFile, Target
+from wtxtgit.stream.emission import EmissionOptions, Emitter, SnapshotRequest
+from wtxtgit.stream.ring import Ring
 from wtxtgit.stream.snapshots import Snapshots
+from wtxtgit.text.arrays import NumpyArray, NumpyType
 
 EVERY = 2.0
 """Seconds between two snapshots of the loop."""
@@ -124,6 +128,13 @@ def _loops(place: Place, state: dict[str, Any], runs: int) -> list[Row]:
         shutil.rmtree(place.folder("ring"))
         return sample
 
+    def beside_a_thread() -> Sample:
+        with Ring(place.folder("ring")) as ring, ThreadPoolExecutor(1) as thread:
+            emitter = Emitter(ring, EmissionOptions(), [])
+            sample = timed(partial(_handing_over, thread, emitter, ring, state, step, count))
+        shutil.rmtree(place.folder("ring"))
+        return sample
+
     against = (Against("a loop", 1 / LEAST_RATE),)
     note = f"{count} products of matrices; {len(state)} MiB are published every {EVERY:.0f} s"
     return race(
@@ -132,6 +143,11 @@ def _loops(place: Place, state: dict[str, Any], runs: int) -> list[Row]:
             Entrant("with snapshots", against=against, action=lambda: loop([])),
             Entrant(
                 "with snapshots, a target down", against=against, action=lambda: loop([Down()])
+            ),
+            Entrant(
+                "written by a thread instead",
+                against=(Against("a loop"),),
+                action=beside_a_thread,
             ),
         ],
         runs,
@@ -145,3 +161,31 @@ def _publishing(snapshots: Snapshots, state: dict[str, Any], step: Any, count: i
         if time.perf_counter() >= due:
             snapshots.publish(state)
             due += EVERY
+
+
+def _handing_over(
+    thread: ThreadPoolExecutor,
+    emitter: Emitter,
+    ring: Ring,
+    state: dict[str, Any],
+    step: Any,
+    count: int,
+) -> None:
+    """As `_publishing`, with a thread of this process in the worker's place."""
+    due = time.perf_counter() + EVERY
+    last: Future[None] | None = None
+    for gen in range(count):
+        step()
+        if time.perf_counter() >= due:
+            due += EVERY
+            if last is None or last.done():
+                copies = [
+                    NumpyArray(name, NumpyType("<f4", 4), array.shape, memoryview(array.tobytes()))
+                    for name, array in state.items()
+                ]
+                last = thread.submit(_emit, emitter, ring, gen, copies)
+
+
+def _emit(emitter: Emitter, ring: Ring, gen: int, arrays: Sequence[NumpyArray]) -> None:
+    ring.emitted(emitter.emit(SnapshotRequest(gen, "2026-01-31T12:00:00Z"), arrays))
+    ring.prune(1)

@@ -440,8 +440,10 @@ class _WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
-                # Ctrl-C is for the training, which ends the worker in its own time.
-                start_new_session=True,
+                # Ctrl-C is for the training, which ends the worker in its own time. No session of
+                # its own: sched(7), "The autogroup feature", gives each session the same share,
+                # whatever the priority of what runs in it.
+                process_group=0,
             )
         try:
             self._connection.send(options)
