@@ -31,7 +31,7 @@ from wtxtgit.text.armor import U1, line_count
 from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
-from wtxtgit.text.payload import NO_PAYLOAD, Payload
+from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 from wtxtgit.text.verify import (
     Block,
     blocks_of,
@@ -63,7 +63,7 @@ class TextFile:
         pages: Pages,
         threads: int | None,
         until: ExitStack,
-        payload: Payload = NO_PAYLOAD,
+        payload: PayloadSource = NO_PAYLOAD,
     ) -> None:
         self.name = name
         self.text = text

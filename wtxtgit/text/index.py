@@ -32,7 +32,7 @@ from wtxtgit.model.array import (
 )
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, grammar
-from wtxtgit.text.payload import NO_PAYLOAD, Payload
+from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 
 _T = TypeVar("_T")
 
@@ -218,7 +218,7 @@ class ArrayIndex:
     sha256: list[bytes] = field(default_factory=list)
     crc32c: list[int] = field(default_factory=list)
     complete: bool = False
-    payload: Payload | None = None
+    payload: PayloadSource | None = None
 
     @property
     def name(self) -> str:
@@ -274,7 +274,7 @@ class TextIndex:
 def index(
     text: ByteView,
     progress: Callable[[int], None] | None = None,
-    payload: Payload = NO_PAYLOAD,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> TextIndex:
     """Index a text of any content; never raises because of it.
 
@@ -288,7 +288,7 @@ def index(
 def indexing(
     text: ByteView,
     progress: Callable[[int], None] | None = None,
-    payload: Payload = NO_PAYLOAD,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> tuple[TextIndex, Iterator[None]]:
     """An index that grows with each step that is taken; with the last one it is `index`'s.
 
@@ -303,7 +303,7 @@ class _TextIndexer(LineCursor):
     """Reads a text's lines into an index, up to the first fault."""
 
     def __init__(
-        self, text: ByteView, progress: Callable[[int], None] | None, payload: Payload
+        self, text: ByteView, progress: Callable[[int], None] | None, payload: PayloadSource
     ) -> None:
         super().__init__(text)
         self._progress = progress

@@ -1,7 +1,7 @@
 """The payload of detached texts: the bytes of their chunks, which are kept elsewhere.
 
 `docs/spec/detached.md`. A text asks for a chunk by its SHA-256. Where chunks are kept is
-not the business of this room: a `Payload` is what a reader is given, and `NO_PAYLOAD`
+not the business of this room: a `PayloadSource` is what a reader is given, and `NO_PAYLOAD`
 where there is nothing to be had.
 """
 
@@ -19,7 +19,7 @@ DAMAGED = "payload"
 """The kind of problem of a chunk that is at hand, and not what its name says."""
 
 
-class Payload(Protocol):
+class PayloadSource(Protocol):
     """Chunks by their SHA-256 (32 bytes); threads may share it."""
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
@@ -53,4 +53,4 @@ class _NoPayload:
         raise AssertionError("nothing is at hand")
 
 
-NO_PAYLOAD: Payload = _NoPayload()
+NO_PAYLOAD: PayloadSource = _NoPayload()

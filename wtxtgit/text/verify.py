@@ -40,7 +40,7 @@ from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped, whole_blocks
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import layout_of
-from wtxtgit.text.payload import DAMAGED, MISSING, NO_PAYLOAD, Payload, PayloadState
+from wtxtgit.text.payload import DAMAGED, MISSING, NO_PAYLOAD, PayloadSource, PayloadState
 
 # How many blocks of short arrays make one job.
 _JOB_BLOCKS = 1024
@@ -251,7 +251,7 @@ def _short(block: Block) -> int | None:
     return block.size if block.count == 1 and block.array.payload is None else None
 
 
-def _check_payload(block: Block, payload: Payload) -> CheckedBlock:
+def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
     """Take the chunks of a block from where they are kept, and compare their checksums."""
     array = block.array
     result = CheckedBlock(block, None)
@@ -414,7 +414,7 @@ def verify(
     indexed: TextIndex | None = None,
     growing: Iterator[None] | None = None,
     passed: Passed | None = None,
-    payload: Payload = NO_PAYLOAD,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> TextReport:
     """Verify a text.
 
