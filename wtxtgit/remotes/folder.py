@@ -15,7 +15,7 @@ from typing import Protocol
 
 from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, RemoteUnavailable
 from wtxtgit.io.files import replace_file, shown, view_file
-from wtxtgit.io.temporary import opened_folder
+from wtxtgit.io.temporary import sync_folder
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.remotes import urls
 from wtxtgit.remotes.target import (
@@ -143,8 +143,8 @@ class _Disk:
         files = [self._root / name for name in names]
         folders = {folder for file in files for folder in file.parents}
         for folder in sorted(f for f in folders if f == self._root or self._root in f.parents):
-            with _failures(), opened_folder(folder) as descriptor:
-                os.fsync(descriptor)
+            with _failures():
+                sync_folder(folder)
 
     def all(self, prefix: str) -> Iterator[tuple[str, int]]:
         start = self._root / prefix.rpartition("/")[0]

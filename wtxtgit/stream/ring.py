@@ -21,6 +21,8 @@ from typing import Self
 
 from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
 from wtxtgit.io.files import failures, shown
+from wtxtgit.io.temporary import sync_folder
+from wtxtgit.model.ledger import AGE_ENDING
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.stream import log
 from wtxtgit.stream.log import Log, LogLine, entry
@@ -96,7 +98,7 @@ class Generation(JsonObject):
 
     @property
     def is_encrypted(self) -> bool:
-        return self.file.endswith(".age")
+        return self.file.endswith(AGE_ENDING)
 
     @property
     def is_under_way(self) -> bool:
@@ -479,8 +481,4 @@ class RingBusy(EnvironmentFailure):
 def _sync_folder(folder: Path) -> None:
     """Wait until names in a folder would outlive the machine."""
     with failures(folder, missing=EnvironmentFailure):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)
