@@ -169,12 +169,6 @@ def opened_folder(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder would outlive the machine; raises OSError."""
-    with opened_folder(folder) as descriptor:
-        os.fsync(descriptor)
-
-
 def lock(descriptor: int) -> bool:
     """Say that what is open is in the making, for as long as it is; tells whether that is so.
 

@@ -117,10 +117,10 @@ def _listed(target: Target) -> dict[int, _GenerationFiles]:
         match = _FILE.fullmatch(name)
         if match is None:
             continue
-        wsum = name + ENDING
         base = None if match[2] is None else int(match[2])
+        wsum = name + ENDING if base is None and name + ENDING in names else None
         if (match[3] == ".wtxt") == (base is None):
-            there[int(match[1])] = _GenerationFiles(name, base, wsum if wsum in names else None)
+            there[int(match[1])] = _GenerationFiles(name, base, wsum)
     return there
 
 
@@ -149,22 +149,18 @@ class _Fetch:
         if files.name.endswith(AGE_ENDING):
             content = opened(content, self._identities, name)
         try:
-            if files.base is None:
-                wsum = None if files.wsum is None else bytes(self._target.get(files.wsum))
-                report = self._verified(content, wsum)
-            else:
+            wsum = None if files.wsum is None else bytes(self._target.get(files.wsum))
+            if files.base is not None:
                 content = self._applied(files.base, content)
-                report = self._verified(content, None)
+            report = verify(
+                content, wsum=wsum, public_keys=self._public_keys, threads=self._threads
+            )
+            raise_first(report.problems)
         except TextError as error:
             raise CheckError(f"{name}: {error}") from error
         if report.index.meta.gen != gen:
             raise CheckError(f"{name}: it is generation {report.index.meta.gen}")
         return content, report
-
-    def _verified(self, text: ByteView, wsum: bytes | None) -> TextReport:
-        report = verify(text, wsum=wsum, public_keys=self._public_keys, threads=self._threads)
-        raise_first(report.problems)
-        return report
 
     def _applied(self, base: int, delta: ByteView) -> ByteView:
         """The text that a delta makes, in a temporary file."""
