@@ -208,6 +208,12 @@ def refusal(problem: Problem) -> TextError:
     )
 
 
+def raise_first(problems: Iterable[Problem]) -> None:
+    """Raise TextError with the first one, if there is any."""
+    for problem in problems:
+        raise refusal(problem)
+
+
 def check(text: ByteView, block: Block) -> CheckedBlock:
     """Decode a block and compare the checksums of its lines and chunks."""
     if block.array.payload is not None:
