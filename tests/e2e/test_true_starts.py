@@ -95,7 +95,9 @@ def files(base: Sealed, driver: None) -> Sealed:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(FOLDER == BIN, reason="without a C compiler all starts are true")
+@pytest.mark.skipif(
+    FOLDER == BIN, reason="without a C compiler all starts are true ones: apt install gcc"
+)
 @pytest.mark.parametrize("line", ONCE)
 def test_a_forked_start_is_as_a_true_one(files: Sealed, line: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept"

@@ -20,8 +20,8 @@ from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.array import Meta, Signature, Snapshot, rows_for
 from wtxtgit.remotes import urls
 from wtxtgit.setup.keys import key_of_file
+from wtxtgit.text import digest
 from wtxtgit.text.arrays import read
-from wtxtgit.text.digest import keyid
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.write import Progress, TextWriter
@@ -113,7 +113,7 @@ def key_bytes(path: Path | None) -> bytes | None:
 def signer(path: Path, ask: AskPassphrase | None = None) -> Callable[[bytes], Signature]:
     """Sign with the secret key in the file at `path`."""
     key = key_of_file(path, ask)
-    return lambda message: Signature(key.sign(message), keyid(key.public_key))
+    return digest.signer(key.sign, key.public_key)
 
 
 def audit_line(fields: Iterable[tuple[str, str]]) -> str | None:

@@ -39,7 +39,7 @@ from wtxtgit.text.layout import (
     view_as,
     with_layout,
 )
-from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, refusal, verify
+from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, raise_first, refusal, verify
 
 
 class Weights(Mapping[str, NDArray[Any]]):
@@ -296,8 +296,7 @@ def read(
 ) -> Weights:
     """Verify a text and give its arrays; raises TextError with the first problem."""
     report = verify(text, wsum=wsum, hmac_key=hmac_key, public_keys=public_keys, threads=threads)
-    for problem in report.problems:
-        raise refusal(problem)
+    raise_first(report.problems)
     return weights_of(text, report, threads=threads)
 
 
