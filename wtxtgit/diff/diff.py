@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, open_side
-from wtxtgit.checkpoint.open import blob_oid, is_blob, is_file, members, read
+from wtxtgit.checkpoint.open import blob_oid, is_blob, is_file, members, payload_for, read
 from wtxtgit.diff.compare import compare
 from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import ByteView, Pages
@@ -40,7 +40,15 @@ def diff(
     with ExitStack() as until:
         contents = [read(name, threads=threads) if same is None else same for name in (a, b)]
         before, after = (
-            open_side(name, data, members(name, threads=threads), pages, threads, until)
+            open_side(
+                name,
+                data,
+                members(name, threads=threads),
+                pages,
+                threads,
+                until,
+                payload_for(name, data),
+            )
             for name, data in zip((a, b), contents, strict=True)
         )
         try:
