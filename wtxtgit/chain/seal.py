@@ -368,16 +368,21 @@ class SealPlanner:
         before = self._before
         for path, staged in self._files.choose_ledgers(paths).items():
             ledger = self._files.ledger(path) or staged
-            wrong = before.wrong_signature(path, ledger) if before.is_signed else None
+            # Violations are those of what is staged: an adopted ledger may have mended them.
+            wrong = before.wrong_signature(path, staged) if before.is_signed else None
             if wrong is not None:
                 raise TrustError(
                     f"{shown_path(path)}: {wrong.kind}: {wrong.message}",
                     hint=f"wtxtgit seal --reseal -- {quoted(path)} goes on without it",
                 )
-            numbers = tuple(before.unsigned(ledger)) if before.is_signed else ()
+            missing = {n for one in (staged, ledger) for n in before.unsigned(one)}
+            numbers = tuple(sorted(missing)) if before.is_signed else ()
             action = Action.COUNTERSIGNED if numbers else Action.UNCHANGED
-            is_written = bool(numbers) or self._is_adopted(path)
-            yield LedgerPlan(path, ledger.head, ledger.records, action, numbers, is_written)
+            is_adopted = self._is_adopted(path)
+            yield LedgerPlan(
+                path, ledger.head, ledger.records, action, numbers,
+                is_written=bool(numbers) or is_adopted, is_adopted=is_adopted,
+            )  # fmt: skip
 
     # Ledgers that move, and begin.
 
