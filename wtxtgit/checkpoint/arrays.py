@@ -94,7 +94,8 @@ def load(
     """Verify a WTXT file and give its arrays by name, read-only.
 
     `wsum` is the content of its WSUM; without it that of `PATH.root.wsum`, if there is one.
-    The payload of a detached text is that of the repository it is in. Raises TextError with the first thing that does not hold.
+    The payload of a detached text is that of the repository it is in. Raises TextError with
+    the first thing that does not hold.
     """
     text = view_file(Path(path))
     wsum = wsum_at(wsum_path(Path(path))) if wsum is None else wsum

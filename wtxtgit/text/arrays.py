@@ -327,22 +327,21 @@ def _is_plain(name: str) -> bool:
 
 def snapshot_of(index: TextIndex, layout: Layout | None, data: Mapping[str, ByteView]) -> Snapshot:
     """What a verified text says, with the bytes of its arrays by their names."""
-    arrays = []
-    for array in index.arrays:
-        arrays.append(
-            Array(
-                array.name,
-                array.claim.dtype,
-                array.claim.shape,
-                data[array.name],
-                array.rows,
-                array.claim.hmac if any(array.claim.hmac) else None,
-                array.claim.salt if any(array.claim.salt) else None,
-            )
+    arrays = tuple(
+        Array(
+            array.name,
+            array.claim.dtype,
+            array.claim.shape,
+            data[array.name],
+            array.rows,
+            array.claim.hmac if any(array.claim.hmac) else None,
+            array.claim.salt if any(array.claim.salt) else None,
         )
+        for array in index.arrays
+    )
     return Snapshot(
         index.meta,
-        tuple(arrays),
+        arrays,
         index.cap,
         bytes(32) if index.root is None else index.root.merkle_prev,
         index.pending,
