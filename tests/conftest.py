@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 import pytest
 from hypothesis import settings
 
-from tests.kit import LAUNCHER, Repo, changes, safetensors
+from tests.kit import CONFIG, LAUNCHER, Repo, changes, safetensors
 from tests.kit.starts import PYTHON, TRUE_START, WTXTGIT, served
 from wtxtgit.git import run
 
@@ -23,15 +23,8 @@ EXPLORE = "WTXTGIT_EXPLORE"
 settings.register_profile("wtxtgit", deadline=None, derandomize=not os.environ.get(EXPLORE))
 settings.load_profile("wtxtgit")
 
-_CONFIG = """\
-[user]
-\tname = A U Thor
-\temail = author@example.com
-[init]
-\tdefaultBranch = main
-[protocol "file"]
-\tallow = always
-[commit]
+_CONFIG = f"""\
+{CONFIG}[commit]
 \tgpgSign = false
 """
 

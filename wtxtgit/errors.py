@@ -163,6 +163,26 @@ class EnvironmentFailure(WtxtgitError):
     exit_code = 5
 
 
+class PayloadError(WtxtgitError):
+    """The payload of a detached text can't be had: `name` is the chunk's SHA-256."""
+
+    def __init__(self, name: bytes, message: str, *, hint: str | None = None) -> None:
+        super().__init__(f"chunk {name.hex()}: {message}", hint=hint)
+        self.name = name
+
+
+class PayloadMissing(PayloadError):
+    """No store at hand has the chunk (exit code 5)."""
+
+    exit_code = 5
+
+
+class PayloadDamaged(PayloadError):
+    """Every copy of the chunk that is at hand is damaged (exit code 3)."""
+
+    exit_code = 3
+
+
 class RemoteUnavailable(EnvironmentFailure):
     """A place elsewhere can't be used now: no network, it is busy, it limits the rate.
 

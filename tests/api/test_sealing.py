@@ -13,13 +13,13 @@ import pytest
 from nacl.signing import SigningKey
 
 import wtxtgit
+from tests import kit
 from tests.data import FIXTURES, signers_lines, ssh_wire
 from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
 from wtxtgit.checkpoint.verify import demands, verify_files
 from wtxtgit.checkpoint.wsum import write_wsum, wsum_path
 from wtxtgit.errors import InputError, TextError, WtxtgitError
 from wtxtgit.model.array import Meta, Signature
-from wtxtgit.text import digest
 from wtxtgit.text.digest import SignatureState, keyid
 from wtxtgit.text.verify import verify
 from wtxtgit.trust.openssh import KeyFileError, SecretKey, parse_secret_key, parse_signers
@@ -30,11 +30,13 @@ OTHER = bytes(SigningKey(bytes(32)).verify_key)
 ARRAYS = {"W": np.arange(6.0).reshape(2, 3)}
 MODEL = FIXTURES / "plain" / "mixed_meta_a.safetensors"
 KEYGEN = shutil.which("ssh-keygen")
-needs_keygen = pytest.mark.skipif(KEYGEN is None, reason="ssh-keygen is not installed")
+needs_keygen = pytest.mark.skipif(
+    KEYGEN is None, reason="ssh-keygen is not installed: apt install openssh-client"
+)
 
 
 def sign(message: bytes) -> Signature:
-    return digest.sign(SEED, message)
+    return kit.sign(SEED, message)
 
 
 TEXT = wtxtgit.dumps(ARRAYS, sign=sign)
@@ -161,7 +163,7 @@ def test_the_wsum_of_another_text_is_refused(tmp_path: Path) -> None:
 def key_file(tmp_path: Path) -> Path:
     """A secret key as ssh-keygen writes it."""
     if KEYGEN is None:
-        pytest.skip("ssh-keygen is not installed")
+        pytest.skip("ssh-keygen is not installed: apt install openssh-client")
     return keygen(tmp_path / "id_ed25519", "ed25519")
 
 

@@ -85,7 +85,9 @@ def test_a_checkpoint_goes_and_comes(wtxtgit: Command, alice: Person, model: byt
     assert pyrage.decrypt(piped, [pyrage.x25519.Identity.from_str(alice.secret)]) == model
 
 
-@pytest.mark.skipif(shutil.which("age") is None, reason="age, the program, is not installed")
+@pytest.mark.skipif(
+    shutil.which("age") is None, reason="age, the program, is not installed: apt install age"
+)
 def test_the_program_age_takes_the_same_files_and_options(
     wtxtgit: Command, alice: Person, bob: Person, model: bytes
 ) -> None:

@@ -155,7 +155,9 @@ def test_a_folder_that_may_not_be_written(command: str, wtxtgit: Command) -> Non
     assert [p.name for p in (wtxtgit.folder / "locked").iterdir()] == []
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="there is no /dev/full here: run it on Linux"
+)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -16,8 +16,13 @@ PAGE = "docs/encryption.md"
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.skipif(shutil.which("age") is None, reason="age, the program, is not installed")
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+@pytest.mark.skipif(
+    shutil.which("age") is None, reason="age, the program, is not installed: apt install age"
+)
+@pytest.mark.skipif(
+    shutil.which("ssh-keygen") is None,
+    reason="ssh-keygen is not installed: apt install openssh-client",
+)
 def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
     shutil.copy(fixture_path("plain/pair_v1.safetensors"), tmp_path / "model.safetensors")
     assert_as_shown(run(steps(*blocks(PAGE, "console")), tmp_path))

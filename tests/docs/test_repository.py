@@ -41,7 +41,7 @@ _MACHINE = re.compile(rb"(?<![\w./:$}~-])/(?:root|work|home|Users|opt|srv|mnt|wo
 def texts() -> list[tuple[str, bytes]]:
     """All files that are text; fixtures of binary formats are no text."""
     if not (ROOT / ".git").exists():
-        pytest.skip("a source tree without its repository")
+        pytest.skip("a source tree without its repository: git clone has one")
     contents = ((str(f.relative_to(ROOT)), f.read_bytes()) for f in tracked_files())
     return [(name, content) for name, content in contents if b"\0" not in content]
 

@@ -17,7 +17,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 def test_its_examples_run(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repo.path)
     repo.git("remote", "add", "origin", "git@example.com:o/r.git")
-    pytest.importorskip("s3fs", reason="s3fs is in another extra")
+    pytest.importorskip("s3fs", reason="s3fs is not installed: make remotes-deps")
     run("\n".join(EXAMPLES), tmp_path)
 
 

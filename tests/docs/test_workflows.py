@@ -69,7 +69,7 @@ class TestTheProjectsOwn:
         ("name", "wanted"),
         [
             ("ci", {"check", "demo", "test-torch", "test-remotes", "test-browser", "fuzz"}),
-            ("nightly", {"test", "test-more", "test-trainers", "fuzz"}),
+            ("nightly", {"test", "test-more", "test-trainers", "torture", "fuzz"}),
         ],
     )
     def test_it_runs_what_make_has(self, name: str, wanted: set[str]) -> None:
@@ -87,7 +87,7 @@ class TestTheProjectsOwn:
     def test_every_night_all_is_tried(self) -> None:
         job = loaded(".github/workflows/nightly.yml")["jobs"]["all"]
         assert job["env"][MUTANTS] == "all"
-        tests = "".join(file.read_text() for file in (ROOT / "tests").glob("*/*.py"))
+        tests = "".join(file.read_text() for file in (ROOT / "tests").rglob("*.py"))
         for name in job["env"]:
             assert name.startswith("PIP_") or f'"{name}"' in tests
 

@@ -32,7 +32,9 @@ from wtxtgit.git import run
 pytestmark = [
     pytest.mark.true_start,
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="there is a helper on Linux alone"),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="there is a helper on Linux alone: run it there"
+    ),
 ]
 
 NAMES = ("a.safetensors", "b.safetensors", "c.safetensors")
@@ -164,7 +166,7 @@ def dangling(folder: Path) -> None:
 def of_another_user(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     if os.geteuid():
-        pytest.skip("only root can give a folder away")
+        pytest.skip("only root can give a folder away: run it as root")
     os.chown(folder, 12345, 12345)
 
 

@@ -152,7 +152,9 @@ def test_a_command_without_tracked_files_starts_no_filter(repo: Repo, driver: No
 
 
 @pytest.mark.true_start
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the /proc of Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="there is no /proc here: run it on Linux"
+)
 def test_git_is_answered_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
     heavy = ("numpy", "crc32c", "pybase64", "zstandard", "blake3", "nacl", "pygit2", "msgpack")
     with filter_process(tmp_path) as process:
@@ -166,7 +168,9 @@ def test_git_is_answered_before_anything_heavy_is_loaded(tmp_path: Path) -> None
 
 
 @pytest.mark.true_start
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the /proc of Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="there is no /proc here: run it on Linux"
+)
 def test_what_a_request_needs_is_loaded_while_its_content_comes(tmp_path: Path) -> None:
     with filter_process(tmp_path) as process:
         send(process, packet(b"command=clean\n") + packet(b"pathname=x\n") + b"0000")
@@ -179,7 +183,9 @@ def test_what_a_request_needs_is_loaded_while_its_content_comes(tmp_path: Path) 
 
 
 @pytest.mark.true_start
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the /proc of Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="there is no /proc here: run it on Linux"
+)
 def test_what_is_not_smudged_loads_nothing(repo: Repo) -> None:
     repo.git("config", "wtxtgit.smudgeExclude", "*.out")
     text = b"WTXT 1\n" + bytes(100)
@@ -320,7 +326,9 @@ def test_smudge_include_and_exclude(pairs: Repo, tmp_path: Path) -> None:
 
 
 @pytest.mark.true_start
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the /proc of Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="there is no /proc here: run it on Linux"
+)
 def test_a_large_input_is_spooled_under_the_git_dir(repo: Repo) -> None:
     spool = repo.path / ".git/wtxtgit"
     with filter_process(repo.path) as process:
@@ -334,7 +342,9 @@ def test_a_large_input_is_spooled_under_the_git_dir(repo: Repo) -> None:
 
 
 @pytest.mark.true_start
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the /proc of Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="there is no /proc here: run it on Linux"
+)
 def test_an_input_that_the_machine_has_memory_for_goes_to_no_file(repo: Repo) -> None:
     spool = repo.path / ".git/wtxtgit"
     with filter_process(repo.path, env={"WTXTGIT_MEMORY": ""}) as process:

@@ -53,6 +53,16 @@ def test_a_merge_that_was_made_already(rotated: Sealed) -> None:
     assert_holds(rotated)
 
 
+def test_one_that_was_killed_before_it_staged(rotated: Sealed) -> None:
+    rotated.merge("side")
+    countersign(rotated)
+    rotated.git("restore", "--staged", "--", LEDGER)
+    assert countersign(rotated).out == f"countersigned {MODEL}  generations 2, 3\n"
+    assert keyids(rotated) == [1, 2, 2]
+    rotated.commit("countersigned")
+    assert_holds(rotated, "HEAD~1..HEAD")
+
+
 def test_in_a_commit_of_its_own(rotated: Sealed) -> None:
     rotated.merge("side")
     countersign(rotated)

@@ -37,6 +37,8 @@ ONCE = [
     "resolve model.safetensors",
     "emit a.safetensors",
     "restore model.safetensors -o restored.safetensors",
+    "attach a.wtxt -o attached.wtxt",
+    "detach a.wtxt -o detached.wtxt",
     "finalize pending.wtxt --json",
     "encrypt a.safetensors -R recipients -o new.wtxt.age",
     "decrypt old.wtxt.age -i identity -o opened.wtxt",
@@ -95,7 +97,9 @@ def files(base: Sealed, driver: None) -> Sealed:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(FOLDER == BIN, reason="without a C compiler all starts are true")
+@pytest.mark.skipif(
+    FOLDER == BIN, reason="without a C compiler all starts are true ones: apt install gcc"
+)
 @pytest.mark.parametrize("line", ONCE)
 def test_a_forked_start_is_as_a_true_one(files: Sealed, line: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept"

@@ -12,7 +12,10 @@ from tests.kit.refusals import is_possible
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not is_possible(), reason="this system's calls are not known"),
+    pytest.mark.skipif(
+        not is_possible(),
+        reason="this system's calls are not known: run it on Linux, x86-64 or arm64",
+    ),
 ]
 _TRIED = 60
 """Trials where `WTXTGIT_FAULTS` is not `all`."""

@@ -31,7 +31,9 @@ def test_what_was_found_belongs_to_targets() -> None:
     assert all(found(folder.name) for folder in FOUND.iterdir())
 
 
-@pytest.mark.skipif(not is_there(), reason="atheris is not installed, or has no wheel here")
+@pytest.mark.skipif(
+    not is_there(), reason="atheris is not there: make fuzz-deps, with a Python it has wheels for"
+)
 def test_what_breaks_a_target_is_found_and_made_small(tmp_path: Path) -> None:
     def hold(data: bytes) -> bool:
         return data.isascii() or data[:0][0] > 0

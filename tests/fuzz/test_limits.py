@@ -29,7 +29,7 @@ from wtxtgit.text.verify import verify
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not STATM.exists(), reason="there is no /proc here"),
+    pytest.mark.skipif(not STATM.exists(), reason="there is no /proc here: run it on Linux"),
 ]
 
 BASE = 64 * 2**20

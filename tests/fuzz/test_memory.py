@@ -246,7 +246,9 @@ print("done")
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="there is no /proc here")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="there is no /proc here: run it on Linux"
+)
 def test_hostile_texts_are_refused_under_a_limit_of_address_space(tmp_path: Path) -> None:
     names = []
     for number, text in enumerate(TEXTS.values()):

@@ -11,6 +11,7 @@ import pytest
 from tests.git.histories import new_repo
 from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import index_file
 from wtxtgit.git.index_file import StagedFile, refresh_stats, stage_files
 
 NAMES = [
@@ -136,6 +137,20 @@ def test_a_lock_is_respected(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("GIT_OPTIONAL_LOCKS", "0")
     assert not refresh_stats(repo.repository, [file])
     assert debug(repo) == before
+
+
+def test_the_lock_of_one_that_was_killed_goes_where_nothing_is_to_be_refreshed(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage_files(repo.repository, [written(repo, b"a")])
+    lock = repo.path / ".git/index.lock"
+    lock.write_bytes(index_file._OURS)
+    monkeypatch.setenv("GIT_OPTIONAL_LOCKS", "0")
+    assert refresh_stats(repo.repository, [])
+    assert lock.exists()
+    monkeypatch.delenv("GIT_OPTIONAL_LOCKS")
+    assert refresh_stats(repo.repository, [])
+    assert not lock.exists()
 
 
 def test_a_failure_leaves_the_index_as_it_was(repo: Repo) -> None:

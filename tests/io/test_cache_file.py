@@ -178,7 +178,9 @@ class TestStrangeFiles:
         put(file, ROWS)
         assert get(file) == ROWS
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+    @pytest.mark.skipif(
+        os.geteuid() == 0, reason="root may write everywhere: run it as another user"
+    )
     def test_a_folder_that_can_not_be_written(self, file: Path) -> None:
         put(file, ROWS)
         file.chmod(0o400)

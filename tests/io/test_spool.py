@@ -186,7 +186,9 @@ def test_a_spool_where_no_file_can_be_made_keeps_all_in_memory(tmp_path: Path) -
     run_limited(tmp_path / "missing", "")
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs the /proc of Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="there is no /proc here: run it on Linux"
+)
 def test_a_spool_without_room_in_memory_goes_on_in_a_file(tmp_path: Path) -> None:
     """RLIMIT_AS leaves room for a part while it is written, not for all of it."""
     used = "int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()"

@@ -13,7 +13,7 @@ import pytest
 from tests.kit import Repo
 from wtxtgit.io import temporary
 from wtxtgit.io.files import create_file, replace_file
-from wtxtgit.io.temporary import aside_folder, left_behind, leftovers, new_folder
+from wtxtgit.io.temporary import aside_folder, left_behind, leftovers, new_folder, remove
 from wtxtgit.io.view import write_all
 
 CALLS = ("link", "rename", "unlink", "fchmod", "fsync", "open", "mkdir")
@@ -203,3 +203,17 @@ def test_a_folder_in_the_making_goes(repo: Repo) -> None:
     (left,) = leftovers(aside_folder(repo.path / ".git"))
     with new_folder(repo.path):
         assert not left.exists()
+
+
+def test_what_can_t_be_removed_is_told(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = repo.write(".wtxtgit-0123456789abcdef", b"left")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "as of a read-only folder", os.fspath(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(PermissionError):
+        remove(file)
+    put(repo.path / "sub.txt", b"goes on")
+    monkeypatch.undo()
+    assert remove(file)

@@ -94,7 +94,9 @@ def test_what_it_can_not_do_is_refused() -> None:
 SIZE = 64 * 1024
 CONTENT = seeded("mapping").randbytes(10 * SIZE + 123)
 
-NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+NEEDS_PROC = pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="there is no /proc here: run it on Linux"
+)
 
 
 @pytest.fixture

@@ -279,6 +279,8 @@ for line in open("/proc/self/maps"):
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="there is no /proc here: run it on Linux"
+)
 def test_under_a_limit_threads_reserve_no_heaps() -> None:
     subprocess.run([sys.executable, "-c", UNDER_A_LIMIT], check=True)

@@ -121,7 +121,9 @@ def _serve(listening: socket.socket) -> Request:
                     client.close()
                     continue
                 if "wtxtgit" not in sys.modules:
-                    _import_all()
+                    import_all()
+                    assert threading.active_count() == 1
+                    assert len([*Path("/proc/self/task").iterdir()]) == 1
                 process = os.fork()
                 if process == 0:
                     return request
@@ -155,7 +157,7 @@ def _serve(listening: socket.socket) -> Request:
                 os._exit(0)
 
 
-def _import_all() -> None:
+def import_all() -> None:
     """Import the whole package: what starts no thread and reads nothing of a home."""
     import wtxtgit
 
@@ -167,8 +169,6 @@ def _import_all() -> None:
                 import_module(module.name)
         for name in _LATER:
             import_module(name)
-    assert threading.active_count() == 1
-    assert len([*Path("/proc/self/task").iterdir()]) == 1
     gc.collect()
     gc.freeze()
 

@@ -146,7 +146,9 @@ def test_the_branch_has_pointers(target: LFS, bare: Repo, server: Server) -> Non
     assert [line for line in server.gate.asked if line.startswith("PUT")] == puts
 
 
-@pytest.mark.skipif(shutil.which("git-lfs") is None, reason="there is no git-lfs")
+@pytest.mark.skipif(
+    shutil.which("git-lfs") is None, reason="git-lfs is not installed: apt install git-lfs"
+)
 def test_git_lfs_reads_it(target: LFS, bare: Repo, server: Server, home: Path) -> None:
     target.put([file("x", b"a\r\n"), file("empty", b"")])
     bare.git("config", "--global", "filter.lfs.process", "git-lfs filter-process")

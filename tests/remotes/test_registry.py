@@ -29,7 +29,9 @@ from wtxtgit.remotes.target import Target
 PROGRAM = shutil.which("docker-registry")
 pytestmark = [
     pytest.mark.remote,
-    pytest.mark.skipif(PROGRAM is None, reason="there is no docker-registry"),
+    pytest.mark.skipif(
+        PROGRAM is None, reason="docker-registry is not installed: make remotes-deps"
+    ),
 ]
 HASHED = "$2y$05$abcdefghijklmnopqrstuu4XYrnjyxMF.SGjQrC5X43CRqFdyYs46"
 """SECRET by bcrypt, as htpasswd writes it."""

@@ -77,6 +77,15 @@ def test_an_attribute_that_a_later_line_takes_back(tracked: Repo) -> None:
     assert checks(tracked)["attributes"].level is Level.WARN
 
 
+def test_attributes_outside_of_a_sparse_checkout(tracked: Repo) -> None:
+    # A merge of git's takes them from the work tree alone.
+    tracked.git("sparse-checkout", "set", "--no-cone", "/*.safetensors")
+    found = checks(tracked)["attributes"]
+    assert (found.level, found.paths) == (Level.WARN, (b".gitattributes",))
+    tracked.git("sparse-checkout", "add", "/.gitattributes")
+    assert checks(tracked)["attributes"].level is Level.OK
+
+
 def test_text_files_without_eol(tracked: Repo) -> None:
     tracked.write("a.wsum", "x\n")
     tracked.add()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 from base64 import b64encode
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 from hashlib import sha256
 from math import prod
 from operator import xor
@@ -150,7 +150,7 @@ def chunk(ix: int, off: int, piece: bytes) -> bytes:
     lines = [piece[at : at + 57] for at in range(0, len(piece), 57)] or [b""]
     start = (
         f"ch ix={ix:06d} off={off:012d} len={len(piece)} sha256={sha256(piece).hexdigest()} "
-        f"crc32c={crc32c(piece):08x} b64=on width=76 lines={len(lines)}\n"
+        f"crc32c={cached_crc32c(piece):08x} b64=on width=76 lines={len(lines)}\n"
     )
     return start.encode() + b"".join(armored(line) for line in lines) + b"endch\n"
 
@@ -161,6 +161,12 @@ def armored(piece: bytes) -> bytes:
 
 def with_parity(body: bytes) -> bytes:
     return body + b" %x\n" % (reduce(xor, body) & 15)
+
+
+@cache
+def cached_crc32c(data: bytes) -> int:
+    """The same, for contents that come again and again."""
+    return crc32c(data)
 
 
 def crc32c(data: bytes) -> int:

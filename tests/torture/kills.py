@@ -15,9 +15,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from tests.torture.cases import CASES, PROGRAM, Killed, Place, new_place
+from tests.kit.fork_server import import_all
+from tests.torture.cases import CASES
+from tests.torture.cases.places import IDENTITY, PROGRAM, REMOTE, Killed, Place, new_place
 from tests.torture.processes import (
     WHEN,
     Ended,
@@ -26,12 +29,18 @@ from tests.torture.processes import (
     wait_for_orphans,
 )
 from tests.torture.tables import Table
+from wtxtgit.checkpoint.encrypted import head_of, read_identities
+from wtxtgit.errors import InputError
 from wtxtgit.git.driver import Launcher
 from wtxtgit.io.temporary import NAME
+from wtxtgit.io.view import mapped
+from wtxtgit.stream.upkeep import check_ring
 from wtxtgit.text import ledger as text_ledger
+from wtxtgit.trust.age.identities import opened
 
 _LEDGER = ".wsum"
 _WSUM = ".root.wsum"
+_ENCRYPTED = ".age"
 
 
 @dataclass(frozen=True)
@@ -45,19 +54,36 @@ class Reference:
     before: Mapping[str, bytes]
     after: Mapping[str, bytes]
 
+    @cached_property
+    def hooks(self) -> Mapping[str, bytes]:
+        """The hooks that the start has."""
+        return self.start.hooks()
+
+    @cached_property
+    def settings(self) -> tuple[list[bytes], dict[str, bytes]]:
+        return self.end.settings()
+
+    @cached_property
+    def state(self) -> tuple[object, ...]:
+        return self.end.state()
+
+    @cached_property
+    def ledgers(self) -> bytes:
+        return self.end.ledgers()
+
 
 def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) -> Table:
     """Kill each command so often; gives a row a command."""
     adopt_orphans()
     # In the one process from which all are forked.
-    import wtxtgit.cli.main  # noqa: F401
+    import_all()
 
     rows: list[tuple[str, ...]] = []
     broken: list[str] = []
     for case in CASES:
         if only and case.name not in only:
             continue
-        reference = reference_of(case, folder / str(len(rows)))
+        reference = reference_of(case, folder / str(len(rows)), folder / "try")
         count, calls, ended = 0, 0, 0
         for at, call, seconds in _moments(reference, tries, _chance(seed, case)):
             place = Place(folder / "try")
@@ -81,16 +107,22 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
     return Table(head, rows, broken)
 
 
-def reference_of(case: Killed, folder: Path) -> Reference:
-    """What a case starts from in a folder, and how it ends where nothing is killed."""
-    start, end = new_place(folder / "start"), Place(folder / "end")
-    case.prepare(start)
+def reference_of(case: Killed, folder: Path, tried: Path) -> Reference:
+    """What a case starts from in a folder, and how it ends where nothing is killed.
+
+    It is made and run where it is `tried`, since some of its files hold that path.
+    """
+    start, end, place = Place(folder / "start"), Place(folder / "end"), new_place(tried)
+    case.prepare(place)
     if case.is_git:
         for key, value in Launcher(PROGRAM).values().items():
-            start.git("config", key, value)
-    shutil.copytree(start.top, end.top, symlinks=True)
-    ended = _run(case, end, 0, None)
-    assert ended.code == 0, (case.name, ended.code)
+            place.git("config", key, value)
+    folder.mkdir()
+    place.top.rename(start.top)
+    shutil.copytree(start.top, place.top, symlinks=True)
+    ended = _run(case, place, 0, None)
+    assert ended.code == case.code, (case.name, ended.code)
+    place.top.rename(end.top)
     return Reference(case, start, end, ended, start.files(), end.files())
 
 
@@ -134,23 +166,32 @@ def _run(case: Killed, place: Place, call: int, seconds: float | None) -> Ended:
 def wrong(reference: Reference, place: Place) -> Iterator[str]:
     """What is not as it may be after a kill."""
     case, before, after = reference.case, reference.before, reference.after
-    try:
-        place.git("fsck", "--strict", "--no-dangling")
-    except AssertionError as error:
-        yield f"git fsck: {error}"
+    for repository in (".git", f"../{REMOTE}"):
+        try:
+            if (place.repo / repository).is_dir():
+                place.git("--git-dir", repository, "fsck", "--strict", "--no-dangling")
+        except AssertionError as error:
+            yield f"git fsck: {error}"
+    for ring in place.rings:
+        yield from (f"{one.file}: {one.why}" for one in check_ring(ring).generations if one.why)
     files = place.files()
     for name, content in files.items():
         if NAME.search(os.fsencode(name)):
-            yield f"{name} stays"
+            # Outside of repositories it stays until the next writer comes.
+            if name.startswith("repo/"):
+                yield f"{name} stays"
         elif name not in before and name not in after:
             yield f"{name} is neither old nor new"
         elif name.endswith(_LEDGER) and not name.endswith(_WSUM):
             if not text_ledger.read(content).ok:
                 yield f"{name} is no whole ledger"
+        elif name.endswith(_ENCRYPTED) and case.is_random:
+            held = _held(place, content)
+            if held is None or held not in [_held(place, one.get(name)) for one in (before, after)]:
+                yield f"{name} holds neither its old nor its new content"
         elif content not in (before.get(name), after.get(name)) and not _is_free(reference, name):
             yield f"{name} has neither its old nor its new content"
-    _, had = reference.start.settings()
-    _, hooks = place.settings()
+    had, hooks = reference.hooks, place.hooks()
     yield from (f"the hook {name} is gone" for name in had if _is_lost(had[name], hooks))
     if not case.may_miss:
         for name in before:
@@ -175,24 +216,28 @@ def wrong_again(reference: Reference, place: Place) -> Iterator[str]:
     for command in case.healed:
         place.git(*command, ok=None)
     ended = _run(case, place, 0, None)
-    if ended.code not in (0, case.over):
+    if ended.code not in (case.code, case.over):
         yield f"run again it ends with {ended.code}"
         return
     files, after = place.files(), reference.after
     if files.keys() != after.keys():
         yield f"run again there are {sorted(files.keys() ^ after.keys())}"
-    if place.settings() != reference.end.settings():
-        yield f"run again {place.settings()} are set, not {reference.end.settings()}"
+    if place.settings() != reference.settings:
+        yield f"run again {place.settings()} are set, not {reference.settings}"
     if not case.is_random:
         different = [name for name in files if files[name] != after.get(name)]
         if different:
             yield f"run again {different} differ"
-        if place.state() != reference.end.state():
+        if place.state() != reference.state:
             yield "run again the index differs"
     else:
         for name, content in files.items():
             if name.endswith(_LEDGER) and _sealed(content) != _sealed(after.get(name)):
                 yield f"run again {name} seals other content"
+            if name.endswith(_ENCRYPTED) and _held(place, content) != _held(place, after[name]):
+                yield f"run again {name} holds other content, or is for others"
+        if place.ledgers() != reference.ledgers:
+            yield f"run again {place.ledgers()!r} differ from the index, not {reference.ledgers!r}"
     lock, aside = place.repo / ".git/index.lock", place.repo / ".git/wtxtgit/tmp"
     if lock.exists():
         yield "run again the index is locked"
@@ -204,7 +249,20 @@ _SWEEPING = frozenset({"add", "checkout"})
 """Commands that always need a name in git's folder, and so remove what is left there."""
 
 
-def _sealed(content: bytes | None) -> bytes | None:
-    """The content that a ledger's last record seals."""
+def _sealed(content: bytes | None) -> list[tuple[bytes, list[bytes]]] | None:
+    """The content that each record of a ledger seals, and by whom."""
     ledger = text_ledger.read(content).ledger if content is not None else None
-    return None if ledger is None else ledger.last.sha256_all
+    if ledger is None:
+        return None
+    return [(one.sha256_all, [by.keyid for by in one.signatures]) for one in ledger.records]
+
+
+def _held(place: Place, content: bytes | None) -> tuple[bytes, dict[str, int]] | None:
+    """What is in an encrypted text, and for how many; None for what does not open."""
+    if content is None:
+        return None
+    data, keys = memoryview(content), read_identities(place.top / IDENTITY, None)
+    try:
+        return bytes(mapped(opened(data, keys, "it"))), dict(head_of(data, "it").counts())
+    except InputError:
+        return None

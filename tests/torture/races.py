@@ -17,14 +17,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.torture import cases
-from tests.torture.cases import MODEL, OTHER, Place, new_place
+from tests.kit.fork_server import import_all
+from tests.torture.cases import setup, starts, trust
+from tests.torture.cases.places import Place, new_place
+from tests.torture.cases.starts import KEY, MODEL, OTHER
 from tests.torture.tables import Table
 from wtxtgit.io.temporary import NAME
 from wtxtgit.text import ledger as text_ledger
 
 _LINE = re.compile(r"wtxtgit: (error|hint|warning|note): .")
-_KEY = ("--key", "alice")
 
 
 @dataclass(frozen=True)
@@ -39,30 +40,30 @@ class Pair:
 
 
 PAIRS = (
-    Pair("seal", cases.unsealed, ("seal", *_KEY), ("seal", *_KEY)),
-    Pair("seal --staged", cases.sealed, ("seal", "--staged", *_KEY), ("seal", "--staged", *_KEY)),
-    Pair("seal, add", cases.both_changed, ("seal", *_KEY, MODEL), ("add", OTHER)),
-    Pair("seal, git add", cases.both_changed, ("seal", *_KEY, MODEL), ("git", "add", OTHER)),
-    Pair("seal of two files", cases.both_staged, ("seal", *_KEY, MODEL), ("seal", *_KEY, OTHER)),
-    Pair("add", cases.changed, ("add", "."), ("add", ".")),
-    Pair("add of two files", cases.both_changed, ("add", MODEL), ("add", OTHER)),
-    Pair("add, git add", cases.changed, ("add", "."), ("git", "add", ".")),
-    Pair("checkout", cases.missing, ("checkout",), ("checkout",)),
-    Pair("checkout, add", cases.missing_and_new, ("checkout",), ("add", "new.safetensors")),
-    Pair("key new", cases.plain, ("key", "new", "--name", "a", "--no-passphrase"),
+    Pair("seal", starts.unsealed, ("seal", *KEY), ("seal", *KEY)),
+    Pair("seal --staged", starts.sealed, ("seal", "--staged", *KEY), ("seal", "--staged", *KEY)),
+    Pair("seal, add", trust.both_changed, ("seal", *KEY, MODEL), ("add", OTHER)),
+    Pair("seal, git add", trust.both_changed, ("seal", *KEY, MODEL), ("git", "add", OTHER)),
+    Pair("seal of two files", trust.both_staged, ("seal", *KEY, MODEL), ("seal", *KEY, OTHER)),
+    Pair("add", starts.changed, ("add", "."), ("add", ".")),
+    Pair("add of two files", trust.both_changed, ("add", MODEL), ("add", OTHER)),
+    Pair("add, git add", starts.changed, ("add", "."), ("git", "add", ".")),
+    Pair("checkout", starts.missing, ("checkout",), ("checkout",)),
+    Pair("checkout, add", starts.missing_and_new, ("checkout",), ("add", "new.safetensors")),
+    Pair("key new", starts.plain, ("key", "new", "--name", "a", "--no-passphrase"),
          ("key", "new", "--name", "a", "--no-passphrase"), over=(2,)),
-    Pair("signers add", cases.keys, ("signers", "add", "alice@example.com", "alice"),
+    Pair("signers add", starts.keys, ("signers", "add", "alice@example.com", "alice"),
          ("signers", "add", "bob@example.com", "bob")),
-    Pair("track", cases.changed, ("track", "*.npz"), ("track", "*.pt")),
-    Pair("track, untrack", cases.changed, ("track", "*.npz"), ("untrack", "*.safetensors")),
-    Pair("install --hooks", cases.bare_home, ("install", "--hooks"), ("install", "--hooks")),
-    Pair("install --local, uninstall", cases.installed, ("install", "--local"),
+    Pair("track", starts.changed, ("track", "*.npz"), ("track", "*.pt")),
+    Pair("track, untrack", starts.changed, ("track", "*.npz"), ("untrack", "*.safetensors")),
+    Pair("install --hooks", setup.bare_home, ("install", "--hooks"), ("install", "--hooks")),
+    Pair("install --local, uninstall", setup.installed, ("install", "--local"),
          ("uninstall",)),
-    Pair("emit -o", cases.texts, ("emit", MODEL, "-o", "other.wtxt"),
+    Pair("emit -o", starts.texts, ("emit", MODEL, "-o", "other.wtxt"),
          ("emit", MODEL, "-o", "other.wtxt")),
-    Pair("resolve", cases.conflict, ("resolve", MODEL, "--strategy", "theirs"),
+    Pair("resolve", starts.conflict, ("resolve", MODEL, "--strategy", "theirs"),
          ("resolve", MODEL, "--strategy", "theirs"), over=(3,)),
-    Pair("recover --as-commit", cases.damaged, ("recover", MODEL, "--as-commit"),
+    Pair("recover --as-commit", starts.damaged, ("recover", MODEL, "--as-commit"),
          ("recover", MODEL, "--as-commit")),
 )  # fmt: skip
 
@@ -97,11 +98,10 @@ class Running:
 def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) -> Table:
     """Run each pair so often; gives a row a pair."""
     # In the one process from which all are forked.
-    import wtxtgit.cli.main  # noqa: F401
+    import_all()
 
     rows: list[Sequence[str]] = []
     broken: list[str] = []
-    tries = max(1, tries // 10)
     for pair in PAIRS:
         if only and pair.name not in only:
             continue
@@ -184,7 +184,7 @@ def _state(place: Place) -> tuple[object, ...]:
             files[name] = str(sealed)
         else:
             files[name] = "" if "/keys/" in name else str(hash(content))
-    listed, _ = place.state()
+    listed, *_ = place.state()
     index = [line for line in listed.split(b"\0") if not line.endswith(b".wsum")]
     return sorted(files.items()), index, place.settings(), place.git("ls-files", "-z")
 

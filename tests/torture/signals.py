@@ -9,7 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.torture.cases import CASES, Place
+from tests.kit.fork_server import import_all
+from tests.torture.cases import CASES
+from tests.torture.cases.places import Place
 from tests.torture.kills import reference_of, wrong, wrong_again
 from tests.torture.processes import adopt_orphans, run_forked
 from tests.torture.tables import Table
@@ -18,20 +20,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) -> Table:
-    """Interrupt each command a tenth of so often; gives a row a command."""
+    """Interrupt each command so often; gives a row a command."""
     adopt_orphans()
     # In the one process from which all are forked.
-    import wtxtgit.cli.main  # noqa: F401
+    import_all()
 
     rows: list[Sequence[str]] = []
     broken: list[str] = []
-    tries = max(1, tries // 10)
     for case in CASES:
         # Of a git command the terminal's signals go to git as well.
         if case.is_git or (only and case.name not in only):
             continue
         chosen = random.Random(f"{seed} {case.name}")  # noqa: S311 - the same each time
-        reference = reference_of(case, folder / str(len(rows)))
+        reference = reference_of(case, folder / str(len(rows)), folder / "try")
         ended, found = 0, []
         for _ in range(tries):
             number, seconds = chosen.choice(_SIGNALS), chosen.uniform(0, reference.ended.seconds)
@@ -40,9 +41,9 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
             outcome = run_forked(
                 case.command, place.repo, place.env, seconds=seconds, signals=(number, number)
             )
-            ended += outcome.code == 0
+            ended += outcome.code == case.code
             what = f"{case.name}, {number.name} twice at {seconds:.4f} s: "
-            if outcome.code not in (0, 128 + number, -number):
+            if outcome.code not in (case.code, 128 + number, -number):
                 found.append(f"{what}ended with {outcome.code}")
             # Unlike what is killed, it takes back what it was at.
             aside = place.repo / ".git/wtxtgit/tmp"

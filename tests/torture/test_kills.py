@@ -36,9 +36,9 @@ def test_a_training_that_is_killed_loses_nothing_that_it_was_told_it_has() -> No
 
 @pytest.mark.slow
 def test_two_at_once_interrupted_and_without_what_they_need() -> None:
-    done = torture("races", "--tries", "20", "--only", "seal --staged", "track")
+    done = torture("races", "--tries", "2", "--only", "seal --staged", "track")
     assert done.returncode == 0, done.stdout + done.stderr
-    done = torture("signals", "--tries", "20", "--only", "add", "seal --staged")
+    done = torture("signals", "--tries", "2", "--only", "add", "seal --staged")
     assert done.returncode == 0, done.stdout + done.stderr
     done = torture("faults", "--tries", "4", "--only", "a read-only repository")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 needs_keygen = pytest.mark.skipif(
-    shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed"
+    shutil.which("ssh-keygen") is None,
+    reason="ssh-keygen is not installed: apt install openssh-client",
 )
 needs_agent = pytest.mark.skipif(
     any(shutil.which(name) is None for name in ("ssh-agent", "ssh-add", "ssh-keygen")),
-    reason="ssh-agent, ssh-add or ssh-keygen is not installed",
+    reason="ssh-agent, ssh-add or ssh-keygen is not installed: apt install openssh-client",
 )
 
 

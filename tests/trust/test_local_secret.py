@@ -88,7 +88,7 @@ def test_a_file_in_the_folders_place(file: Path) -> None:
     assert local_secret(file) is None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: run it as root")
 def test_what_belongs_to_somebody_else_is_none(file: Path) -> None:
     made = local_secret(file)
     os.chown(file, 12345, -1)

@@ -44,6 +44,8 @@ def test_worlds_of_four_commits_over_two_paths() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(COMMITS not in os.environ, reason=f"{COMMITS} is not set")
+@pytest.mark.skipif(
+    COMMITS not in os.environ, reason=f"{COMMITS} says of how many commits, and is not set"
+)
 def test_worlds_as_large_as_asked() -> None:
     _hold(explore(int(os.environ[COMMITS]), int(os.environ.get(PATHS, "2"))), 1)

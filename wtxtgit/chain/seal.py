@@ -34,7 +34,6 @@ from wtxtgit.git.index_file import sweep
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.turn import turn
 from wtxtgit.io.files import shown_path
-from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import (
     DELETED_BUILD,
     LEDGER_SUFFIX,
@@ -49,7 +48,7 @@ from wtxtgit.model.ledger import (
 )
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger as text
-from wtxtgit.text.digest import keyid
+from wtxtgit.text.digest import keyid, signer
 from wtxtgit.text.ledger import deletion_record, with_signature
 from wtxtgit.trust.signing import SigningKey
 from wtxtgit.trust.state import lets_go, line_of
@@ -112,9 +111,10 @@ class LedgerPlan:
 
     def sign(self, key: SigningKey) -> None:
         """Sign the records that are to be signed."""
+        sign = signer(key.sign, key.public_key)
         for n in self.numbers:
             record = self.records[n]
-            signature = Signature(key.sign(text.covered(self.head, record)), keyid(key.public_key))
+            signature = sign(text.covered(self.head, record))
             if any(signature.keyid == other.keyid for other in record.signatures):
                 if self.is_adopted:
                     continue
@@ -368,16 +368,21 @@ class SealPlanner:
         before = self._before
         for path, staged in self._files.choose_ledgers(paths).items():
             ledger = self._files.ledger(path) or staged
-            wrong = before.wrong_signature(path, ledger) if before.is_signed else None
+            # Violations are those of what is staged: an adopted ledger may have mended them.
+            wrong = before.wrong_signature(path, staged) if before.is_signed else None
             if wrong is not None:
                 raise TrustError(
                     f"{shown_path(path)}: {wrong.kind}: {wrong.message}",
                     hint=f"wtxtgit seal --reseal -- {quoted(path)} goes on without it",
                 )
-            numbers = tuple(before.unsigned(ledger)) if before.is_signed else ()
+            missing = {n for one in (staged, ledger) for n in before.unsigned(one)}
+            numbers = tuple(sorted(missing)) if before.is_signed else ()
             action = Action.COUNTERSIGNED if numbers else Action.UNCHANGED
-            is_written = bool(numbers) or self._is_adopted(path)
-            yield LedgerPlan(path, ledger.head, ledger.records, action, numbers, is_written)
+            is_adopted = self._is_adopted(path)
+            yield LedgerPlan(
+                path, ledger.head, ledger.records, action, numbers,
+                is_written=bool(numbers) or is_adopted, is_adopted=is_adopted,
+            )  # fmt: skip
 
     # Ledgers that move, and begin.
 

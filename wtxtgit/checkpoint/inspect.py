@@ -206,7 +206,7 @@ def _inspect_text(
         text = None
         # Values of a text that does not verify would be anybody's.
         if report.ok:
-            text = TextFile(target.name, target.data, pages, threads, until)
+            text = TextFile(target.name, target.data, pages, threads, until, index.payload)
         for array, tensor in native_tensors(index, layout):
             values = None
             if text is not None:
@@ -224,7 +224,11 @@ def _inspect_text(
                     statistics=values,
                 )
             )
-    reason = None if report.ok else f"{len(report.problems)} problems, wtxtgit verify lists them"
+    reason = None
+    if report.lacks_payload:
+        reason = f"a detached text: {report.problems[0].message}"
+    elif not report.ok:
+        reason = f"{len(report.problems)} problems, wtxtgit verify lists them"
     return Inspection(
         target.name,
         NATIVE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.wsum import ENDING, wsum_at, wsum_path
-from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
 from wtxtgit.io.files import failures, shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.remotes import urls
-from wtxtgit.text.grammar import MAGIC, MAX_WSUM, WSUM_MAGIC
+from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, is_detached, is_text
+from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 
 if TYPE_CHECKING:  # Files alone take neither git nor what reads texts.
     from wtxtgit.git.repository import Repository
@@ -172,9 +174,9 @@ def _index_in(target: str, names: list[str], place: TargetPlace, threads: int | 
     index = folders.index_of(shown_name(target), names)
     if isinstance(index, str):
         file = folders.within(target, index)
-        return as_checked_out(
-            file, read(file, place, threads=threads), threads, partial(wsum_beside, file, place)
-        ).data
+        data = read(file, place, threads=threads)
+        beside = partial(wsum_beside, file, place)
+        return as_checked_out(file, data, threads, beside, payload_for(file, data, place)).data
     return index
 
 
@@ -197,6 +199,81 @@ def wsum_beside(text: str, place: TargetPlace = HERE) -> bytes | None:
         # Nothing is there, or a folder, or what is too large.
         return None
     return content if content.startswith(WSUM_MAGIC) else None
+
+
+def payload_for(target: str | None, data: ByteView, place: TargetPlace = HERE) -> PayloadSource:
+    """Where the payload of a target is looked for, if its content `data` is a detached text.
+
+    That is the store of the repository that a file or blob is in; of any other target, of
+    that of this process, as for no target. Without a repository there is no payload.
+    """
+    if not is_detached(data):
+        return NO_PAYLOAD
+    try:
+        return payload_in(repository_of(target, place), data)
+    except EnvironmentFailure:
+        return NO_PAYLOAD
+
+
+def repository_of(target: str | None, place: TargetPlace = HERE) -> Repository:
+    """The repository that a target is in, else that of this process.
+
+    Raises EnvironmentFailure where there is none.
+    """
+    from wtxtgit.git.repository import Repository
+
+    if target is not None and is_file(target, place):
+        with contextlib.suppress(EnvironmentFailure):
+            return Repository.discover(place.file(target).resolve().parent)
+    return place.repository()
+
+
+def payload_in(repo: Repository, data: ByteView) -> PayloadSource:
+    """The store of a repository, for a content that is a detached text."""
+    if not is_detached(data):
+        return NO_PAYLOAD
+    from wtxtgit.store.place import store_of
+
+    return store_of(repo)
+
+
+def read_attached(
+    target: str, place: TargetPlace = HERE, *, threads: int | None = None
+) -> ByteView:
+    """The bytes of a target as `read` gives them, of a detached text the attached one.
+
+    For what takes the lines of a text apart. Raises CheckError for a detached text
+    that does not verify, or whose payload is not at hand.
+    """
+    return attached_text(target, read(target, place, threads=threads), place, threads=threads)
+
+
+def attached_text(
+    target: str, data: ByteView, place: TargetPlace = HERE, *, threads: int | None = None
+) -> ByteView:
+    """What `read_attached` gives, of what was read of a target."""
+    if not is_detached(data):
+        return data
+    from wtxtgit.text.detached import attached
+    from wtxtgit.text.verify import verify
+
+    report = verify(data, payload=payload_for(target, data, place), threads=threads)
+    refuse_text(report, shown_name(target))
+    return spooled(attached(data, report.index, report.layout, threads=threads))
+
+
+def refuse_text(report: TextReport, name: str) -> None:
+    """Raise CheckError for a text that does not verify, with a hint at what helps."""
+    if report.ok:
+        return
+    problem = report.problems[0]
+    if problem.kind == "pending":
+        hint = f"--wsum FILE names its WSUM, wtxtgit finalize {shlex.quote(name)} makes one"
+    elif report.lacks_payload:
+        hint = "the repository that a file is in has its payload, in its own store"
+    else:
+        hint = f"wtxtgit verify -- {shlex.quote(name)} lists all that is wrong"
+    raise CheckError(f"{name}: {problem}", hint=hint)
 
 
 def blob_oid(target: str, repo: Repository) -> str:
@@ -234,9 +311,9 @@ def blob(repo: Repository, oid: str, threads: int | None = None) -> ByteView:
 
 def open_target(target: str, *, threads: int | None = None) -> OpenedTarget:
     """Open a target as the file that a checkout would give, a pending text with its WSUM."""
-    return as_checked_out(
-        target, read_checkpoint(target, threads=threads), threads, partial(wsum_beside, target)
-    )
+    data = read_checkpoint(target, threads=threads)
+    payload = payload_for(target, data)
+    return as_checked_out(target, data, threads, partial(wsum_beside, target), payload)
 
 
 def as_checked_out(
@@ -244,17 +321,18 @@ def as_checked_out(
     data: ByteView,
     threads: int | None,
     wsum: Callable[[], bytes | None] = lambda: None,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> OpenedTarget:
     """What a checkout makes of bytes that git stores, or that stand in a file.
 
     Of a text `wsum` gives the WSUM that goes with it: together they are as a text with a root.
     """
-    if data[: len(MAGIC)] != MAGIC:
+    if not is_text(data):
         return OpenedTarget(name, data)
     from wtxtgit.filter.smudge import smudge_verified
     from wtxtgit.text.verify import verify
 
-    report = verify(data, wsum=wsum(), threads=threads)
+    report = verify(data, wsum=wsum(), threads=threads, payload=payload)
     smudged = smudge_verified(data, report, threads=threads)
     if smudged.layout is None:
         return OpenedTarget(name, data, report, smudged.warning)
@@ -283,14 +361,17 @@ def members(
         return folders.within(target, folders.INDEX) if is_folder else target
 
     def open_url(path: str) -> ByteView:
-        return as_checked_out(path, urls.member_of(target, path), threads).data
+        data = urls.member_of(target, path)
+        return as_checked_out(path, data, threads, payload=payload_for(target, data, place)).data
 
     def open_blob(path: str) -> ByteView:
         revision, _, listing = index().partition(":")
         member = f"{revision}:{posixpath.join(posixpath.dirname(listing), path)}"
         repo = place.repository()
         data = blob(repo, blob_oid(member, repo), threads)
-        return as_checked_out(member, data, threads, partial(wsum_beside, member, place)).data
+        payload = payload_for(member, data, place)
+        beside = partial(wsum_beside, member, place)
+        return as_checked_out(member, data, threads, beside, payload).data
 
     def open_file(path: str) -> ByteView:
         file = Path(index()).parent / path
@@ -303,7 +384,8 @@ def members(
             raise InputError(f"{shown(path)} is no file")
         data = view_file(file, place.folder)
         beside = partial(wsum_at, wsum_path(there))
-        return as_checked_out(str(file), data, threads, beside).data
+        payload = payload_for(str(file), data, place)
+        return as_checked_out(str(file), data, threads, beside, payload).data
 
     opener = open_file
     if is_url(target, place):
@@ -339,7 +421,9 @@ def tree_members(
             entry = next(iter(history.listing(repo, tree, member)), None)
             if entry is None or not entry.is_file:
                 raise InputError("there is no such file")
-            return as_checked_out(shown(path), blob(repo, entry.oid, threads), threads).data
+            data = blob(repo, entry.oid, threads)
+            payload = payload_in(repo, data)
+            return as_checked_out(shown(path), data, threads, payload=payload).data
         except (OSError, ValueError, EnvironmentFailure, InputError) as error:
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 

@@ -18,6 +18,7 @@ from wtxtgit.checkpoint.open import (
     HERE,
     TargetPlace,
     members,
+    payload_for,
     public_name,
     read_checkpoint,
     wsum_beside,
@@ -35,9 +36,10 @@ from wtxtgit.text.delta import index as delta_lines
 from wtxtgit.text.delta.index import DeltaReport
 from wtxtgit.text.delta.index import check as check_delta
 from wtxtgit.text.digest import SignatureState
-from wtxtgit.text.grammar import MAGIC, MAX_WSUM
+from wtxtgit.text.grammar import MAGIC, MAX_WSUM, is_text
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
+from wtxtgit.text.payload import MISSING
 from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.trust.age.armor import is_age
 from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
@@ -72,6 +74,7 @@ class Demands:
     reading: ReadOptions
     strict: bool = False
     identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
+    require_payload: bool = False
 
     @property
     def has_secrets(self) -> bool:
@@ -95,12 +98,14 @@ def demands(
     strict: bool = False,
     reading: ReadOptions | None = None,
     identities: Iterable[AgeIdentity] = (),
+    require_payload: bool = False,
 ) -> Demands:
     """Read the files that say what is demanded; raises InputError, KeyFileError or
     EnvironmentFailure.
 
     `reading` are limits and keys for containers; `hmac_key` is their HMAC key
     as well. If `strict` notes on containers are errors. `identities` open encrypted texts.
+    With `require_payload` detached texts have to have all of theirs.
     """
     return Demands(
         None if wsum is None else given_wsum(wsum),
@@ -111,6 +116,7 @@ def demands(
         ReadOptions() if reading is None else reading,
         strict,
         tuple(identities),
+        require_payload,
     )
 
 
@@ -161,9 +167,10 @@ def verify_data(
 ) -> FileVerdict:
     """Verify what was read of `name`; of a set whose files were `checked` already the rest."""
     path = public_name(name)
-    if data[: len(MAGIC)] == MAGIC:
+    if is_text(data):
         report = verify(
             data,
+            payload=payload_for(name, data, place),
             wsum=wsum_beside(name, place) if asked.wsum is None else asked.wsum,
             hmac_key=asked.hmac_key,
             public_keys=asked.public_keys,
@@ -171,7 +178,7 @@ def verify_data(
             threads=threads,
             progress=progress,
         )
-        return _text_verdict(path, report, asked.require_signed)
+        return _text_verdict(path, report, asked)
     if data[: len(ledger.MAGIC)] == ledger.MAGIC:
         verdict = _ledger_verdict(path, data, asked.public_keys, asked.require_signed)
         verdict = _with_demands(asked, verdict)
@@ -219,7 +226,7 @@ def _encrypted_verdict(
         )
     except AgeError as error:
         return FileVerdict(path, AGE, (_problem(path, error),))
-    return replace(_text_verdict(path, report, asked.require_signed), format=OPENED)
+    return replace(_text_verdict(path, report, asked), format=OPENED)
 
 
 def _problem(path: str, error: InputError) -> Problem:
@@ -248,9 +255,9 @@ def public_keys_of(path: Path | None) -> tuple[bytes, ...]:
     return tuple(signer.public_key for signer in parse_signers(content, shown(path)))
 
 
-def _text_verdict(path: str, report: TextReport, require_signed: bool) -> FileVerdict:
-    errors = list(report.problems)
-    if require_signed and (missing := _missing(report.signature)) is not None:
+def _text_verdict(path: str, report: TextReport, asked: Demands) -> FileVerdict:
+    errors = [p for p in report.problems if asked.require_payload or p.kind != MISSING]
+    if asked.require_signed and (missing := _missing(report.signature)) is not None:
         errors.append(Problem("signature", missing))
     arrays = tuple(
         ArrayFacts(a.name, a.claim.dtype, a.claim.shape, a.claim.sha256.hex())
@@ -264,7 +271,8 @@ def _text_verdict(path: str, report: TextReport, require_signed: bool) -> FileVe
         signature=str(report.signature) if report.index.has_header else None,
         keyid=report.keyid,
         authenticated=report.authenticated if report.index.has_header else None,
-        arrays=arrays if report.sha256_all is not None else None,
+        arrays=arrays if report.sha256_all is not None or report.payload is not None else None,
+        payload=None if report.payload is None else str(report.payload),
     )
 
 

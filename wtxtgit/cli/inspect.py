@@ -184,6 +184,9 @@ def _share(statistics: Statistics) -> str:
     help="Demand a signature by a known signer, in a ledger for each record.",
 )
 @click.option("--strict", is_flag=True, help="What is a note of a container is an error.")
+@click.option(
+    "--require-payload", is_flag=True, help="Demand all of the payload of a detached text."
+)
 @reading_options
 @identity_option
 @passphrase_option
@@ -197,6 +200,7 @@ def verify(
     signers: Path | None,
     require_signed: bool,
     strict: bool,
+    require_payload: bool,
     key: Path | None,
     max_chunk: int,
     identities: tuple[Path, ...],
@@ -208,7 +212,8 @@ def verify(
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
     A delta is checked as far as that goes without its base, and an encrypted
-    text as far as that goes without a key, which -i gives. A FILE may be a
+    text as far as that goes without a key, which -i gives. So is a detached
+    text without its payload, which --require-payload demands. A FILE may be a
     folder with the index of a set, or a URL that fsspec reads; with --scheduler
     the workers read all of them.
 
@@ -238,6 +243,7 @@ def verify(
         strict=strict,
         reading=reading,
         identities=keys,
+        require_payload=require_payload,
     )
     with cluster(scheduler, worker_clone) as workers:
         # Of a set, whose size nobody knows before, every file is a cluster's work.
@@ -286,6 +292,8 @@ def _about_file(file: FileVerdict) -> str:
         parts.append(f"signature {file.signature}" + (f" {file.keyid}" if file.keyid else ""))
     if file.authenticated:
         parts.append("authenticated")
+    if file.payload is not None:
+        parts.append(f"detached, payload {file.payload}")
     return ", ".join(parts)
 
 

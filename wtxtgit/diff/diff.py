@@ -10,7 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, open_side
-from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, members, read_checkpoint
+from wtxtgit.checkpoint.open import (
+    checkpoint_oid,
+    is_blob,
+    is_file,
+    members,
+    payload_for,
+    read_checkpoint,
+)
 from wtxtgit.diff.compare import compare
 from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import ByteView, Pages
@@ -42,7 +49,15 @@ def diff(
             read_checkpoint(name, threads=threads) if same is None else same for name in (a, b)
         ]
         before, after = (
-            open_side(name, data, members(name, threads=threads), pages, threads, until)
+            open_side(
+                name,
+                data,
+                members(name, threads=threads),
+                pages,
+                threads,
+                until,
+                payload_for(name, data),
+            )
             for name, data in zip((a, b), contents, strict=True)
         )
         try:

@@ -132,11 +132,14 @@ def refresh_stats(repo: Repository, files: Iterable[StagedFile]) -> bool:
     """The same, where it only saves time; tells whether it could be done.
 
     An index that is locked or can't be written stays as it is: git then
-    reads the files once more.
+    reads the files once more. Without files, too, the lock goes that one of
+    our processes had which is no more: it may have noted all there was.
     """
     chosen = list(files)
-    if chosen and os.environ.get("GIT_OPTIONAL_LOCKS") == "0":
-        return False
+    if os.environ.get("GIT_OPTIONAL_LOCKS") == "0":
+        return not chosen
+    with contextlib.suppress(OSError):
+        drop_stale_lock(repo)
     try:
         note_files(repo, chosen, is_waited_for=False)
     except EnvironmentFailure:

@@ -123,6 +123,14 @@ def replace_file(path: Path, write: Callable[[int], None], *, is_new: bool = Fal
             made.put(path.name, is_new=is_new)
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder would outlive the machine; raises EnvironmentFailure."""
+    from wtxtgit.io.temporary import opened_folder
+
+    with failures(folder, missing=EnvironmentFailure), opened_folder(folder) as descriptor:
+        os.fsync(descriptor)
+
+
 def create_file(path: Path, content: bytes, mode: int) -> None:
     """Make a file, whole or not at all; raises FileExistsError where there is one, and OSError."""
     from wtxtgit.io.temporary import new_file, opened_folder

@@ -192,14 +192,20 @@ def _given_up(file: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The name may have been another's when the lock was got.
-        yield os.path.samestat(os.fstat(descriptor), file.lstat())
-    except OSError:
-        # Where there are no locks nothing tells, and it stays.
-        yield False
+        yield _is_unlocked(descriptor, file)
     finally:
         os.close(descriptor)
+
+
+def _is_unlocked(descriptor: int, file: Path) -> bool:
+    """Lock what is open; tells whether nobody had, and it is what stands there."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The name may have been another's when the lock was got.
+        return os.path.samestat(os.fstat(descriptor), file.lstat())
+    except OSError:
+        # Where there are no locks nothing tells, and it stays.
+        return False
 
 
 def left_behind(file: Path) -> bool:
@@ -209,7 +215,7 @@ def left_behind(file: Path) -> bool:
 
 
 def remove(file: Path) -> bool:
-    """Take away a file or folder that was left behind; tells whether it was."""
+    """Take away a file or folder that was left behind; tells whether it was. Raises OSError."""
     with _given_up(file) as is_given_up:
         if not is_given_up:
             return False

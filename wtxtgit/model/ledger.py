@@ -14,7 +14,9 @@ LEDGER_SUFFIX = b".wsum"
 SIGNERS_PATH = b".wtxt/signers"
 RECIPIENTS_PATH = b".wtxt/recipients"
 """Whom a repository's texts are encrypted for, where nobody is named."""
-ENCRYPTED_SUFFIX = b".wtxt.age"
+AGE_ENDING = ".age"
+"""The end of the name of an age file."""
+ENCRYPTED_SUFFIX = b".wtxt" + AGE_ENDING.encode("ascii")
 """The end of the path of an encrypted text."""
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX
 DELETED_BUILD = "deleted"

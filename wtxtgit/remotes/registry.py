@@ -21,17 +21,13 @@ from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable, UsageEr
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import PIECE, ByteView
 from wtxtgit.remotes.http import SILENCE, failure, needed, received
+from wtxtgit.remotes.one_by_one import OneByOne, Session
 from wtxtgit.remotes.target import (
     Outgoing,
     StoredFile,
     check_content,
-    check_fetched,
-    check_files,
     check_name,
     checked_pieces,
-    is_name,
-    missing,
-    taken,
 )
 
 DELIVERY = "application/vnd.wtxtgit.delivery.v1+json"
@@ -54,7 +50,7 @@ _GITHUB = "ghcr.io"
 _LATEST = "latest"
 
 
-class Registry:
+class Registry(OneByOne):
     """The repository `HOST/NAME`, or `HOST/NAME:TAG`. See `Target`; names have no folders.
 
     Credentials are those that `docker login` and `oras login` keep; for GitHub's registry also
@@ -72,68 +68,6 @@ class Registry:
         self._tag = found["tag"] or _LATEST
         self.label = f"oci:{self._host}/{self._name}:{self._tag}"
 
-    def __repr__(self) -> str:
-        return f"Registry({self.label!r})"
-
-    def put(
-        self,
-        files: Sequence[Outgoing],
-        *,
-        about: Mapping[str, str] | None = None,
-        replace: bool = False,
-    ) -> Sequence[str]:
-        """Deliver files one after another; `about` becomes annotations."""
-        check_files(files)
-        for file in files:
-            self._check(file.name)
-        with self._session() as session:
-            wanted = []
-            for file in files:
-                there = session.manifest(file.name)
-                if there is not None and _digest(there) == file.sha256:
-                    continue
-                if there is not None and not replace:
-                    raise taken(self.label, file.name)
-                wanted.append(file)
-            if not wanted:
-                return []
-            session.upload(_of(_CONFIG))
-            for file in wanted:
-                session.upload(file)
-                session.tag(file.name, _manifest([file], about or {}))
-            session.tag(self._tag, _manifest(files, about or {}))
-        return [file.name for file in wanted]
-
-    def get(self, name: str, sha256: str | None = None) -> ByteView:
-        self._check(name)
-        with self._session() as session:
-            there = session.manifest(name)
-            if there is None:
-                raise missing(self.label, name)
-            stored = _stored(name, there)
-            if sha256 not in (None, stored.sha256):
-                raise InputError(f"{self.label}: {name}: is not of the SHA-256 that it should have")
-            content = session.blob(stored)
-        return check_fetched(self.label, name, content, stored.sha256)
-
-    def list(self, prefix: str = "") -> Sequence[StoredFile]:
-        """All files; each one is asked for by itself."""
-        with self._session() as session:
-            names = sorted(name for name in session.tags() if name.startswith(prefix))
-            found = (
-                (name, session.manifest(name))
-                for name in names
-                if is_name(name) and name != self._tag
-            )
-            return [_stored(name, there) for name, there in found if _digest(there) is not None]
-
-    def has(self, name: str, sha256: str) -> bool:
-        """Whether there is an artifact of that name, whose file has that digest, and the file."""
-        self._check(name)
-        with self._session() as session:
-            there = session.manifest(name)
-            return _digest(there) == sha256 and session.has_blob(sha256)
-
     def _check(self, name: str) -> None:
         if "/" in check_name(name) or name == self._tag:
             raise UsageError(f"{self.label}: {name} can't be a tag of a file")
@@ -144,7 +78,7 @@ class Registry:
         try:
             import requests
 
-            made = _RegistrySession(self.label, self._host, self._name)
+            made = _RegistrySession(self.label, self._host, self._name, self._tag)
         except ImportError:
             raise needed(self.label, "oras") from None
         try:
@@ -163,11 +97,11 @@ class Registry:
             made.close()
 
 
-class _RegistrySession:
-    def __init__(self, label: str, host: str, name: str) -> None:
+class _RegistrySession(Session):
+    def __init__(self, label: str, host: str, name: str, tag: str) -> None:
         from oras.container import Container
 
-        self._label = label
+        self.label, self._tag = label, tag
         self._host, self._at = host, f"{host}/v2/{name}"
         self._container = Container(f"{host}/{name}")
         self._registry = self._opened("token")
@@ -189,19 +123,50 @@ class _RegistrySession:
     def close(self) -> None:
         self._registry.session.close()
 
+    def prepare(self) -> None:
+        self.upload(_of(_CONFIG))
+
+    def find(self, name: str) -> StoredFile | None:
+        there = self.manifest(name)
+        return None if there is None else _stored(name, there)
+
+    def read(self, stored: StoredFile) -> ByteView:
+        return self.blob(stored)
+
+    def has(self, stored: StoredFile, sha256: str) -> bool:
+        return stored.sha256 == sha256 and self.has_blob(sha256)
+
+    def all(self, prefix: str) -> Iterator[StoredFile]:
+        """All files; each one is asked for by itself."""
+        for name in self.tags():
+            if name.startswith(prefix) and name != self._tag:
+                with contextlib.suppress(InputError):
+                    stored = self.find(name)
+                    if stored is not None:
+                        yield stored
+
+    def write(self, file: Outgoing, about: Mapping[str, str], *, replace: bool) -> bool:
+        self.upload(file)
+        self.tag(file.name, _manifest([file], about))
+        return True
+
+    def settle(self, files: Sequence[Outgoing], about: Mapping[str, str], *, is_new: bool) -> None:
+        if is_new:
+            self.tag(self._tag, _manifest(files, about))
+
     def manifest(self, tag: str) -> dict[str, Any] | None:
         """The artifact of a tag; None where there is none."""
         headers = {"Accept": _MANIFEST}
         answer = self._ask("GET", f"manifests/{tag}", headers=headers, ok=(200, 404), stream=True)
         if answer.status_code == 404:
             return None
-        content = b"".join(_at_most(answer.iter_content(PIECE), _MAX_MANIFEST, self._label))
+        content = b"".join(_at_most(answer.iter_content(PIECE), _MAX_MANIFEST, self.label))
         try:
             found = json.loads(content)
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise InputError(f"{self._label}: {tag}: what the registry gives is no manifest")
+            raise InputError(f"{self.label}: {tag}: what the registry gives is no manifest")
         return found
 
     def tag(self, tag: str, manifest: Mapping[str, Any]) -> None:
@@ -223,7 +188,7 @@ class _RegistrySession:
 
     def blob(self, stored: StoredFile) -> ByteView:
         answer = self._ask("GET", f"blobs/sha256:{stored.sha256}", ok=(200,), stream=True)
-        return received(self._label, stored.name, answer.iter_content(PIECE), stored.nbytes)
+        return received(self.label, stored.name, answer.iter_content(PIECE), stored.nbytes)
 
     def upload(self, file: Outgoing) -> None:
         """Upload a file as a blob, unless it is there: in one request, which the registry checks.
@@ -236,7 +201,7 @@ class _RegistrySession:
         begun = self._ask("POST", "blobs/uploads/", ok=(202,))
         place = self._registry._get_location(begun, self._container)
         if not place.startswith(f"{self._registry.prefix}://"):
-            raise RemoteRefused(f"{self._label}: {file.name}: the registry names no place for it")
+            raise RemoteRefused(f"{self.label}: {file.name}: the registry names no place for it")
         url = f"{place}{'&' if '?' in place else '?'}digest=sha256:{file.sha256}"
         headers = {"Content-Type": "application/octet-stream"}
         body = _Body(file) if len(file.content) else b"".join(checked_pieces(file))
@@ -251,7 +216,7 @@ class _RegistrySession:
     def _checked(self, answer: Any, path: str, ok: tuple[int, ...]) -> Any:
         if answer.status_code not in ok:
             what = path.rpartition("/v2/")[2].partition("?")[0]
-            raise failure(self._label, shown(what), answer.status_code, answer.headers)
+            raise failure(self.label, shown(what), answer.status_code, answer.headers)
         return answer
 
     def _opened(self, how: str) -> Any:
@@ -321,13 +286,6 @@ def _stored(name: str, manifest: dict[str, Any] | None) -> StoredFile:
         } if media == DELIVERY and re.fullmatch("sha256:[0-9a-f]{64}", digest) and size >= 0:
             return StoredFile(name, size, digest.removeprefix("sha256:"))
     raise InputError(f"{name}: the artifact is none of wtxtgit's")
-
-
-def _digest(manifest: dict[str, Any] | None) -> str | None:
-    try:
-        return _stored("", manifest).sha256
-    except InputError:
-        return None
 
 
 def _at_most(blocks: Iterator[bytes], most: int, label: str) -> Iterator[bytes]:

@@ -8,12 +8,12 @@ another name first, so whoever dies in between has only to do the same again.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -25,17 +25,14 @@ from wtxtgit.errors import (
     UsageError,
 )
 from wtxtgit.io.files import read_small, shown
-from wtxtgit.io.view import PIECE, ByteView, hashed, pieces
+from wtxtgit.io.view import PIECE, ByteView
 from wtxtgit.remotes.http import client, failure, received
+from wtxtgit.remotes.one_by_one import OneByOne, Session, is_same
 from wtxtgit.remotes.target import (
     Outgoing,
     StoredFile,
-    check_fetched,
-    check_files,
     check_name,
     checked_pieces,
-    is_name,
-    missing,
     taken,
 )
 
@@ -55,7 +52,7 @@ _MOST_PAGES = 100
 _CREATED, _NOT_FOUND, _UNPROCESSABLE = 201, 404, 422
 
 
-class Release:
+class Release(OneByOne):
     """The release `tag` of a repository OWNER/NAME; made when something is put there. See `Target`.
 
     Names have no folders. The token is that in the file `token_file`, or in the environment
@@ -77,52 +74,9 @@ class Release:
         self._token_file = token_file
         self.label = f"release:{repo}@{tag}"
 
-    def __repr__(self) -> str:
-        return f"Release({self.label!r})"
-
-    def put(
-        self,
-        files: Sequence[Outgoing],
-        *,
-        about: Mapping[str, str] | None = None,
-        replace: bool = False,
-    ) -> Sequence[str]:
-        """Deliver files one after another; `about` has no place here."""
-        check_files(files)
-        for file in files:
-            _check(file.name)
-        with self._session() as session:
-            release = session.release() or session.create()
-            assets = session.assets(release)
-            wanted = [file for file in files if not session.is_there(file, assets, replace)]
-            for file in wanted:
-                session.deliver(file, release, assets)
-        return [file.name for file in wanted]
-
-    def get(self, name: str, sha256: str | None = None) -> ByteView:
-        _check(name)
-        with self._session() as session:
-            asset = session.found().get(name)
-            if asset is None or not asset.is_whole:
-                raise missing(self.label, name)
-            return check_fetched(self.label, name, session.content(asset), sha256, asset.sha256)
-
-    def list(self, prefix: str = "") -> Sequence[StoredFile]:
-        """All files, with their digests where the server tells those."""
-        with self._session() as session:
-            return sorted(
-                StoredFile(asset.name, asset.nbytes, asset.sha256)
-                for asset in session.found().values()
-                if asset.is_whole and asset.name.startswith(prefix) and is_name(asset.name)
-                if not _PART.fullmatch(asset.name)
-            )
-
-    def has(self, name: str, sha256: str) -> bool:
-        """Whether it is there; by reading it, where the server tells no digest."""
-        _check(name)
-        with self._session() as session:
-            asset = session.found().get(name)
-            return asset is not None and session.is_of(asset, sha256)
+    def _check(self, name: str) -> None:
+        if "/" in check_name(name) or _PART.fullmatch(name):
+            raise UsageError(f"{name} can't be the name of an asset")
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[_ReleaseSession]:
@@ -153,17 +107,22 @@ class _Asset(NamedTuple):
     sha256: str | None
     is_whole: bool
 
+    @property
+    def stored(self) -> StoredFile:
+        return StoredFile(self.name, self.nbytes, self.sha256)
+
 
 class _ReleasePlace(NamedTuple):
     id: int
     upload: str
 
 
-class _ReleaseSession:
+class _ReleaseSession(Session):
     """One operation on a release. What answers say is checked before it is used."""
 
     def __init__(self, label: str, http: httpx.Client, base: str, tag: str) -> None:
-        self._label, self._http, self._base, self._tag = label, http, base, tag
+        self.label, self._http, self._base, self._tag = label, http, base, tag
+        self._place: _ReleasePlace | None = None
 
     def release(self) -> _ReleasePlace | None:
         answer = self._ask("GET", f"releases/tags/{quote(self._tag, safe='')}", (200, _NOT_FOUND))
@@ -178,12 +137,29 @@ class _ReleaseSession:
         found = self.release()
         # Another writer was faster, or it can't be: a tag that rules forbid, an empty repository.
         if found is None:
-            raise failure(self._label, "a new release", answer.status_code, answer.headers)
+            raise failure(self.label, "a new release", answer.status_code, answer.headers)
         return found
 
-    def found(self) -> dict[str, _Asset]:
-        release = self.release()
+    def prepare(self) -> None:
+        self._place = self.release() or self.create()
+
+    @cached_property
+    def _found(self) -> dict[str, _Asset]:
+        release = self._place or self.release()
         return self.assets(release) if release is not None else {}
+
+    def find(self, name: str) -> StoredFile | None:
+        asset = self._found.get(name)
+        return asset.stored if asset is not None and asset.is_whole else None
+
+    def all(self, prefix: str) -> Iterator[StoredFile]:
+        """All files, with their digests where the server tells those."""
+        for asset in self._found.values():
+            if asset.is_whole and not _PART.fullmatch(asset.name):
+                yield asset.stored
+
+    def read(self, stored: StoredFile) -> ByteView:
+        return self.content(self._found[stored.name])
 
     def assets(self, release: _ReleasePlace) -> dict[str, _Asset]:
         assets: dict[str, _Asset] = {}
@@ -197,26 +173,10 @@ class _ReleaseSession:
                 break
         return assets
 
-    def is_there(self, file: Outgoing, assets: dict[str, _Asset], replace: bool) -> bool:
-        asset = assets.get(file.name)
-        if asset is None or not asset.is_whole:
-            return False
-        if self._is(asset, file):
-            return True
-        if not replace:
-            raise taken(self._label, file.name)
-        return False
-
-    def is_of(self, asset: _Asset, sha256: str) -> bool:
-        if not asset.is_whole:
-            return False
-        found = asset.sha256
-        if found is None:
-            found = hashed(hashlib.sha256(), pieces(self.content(asset))).hexdigest()
-        return found == sha256
-
     def _is(self, asset: _Asset, file: Outgoing) -> bool:
-        return asset.nbytes == len(file.content) and self.is_of(asset, file.sha256)
+        if not asset.is_whole or asset.nbytes != len(file.content):
+            return False
+        return is_same(asset.sha256, file.sha256, lambda: self.content(asset))
 
     def content(self, asset: _Asset) -> ByteView:
         url = f"{self._base}/releases/assets/{asset.id}"
@@ -224,12 +184,12 @@ class _ReleaseSession:
         # Where the content is stored, and the client sends the token there to nobody else.
         with self._http.stream("GET", url, headers=headers, follow_redirects=True) as answer:
             if answer.status_code != 200:
-                raise failure(self._label, asset.name, answer.status_code, answer.headers)
+                raise failure(self.label, asset.name, answer.status_code, answer.headers)
             blocks = answer.iter_bytes(PIECE)
-            return received(self._label, asset.name, blocks, asset.nbytes)
+            return received(self.label, asset.name, blocks, asset.nbytes)
 
-    def deliver(self, file: Outgoing, release: _ReleasePlace, assets: dict[str, _Asset]) -> None:
-        """Have a file under its name, in the place of what has that."""
+    def write(self, file: Outgoing, about: Mapping[str, str], *, replace: bool) -> bool:
+        release, assets = self._place or self.create(), self._found
         old = assets.get(file.name)
         if old is not None and not old.is_whole:
             # An upload that broke off leaves an asset that is none.
@@ -249,6 +209,7 @@ class _ReleaseSession:
             if old is not None:
                 self._delete(old)
             self._ask("PATCH", f"releases/assets/{new.id}", (200,), json={"name": file.name})
+        return True
 
     def _upload(self, file: Outgoing, name: str, release: _ReleasePlace) -> _Asset:
         headers = {
@@ -264,11 +225,11 @@ class _ReleaseSession:
         if answer.status_code == _UNPROCESSABLE:
             return self._met(file, name, release, answer)
         if answer.status_code != _CREATED:
-            raise failure(self._label, name, answer.status_code, answer.headers)
+            raise failure(self.label, name, answer.status_code, answer.headers)
         asset = self._asset(self._json(answer))
         if not self._is(asset, file):
             self._delete(asset)
-            raise RemoteUnavailable(f"{self._label}: {name}: arrived with another content")
+            raise RemoteUnavailable(f"{self.label}: {name}: arrived with another content")
         return asset
 
     def _met(
@@ -277,11 +238,11 @@ class _ReleaseSession:
         """The asset that has a name already: another writer was faster, or is at it."""
         there = self.assets(release).get(name)
         if there is None:
-            raise failure(self._label, name, answer.status_code, answer.headers)
+            raise failure(self.label, name, answer.status_code, answer.headers)
         if not there.is_whole:
-            raise RemoteUnavailable(f"{self._label}: {name}: is being uploaded by somebody else")
+            raise RemoteUnavailable(f"{self.label}: {name}: is being uploaded by somebody else")
         if not self._is(there, file):
-            raise taken(self._label, file.name)
+            raise taken(self.label, file.name)
         return there
 
     def _delete(self, asset: _Asset) -> None:
@@ -294,7 +255,7 @@ class _ReleaseSession:
         answer = self._http.request(method, f"{self._base}/{path}", headers=headers, json=json)
         if answer.status_code not in ok:
             what = path.partition("?")[0]
-            raise failure(self._label, what, answer.status_code, answer.headers)
+            raise failure(self.label, what, answer.status_code, answer.headers)
         return answer
 
     def _json(self, answer: httpx.Response) -> Any:
@@ -324,12 +285,7 @@ class _ReleaseSession:
         raise self._strange()
 
     def _strange(self) -> RemoteRefused:
-        return RemoteRefused(f"{self._label}: what the server says is not GitHub's REST API")
-
-
-def _check(name: str) -> None:
-    if "/" in check_name(name) or _PART.fullmatch(name):
-        raise UsageError(f"{name} can't be the name of an asset")
+        return RemoteRefused(f"{self.label}: what the server says is not GitHub's REST API")
 
 
 def _check_address(url: str) -> None:

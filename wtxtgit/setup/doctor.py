@@ -14,6 +14,7 @@ from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import FileStatus, State, raw_files, status, tracked
 from wtxtgit.git import driver, index, run, staging, work_tree
+from wtxtgit.git.attributes import FILE_NAME
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, UNSET, Config, Repository, values_in
 from wtxtgit.io.files import view_file
@@ -219,7 +220,28 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             "a later gitattributes line takes them back",
             paths=tuple(plain),
         )
+    if absent := _absent_attributes(repo, entries):
+        return CheckResult(
+            "attributes",
+            Level.WARN,
+            f"outside of the sparse checkout, so that git merges without the driver: "
+            f"{listed(absent)}",
+            f"git sparse-checkout add {arguments([b'/' + path for path in absent])}",
+            paths=tuple(absent),
+        )
     return CheckResult("attributes", Level.OK, f"-text stands on {counted_files(entries)}")
+
+
+def _absent_attributes(repo: Repository, entries: Sequence[TreeEntry]) -> list[bytes]:
+    """The gitattributes files that a sparse checkout leaves out, beside files that it has.
+
+    Git looks into the index for them, but not while it merges.
+    """
+    there = [entry.path for entry in entries if not entry.skipped]
+    left_out = (entry.path for entry in index.entries(repo) if entry.skipped)
+    names = [path for path in left_out if path.rpartition(b"/")[2] == FILE_NAME.encode()]
+    folders = {name: name[: -len(FILE_NAME)] for name in names}
+    return [name for name in names if any(path.startswith(folders[name]) for path in there)]
 
 
 def _line_endings(repo: Repository) -> CheckResult:

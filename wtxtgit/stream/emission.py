@@ -16,18 +16,18 @@ from wtxtgit.checkpoint.wsum import ENDING
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import replace_file, view_file
 from wtxtgit.io.view import Buffer, hashed, pieces, write_all
-from wtxtgit.model.array import Meta, Signature
+from wtxtgit.model.array import Meta
+from wtxtgit.model.ledger import AGE_ENDING
 from wtxtgit.stream.ring import NEW, Delivery, Generation, Ring
 from wtxtgit.text.arrays import NumpyArray, snapshot_of_raw
 from wtxtgit.text.delta import patch
 from wtxtgit.text.delta.sides import DeltaSide, digests_of, side_of_writer
-from wtxtgit.text.digest import keyid
+from wtxtgit.text.digest import signer
 from wtxtgit.text.grammar import format_gen
 from wtxtgit.text.write import TextWriter
 from wtxtgit.trust.age.recipients import Recipient, encrypt
 from wtxtgit.trust.signing import SigningKey
 
-AGE_ENDING = ".age"
 TEXT, DELTA = "text", "delta"
 _ENDINGS = {TEXT: ".wtxt", DELTA: ".wtxtdelta"}
 
@@ -104,7 +104,7 @@ class Emitter:
             options.wsum,
         )
         key = options.key
-        sign = None if key is None else _signer(key)
+        sign = None if key is None else signer(key.sign, key.public_key)
         writer = TextWriter(snapshot, threads=options.threads, hmac_key=options.hmac_key, sign=sign)
         return self._written(request, writer)
 
@@ -168,10 +168,6 @@ class Emitter:
 
 def _encrypted(blocks: Iterable[Buffer], whom: tuple[Recipient, ...], descriptor: int) -> None:
     encrypt(blocks, whom, lambda piece: write_all(descriptor, (piece,)))
-
-
-def _signer(key: SigningKey) -> Callable[[bytes], Signature]:
-    return lambda message: Signature(key.sign(message), keyid(key.public_key))
 
 
 def joined_audit(words: Iterable[tuple[str, str]]) -> str | None:

@@ -14,18 +14,19 @@ from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, write_all
+from wtxtgit.model.ledger import AGE_ENDING
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes.target import Target
-from wtxtgit.stream.emission import AGE_ENDING
-from wtxtgit.text.delta import index as delta_index
 from wtxtgit.text.delta import patch
-from wtxtgit.text.delta.sides import side_of_text, text_pieces
+from wtxtgit.text.delta.sides import text_pieces
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.grammar import format_gen
-from wtxtgit.text.verify import TextReport, refusal, verify
+from wtxtgit.text.verify import TextReport, raise_first, verify
 from wtxtgit.trust.age.identities import AgeIdentity, opened
 
-_FILE = re.compile(r"gen-([0-9]{6,})(?:\.from-([0-9]{6,}))?(\.wtxt|\.wtxtdelta)(?:\.age)?")
+_FILE = re.compile(
+    rf"gen-([0-9]{{6,}})(?:\.from-([0-9]{{6,}}))?(\.wtxt|\.wtxtdelta)(?:{re.escape(AGE_ENDING)})?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +117,10 @@ def _listed(target: Target) -> dict[int, _GenerationFiles]:
         match = _FILE.fullmatch(name)
         if match is None:
             continue
-        wsum = name + ENDING
         base = None if match[2] is None else int(match[2])
+        wsum = name + ENDING if base is None and name + ENDING in names else None
         if (match[3] == ".wtxt") == (base is None):
-            there[int(match[1])] = _GenerationFiles(name, base, wsum if wsum in names else None)
+            there[int(match[1])] = _GenerationFiles(name, base, wsum)
     return there
 
 
@@ -148,23 +149,18 @@ class _Fetch:
         if files.name.endswith(AGE_ENDING):
             content = opened(content, self._identities, name)
         try:
-            if files.base is None:
-                wsum = None if files.wsum is None else bytes(self._target.get(files.wsum))
-                report = self._verified(content, wsum)
-            else:
+            wsum = None if files.wsum is None else bytes(self._target.get(files.wsum))
+            if files.base is not None:
                 content = self._applied(files.base, content)
-                report = self._verified(content, None)
+            report = verify(
+                content, wsum=wsum, public_keys=self._public_keys, threads=self._threads
+            )
+            raise_first(report.problems)
         except TextError as error:
             raise CheckError(f"{name}: {error}") from error
         if report.index.meta.gen != gen:
             raise CheckError(f"{name}: it is generation {report.index.meta.gen}")
         return content, report
-
-    def _verified(self, text: ByteView, wsum: bytes | None) -> TextReport:
-        report = verify(text, wsum=wsum, public_keys=self._public_keys, threads=self._threads)
-        for problem in report.problems:
-            raise refusal(problem)
-        return report
 
     def _applied(self, base: int, delta: ByteView) -> ByteView:
         """The text that a delta makes, in a temporary file."""
@@ -173,16 +169,7 @@ class _Fetch:
                 f"{self._target.label}: generation {base}, a delta's base, is not there"
             )
         text, report = self.text(base)
-        checked = delta_index.check(delta)
-        for problem in checked.problems:
-            raise refusal(problem)
-        side = patch.apply(
-            side_of_text(text, report.index),
-            delta,
-            checked.index,
-            patch.Regeneration(),
-            threads=self._threads,
-        ).side
+        side = patch.side_of_delta(text, report.index, delta, threads=self._threads)
         return spooled(text_pieces(side, threads=self._threads))
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Self
 
 from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
-from wtxtgit.io.files import failures, shown
+from wtxtgit.io.files import failures, shown, sync_folder
+from wtxtgit.model.ledger import AGE_ENDING
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.stream import log
 from wtxtgit.stream.log import Log, LogLine, entry
@@ -96,7 +97,7 @@ class Generation(JsonObject):
 
     @property
     def is_encrypted(self) -> bool:
-        return self.file.endswith(".age")
+        return self.file.endswith(AGE_ENDING)
 
     @property
     def is_under_way(self) -> bool:
@@ -323,7 +324,7 @@ class Ring:
                 self.state.take(entry("lost" if stands else "dropped", gen=gen))
             self._finish_files()
             self._wal = Log(folder / WAL, self.state.lines())
-            _sync_folder(folder)
+            sync_folder(folder)
         except BaseException:
             os.close(self._lock)
             raise
@@ -348,14 +349,14 @@ class Ring:
         """Have a generation count whose files stand there with NEW at the end of their names."""
         with self._change:
             # Their content is on the disk; so must be their names before a line tells of them.
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
             self._tell(
                 generation.line(),
                 *(delivery_line(generation.gen, one) for one in generation.deliveries),
                 is_durable=True,
             )
             self._put_in_place(generation)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
 
     def remove_unfinished(self) -> None:
         """Take away what was written of a generation that does not count."""
@@ -474,13 +475,3 @@ def _locked(folder: Path) -> int:
 
 class RingBusy(EnvironmentFailure):
     """Another process works on the ring."""
-
-
-def _sync_folder(folder: Path) -> None:
-    """Wait until names in a folder would outlive the machine."""
-    with failures(folder, missing=EnvironmentFailure):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

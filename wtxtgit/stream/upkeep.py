@@ -22,11 +22,9 @@ from wtxtgit.stream.ring import (
     RingState,
     read_state,
 )
-from wtxtgit.text.delta import index as delta_index
 from wtxtgit.text.delta import patch
-from wtxtgit.text.delta.sides import side_of_text
 from wtxtgit.text.grammar import MAX_WSUM
-from wtxtgit.text.verify import refusal, verify
+from wtxtgit.text.verify import raise_first, verify
 from wtxtgit.trust.age.identities import AgeIdentity, opened
 
 OpenTarget = Callable[[str], Target]
@@ -143,8 +141,7 @@ class _Checks:
         if generation.wsum is not None:
             wsum = read_small(self._folder / generation.wsum, MAX_WSUM, "a WSUM")
         report = verify(text, wsum=wsum, threads=self._threads)
-        for problem in report.problems:
-            raise refusal(problem)
+        raise_first(report.problems)
         root = report.index.root
         if root is None:
             return generation.gen, generation.sha256_all, generation.prev, generation.this
@@ -158,14 +155,8 @@ class _Checks:
         if self._state.generations_by_number[base].is_encrypted:
             text = opened(text, self._identities, file)
         report = verify(text, threads=self._threads)
-        for problem in report.problems:
-            raise refusal(problem)
-        checked = delta_index.check(delta)
-        for problem in checked.problems:
-            raise refusal(problem)
-        side = patch.apply(
-            side_of_text(text, report.index), delta, checked.index, patch.Regeneration()
-        ).side
+        raise_first(report.problems)
+        side = patch.side_of_delta(text, report.index, delta, threads=self._threads)
         return side.meta.gen, side.root.sha256_all, side.root.merkle_prev, side.root.merkle_this
 
 

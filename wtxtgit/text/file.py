@@ -31,6 +31,7 @@ from wtxtgit.text.armor import U1, line_count
 from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
+from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 from wtxtgit.text.verify import (
     Block,
     blocks_of,
@@ -40,6 +41,8 @@ from wtxtgit.text.verify import (
     jobs_of,
 )
 
+MOST_FILE = 2**62
+"""No file system takes a file of so many bytes; a detached text may claim them."""
 # Bytes of a file up to which it stays in memory: making one takes longer than filling it.
 _IN_MEMORY = 1024 * 1024
 
@@ -48,8 +51,9 @@ class TextFile:
     """A text, and the file of its arrays: those of a native text one after another.
 
     `view` is the whole file, zeros where nothing was asked for yet. Raises
-    CheckError where the text's structure or what is decoded of it does not hold.
-    Nothing is to be asked for any more when `until` is closed.
+    CheckError where the text's structure or what is decoded of it does not hold, or
+    is not in the `payload` of a detached text. Nothing is to be asked for any more when
+    `until` is closed.
     """
 
     def __init__(
@@ -59,13 +63,14 @@ class TextFile:
         pages: Pages,
         threads: int | None,
         until: ExitStack,
+        payload: PayloadSource = NO_PAYLOAD,
     ) -> None:
         self.name = name
         self.text = text
         self._pages = pages
         self._threads = threads
         pages.watch(text)
-        self.index = index(text, pages.passed)
+        self.index = index(text, pages.passed, payload)
         if self.index.stop is not None:
             raise self._damaged(self.index.stop)
         self.by_name = {a.name: a for a in self.index.arrays if a.name != LAYOUT_ARRAY}
@@ -84,7 +89,12 @@ class TextFile:
             spool = tempfile.TemporaryFile(prefix="wtxtgit-")  # noqa: SIM115 - until closes it
             self._file = until.enter_context(spool)
             # A hole of zeros: arrays that nobody asks for take no room on disk.
-            self._file.truncate(self.size)
+            try:
+                self._file.truncate(self.size)
+            except (OSError, OverflowError):
+                # A detached text claims bytes that are nowhere.
+                message = f"no room for the {self.size} bytes that it stands for"
+                raise self._damaged(TextError("limit", message)) from None
             self.view = view_of(self._file.fileno())
         for start, content in literals:
             self._put(content, start)
@@ -135,6 +145,10 @@ class TextFile:
 
     def same_lines(self, array: ArrayIndex, other: TextFile, model: ArrayIndex) -> bool:
         """Whether an array's lines are those of another one, and so its bytes."""
+        if array.payload is not None or model.payload is not None:
+            # Of an array whose data stand in the text, hashes are claims.
+            both = array.payload is not None and model.payload is not None
+            return both and array.sha256 == model.sha256
         lines, theirs = self._lines(array), other._lines(model)
         return same_bytes(lines, theirs, self._pages.advance)
 
@@ -239,7 +253,9 @@ def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:
         layout = checked_layout(text, index)
     except TextError:
         return None
-    return layout if layout is not None and layout.is_container else None
+    if layout is None or not layout.is_container or (layout.size or 0) > MOST_FILE:
+        return None
+    return layout
 
 
 def file_pieces(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView
 from wtxtgit.text import digest, grammar
-from wtxtgit.text.verify import TextReport, refusal
+from wtxtgit.text.verify import TextReport, raise_first
 from wtxtgit.text.write import Signer
 
 
@@ -19,9 +19,7 @@ def root_of(report: TextReport, prev: bytes) -> grammar.Root:
     Raises TextError with the first thing that is wrong with it, but that it is
     pending; "structure" for a text that has a root.
     """
-    for problem in report.problems:
-        if problem.kind != "pending":
-            raise refusal(problem)
+    raise_first(problem for problem in report.problems if problem.kind != "pending")
     if not report.index.pending or report.sha256_all is None:
         raise TextError("structure", "the text has its root already")
     this = digest.merkle(prev, report.sha256_all, report.index.meta)

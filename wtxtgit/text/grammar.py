@@ -16,12 +16,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.array import ITEM_SIZE, Meta, Rows, Signature, bounded_product
 
 MAGIC = b"WTXT "
 """What makes an input a WTXT text (of whatever version) for clean and smudge."""
 FIRST_LINE = b"WTXT 1\n"
+DETACHED_MAGIC = b"WTXT-DETACHED "
+"""What makes an input a detached text: `docs/spec/detached.md`."""
+DETACHED_FIRST_LINE = b"WTXT-DETACHED 1\n"
+MAX_INLINE = 4096
+"""Most bytes of an array whose data lines stand in a detached text."""
 LAST_LINE = b"endwtxt\n"
 END_ARRAY = b"endarr\n"
 END_CHUNK = b"endch\n"
@@ -113,6 +118,8 @@ _WSUM = re.compile(
     + rb")(?: sign=(" + _BASE64_64 + rb"))?\n"
 )  # fmt: skip
 
+_ARMORED = re.compile(rb"(?=[^\n]{78}\n)[A-Za-z0-9+/]*+=*+ [0-9a-f]\n")
+
 _ARRAY_NAME = re.compile(r"[A-Za-z0-9_]+")
 _FULL_TOKEN = re.compile(r"[A-Za-z0-9._/+:@-]+")
 
@@ -160,6 +167,22 @@ class Wsum:
     merkle_prev: bytes
     merkle_this: bytes
     signature: bytes | None
+
+
+def is_text(data: ByteView | bytes) -> bool:
+    """Whether an input is to be read as a text, in either form."""
+    return data[: len(MAGIC)] == MAGIC or is_detached(data)
+
+
+def is_detached(data: ByteView | bytes) -> bool:
+    """Whether an input is to be read as a detached text."""
+    return data[: len(DETACHED_MAGIC)] == DETACHED_MAGIC
+
+
+def is_data(text: Buffer, pos: int) -> bool:
+    """Whether a line is one of those that hold a chunk's data, or end it."""
+    end = pos + len(END_CHUNK)
+    return text[pos:end] == END_CHUNK or _ARMORED.match(text, pos) is not None
 
 
 def is_token(value: str) -> bool:

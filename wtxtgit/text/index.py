@@ -5,6 +5,9 @@ known. `index` reads the lines between, checks grammar and structure
 (`docs/spec/wtxt.md`, sections "Lines" and "Arrays"), and stops at the first
 fault; what stands before it stays usable. Nothing is allocated from a claim:
 a chunk is indexed only when its lines are there.
+
+A detached text (`docs/spec/detached.md`) has the same lines but for those that hold the
+data of larger arrays. Such an array is indexed with the payload that has its chunks.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from wtxtgit.model.array import (
 )
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, grammar
+from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 
 _T = TypeVar("_T")
 
@@ -189,6 +193,8 @@ def quote(raw: bytes) -> str:
 
 
 _ZERO_HMAC = bytes(32)
+# What stands where data lines should, if an array that has to have them has none.
+_BEHIND_DATA = (b"ch ", grammar.END_CHUNK, grammar.END_ARRAY)
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
 
@@ -199,6 +205,7 @@ class ArrayIndex:
     `header` is the `arr` line without its LF, `line` its number. Chunk i has
     its lines at `starts[i]` (byte) and `lines[i]` (number of its first armored
     line), claims `sha256[i]` and `crc32c[i]`, and holds `size_of(i)` bytes.
+    Where they are not in the text, `payload` has them, and the lines would stand there.
     """
 
     claim: grammar.ArrayLine
@@ -211,6 +218,7 @@ class ArrayIndex:
     sha256: list[bytes] = field(default_factory=list)
     crc32c: list[int] = field(default_factory=list)
     complete: bool = False
+    payload: PayloadSource | None = None
 
     @property
     def name(self) -> str:
@@ -237,7 +245,8 @@ class TextIndex:
     """What a text says; `stop` is the fault at which the reading ended, if any.
 
     `root` is None for a pending text and where the header could not be read.
-    `covered` is how many bytes a header signature covers.
+    `covered` is how many bytes of it a header signature covers. A detached text has
+    the chunks of larger arrays in its `payload`.
     """
 
     meta: Meta = field(default_factory=Meta)
@@ -250,40 +259,57 @@ class TextIndex:
     audit: str | None = None
     stop: Problem | None = None
     has_header: bool = False
+    is_detached: bool = False
+    payload: PayloadSource = NO_PAYLOAD
+
+    def signed(self, text: ByteView) -> bytes:
+        """What a header's signature covers: in both forms the lines of the attached text."""
+        covered = bytes(text[: self.covered])
+        if not self.is_detached:
+            return covered
+        return grammar.FIRST_LINE + covered[len(grammar.DETACHED_FIRST_LINE) :]
 
     def array(self, name: str) -> ArrayIndex | None:
         return next((array for array in self.arrays if array.name == name), None)
 
 
-def index(text: ByteView, progress: Callable[[int], None] | None = None) -> TextIndex:
+def index(
+    text: ByteView,
+    progress: Callable[[int], None] | None = None,
+    payload: PayloadSource = NO_PAYLOAD,
+) -> TextIndex:
     """Index a text of any content; never raises because of it.
 
-    `progress` gets counts of the text's bytes.
+    `progress` gets counts of the text's bytes; `payload` is for a detached one.
     """
-    result, steps = indexing(text, progress)
+    result, steps = indexing(text, progress, payload)
     deque(steps, maxlen=0)
     return result
 
 
 def indexing(
-    text: ByteView, progress: Callable[[int], None] | None = None
+    text: ByteView,
+    progress: Callable[[int], None] | None = None,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> tuple[TextIndex, Iterator[None]]:
     """An index that grows with each step that is taken; with the last one it is `index`'s.
 
     A step looks at some NEAR bytes more of the text, which may still be on its way:
     what is behind them is not asked for.
     """
-    indexer = _TextIndexer(text, progress)
+    indexer = _TextIndexer(text, progress, payload)
     return indexer.result, indexer.steps()
 
 
 class _TextIndexer(LineCursor):
     """Reads a text's lines into an index, up to the first fault."""
 
-    def __init__(self, text: ByteView, progress: Callable[[int], None] | None) -> None:
+    def __init__(
+        self, text: ByteView, progress: Callable[[int], None] | None, payload: PayloadSource
+    ) -> None:
         super().__init__(text)
         self._progress = progress
-        self.result = TextIndex()
+        self.result = TextIndex(is_detached=grammar.is_detached(text), payload=payload)
 
     def steps(self) -> Iterator[None]:
         """Read it all, pausing wherever what was at hand is read."""
@@ -317,13 +343,18 @@ class _TextIndexer(LineCursor):
 
     def _read_header(self) -> None:
         result = self.result
-        if not self._at(grammar.FIRST_LINE):
+        detached = result.is_detached
+        first = grammar.DETACHED_FIRST_LINE if detached else grammar.FIRST_LINE
+        if not self._at(first):
             start = bytes(self._text[:16])
-            self._fail("syntax", f"not a WTXT 1 text, it starts with {quote(start)}")
-        self._expect(grammar.FIRST_LINE)
+            form = first.decode().rstrip()
+            self._fail("syntax", f"not a {form} text, it starts with {quote(start)}")
+        self._expect(first)
         result.meta = self._take(grammar.parse_meta, "meta")
         result.cap = self._take(grammar.parse_cap, "cap")
         if self._at(b"root_pending "):
+            if result.is_detached:
+                self._fail("structure", "a pending text has no detached form")
             self._expect(grammar.PENDING_LINE)
             result.pending = True
         else:
@@ -349,6 +380,8 @@ class _TextIndexer(LineCursor):
             self._fail("structure", wrong, line=line)
         array.rows = self._take_rows(claim.dtype)
         array.chunk_size = armor.chunk_size(array.rows)
+        if self.result.is_detached and claim.nbytes > grammar.MAX_INLINE:
+            array.payload = self.result.payload
         # Listed before its chunks are read: what stands before a fault is verified, too.
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
@@ -357,7 +390,10 @@ class _TextIndexer(LineCursor):
     def _read_chunks(self, array: ArrayIndex) -> Iterator[None]:
         """Read an array's chunks and its end."""
         while True:
-            self._read_whole_chunks(array)
+            if array.payload is None:
+                self._read_whole_chunks(array)
+            else:
+                self._read_chunk_lines(array)
             yield
             ix = len(array.starts)
             if ix == array.chunks:
@@ -390,6 +426,8 @@ class _TextIndexer(LineCursor):
             start = frame.end()
             name = spelled.decode("ascii")
             if form is None or (arrays and name <= arrays[-1].name):
+                break
+            if self.result.is_detached and form.nbytes > grammar.MAX_INLINE:
                 break
             end = start + form.lines * grammar.LINE_TEXT
             if near[end : end + len(_END_SHORT)] != _END_SHORT:
@@ -456,6 +494,40 @@ class _TextIndexer(LineCursor):
             if self._progress is not None:
                 self._progress(end - start)
 
+    def _read_chunk_lines(self, array: ArrayIndex) -> None:
+        """Read `ch` lines that no data follow, of full size, while nothing is wrong with them."""
+        near, at = self._near()
+        start = self._pos
+        size = array.chunk_size
+        wanted = b"lines=%d" % armor.line_count(size)
+        for ix in range(len(array.starts), array.nbytes // size):
+            frame = grammar.CHUNK_FRAME.match(near, at)
+            if frame is None:
+                break
+            place, sha256, crc32c, count = frame.groups()
+            if place != b"ix=%06d off=%012d len=%d" % (ix, ix * size, size) or count != wanted:
+                break
+            self._pos += frame.end() - at
+            self._line += 1
+            at = frame.end()
+            self._add_chunk(array, self._pos, self._line, a2b_hex(sha256), int(crc32c, 16))
+        if self._progress is not None:
+            self._progress(self._pos - start)
+        near, at = self._near()
+        if array.starts and grammar.is_data(near, at):
+            self._chunk = len(array.starts) - 1
+            most = grammar.MAX_INLINE
+            message = f"data of an array of over {most} bytes, which a detached text doesn't hold"
+            self._fail("structure", message)
+
+    def _add_chunk(
+        self, array: ArrayIndex, start: int, line: int, sha256: bytes, crc32c: int
+    ) -> None:
+        array.starts.append(start)
+        array.lines.append(line)
+        array.sha256.append(sha256)
+        array.crc32c.append(crc32c)
+
     def _read_chunk(self, array: ArrayIndex, ix: int) -> None:
         line = self._line
         chunk = self._take(grammar.parse_chunk, "ch")
@@ -468,12 +540,15 @@ class _TextIndexer(LineCursor):
         ):
             if value != wanted:
                 self._fail("structure", f"{label}={value}, {wanted} is wanted", line=line)
+        if array.payload is not None:
+            self._add_chunk(array, self._pos, self._line, chunk.sha256, chunk.crc32c)
+            return
+        if self.result.is_detached and any(map(self._at, _BEHIND_DATA)):
+            most = grammar.MAX_INLINE
+            self._fail("structure", f"an array of at most {most} bytes has its data in the text")
         start, first = self._take_armor(chunk.lines)
         # The lines are there, so what is wrong with them is told too where endch is not.
-        array.starts.append(start)
-        array.lines.append(first)
-        array.sha256.append(chunk.sha256)
-        array.crc32c.append(chunk.crc32c)
+        self._add_chunk(array, start, first, chunk.sha256, chunk.crc32c)
         self._end_chunk(start, first, chunk.lines)
         if self._progress is not None:
             self._progress(chunk.lines * grammar.LINE_TEXT)

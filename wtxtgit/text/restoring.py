@@ -23,7 +23,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.io.pieces import PieceWindows
 from wtxtgit.io.view import ByteView, Windowed, copy_within, write_at
 from wtxtgit.model.array import LAYOUT_ARRAY, ZEROS_ALLOWANCE, Extent, Layout
-from wtxtgit.text.file import layout_bytes
+from wtxtgit.text.file import MOST_FILE, layout_bytes
 from wtxtgit.text.grammar import CAP_LAYOUT, MAGIC
 from wtxtgit.text.index import ArrayIndex, TextIndex, indexing
 from wtxtgit.text.layout import literal, parse_layout, placed
@@ -59,7 +59,8 @@ def verify_into(
     rest is as for `verify`. Gives the report, and whether the file is whole;
     otherwise it is empty. Raises OSError where it can't be written.
     """
-    writer = _LayoutWriter(descriptor, len(text))
+    # A detached text claims sizes that it has no lines for: what is not there is not delivered.
+    writer = _LayoutWriter(descriptor, MOST_FILE if indexed.is_detached else len(text))
     writer.lay_out(layout)
     writer.expect(indexed.arrays)
     report = verify(

@@ -4,6 +4,10 @@ A block is the unit in which chunks are decoded and checked: a run of chunks of 
 array, all of one size, whose lines stand at equal distances. Decoding a block gives
 its raw bytes if every line is what the writer would have written.
 
+The chunks of a detached text are taken from its payload, by their SHA-256, and go through
+the same checks. Those that are not at hand stop nothing: what can be proved without them is
+proved, and that they are missing is a problem of its own.
+
 Everything that `docs/spec/wtxt.md` asks of a text is checked: grammar and
 structure by the index, lines and chunks block by block, each array's SHA-256
 (and HMAC, given the key), then root, fastxor, merkle, signature and layout.
@@ -25,7 +29,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from wtxtgit.errors import TextError
+from wtxtgit.errors import PayloadMissing, TextError, WtxtgitError, counted
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta
@@ -36,6 +40,7 @@ from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped, whole_blocks
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import layout_of
+from wtxtgit.text.payload import DAMAGED, MISSING, NO_PAYLOAD, PayloadSource, PayloadState
 
 # How many blocks of short arrays make one job.
 _JOB_BLOCKS = 1024
@@ -67,6 +72,8 @@ class Block:
     def end(self) -> int:
         """Where its last line ends in the text."""
         last = self.array.starts[self.first + self.count - 1]
+        if self.array.payload is not None:
+            return last
         return last + armor.line_count(self.size) * grammar.LINE_TEXT
 
     @property
@@ -84,7 +91,9 @@ class CheckedBlock:
     """A block's bytes and what its own checksums say of them.
 
     `raw` is None where the lines could not be read to the end: what follows
-    is not read. `sha256` is that of the last chunk, an array's own where it has just one.
+    is not read. It is None, too, where `lacking` chunks of a detached text can't be had,
+    `missing` of them because they are not at hand; then the reading goes on. `sha256` is
+    that of the last chunk, an array's own where it has just one.
     """
 
     block: Block
@@ -92,6 +101,13 @@ class CheckedBlock:
     fastxor: int = 0
     sha256: bytes = b""
     problems: list[Problem] = field(default_factory=list)
+    lacking: int = 0
+    missing: int = 0
+
+    @property
+    def stops(self) -> bool:
+        """Whether what follows can't be read."""
+        return self.raw is None and not self.lacking
 
     @property
     def is_last(self) -> bool:
@@ -146,14 +162,22 @@ def jobs_at_least(arrays: Sequence[ArrayIndex]) -> int:
 
 def decode(text: ByteView, block: Block) -> memoryview | None:
     """The raw bytes of a block, None where a line is not as it should be."""
+    if block.array.payload is not None:
+        return _check_payload(block, block.array.payload).raw
     lines = np.frombuffer(block.lines(text), dtype=np.uint8)
     raw = armor.decode(lines, block.count, block.size, 0, block.stride)
     return None if raw is None else raw.reshape(-1).data
 
 
 def decoded(text: ByteView, block: Block) -> memoryview:
-    """The raw bytes of a block of a text that was verified; raises TextError "structure"."""
+    """The raw bytes of a block of a text that was verified.
+
+    Raises TextError "structure", or "payload" for what is not at hand any more.
+    """
     if (raw := decode(text, block)) is None:
+        if block.array.payload is not None:
+            message = "the payload changed while it was read"
+            raise TextError(DAMAGED, message, array=block.array.name)
         message = "the text changed while it was read"
         raise TextError("structure", message, array=block.array.name)
     return raw
@@ -165,6 +189,9 @@ def checked_bytes(text: ByteView, blocks: Iterable[Block]) -> Iterator[memoryvie
         checked = check(text, block)
         for problem in checked.problems:
             raise refusal(problem)
+        if checked.lacking:
+            message = "a chunk's payload is not at hand"
+            raise TextError(MISSING, message, array=block.array.name, chunk=block.first)
         if checked.raw is None:
             raise TextError("structure", "a chunk can't be read", array=block.array.name)
         yield checked.raw
@@ -181,8 +208,16 @@ def refusal(problem: Problem) -> TextError:
     )
 
 
+def raise_first(problems: Iterable[Problem]) -> None:
+    """Raise TextError with the first one, if there is any."""
+    for problem in problems:
+        raise refusal(problem)
+
+
 def check(text: ByteView, block: Block) -> CheckedBlock:
     """Decode a block and compare the checksums of its lines and chunks."""
+    if block.array.payload is not None:
+        return _check_payload(block, block.array.payload)
     raw = decode(text, block)
     if raw is not None:
         return _compare(CheckedBlock(block, raw), raw)
@@ -213,13 +248,51 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
         for block in blocks:
             checked.append(check(text, block))
             # What follows can not be read: its place depends on lines that are broken.
-            if checked[-1].raw is None:
+            if checked[-1].stops:
                 return checked
     return checked
 
 
 def _short(block: Block) -> int | None:
-    return block.size if block.count == 1 else None
+    return block.size if block.count == 1 and block.array.payload is None else None
+
+
+def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
+    """Take the chunks of a block from where they are kept, and compare their checksums."""
+    array = block.array
+    result = CheckedBlock(block, None)
+    # A payload has checked each chunk by this name, whatever else its line claims.
+    names = array.sha256[block.first : block.first + block.count]
+    result.sha256 = names[-1]
+    there = payload.has(names)
+    chunks: list[memoryview] = []
+    for ix, name in enumerate(names, block.first):
+        if name not in there:
+            result.missing += 1
+            continue
+        line = array.lines[ix] - 1
+        try:
+            chunk = mapped(payload.read(name))
+        except PayloadMissing:
+            # Another process may have taken it away since.
+            result.missing += 1
+            continue
+        except WtxtgitError as error:
+            result.problems.append(Problem(DAMAGED, error.message, line, array.name, ix))
+            continue
+        if chunk.nbytes != block.size:
+            message = f"the chunk of this sha256 has {chunk.nbytes} bytes, not {block.size}"
+            result.problems.append(Problem("chunk_sha256", message, line, array.name, ix))
+            continue
+        chunks.append(chunk)
+        computed, claimed = (crc32c(chunk), name), (array.crc32c[ix], name)
+        if computed != claimed:
+            result.problems += chunk_problems(computed, claimed, line, array.name, ix)
+    result.lacking = block.count - len(chunks)
+    if not result.lacking:
+        result.raw = chunks[0] if len(chunks) == 1 else memoryview(b"".join(chunks))
+        result.fastxor = digest.fastxor(result.raw, block.offset)
+    return result
 
 
 def _compare(result: CheckedBlock, raw: memoryview) -> CheckedBlock:
@@ -300,9 +373,11 @@ Passed = Callable[[list[CheckedBlock]], None]
 class TextReport:
     """What a verification found.
 
-    `sha256_all` is the computed hash_all, None where the reading stopped; `fastxor` goes with it.
+    `sha256_all` is the computed hash_all, None where the reading stopped, or chunks of a
+    detached text can't be had; `fastxor` goes with it.
     `authenticated` tells that every array carries an HMAC that fits the key.
     `layout` is there for texts with a valid `_layout`.
+    `payload` says of a detached text that was read to its end how much of it is at hand.
     """
 
     index: TextIndex
@@ -314,6 +389,7 @@ class TextReport:
     keyid: str | None = None
     authenticated: bool = False
     layout: Layout | None = None
+    payload: PayloadState | None = None
 
     @property
     def ok(self) -> bool:
@@ -323,6 +399,11 @@ class TextReport:
     def is_pending(self) -> bool:
         """Whether nothing is wrong with the text but that its root is pending."""
         return bool(self.problems) and all(p.kind == "pending" for p in self.problems)
+
+    @property
+    def lacks_payload(self) -> bool:
+        """Whether nothing is wrong with the text but that not all of its payload is at hand."""
+        return bool(self.problems) and all(p.kind == MISSING for p in self.problems)
 
     @property
     def is_container(self) -> bool:
@@ -343,6 +424,7 @@ def verify(
     indexed: TextIndex | None = None,
     growing: Iterator[None] | None = None,
     passed: Passed | None = None,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> TextReport:
     """Verify a text.
 
@@ -351,9 +433,11 @@ def verify(
     bytes. `deliver` gets the bytes of blocks whose own checksums are right.
     `indexed` is what `index` gives for the text, where that was called already, or
     what grows to it with the steps of `growing`: then blocks are checked as soon as they
-    are indexed. `passed` says which need the text no more.
+    are indexed. `passed` says which need the text no more. `payload` is that of a detached
+    text, unless it is indexed with it: without all of it there is a problem of the kind
+    "payload-missing".
     """
-    report = TextReport(index(text) if indexed is None else indexed)
+    report = TextReport(index(text, payload=payload) if indexed is None else indexed)
     growing = growing or iter(())
     body = _ArrayChecks(text, report, hmac_key, allow_unauthenticated, progress, deliver, passed)
     stopped = body.check(growing, threads)
@@ -366,14 +450,30 @@ def verify(
         report.problems.append(stop)
         stopped = True
     if not stopped:
-        # The hash of a part would look like that of another text: none is reported after a stop.
-        report.sha256_all, report.fastxor = body.hash_all.digest(), body.fastxor
-        _check_root(report, body, wsum)
+        # The hash of a part would look like that of another text: none is reported then.
+        if not body.lacking:
+            report.sha256_all, report.fastxor = body.hash_all.digest(), body.fastxor
+        if report.index.is_detached:
+            _tell_payload(report, body)
+        _check_root(report, wsum)
     # Also after a stop: a signature covers the header alone, which may be whole.
     _check_signatures(report, text, wsum, public_keys)
-    if not stopped:
+    if not stopped and body.layout_bytes is not None:
         _check_layout(report, body.layout_bytes)
     return report
+
+
+def _tell_payload(report: TextReport, body: _ArrayChecks) -> None:
+    """Say how much of a detached text's payload is at hand."""
+    chunks = sum(len(array.starts) for array in report.index.arrays if array.payload is not None)
+    if not body.lacking:
+        report.payload = PayloadState.COMPLETE
+    else:
+        is_any = body.lacking < chunks
+        report.payload = PayloadState.PARTLY if is_any else PayloadState.ABSENT
+    if body.missing:
+        message = f"{body.missing} of {counted(chunks, 'chunk')} are not at hand"
+        report.problems.append(Problem(MISSING, message))
 
 
 def _same_chunk(stop: Problem, problems: list[Problem]) -> bool:
@@ -408,8 +508,10 @@ class _ArrayChecks:
         self._passed = passed
         self.hash_all = sha256()
         self.fastxor = 0
-        self.layout_bytes = bytearray()
+        self.layout_bytes: bytearray | None = bytearray()
+        self.lacking = self.missing = 0
         self._own = sha256()
+        self._own_lacks = False
         self._own_problems: list[Problem] = []
         self._no_mac_problems: list[Problem] = []
         self._mac: digest.Mac | None = None
@@ -435,7 +537,7 @@ class _ArrayChecks:
         # reports do not depend on threads.
         mac_problems = self._no_mac_problems + self._mac_problems
         self._report.problems += self._no_mac_problems + self._own_problems + self._mac_problems
-        if not self._stopped and self._hmac_key is not None:
+        if not self._stopped and not self.lacking and self._hmac_key is not None:
             # A text without arrays proves nothing with a key.
             every = bool(arrays) and all(array.has_hmac for array in arrays)
             self._report.authenticated = every and not mac_problems
@@ -455,34 +557,45 @@ class _ArrayChecks:
         done = 0
         for checked in job:
             self._report.problems += checked.problems
-            if checked.raw is None:
-                self._stopped = True
-                break
             block = checked.block
+            if checked.raw is None:
+                if checked.stops:
+                    self._stopped = True
+                    break
+                self.lacking += checked.lacking
+                self.missing += checked.missing
+                if block.array.name == LAYOUT_ARRAY:
+                    self.layout_bytes = None
+                continue
             self.fastxor ^= checked.fastxor
             if block.first == 0:
                 parts.append(block.array.header)
             parts.append(checked.raw)
             done += checked.raw.nbytes
-            if block.array.name == LAYOUT_ARRAY:
+            if block.array.name == LAYOUT_ARRAY and self.layout_bytes is not None:
                 self.layout_bytes += checked.raw
         # Short ones are joined: each step for itself would wait for the interpreter's lock.
-        for part in parts if len(job) == 1 else (b"".join(parts),):
-            self.hash_all.update(part)
+        # Of a text that lacks some of its arrays there is none.
+        if not self.lacking:
+            for part in parts if len(job) == 1 else (b"".join(parts),):
+                self.hash_all.update(part)
         if done and self._progress is not None:
             self._progress(done)
 
     def _to_own(self, job: list[CheckedBlock]) -> None:
         """Follow with each array's own SHA-256."""
         for checked in job:
-            if checked.raw is None:
+            if checked.stops:
                 break
             array = checked.block.array
             own = checked.sha256
             # The only chunk's hash is that of the array: no byte is hashed twice for it.
             if array.chunks > 1:
                 if checked.block.first == 0:
-                    self._own = sha256()
+                    self._own, self._own_lacks = sha256(), False
+                self._own_lacks |= checked.raw is None
+                if checked.raw is None or self._own_lacks:
+                    continue
                 self._own.update(checked.raw)
                 if not checked.is_last:
                     continue
@@ -496,12 +609,14 @@ class _ArrayChecks:
     def _to_mac(self, job: list[CheckedBlock]) -> None:
         """Follow with each array's HMAC."""
         for checked in job:
-            if checked.raw is None:
+            if checked.stops:
                 break
             array = checked.block.array
             if checked.block.first == 0:
                 self._mac = self._start_mac(array)
-            if self._mac is None:
+            if checked.raw is None:
+                self._mac = None
+            if checked.raw is None or self._mac is None:
                 continue
             self._mac.update(checked.raw)
             # Of an array that was not read to its end the stop is reported instead.
@@ -520,7 +635,7 @@ class _ArrayChecks:
 
 
 def _stops(job: list[CheckedBlock]) -> bool:
-    return bool(job) and job[-1].raw is None
+    return bool(job) and job[-1].stops
 
 
 def _of_array(kind: str, message: str, array: ArrayIndex) -> Problem:
@@ -530,16 +645,16 @@ def _of_array(kind: str, message: str, array: ArrayIndex) -> Problem:
 _ROOT_LINE = 4
 
 
-def _check_root(report: TextReport, body: _ArrayChecks, wsum_bytes: bytes | None) -> None:
-    """Compare root, fastxor and merkle, those of a WSUM included."""
-    computed = body.hash_all.digest()
+def _check_root(report: TextReport, wsum_bytes: bytes | None) -> None:
+    """Compare root, fastxor and merkle, those of a WSUM included, as far as arrays are at hand."""
+    computed = report.sha256_all
     root, problems = report.index.root, report.problems
     if root is not None:
-        if root.sha256_all != computed:
+        if computed is not None and root.sha256_all != computed:
             message = mismatch("hash_all", computed, root.sha256_all)
             problems.append(Problem("root", message, line=_ROOT_LINE))
-        if root.fastxor != body.fastxor:
-            message = f"fastxor is {body.fastxor:016x}, the text says {root.fastxor:016x}"
+        if computed is not None and root.fastxor != report.fastxor:
+            message = f"fastxor is {report.fastxor:016x}, the text says {root.fastxor:016x}"
             problems.append(Problem("fastxor", message, line=_ROOT_LINE))
         this = report.merkle_this = digest.merkle(
             root.merkle_prev, root.sha256_all, report.index.meta
@@ -554,6 +669,8 @@ def _check_root(report: TextReport, body: _ArrayChecks, wsum_bytes: bytes | None
         return
     # A text with a root of its own has that compared above: its WSUM has to say the same.
     wanted = computed if root is None else root.sha256_all
+    if wanted is None:
+        return
     problems += wsum_problems(wsum_bytes, wanted, report.index.meta)
     if (wsum := read_wsum(wsum_bytes)) is not None:
         report.merkle_this = digest.merkle(wsum.merkle_prev, wsum.sha256_all, report.index.meta)
@@ -587,7 +704,7 @@ def _check_signatures(
     index = report.index
     if index.signature is not None:
         report.keyid = index.signature.keyid
-        covered = bytes(text[: index.covered])
+        covered = index.signed(text)
         states.append(digest.check_header(index.signature, covered, public_keys))
     wsum = read_wsum(wsum_bytes) if wsum_bytes is not None else None
     if wsum is not None and wsum.signature is not None:

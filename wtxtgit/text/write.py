@@ -16,6 +16,10 @@ caller's too wherever hash_all has to wait.
 digests: for a file that is written at any place, or what else takes pieces by
 number. To a pipe (`stream`) all is hashed first and armored afterwards, run
 by run, with a bounded number of runs in flight.
+
+A detached text (`docs/spec/detached.md`) is planned and hashed in the same runs; of the
+chunks of larger arrays it has the `ch` lines alone, and what keeps the payload gets
+each of them while it is hashed.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ from wtxtgit.text.armor import (
     grouped,
     render_chunks,
 )
+from wtxtgit.text.payload import Keep
 
 _HASHES_SIZE = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
 RUN_TEXT = 3 * BLOCK_BYTES // 2
@@ -85,6 +90,7 @@ class ArrayPlan:
     is_long: bool = False
     span: int = 0
     sha256: bytes = b""
+    is_detached: bool = False
 
     @property
     def lead(self) -> int:
@@ -135,6 +141,25 @@ class PlannedBlock:
         return self.first * self.array.chunk_size
 
     @property
+    def text_size(self) -> int:
+        """Bytes of its lines, and of the array's end behind the last chunk."""
+        if self.array.is_detached:
+            size = sum(map(len, self.chunk_lines()))
+        else:
+            size = self.count * chunk_text_size(self.size)
+        return size + (len(grammar.END_ARRAY) if self.is_last else 0)
+
+    def chunk_lines(self) -> Iterator[bytes]:
+        """Its `ch` lines, which are as long before their hashes are known."""
+        lines = armor.line_count(self.size)
+        hashes = zip(self.sha256, self.crc32c, strict=True) if self.sha256 else None
+        for ix in range(self.first, self.first + self.count):
+            name, crc = (bytes(HASH_SIZE), 0) if hashes is None else next(hashes)
+            place = ix * self.array.chunk_size
+            claim = grammar.ChunkLine(ix, place, self.size, name, crc, lines)
+            yield grammar.format_chunk(claim)
+
+    @property
     def raw(self) -> memoryview:
         # Without a slice: there may be 100,000 such arrays.
         if self.array.chunks == 1:
@@ -154,21 +179,30 @@ class TextPlan:
     """The arrays, runs and spans of a snapshot's text.
 
     `header` and `footer` are their sizes in bytes. With `hmac_key` all arrays
-    are given a salt. Raises TextError for arrays that no text can hold.
+    are given a salt. Raises TextError for arrays that no text can hold. The plan of a
+    `detached` text has the same runs, so that as many threads share its hashing.
     """
 
     def __init__(
-        self, snapshot: Snapshot, header: int, footer: int, hmac_key: bytes | None
+        self,
+        snapshot: Snapshot,
+        header: int,
+        footer: int,
+        hmac_key: bytes | None,
+        *,
+        detached: bool,
     ) -> None:
         self.arrays: list[ArrayPlan] = []
         self.runs: list[BlockRun] = []
         self.spans: list[Span] = []
         self.size = 0
         self._blocks: list[PlannedBlock] = []
-        self._pending = 0
+        # Of what waits for its run: bytes of attached text, and of what is written.
+        self._pending = self._written = 0
         self._add_span(header)
         for array in snapshot.arrays:
             plan = _plan_array(array, hmac_key, snapshot.meta.gen)
+            plan.is_detached = detached and array.data.nbytes > grammar.MAX_INLINE
             self.arrays.append(plan)
             self._add_array(plan)
         self._end_run()
@@ -185,8 +219,12 @@ class TextPlan:
         if not plan.is_long:
             if self._pending + size > RUN_TEXT:
                 self._end_run()
+            start = len(self._blocks)
             self._blocks += blocks
             self._pending += size
+            if plan.is_detached:
+                size = plan.lead + sum(block.text_size for block in self._blocks[start:])
+            self._written += size
             return
         self._end_run()
         plan.span = len(self.spans)
@@ -201,13 +239,14 @@ class TextPlan:
                 self._end_run()
             self._blocks.append(block)
             self._pending += size
+            self._written += block.text_size if plan.is_detached else size
         self._end_run()
 
     def _end_run(self) -> None:
         if self._blocks:
             self.runs.append(BlockRun(len(self.spans), self._blocks))
-            self._add_span(self._pending)
-            self._blocks, self._pending = [], 0
+            self._add_span(self._written)
+            self._blocks, self._pending, self._written = [], 0, 0
 
     def _add_span(self, size: int) -> None:
         self.spans.append(Span(self.size, size))
@@ -297,6 +336,9 @@ class TextWriter:
     it the snapshot's own signature is written. Raises TextError for what no
     text can hold.
 
+    With `detached` it is the detached text of the same snapshot; `keep` then gets
+    the chunks whose data are not in it, while they are hashed.
+
     `spans` cover the text, `size` bytes, in order and without gaps.
     """
 
@@ -308,8 +350,14 @@ class TextWriter:
         hmac_key: bytes | None = None,
         sign: Signer | None = None,
         progress: Progress | None = None,
+        detached: bool = False,
+        keep: Keep | None = None,
     ) -> None:
         _check(snapshot)
+        if detached and snapshot.pending:
+            raise TextError("structure", "a pending text has no detached form")
+        self._is_detached = detached
+        self._keep = keep
         self._snapshot = snapshot
         self._signature = snapshot.signature
         self._is_signed = False
@@ -324,9 +372,23 @@ class TextWriter:
         self.raw_size = sum(array.data.nbytes for array in snapshot.arrays)
         audit = b"" if snapshot.audit is None else grammar.format_audit(snapshot.audit)
         self._footer = audit + grammar.LAST_LINE
-        self._plan = TextPlan(snapshot, self._header_size(), len(self._footer), hmac_key)
+        self._plan = TextPlan(
+            snapshot, self._header_size(), len(self._footer), hmac_key, detached=detached
+        )
         self.spans: list[Span] = self._plan.spans
         self.size = self._plan.size
+
+    def detached(self, keep: Keep | None) -> TextWriter:
+        """The same text in its detached form; `keep` gets its payload while it is hashed."""
+        return TextWriter(
+            self._snapshot,
+            threads=self._threads,
+            hmac_key=self._hmac_key,
+            sign=self._sign,
+            progress=self._progress,
+            detached=True,
+            keep=keep,
+        )
 
     @property
     def snapshot(self) -> Snapshot:
@@ -466,6 +528,8 @@ class TextWriter:
                     block.crc32c.append(crc32c(chunk))
             block.fastxor = digest.fastxor(raw, block.offset)
             array = block.array
+            if array.is_detached and self._keep is not None:
+                _keep_chunks(self._keep, block, raw)
             # A short array's `arr` line stands in the run itself, so its hash is needed before
             # the run is armored.
             if block.is_last and not array.is_long:
@@ -502,9 +566,14 @@ class TextWriter:
             if block.first == 0 and not array.is_long:
                 view[position : position + array.lead] = array.lines()
                 position += array.lead
-            position = render_chunks(
-                text, position, block.raw, block.first, block.offset, block.sha256, block.crc32c
-            )
+            if array.is_detached:
+                lines = b"".join(block.chunk_lines())
+                view[position : position + len(lines)] = lines
+                position += len(lines)
+            else:
+                position = render_chunks(
+                    text, position, block.raw, block.first, block.offset, block.sha256, block.crc32c
+                )
             if block.is_last:
                 end = position + len(grammar.END_ARRAY)
                 view[position:end] = grammar.END_ARRAY
@@ -512,6 +581,8 @@ class TextWriter:
 
     def _header(self) -> bytes:
         covered, signature = self._covered(), self.signature
+        if self._is_detached:
+            covered = grammar.DETACHED_FIRST_LINE + covered[len(grammar.FIRST_LINE) :]
         return covered if signature is None else covered + grammar.format_sign(signature)
 
     def _covered(self) -> bytes:
@@ -523,7 +594,8 @@ class TextWriter:
         # Any values will do: all fields of a root line have a fixed width.
         blank = grammar.Root(bytes(32), bytes(32), bytes(32), 0)
         pending = self._snapshot.pending
-        size = len(grammar.FIRST_LINE) + len(self._meta_line) + len(self._cap_line)
+        first = grammar.DETACHED_FIRST_LINE if self._is_detached else grammar.FIRST_LINE
+        size = len(first) + len(self._meta_line) + len(self._cap_line)
         size += len(grammar.PENDING_LINE if pending else grammar.format_root(blank))
         if self._snapshot.signature is not None or (self._sign is not None and not pending):
             size += len(grammar.format_sign(Signature(bytes(64), "0" * 16)))
@@ -574,7 +646,16 @@ def _parts_of_all(link: ArrayPlan | BlockRun | None) -> Iterator[tuple[Buffer, i
 
 def _short(block: PlannedBlock) -> int | None:
     array = block.array
-    return block.size if array.chunks == 1 and not array.is_long else None
+    is_short = array.chunks == 1 and not (array.is_long or array.is_detached)
+    return block.size if is_short else None
+
+
+def _keep_chunks(keep: Keep, block: PlannedBlock, raw: memoryview) -> None:
+    """Hand over the chunks of a block that was hashed."""
+    source, item_size = block.array.source, ITEM_SIZE[block.array.source.dtype]
+    for k, name in enumerate(block.sha256):
+        chunk = raw[k * block.size : (k + 1) * block.size]
+        keep(name, chunk, item_size, source.name, block.first + k)
 
 
 def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[PlannedBlock]) -> int:

@@ -14,19 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import kit
 from tests.kit import LAUNCHER, Repo
 from tests.torture.operations.contents import is_tracked
 from tests.torture.operations.merges import Merges, blob_id, raw_of
 
-CONFIG = """\
-[user]
-\tname = A U Thor
-\temail = author@example.com
-[init]
-\tdefaultBranch = main
-[protocol "file"]
-\tallow = always
-[maintenance]
+CONFIG = f"""\
+{kit.CONFIG}[maintenance]
 \tauto = false
 [gc]
 \tauto = 0

@@ -123,7 +123,9 @@ def worktree(pair: Pair, rng: Random) -> None:
 
 @step()
 def sparse_checkout(pair: Pair, rng: Random) -> None:
-    how = rng.choice((("set", "--cone", "sub"), ("set", "--no-cone", "/*.safetensors", "/sub/"),
+    # Without its attributes git merges a file by no driver.
+    some = ("set", "--no-cone", "/.gitattributes", "/*.safetensors", "/sub/")
+    how = rng.choice((("set", "--cone", "sub"), some,
                       ("disable",), ("disable",), ("disable",), ("reapply",)))  # fmt: skip
     pair.git("sparse-checkout", *how)
 

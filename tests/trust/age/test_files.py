@@ -81,7 +81,9 @@ def test_another_library_reads_and_writes_the_same_files(size: int) -> None:
         assert plain_of(theirs, WORDS) == plain_of(armored_by_another(theirs), WORDS) == plain
 
 
-@pytest.mark.skipif(shutil.which("age") is None, reason="age, the program, is not installed")
+@pytest.mark.skipif(
+    shutil.which("age") is None, reason="age, the program, is not installed: apt install age"
+)
 def test_the_program_reads_and_writes_the_same_files(tmp_path: Path) -> None:
     def age(*arguments: str, stdin: bytes) -> bytes:
         done = subprocess.run(["age", *arguments], input=stdin, capture_output=True, check=True)

@@ -30,9 +30,18 @@ from wtxtgit.text.delta.index import (
     check_whole,
     decode,
 )
-from wtxtgit.text.delta.sides import DeltaSide, Hashes, Raw, SideArray, Text, hash_arrays
+from wtxtgit.text.delta.sides import (
+    DeltaSide,
+    Hashes,
+    Raw,
+    SideArray,
+    Text,
+    hash_arrays,
+    side_of_text,
+)
+from wtxtgit.text.index import TextIndex
 from wtxtgit.text.layout import layout_of
-from wtxtgit.text.verify import mismatch
+from wtxtgit.text.verify import mismatch, raise_first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,6 +281,16 @@ def apply(
     claims = [array.claim for array in arrays]
     layout = layout_of(head.meta, head.cap, claims, bytes(hashes.layout))
     return Applied(target, layout, tuple(_uncovered(base, target)))
+
+
+def side_of_delta(
+    text: ByteView, base: TextIndex, delta: ByteView, *, threads: int | None = None
+) -> DeltaSide:
+    """What a delta that is not plain makes of a verified text; raises TextError as `apply` does."""
+    checked = index.check(delta)
+    raise_first(checked.problems)
+    on = side_of_text(text, base)
+    return apply(on, delta, checked.index, Regeneration(), threads=threads).side
 
 
 def _uncovered(base: DeltaSide, target: DeltaSide) -> Iterator[str]:

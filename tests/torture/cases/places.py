@@ -1,0 +1,152 @@
+"""Places, in which a command is killed: a home, a repository, and what is beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.torture.processes import run_forked
+from wtxtgit.git.driver import Launcher
+from wtxtgit.merge import conflicts
+from wtxtgit.stream.ring import LOCK, REQUESTS, WAL, read_state
+
+CONFIG = """\
+[user]
+\tname = A
+\temail = a@example.com
+[init]
+\tdefaultBranch = main
+[maintenance]
+\tauto = false
+"""
+PROGRAM = (sys.executable, "-E", "-s", str(Path(__file__).parents[1] / "processes.py"))
+"""What git starts: not as one's own program would be, but it is the same code."""
+REMOTE = "remote.git"
+"""A repository beside that of a place, which is pushed to."""
+IDENTITY = "identity"
+"""Beside the repository: what opens encrypted texts."""
+RING, SENT = "run", "sent"
+"""A ring in the repository, or beside it, and the folder that it is sent to."""
+_LOGS = frozenset({LOCK, REQUESTS, WAL})
+
+
+@dataclass(frozen=True)
+class Place:
+    """A home and a repository, in one folder that is copied for each try."""
+
+    top: Path
+
+    @property
+    def repo(self) -> Path:
+        return self.top / "repo"
+
+    @property
+    def env(self) -> dict[str, str]:
+        home = str(self.top / "home")
+        return {
+            "HOME": home, "XDG_CONFIG_HOME": f"{home}/.config",
+            "XDG_STATE_HOME": f"{home}/.local/state", "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0", "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+        }  # fmt: skip
+
+    def git(self, *arguments: str, ok: Sequence[int] | None = (0,), **more: str) -> bytes:
+        env = {**os.environ, **self.env, **more}
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=self.repo, env=env, capture_output=True, check=False)
+        assert ok is None or done.returncode in ok, (command, done)
+        return done.stdout
+
+    def call(self, *arguments: str) -> None:
+        ended = run_forked(arguments, self.repo, self.env)
+        assert ended.code == 0, (arguments, ended.code)
+
+    def write(self, name: str, content: bytes) -> None:
+        file = self.repo / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+    def commit(self) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--no-verify", "-m", "c")
+
+    @property
+    def rings(self) -> tuple[Path, ...]:
+        return tuple(ring for ring in (self.repo / RING, self.top / RING) if ring.is_dir())
+
+    def files(self) -> dict[str, bytes]:
+        """What stands in the work tree, among the keys, and in rings but their logs."""
+        folders = (self.repo, self.top / "home/.config", self.top / RING, self.top / SENT)
+        return {
+            file.relative_to(self.top).as_posix(): file.read_bytes()
+            for folder in folders
+            for file in folder.rglob("*")
+            if file.is_file() and file.relative_to(folder).parts[0] != ".git"
+            if not (file.name in _LOGS and file.parent in self.rings)
+        }
+
+    def settings(self) -> tuple[list[bytes], dict[str, bytes]]:
+        """Git's configuration, and the hooks by name."""
+        return sorted(self.git("config", "--list", "-z").split(b"\0")), self.hooks()
+
+    def hooks(self) -> dict[str, bytes]:
+        found = (self.repo / ".git/hooks").glob("*[!e]")
+        return {file.name: file.read_bytes() for file in found}
+
+    def state(self) -> tuple[object, ...]:
+        """The index, what HEAD has, what is open of a merge; what rings say, and was pushed."""
+        tree = self.git("rev-parse", "-q", "--verify", "HEAD^{tree}", ok=None)
+        open_paths = (self.repo / ".git" / conflicts.FOLDER).rglob("*.json")
+        records = {path.name: path.read_bytes() for path in open_paths}
+        said = [json.dumps(read_state(ring).as_dict()) for ring in self.rings]
+        return self.git("ls-files", "-s", "-z"), tree, records, said, self._pushed()
+
+    def ledgers(self) -> bytes:
+        """Ledgers that are not as HEAD has them, or not staged."""
+        return self.git("status", "--porcelain", "--", "*.wsum")
+
+    def _pushed(self) -> bytes:
+        """What each branch of the other repository holds, and of how many commits it is."""
+        if not (self.top / REMOTE).is_dir():
+            return b""
+        there = ("--git-dir", f"../{REMOTE}")
+        branches = self.git(*there, "for-each-ref", "--format=%(refname) %(tree)")
+        return branches + self.git(*there, "rev-list", "--all", "--count")
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A command: what it starts from, and how its end is judged where it differs each time.
+
+    `is_git` commands start what is killed. `healed` are git commands that a user gives before the
+    next try. `code` is what a run ends with, `over` one that finds all done. `may_miss` files are
+    git's to write, and gone for a moment. `is_random` ends have other bytes each time: files are
+    compared by name, ledgers by their records, encrypted texts by what is in them and for how many.
+    """
+
+    name: str
+    prepare: Callable[[Place], None]
+    command: Sequence[str]
+    is_git: bool = False
+    is_random: bool = False
+    may_miss: bool = False
+    code: int = 0
+    over: int = 0
+    healed: Sequence[Sequence[str]] = ()
+
+
+def new_place(folder: Path) -> Place:
+    """An empty repository, and a home with the driver in its configuration."""
+    place = Place(folder)
+    (place.top / "home").mkdir(parents=True)
+    place.repo.mkdir()
+    (place.top / "home/.gitconfig").write_text(CONFIG)
+    place.git("init", "-q")
+    for key, value in Launcher((sys.executable, "-E", "-P", "-m", "wtxtgit")).values().items():
+        place.git("config", "--global", key, value)
+    return place
