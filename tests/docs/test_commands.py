@@ -174,6 +174,8 @@ def test_commands_that_report_take_json() -> None:
         ("decrypt",),
         ("emit",),
         ("restore",),
+        ("attach",),
+        ("detach",),
         ("taridx", "build"),
         ("taridx", "cat"),
     }

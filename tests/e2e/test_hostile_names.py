@@ -51,6 +51,7 @@ OF_A_FILE = (
     ),
     *("recover @", "recover --json @", "recover x.wtxt -o y.wtxt", "recover --json HEAD:@"),
     *("restore x.wtxt -o r.safetensors", "delta apply HEAD~1:@ d.wtxtdelta -o a.wtxt"),
+    *("attach @", "detach @", "detach x.wtxt -o @.wtxt", "attach @.wtxt"),
     *("finalize @", "track @", "untrack @", "salvage @", "taridx cat @ @", "taridx verify @"),
     *("taridx build @.tar -o t.taridx", "ring verify @", "ring prune @", "key import @"),
     *("ring push @", "ring retry @", "pull @", "pull . --gen @"),

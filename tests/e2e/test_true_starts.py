@@ -37,6 +37,8 @@ ONCE = [
     "resolve model.safetensors",
     "emit a.safetensors",
     "restore model.safetensors -o restored.safetensors",
+    "attach a.wtxt -o attached.wtxt",
+    "detach a.wtxt -o detached.wtxt",
     "finalize pending.wtxt --json",
     "encrypt a.safetensors -R recipients -o new.wtxt.age",
     "decrypt old.wtxt.age -i identity -o opened.wtxt",

@@ -95,6 +95,8 @@ COMMANDS = {
         Call("emit changed.safetensors -o ../files/out.wtxt"),
         Call("emit changed.safetensors"),
         Call("restore ../files/model.wtxt -o ../files/out"),
+        Call("attach ../files/model.wtxt -o ../files/out"),
+        Call("detach ../files/model.wtxt -o ../files/out"),
         Call("finalize ../files/pending.wtxt"),
         Call("finalize ../files/pending.wtxt --inline"),
         Call("encrypt changed.safetensors -R ../files/recipients -o ../files/out.wtxt.age"),

@@ -20,7 +20,8 @@ from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import LAYOUT_ARRAY, Layout
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 from wtxtgit.tensors.tensor_bytes import content_size
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import is_text
+from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 
 if TYPE_CHECKING:  # a diff of two files does without all that reads texts
     from wtxtgit.text.file import TextFile
@@ -117,14 +118,18 @@ def open_side(
     pages: Pages,
     threads: int | None,
     until: ExitStack,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> Side:
-    """Open a side, which stays so until `until` is closed; raises CheckError for a broken text."""
+    """Open a side, which stays so until `until` is closed; raises CheckError for a broken text.
+
+    Of a detached text's `payload` no more is read than is asked for.
+    """
     pages.watch(data)
     text = None
-    if data[: len(MAGIC)] == MAGIC:
+    if is_text(data):
         from wtxtgit.text.file import TextFile
 
-        text = TextFile(name, data, pages, threads, until)
+        text = TextFile(name, data, pages, threads, until, payload)
     return Side(name, data, open_member, text)
 
 
@@ -217,6 +222,9 @@ def _of_file(
         return member
 
     name = side.name
+    alone = registry.part_note(name)
+    if alone is not None:
+        raise NoCheckpoint(f"{name}: {alone}")
     notes: list[str] = []
     refused: list[str] = []
     try:

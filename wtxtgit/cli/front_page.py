@@ -58,6 +58,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Convert": {
         "emit": ("emit:emit", "Make the text of a checkpoint."),
         "restore": ("emit:restore", "Make the checkpoint of a text."),
+        "attach": ("forms:attach", "Put its data into a detached text."),
+        "detach": ("forms:detach", "Take a text's data out, into the store."),
         "finalize": ("finalize:finalize", "Give a pending text its root."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("convert:repack", "Change a checkpoint's compression."),

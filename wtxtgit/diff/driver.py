@@ -14,6 +14,7 @@ from math import prod
 from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side
+from wtxtgit.checkpoint.open import payload_for
 from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import Pair
@@ -100,7 +101,9 @@ def _compared(
 
         def opened(side: str, name: str | None = None) -> Side:
             data = contents[side]
-            return open_side(name or side, data, _no_member, pages, threads, until)
+            # Git's temporary files are in no repository of their own.
+            payload = payload_for(None, data)
+            return open_side(name or side, data, _no_member, pages, threads, until, payload)
 
         if pair.old is not None and pair.new is not None:
             before, after = opened("before"), opened("after")

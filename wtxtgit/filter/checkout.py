@@ -262,7 +262,7 @@ class _CheckoutWork:
             return
         from wtxtgit.filter.smudge import smudge_into
 
-        warning = smudge_into(descriptor, blob, threads=threads)
+        warning = smudge_into(descriptor, blob, threads=threads).warning
         if warning is not None:
             warn_of_text(entry.path, warning, self.warn)
 

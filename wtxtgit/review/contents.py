@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
-from wtxtgit.checkpoint.open import tree_members
+from wtxtgit.checkpoint.open import payload_in, tree_members
 from wtxtgit.containers import registry
 from wtxtgit.diff import compare
 from wtxtgit.diff.compare import Compared
@@ -29,7 +29,7 @@ from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.flags import flags_of, groups, limited
 from wtxtgit.tensors.statistics import distributions, statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import is_text
 
 MOST_DISTRIBUTIONS = 100
 """Tensors whose values are counted: those that changed most."""
@@ -98,7 +98,11 @@ class BranchReader:
                 refuse_encrypted(blobs.get(_BASE), blobs.get(_HEAD))
                 for name, commit, entry in ends:
                     members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
-                    sides[name] = open_side(name, blobs[name], members, pages, self.threads, until)
+                    blob = blobs[name]
+                    payload = payload_in(self.repo, blob)
+                    sides[name] = open_side(
+                        name, blob, members, pages, self.threads, until, payload
+                    )
                 comparison = self._compared(changed, sides, pages)
             except CheckError as error:
                 comparison = _unread(Risk.DAMAGED, error.message)
@@ -221,7 +225,7 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
 
 
 def _stored(blob: ByteView | None) -> StoredBlob | None:
-    return None if blob is None else StoredBlob(len(blob), blob[: len(MAGIC)] in (MAGIC, b""))
+    return None if blob is None else StoredBlob(len(blob), is_text(blob) or not len(blob))
 
 
 def _unread(risk: Risk, reason: str) -> Comparison:

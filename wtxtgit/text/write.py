@@ -378,6 +378,18 @@ class TextWriter:
         self.spans: list[Span] = self._plan.spans
         self.size = self._plan.size
 
+    def detached(self, keep: Keep | None) -> TextWriter:
+        """The same text in its detached form; `keep` gets its payload while it is hashed."""
+        return TextWriter(
+            self._snapshot,
+            threads=self._threads,
+            hmac_key=self._hmac_key,
+            sign=self._sign,
+            progress=self._progress,
+            detached=True,
+            keep=keep,
+        )
+
     @property
     def snapshot(self) -> Snapshot:
         return self._snapshot
