@@ -289,6 +289,7 @@ def _notes(name: str, description: Description, options: ReadOptions) -> Iterato
     alone = registry.part_note(name)
     if alone is not None:
         yield f"{alone}: wtxtgit inspect takes the folder"
+    yield from description.unlisted
     compressed = sum(part.is_compressed for part in description.parts)
     encrypted = sum(part.is_encrypted for part in description.parts)
     if compressed and not encrypted:
