@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wtxtgit.checkpoint.contents import NATIVE, ReadBudget, native_metadata, native_tensors
-from wtxtgit.checkpoint.open import OpenedTarget, members, open_target, shown_name
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import OpenedTarget, open_target, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import PICKLE, FormatError, InputError, counted
 from wtxtgit.io.view import Pages

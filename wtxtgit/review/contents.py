@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
-from wtxtgit.checkpoint.open import payload_in, tree_members
+from wtxtgit.checkpoint.members import tree_members
+from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.containers import registry
 from wtxtgit.diff import compare
 from wtxtgit.diff.compare import Compared
