@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stream.rings import proved
+from tests.stream.rings import filled, proved
 from wtxtgit.checkpoint.arrays import load
 from wtxtgit.errors import RemoteRefused, RemoteUnavailable, UsageError
 from wtxtgit.io.view import ByteView
@@ -225,6 +225,13 @@ def test_the_last_ones_are_kept_and_what_they_need(ring: Path) -> None:
             snapshots.publish(weights, pin=number == 1)
             snapshots.flush()
     assert list(proved(ring)) == [0, 1, 4, 5, 6]
+
+
+def test_as_many_are_kept_as_are_wanted(ring: Path) -> None:
+    filled(ring, None)
+    with Ring(ring) as opened:
+        assert opened.prune(7) == []
+        assert opened.prune(2) == [2]
 
 
 def test_signed_and_authenticated(ring: Path) -> None:

@@ -399,7 +399,7 @@ class Ring:
             wanted = set(named)
             if unknown := wanted - {one.gen for one in generations}:
                 raise UsageError(f"the ring holds no generation {min(unknown)}")
-            newest = {one.gen for one in generations[len(generations) - keep :]} if keep else set()
+            newest = {one.gen for one in generations[max(0, len(generations) - keep) :]}
             staying = {
                 one.gen
                 for one in generations
