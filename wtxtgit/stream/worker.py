@@ -71,6 +71,11 @@ class SnapshotWorker:
                 break
         # Who was killed may be started again, and wants its rank of the ring.
         self._deliveries.end(seconds, waits_for_ranks=not was_killed)
+        try:
+            # What stayed because it was not delivered yet.
+            self._ring.prune(self._options.keep)
+        except WtxtgitError as error:
+            _log.warning("%s", error)
         waiting = sum(one.is_under_way for one in self._ring.state.generations)
         try:
             training.send(Ended(waiting))
