@@ -222,6 +222,9 @@ def _of_file(
         return member
 
     name = side.name
+    alone = registry.part_note(name)
+    if alone is not None:
+        raise NoCheckpoint(f"{name}: {alone}")
     notes: list[str] = []
     refused: list[str] = []
     try:

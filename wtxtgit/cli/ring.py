@@ -9,14 +9,16 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
+from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import identity_option, passphrase_option
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from wtxtgit.remotes.target import Target
     from wtxtgit.stream.overview import RankedGeneration, RankedState, RankState
     from wtxtgit.stream.state import Generation, RingState
     from wtxtgit.stream.upkeep import Sent
@@ -149,37 +151,55 @@ def _numbers(gens: tuple[int, ...]) -> str:
 @click.option(
     "--to", "targets", multiple=True, metavar="TARGET", help="Send all that is there to it, too."
 )
+@key_options
 @_json
-def push(folder: Path, targets: tuple[str, ...], as_json: bool) -> int:
+def push(
+    folder: Path,
+    targets: tuple[str, ...],
+    key: str | None,
+    passphrase_fd: int | None,
+    as_json: bool,
+) -> int:
     """Send what targets are still to get, once.
 
+    KEY signs the ledger that a branch (git:) gets beside the texts.
     Exit code 1 where something could not be sent.
 
     \b
     wtxtgit ring push runs/exp1
     wtxtgit ring push runs/exp1 --to /backup/exp1
+    wtxtgit ring push runs/exp1 --to git:origin#snapshots --key alice
     """
-    from wtxtgit.remotes.spelling import parse_target
     from wtxtgit.stream import upkeep
 
-    return _tell_sent(upkeep.push(folder, parse_target, targets), as_json)
+    return _tell_sent(upkeep.push(folder, _opener(key, passphrase_fd), targets), as_json)
 
 
 @ring.command()
 @_folder
+@key_options
 @_json
-def retry(folder: Path, as_json: bool) -> int:
+def retry(folder: Path, key: str | None, passphrase_fd: int | None, as_json: bool) -> int:
     """Send what targets refused, or what was given up, once more.
 
+    KEY signs the ledger that a branch (git:) gets beside the texts.
     Exit code 1 where something could not be sent.
 
     \b
     wtxtgit ring retry runs/exp1
     """
-    from wtxtgit.remotes.spelling import parse_target
     from wtxtgit.stream import upkeep
 
-    return _tell_sent(upkeep.retry(folder, parse_target), as_json)
+    return _tell_sent(upkeep.retry(folder, _opener(key, passphrase_fd)), as_json)
+
+
+def _opener(key: str | None, passphrase_fd: int | None) -> Callable[[str], Target]:
+    """What opens targets, which have a key sign their ledgers where they keep some."""
+    from wtxtgit.remotes.spelling import parse_target
+    from wtxtgit.stream.sealing import sealing
+
+    signs = None if key is None else signing_key(key, passphrase_fd)
+    return lambda spelled: sealing(parse_target(spelled), signs, environment.threads())
 
 
 def _tell_sent(outcomes: Iterable[Sent], as_json: bool) -> int:

@@ -281,13 +281,23 @@ class FileSet(Protocol):
 
 
 class SetReader(Protocol):
-    """How the JSON file that lists the files of a set is read."""
+    """How the file that lists the files of a set is read, JSON or a pickle."""
 
     def is_index(self, data: ByteView) -> bool:
-        """Whether a JSON file is an index of such a set."""
+        """Whether such a file is an index of such a set."""
 
     def read(self, data: ByteView, open_member: OpenMember) -> FileSet:
         """Read the index; raises FormatError."""
+
+
+class IndexMaker(Protocol):
+    """What names of files tell of a set without an index."""
+
+    def make_index(self, names: Sequence[str]) -> ByteView | None:
+        """An index of the set that the names of a folder's files tell; None where they tell none.
+
+        Raises InputError where they tell several.
+        """
 
 
 class NestedLimits(Protocol):
@@ -354,6 +364,11 @@ class Format(NamedTuple):
     set_name: str = ""
     """What a set of files of the format is called in reports."""
     read_set: Lazy[SetReader] | None = None
+    index_endings: tuple[str, ...] = ()
+    """Endings of the names of its sets' indexes: a folder with such a file is a set."""
+    make_index: Lazy[IndexMaker] | None = None
+    part_endings: tuple[str, ...] = ()
+    """Endings of the names of files that only the index of their set tells how to read."""
 
     derived: tuple[KeyPath, ...] = ()
     """Metadata that follow from the tensors: a comparison leaves them out."""

@@ -34,6 +34,7 @@ from wtxtgit.stream.messages import (
     WorkerOptions,
 )
 from wtxtgit.stream.ring import Ring, RingBusy
+from wtxtgit.stream.sealing import sealing
 
 _log = logging.getLogger("wtxtgit.stream")
 LOWEST_PRIORITY = 19
@@ -49,7 +50,9 @@ class SnapshotWorker:
         self._options = options
         self._buffers: dict[int, mmap.mmap] = {}
         self._emitter = Emitter(ring, options.emission, [one.label for one in options.targets])
-        self._deliveries = Deliveries(ring, options.targets)
+        self._deliveries = Deliveries(
+            ring, [sealing(one, options.emission.key) for one in options.targets]
+        )
 
     def run(self, training: Connection) -> None:
         """Answer until the training ends."""
