@@ -296,19 +296,30 @@ class ContentCache:
         """Keep what was found of blobs, by their ids."""
         self._put({_of_blob(oid): _row_of(item) for oid, item in facts.items()})
 
-    def blob_of(self, digest: bytes, size: int) -> str | None:
-        """The id of the blob that clean makes of a file; the repository need not have it."""
-        name = _of_file(digest, size)
+    def blob_of(self, digest: bytes, size: int, *, detached: bool = False) -> str | None:
+        """The id of the blob that clean makes of a file; the repository need not have it.
+
+        With `detached` that of the driver `wtxt-detached`.
+        """
+        name = _of_file(digest, size, detached=detached)
         oid = self._get([name]).get(name, b"")
         return oid.decode("ascii") if _OID.fullmatch(oid) else None
 
-    def put_blob(self, digest: bytes, size: int, oid: str, *, is_binary: bool = False) -> None:
+    def put_blob(
+        self,
+        digest: bytes,
+        size: int,
+        oid: str,
+        *,
+        is_binary: bool = False,
+        detached: bool = False,
+    ) -> None:
         """Keep which blob clean makes of a file with this content.
 
         `is_binary` says that the content is no text: then no other binary has
         that blob, and `file_of` gives this one.
         """
-        rows = {_of_file(digest, size): oid.encode("ascii")}
+        rows = {_of_file(digest, size, detached=detached): oid.encode("ascii")}
         if is_binary:
             rows[_file_of(oid)] = digest + b"%d" % size
         self._put(rows)
@@ -355,8 +366,8 @@ def _of_blob(oid: str) -> bytes:
     return b"facts of blob " + oid.encode("ascii")
 
 
-def _of_file(digest: bytes, size: int) -> bytes:
-    return b"blob of %d " % size + digest
+def _of_file(digest: bytes, size: int, *, detached: bool = False) -> bytes:
+    return (b"detached" if detached else b"") + b"blob of %d " % size + digest
 
 
 def _file_of(oid: str) -> bytes:

@@ -10,7 +10,7 @@ while its text is verified is the caller's to name, or to drop.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,16 @@ from wtxtgit.text.verify import TextReport, verify
 
 if TYPE_CHECKING:
     from wtxtgit.io.pieces import PieceWindows
+
+
+FindPayload = Callable[[], PayloadSource | None]
+"""Gives where the payload of detached texts is, None where it can't be had."""
+
+
+def _found(text: ByteView, payload: FindPayload) -> PayloadSource:
+    # Most texts are attached: only a detached one takes a look at the repository.
+    found = payload() if is_detached(text) else None
+    return NO_PAYLOAD if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +63,15 @@ class Smudged:
 
 
 def smudge(
-    text: ByteView, *, threads: int | None = None, payload: PayloadSource = NO_PAYLOAD
+    text: ByteView, *, threads: int | None = None, payload: FindPayload = lambda: None
 ) -> Smudged:
-    """Smudge a blob's content, given as a flat view of its bytes."""
+    """Smudge a blob's content, given as a flat view of its bytes.
+
+    `payload` is asked where that of a detached text is.
+    """
     if not is_text(text):
         return Smudged(text)
-    report = verify(text, threads=threads, payload=payload)
+    report = verify(text, threads=threads, payload=_found(text, payload))
     return smudge_verified(text, report, threads=threads)
 
 
@@ -67,7 +80,7 @@ def smudge_into(
     text: ByteView,
     *,
     threads: int | None = None,
-    payload: PayloadSource = NO_PAYLOAD,
+    payload: FindPayload = lambda: None,
 ) -> Smudged:
     """Write what smudge makes of a blob into an empty file, and say what that was.
 
@@ -77,7 +90,7 @@ def smudge_into(
     if not is_text(text):
         made = Smudged(text)
     else:
-        indexed = index(text, payload=payload)
+        indexed = index(text, payload=_found(text, payload))
         layout = assumed_layout(text, indexed)
         if layout is None:
             report = verify(text, indexed=indexed, threads=threads)

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from wtxtgit.git import blobs, index, work_tree
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import DRIVER, Repository, change_config, values_in
+from wtxtgit.git.repository import FILTERS, Repository, change_config, values_in
 from wtxtgit.text import grammar
 from wtxtgit.text.armor import text_size
 
@@ -137,7 +137,7 @@ def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]
     # What git add would take up is judged as well: after the commit it is too late.
     others = index.untracked_paths(repo)
     drivers = repo.attributes(others, ("filter",))
-    texts.update((path, 0) for path in others if drivers[path]["filter"] == DRIVER)
+    texts.update((path, 0) for path in others if drivers[path]["filter"] in FILTERS)
     sizes = [_size(repo, path, text) for path, text in texts.items()]
     return sorted(sizes, key=lambda size: (-size.text, size.path))
 
