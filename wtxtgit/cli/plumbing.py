@@ -120,10 +120,10 @@ def _staged() -> StagedTexts:
 
 def _payload() -> PayloadSource | None:
     from wtxtgit.errors import EnvironmentFailure
-    from wtxtgit.store.place import store_of
+    from wtxtgit.filter.content import local_payload
 
     try:
-        return store_of(_repository())
+        return local_payload(_repository())
     except EnvironmentFailure:
         return None
 

@@ -10,7 +10,7 @@ while its text is verified is the caller's to name, or to drop.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,19 +19,14 @@ from wtxtgit.model.array import Layout
 from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes
 from wtxtgit.text.grammar import DETACHED_MAGIC, MAGIC, is_detached, is_text
 from wtxtgit.text.index import TextIndex, index
-from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
+from wtxtgit.text.payload import NO_PAYLOAD, FindPayload, PayloadSource
 from wtxtgit.text.verify import TextReport, verify
 
 if TYPE_CHECKING:
     from wtxtgit.io.pieces import PieceWindows
 
 
-FindPayload = Callable[[], PayloadSource | None]
-"""Gives where the payload of detached texts is, None where it can't be had."""
-
-
 def _found(text: ByteView, payload: FindPayload) -> PayloadSource:
-    # Most texts are attached: only a detached one takes a look at the repository.
     found = payload() if is_detached(text) else None
     return NO_PAYLOAD if found is None else found
 
