@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import struct
 from pathlib import Path
@@ -14,7 +15,8 @@ from tests.text.naive_detached import detached, judge
 from wtxtgit.store.place import store_of
 
 ATTRIBUTES = "*.safetensors filter=wtxt-detached diff=wtxt merge=wtxt -text\n"
-VALUES = [float(i) for i in range(40_000)]
+RANDOM = random.Random(1)  # noqa: S311 - the same in every run
+VALUES = [RANDOM.gauss(0, 1) for _ in range(40_000)]
 MODEL = safetensors(*VALUES)
 CHANGED = safetensors(*VALUES[:-1], 7.0)
 SMALL = safetensors(1.0, 2.0)
@@ -40,7 +42,8 @@ def drop_store(repo: Repo) -> Path:
 
 
 def bring_back(repo: Repo, aside: Path) -> None:
-    shutil.move(aside, repo.path / ".git/wtxt/store")
+    # What git looked at meanwhile may have begun another one.
+    shutil.copytree(aside, repo.path / ".git/wtxt/store", dirs_exist_ok=True)
 
 
 class TestClean:
@@ -53,14 +56,14 @@ class TestClean:
         assert kept.blob("small.safetensors") == text_of(SMALL)
         assert kept.status() == b""
 
-    @pytest.mark.parametrize("count", [23_900, 24_100])
+    @pytest.mark.parametrize("count", [23_200, 23_300])
     def test_texts_up_to_a_size_stay_whole(self, kept: Repo, count: int) -> None:
         file = safetensors(*range(count))
         whole = text_of(file)
         kept.write("edge.safetensors", file)
         kept.add("edge.safetensors")
         wanted = whole if len(whole) <= 131_072 else detached(whole)[0]
-        assert (len(whole) <= 131_072) == (count == 23_900)
+        assert (len(whole) <= 131_072) == (count == 23_200)
         assert kept.blob("edge.safetensors") == wanted
 
     def test_add_of_ours_stores_the_same(self, kept: Repo) -> None:
@@ -201,10 +204,8 @@ class TestSmudge:
         first = text.index(b" sha256=", text.index(b"\nch ix=000000", text.index(b"arr name=w")))
         # Two chunks change places: each is what its name says.
         lying = bytearray(text)
-        lying[at : at + 72], lying[first : first + 72] = (
-            text[first : first + 72],
-            text[at : at + 72],
-        )
+        lying[at : at + 72] = text[first : first + 72]
+        lying[first : first + 72] = text[at : at + 72]
         oid = kept.git("hash-object", "-w", "--stdin", stdin=bytes(lying)).decode().strip()
         kept.git("update-index", "--cacheinfo", f"100644,{oid},{NAME}")
         (kept.path / NAME).unlink()

@@ -60,16 +60,18 @@ class CheckedOut(JsonObject):
     `written` hold what the index has. `changed` differ from it, and were left.
     `left` stand as text, since smudge leaves them so: damaged, native, or not
     wanted. `failed` have a reason. `unnoted` says why the index could not be told
-    of what was written, so that git shows it as changed.
+    of what was written, so that git shows it as changed. Of those `left` some are
+    `lacking_payload`: detached texts whose data are not all in the store.
     """
 
-    KEYS = "written changed left failed unnoted?"
+    KEYS = "written changed left failed unnoted? lacking_payload"
 
     written: tuple[bytes, ...] = ()
     changed: tuple[bytes, ...] = ()
     left: tuple[bytes, ...] = ()
     failed: tuple[Failed, ...] = ()
     unnoted: str | None = None
+    lacking_payload: tuple[bytes, ...] = ()
 
 
 def checkout(
@@ -131,6 +133,7 @@ def checkout(
         tuple(left),
         (*failed, *(Failed(*one) for one in done.failed)),
         done.unnoted,
+        done.lacking_payload,
     )
 
 
@@ -138,13 +141,15 @@ def checkout(
 class WrittenFiles:
     """Paths of files that were written `whole`, or `as_text`, since smudge leaves them so.
 
-    `unnoted` says why the index could not be told of them.
+    `unnoted` says why the index could not be told of them, `lacking_payload` are those
+    texts whose data are not all in the store.
     """
 
     whole: tuple[bytes, ...]
     as_text: tuple[bytes, ...]
     failed: tuple[tuple[bytes, str], ...]
     unnoted: str | None
+    lacking_payload: tuple[bytes, ...] = ()
 
 
 def write_files(
@@ -181,7 +186,8 @@ def write_files(
     heads = {file.path: work_tree.file_head(repo.file(file.path)) or b"" for file in written}
     texts = {path for path, head in heads.items() if is_text(head)}
     whole = tuple(path for path in heads if path not in texts)
-    return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed), unnoted)
+    lacked = tuple(sorted(lacking))
+    return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed), unnoted, lacked)
 
 
 def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | None) -> bool:

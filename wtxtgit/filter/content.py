@@ -130,8 +130,8 @@ def examine(
     """Find out what a content is; raises nothing because of it.
 
     A detached text is the content that its attached text is, once all of its payload is
-    found where `payload` says. With `opaque` the hash of its opaque text, too: what seals a content that a
-    checkout writes as it is. A native text is written so wherever it stands.
+    found where `payload` says. With `opaque` the hash of its opaque text, too: what seals a
+    content that a checkout writes as it is. A native text is written so wherever it stands.
     """
     if is_detached(data):
         return _examine_detached(data, threads, payload)
