@@ -78,6 +78,7 @@ class TestClean:
         os.utime(kept.path / "other.safetensors", (1, 1))
         assert kept.status() == b"A  other.safetensors\0"
 
+    @pytest.mark.slow
     def test_what_is_known_is_kept_again_where_the_store_lost_it(self, kept: Repo) -> None:
         kept.write("other.safetensors", CHANGED)
         kept.wtxtgit("add", "other.safetensors")
@@ -94,6 +95,7 @@ class TestClean:
             assert kept.blob("given.safetensors") == content
             assert (b"not a valid detached text" in done.stderr) == (not is_valid)
 
+    @pytest.mark.slow
     def test_a_native_text_is_detached_only_with_a_layout(self, kept: Repo) -> None:
         import numpy as np
 
@@ -230,6 +232,7 @@ class TestCommands:
         repo.wtxtgit("untrack", "*.safetensors")
         assert not (repo.path / ".gitattributes").exists()
 
+    @pytest.mark.slow
     def test_both_forms_in_one_history(self, kept: Repo) -> None:
         kept.wtxtgit("track", "*.safetensors")
         kept.git("add", "--renormalize", ".")
@@ -242,6 +245,7 @@ class TestCommands:
         report = kept.wtxtgit("diff", f"HEAD~1:{NAME}", f"HEAD:{NAME}").stdout
         assert b"all the same" in report
 
+    @pytest.mark.slow
     def test_install_and_doctor_know_both(self, repo: Repo) -> None:
         repo.wtxtgit("install", "--local")
         config = repo.git("config", "--local", "--list")
@@ -258,6 +262,7 @@ class TestCommands:
         assert listed.count(b"safetensors  ") >= 2
         assert b"raw" not in listed
 
+    @pytest.mark.slow
     def test_git_diff_shows_the_weights(self, kept: Repo) -> None:
         kept.write(NAME, CHANGED)
         shown = kept.git("diff", NAME)
@@ -285,6 +290,7 @@ class TestMerge:
         kept.commit()
         return model(-2.0, VALUES[-1]), model(VALUES[0], -1.0), model(-2.0, -1.0)
 
+    @pytest.mark.slow
     def test_rows_are_merged_into_a_detached_text(self, kept: Repo) -> None:
         _, _, merged = self.branches(kept)
         kept.git("merge", "-q", "--no-edit", "theirs")
@@ -292,6 +298,7 @@ class TestMerge:
         assert kept.blob(NAME) == detached(text_of(merged))[0]
         assert kept.status() == b""
 
+    @pytest.mark.slow
     def test_without_payload_it_is_a_conflict_that_loses_nothing(self, kept: Repo) -> None:
         ours, _, merged = self.branches(kept)
         aside = drop_store(kept)
