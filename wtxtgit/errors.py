@@ -122,10 +122,14 @@ class DamageWarning(UserWarning):
     """A file is damaged, and what is intact of it is given all the same."""
 
 
+PICKLE = "pickle"
+"""The kind of error of what could be read by running a pickle alone, which nothing here does."""
+
+
 class FormatError(InputError):
     """A container's structure can't be read.
 
-    `kind` is "structure" or "limit", `offset` the byte in the file where the
+    `kind` is "structure", "limit" or PICKLE, `offset` the byte in the file where the
     reading stopped, `field` the name of the field in the format's spec.
     """
 

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.emit import key_bytes
+from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import (
     HERE,
     TargetPlace,
-    members,
     payload_for,
     public_name,
-    read,
+    read_checkpoint,
     wsum_beside,
 )
 from wtxtgit.checkpoint.wsum import given_wsum
-from wtxtgit.containers import any_format
-from wtxtgit.errors import AgeError, InputError, WtxtgitError
+from wtxtgit.containers import any_format, registry
+from wtxtgit.errors import PICKLE, AgeError, InputError, WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.findings import Findings, MemberFindings, Problem
@@ -143,7 +143,7 @@ def verify_file(
 ) -> FileVerdict:
     """Verify a file, URL or REV:PATH; raises nothing because of it."""
     try:
-        data = read(name, place)
+        data = read_checkpoint(name, place)
     except WtxtgitError as error:
         return unreadable(name, error)
     return verify_data(name, data, asked, place, threads=threads, progress=progress)
@@ -351,6 +351,13 @@ def _missing(state: SignatureState) -> str | None:
 
 def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVerdict:
     kind = any_format.identify(data)
+    alone = registry.part_note(path)
+    if alone is not None:
+        hint = f"{alone}: wtxtgit verify takes the folder"
+        return FileVerdict(path, kind or "unknown", (Problem("structure", hint),), known=False)
+    unread = [problem for problem in findings.errors if problem.kind == PICKLE]
+    if unread and kind is not None:
+        return FileVerdict(path, kind, tuple(unread), known=False)
     if kind is None:
         problem = findings.errors[0]
         if not any_format.is_foreign(data):

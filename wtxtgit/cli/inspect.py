@@ -54,10 +54,12 @@ _MOST = 20
 def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int:
     """Show the parts, tensors and values of a checkpoint, a set, or a text.
 
-    REV:PATH takes the file as it was in a commit.
+    REV:PATH takes the file as it was in a commit. A folder is the checkpoint whose
+    index or shards are in it.
 
     \b
     wtxtgit inspect model.safetensors
+    wtxtgit inspect runs/step-100
     wtxtgit inspect HEAD~3:model.fold --json
     """
     from wtxtgit.checkpoint.inspect import inspect as inspect_checkpoint
@@ -212,7 +214,8 @@ def verify(
     A delta is checked as far as that goes without its base, and an encrypted
     text as far as that goes without a key, which -i gives. So is a detached
     text without its payload, which --require-payload demands. A FILE may be a
-    URL that fsspec reads; with --scheduler the workers read all of them.
+    folder with the index of a set, or a URL that fsspec reads; with --scheduler
+    the workers read all of them.
 
     Damage is told with line, array and chunk, or with the byte in the file.
     Exit code 0 only if everything holds; 1 damage, 3 nothing that can be

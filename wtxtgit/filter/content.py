@@ -175,6 +175,11 @@ def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
     return TextWriter(snapshot_of(cut), threads=threads).root.sha256_all
 
 
+def sealed_together(opaque: bytes, wsum: bytes) -> bytes:
+    """The content of a text, by its opaque hash, and of the WSUM beside it: 32 bytes."""
+    return sha256(_PAIR + opaque + sha256(wsum).digest()).digest()
+
+
 def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     # Formats, numpy: who only asks what is known does without.
     from wtxtgit.containers import any_format
@@ -220,8 +225,7 @@ def with_wsum(facts: ArtifactFacts, wsum: bytes, *, is_filtered: bool) -> Artifa
     from wtxtgit.text.verify import read_wsum, wsum_problems
 
     if facts.opaque is not None:
-        paired = sha256(_PAIR + facts.opaque + sha256(wsum).digest()).digest()
-        facts = replace(facts, opaque=paired)
+        facts = replace(facts, opaque=sealed_together(facts.opaque, wsum))
     facts = replace(facts, has_wsum=True)
     sha256_all = facts.pending_root or facts.sha256_all
     if sha256_all is None or facts.text_meta is None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure, RemoteRefused, RemoteUnavailable, UsageError
 from wtxtgit.git import run
+from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import resolve_tree
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
@@ -55,6 +56,7 @@ _NEVER = re.compile(
     re.IGNORECASE,
 )
 _SHOWN = 300
+_FILE = re.compile(rb"^file: ([A-Za-z0-9._/-]+) ([0-9a-f]{40})$", re.MULTILINE)
 _IDENTITY = re.compile(r"(.*) <(.*)> ([0-9]+) ([+-])([0-9]{2})([0-9]{2})")
 
 
@@ -145,6 +147,33 @@ class RemoteBranch:
             found = trees.listing(tree).items()
         return {os.fsdecode(path): entry for path, entry in found if entry.is_file}
 
+    def delivered(self, commit: str, folder: str) -> dict[str, TreeEntry]:
+        """Blobs that a commit's history names, by names below a folder; the newest of each.
+
+        Those are that commits say, by `named`, to have brought under another path.
+        """
+        said = self._repo.git("rev-list", "--format=%B", "--fixed-strings", "--grep=file: ", commit)
+        start = f"{folder}/".encode("ascii") if folder else b""
+        found: dict[str, TreeEntry] = {}
+        for path, oid in _FILE.findall(said):
+            if path.startswith(start):
+                name = path.removeprefix(start).decode("ascii")
+                found.setdefault(name, TreeEntry(path, MODE_FILE, oid.decode("ascii")))
+        return found
+
+    def entry(self, commit: str, path: str) -> TreeEntry | None:
+        """What stands at a path of a commit, a folder too."""
+        with TreeReader(self._repo) as trees:
+            return trees.standing(resolve_tree(self._repo, commit), path.encode("ascii")).entry
+
+    def content(self, commit: str, path: str, most: int) -> bytes | None:
+        """A small file of a commit, None where there is none; raises EnvironmentFailure."""
+        entry = self.entry(commit, path)
+        if entry is None or not entry.is_file:
+            return None
+        with BlobReader(self._repo) as blobs:
+            return blobs.read(entry.oid, most)
+
     def blob(self, pieces: Iterable[Buffer]) -> str:
         """Store a blob; gives its id. What `pieces` raises leaves nothing behind."""
         with self._opened() as store:
@@ -232,6 +261,11 @@ class _Pieces(io.RawIOBase):
 
 MOST_ATTEMPTS = 20
 """Times that something is tried again because another process was faster."""
+
+
+def named(path: str, oid: str) -> str:
+    """The line of a commit's message that says by which name a blob came; see `delivered`."""
+    return f"file: {path} {oid}"
 
 
 def _attempts() -> Iterator[bool]:
