@@ -33,6 +33,7 @@ WHOLE = (
     *("status", "status --json", "ls-files", "doctor", "check --staged", "hook pre-commit"),
     *("signers list", "signers list --json", "signers threshold", "key list", "ring ls ."),
     *("key show alice", "hook pre-push", "hook commit-msg", "track"),
+    *("store ls", "store verify", "store repack"),
     *(f"audit --trust-root root --format {form}" for form in ("text", "json", "sarif", "github")),
     *(f"review root..HEAD --format {form}" for form in ("text", "md", "html", "json")),
 )

@@ -55,3 +55,11 @@ def packs(store: Store) -> list[Path]:
 
 def nbytes(store: Store) -> int:
     return sum(path.stat().st_size for path in packs(store))
+
+
+def damage(path: Path, at: int) -> None:
+    """Change a byte of a pack."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(content)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit import Repo
-from tests.store.chunks import SIZE, added, bf16, named, nbytes, packs, trained, weights
+from tests.store.chunks import SIZE, added, bf16, damage, named, nbytes, packs, trained, weights
 from wtxtgit.errors import EnvironmentFailure, PayloadDamaged, PayloadMissing
 from wtxtgit.git.repository import Repository
 from wtxtgit.store import writer
@@ -226,13 +226,6 @@ class TestBases:
         (store.folder / "packs").rename(tmp_path / "gone")
         assert [bytes(Store(other.folder).read(named(chunk))) for chunk in new] == new
         assert not Store(other.folder).has([named(old[0])])
-
-
-def damage(path: Path, at: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= 1
-    path.chmod(0o644)
-    path.write_bytes(content)
 
 
 class TestDamage:

@@ -239,6 +239,7 @@ def _of_file(
         description, tensors = unfinished, list(any_format.tensors(unfinished, options))
         notes.append(f"{name}: {error.message}")
     notes += [f"{name}: {line}" for line in any_format.in_one_line(refused)]
+    notes += [f"{name}: {line}" for line in description.unlisted]
     if description.format == "opaque":
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")

@@ -74,6 +74,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
     },
+    "Payload": {
+        "store": ("store:store", "List, check and repack what detached texts leave out."),
+    },
     "Training": {
         "ring": ("ring:ring", "List, check and send a training's snapshots."),
         "pull": ("ring:pull", "Fetch a snapshot from where it was sent to."),

@@ -95,7 +95,9 @@ MOST_SEARCHED = 500
 class ChangedCheckpoint:
     """A checkpoint that is another one at the head: its path there, and at the base if not new.
 
-    `before` and `after` are what stands there, None for nothing.
+    `before` and `after` are what stands there, None for nothing. Of a set that is
+    the index; `parts` are the paths of its files at both ends. `part_of` is the
+    index of the set as which a shard is compared.
     """
 
     path: bytes
@@ -103,6 +105,13 @@ class ChangedCheckpoint:
     base_path: bytes | None
     before: TreeEntry | None
     after: TreeEntry | None
+    parts: tuple[bytes, ...] = ()
+    part_of: bytes | None = None
+
+    @property
+    def touched(self) -> set[bytes]:
+        """All paths at which a commit changes it."""
+        return {*self.paths, *self.parts}
 
     @property
     def paths(self) -> tuple[bytes, ...]:

@@ -196,6 +196,10 @@ class PackFolder:
     def holds(self, name: bytes) -> bool:
         return any(True for table in self._told() for _ in table.find(name))
 
+    def in_others(self, name: bytes, packs: Collection[str]) -> bool:
+        """Whether a chunk is in a pack that is none of these."""
+        return any(pack not in packs for table in self._told() for pack, _ in table.find(name))
+
     def copies(self, name: bytes) -> list[tuple[ChunkPack, ChunkEntry]]:
         """Where a chunk is, what takes the least work first; packs that can't be used are left out.
 

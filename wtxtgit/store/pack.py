@@ -210,6 +210,25 @@ def _fail(what: str, offset: int, field: str) -> NoReturn:
     raise FormatError(what, offset=offset, field=field)
 
 
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a pack's file, in hexadecimal: what it should be called.
+
+    Raises FileNotFoundError, and EnvironmentFailure where it can't be read.
+    """
+    return hashed(sha256(), pieces(_view(path))).hexdigest()
+
+
+def _view(path: Path) -> ByteView:
+    try:
+        with opened_regular(path) as (descriptor, _):
+            return read_view(descriptor, path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        with failures(path):
+            raise error
+
+
 class ChunkPack:
     """A pack that is open for reading, from any thread.
 
@@ -219,14 +238,7 @@ class ChunkPack:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with opened_regular(path) as (descriptor, _):
-                self._data = read_view(descriptor, path)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            with failures(path):
-                raise error
+        self._data = _view(path)
         self.index = parse_index(self._data)
 
     @property
@@ -236,7 +248,3 @@ class ChunkPack:
     def encoded(self, entry: ChunkEntry) -> ByteView:
         """The encoded bytes of a chunk of its index."""
         return self._data[entry.place : entry.place + entry.length]
-
-    def digest(self) -> str:
-        """The SHA-256 of all its bytes, in hexadecimal: what it should be called."""
-        return hashed(sha256(), pieces(self._data)).hexdigest()

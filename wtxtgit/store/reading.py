@@ -42,7 +42,11 @@ class ChunkReading:
 
     @property
     def problems(self) -> list[str]:
-        return list(self._failed.values())
+        """What was wrong, with the packs and chunks that it was wrong with."""
+        return [
+            f"{shown(path)}: chunk {name.hex()} {what}"
+            for (path, name), what in self._failed.items()
+        ]
 
     def chunk(self, name: bytes, size: int | None) -> ByteView | None:
         """Its bytes, checked; None where no copy is whole."""
@@ -56,6 +60,14 @@ class ChunkReading:
             if not self._failed:
                 break
         return None
+
+    def why_damaged(self, pack: ChunkPack, entry: ChunkEntry) -> str | None:
+        """What is wrong with one copy of a chunk, None where it is whole."""
+        for self._is_checking in (False, True):
+            self._failed.clear()
+            if self._plain(pack, entry) is not None:
+                return None
+        return self._failed[pack.path, entry.name]
 
     def base(self, name: bytes, most_depth: int) -> tuple[DecodedChunk, int] | None:
         """A chunk that is a base, and its depth; checked where anything was wrong before."""
@@ -110,5 +122,4 @@ class ChunkReading:
             return None
 
     def _fail(self, pack: ChunkPack, entry: ChunkEntry, what: str) -> None:
-        about = f"chunk {entry.name.hex()} {what}"
-        self._failed[pack.path, entry.name] = f"{shown(pack.path)}: {about}"
+        self._failed[pack.path, entry.name] = what

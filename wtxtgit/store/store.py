@@ -29,7 +29,8 @@ class Store:
     def __init__(self, folder: Path, *, alternates: Sequence[Path] = ()) -> None:
         self.folder = folder
         self.own = PackFolder(folder)
-        self._all = (self.own, *(PackFolder(path, is_own=False) for path in alternates))
+        self.borrowed = tuple(PackFolder(path, is_own=False) for path in alternates)
+        self._all = (self.own, *self.borrowed)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[StoreWriter]:

@@ -79,15 +79,17 @@ class NewPack:
             ChunkEntry(name, place, length, size, bases, encoded.encoding, encoded.item, depth)
         )
 
-    def finish(self) -> None:
-        """Bring it to the disk, and give it its name."""
+    def finish(self) -> str:
+        """Bring it to the disk, and give it its name, without the ending."""
         self._put((format_end(index_of(self._entries), self._end),))
         with failures(self._folder, missing=EnvironmentFailure):
             # Before it has the name: after a crash that would lead to an empty file.
             os.fsync(self._made.descriptor)
-            self._made.put(f"{self._hash.hexdigest()}.pack")
+            name = self._hash.hexdigest()
+            self._made.put(f"{name}.pack")
             # What is committed next leads to chunks that have to be found after a crash.
             os.fsync(self._opened)
+        return name
 
     def _put(self, content: Iterable[Buffer]) -> None:
         with failures(self._folder):
