@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable
-from wtxtgit.git.blobs import known_sizes
+from wtxtgit.git.blobs import BlobReader, known_sizes
 from wtxtgit.git.remote_branch import MOST_ATTEMPTS, RemoteBranch, named
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
@@ -30,7 +30,7 @@ from wtxtgit.remotes.target import (
     taken,
 )
 from wtxtgit.text.grammar import WSUM_SUFFIX
-from wtxtgit.text.ledger import MAX_SIZE
+from wtxtgit.text.ledger import MAX_SIZE, LedgerReport
 
 ATTRIBUTES = ".gitattributes"
 _WSUM = WSUM_SUFFIX.decode("ascii")
@@ -58,6 +58,7 @@ class BranchFolder:
         self._repo = Repository.discover(repository)
         self._branch = RemoteBranch(self._repo, remote, branch)
         self._folder = check_name(path) if path else ""
+        self._ledgers: dict[str, LedgerReport] = {}
         self.label = f"{self._scheme}:{self._branch.label}" + (f":{path}" if path else "")
 
     def __repr__(self) -> str:
@@ -71,7 +72,9 @@ class BranchFolder:
         replace: bool = False,
     ) -> Sequence[str]:
         """Deliver files as one commit, whose message says what `about` does."""
-        return self._put(files, about or {}, None, replace=replace)
+        # Git's process that reads objects stays for all of it.
+        with BlobReader(self._repo):
+            return self._put(files, about or {}, None, replace=replace)
 
     def _put(
         self,
@@ -184,6 +187,7 @@ class BranchFolder:
             sealing,
             lambda path: self._branch.content(tip, path, MAX_SIZE) if tip else None,
             lambda path: tip is not None and self._branch.entry(tip, path) is not None,
+            self._ledgers,
         )
         places = {of: ledgers.place(self._start, of) for of in sealing.seals if of in blobs}
         placed, lines = {}, []
@@ -215,7 +219,8 @@ class Git(BranchFolder):
         self, files: Sequence[Outgoing], sealing: FileSeals, *, about: Mapping[str, str]
     ) -> Sequence[str]:
         """Deliver files as `put` does, each as the next content of its path, with its ledger."""
-        return self._put(files, about, sealing)
+        with BlobReader(self._repo):
+            return self._put(files, about, sealing)
 
 
 def _message(names: Sequence[str], about: Mapping[str, str]) -> str:
