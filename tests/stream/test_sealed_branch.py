@@ -280,6 +280,10 @@ def test_what_others_keep_there_stays(repo: Repo, bare: Repo, tmp_path: Path) ->
     clone = cloned(bare)
     audited(clone)
     assert (clone.path / PLACE).read_text() == "a person's own\n"
+    # Nor does a checkout convert what is sealed, or anything of theirs otherwise than before.
+    asked = ("check-attr", "text", "--", "exp1/gen-000001.wtxt", "exp1/notes", "notes")
+    said = clone.git(*asked).decode().splitlines()
+    assert [line.rpartition(" ")[2] for line in said] == ["unset", "unspecified", "unspecified"]
     assert ledger_of(clone, "exp1/gen-000001.wtxt").last.meta.gen == 1
 
 
