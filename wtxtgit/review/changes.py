@@ -21,7 +21,7 @@ from wtxtgit.git.attributes import FILE_NAME, TreeAttributes
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import DRIVER, UNSPECIFIED, Repository
+from wtxtgit.git.repository import DRIVER, FILTERS, UNSPECIFIED, Repository
 from wtxtgit.git.trees import TreeReader, renames
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.report.review import Fate
@@ -238,7 +238,7 @@ def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Ite
         before, after = (attributes.values(one, paths, NAMES) for one in files)
     changed_values: defaultdict[tuple[str, bytes, bytes], list[bytes]] = defaultdict(list)
     for path in paths:
-        was = before[path] if before[path][0] == DRIVER else _TRACKED
+        was = before[path] if before[path][0] in FILTERS else _TRACKED
         for name, old_value, value in list(zip(NAMES, was, after[path], strict=True))[1:]:
             if old_value != value:
                 changed_values[name, old_value, value].append(path)
