@@ -122,10 +122,14 @@ class DamageWarning(UserWarning):
     """A file is damaged, and what is intact of it is given all the same."""
 
 
+PICKLE = "pickle"
+"""The kind of error of what could be read by running a pickle alone, which nothing here does."""
+
+
 class FormatError(InputError):
     """A container's structure can't be read.
 
-    `kind` is "structure" or "limit", `offset` the byte in the file where the
+    `kind` is "structure", "limit" or PICKLE, `offset` the byte in the file where the
     reading stopped, `field` the name of the field in the format's spec.
     """
 
@@ -157,6 +161,26 @@ class EnvironmentFailure(WtxtgitError):
     """Git, the repository, a driver, a permission or the disk (exit code 5)."""
 
     exit_code = 5
+
+
+class PayloadError(WtxtgitError):
+    """The payload of a detached text can't be had: `name` is the chunk's SHA-256."""
+
+    def __init__(self, name: bytes, message: str, *, hint: str | None = None) -> None:
+        super().__init__(f"chunk {name.hex()}: {message}", hint=hint)
+        self.name = name
+
+
+class PayloadMissing(PayloadError):
+    """No store at hand has the chunk (exit code 5)."""
+
+    exit_code = 5
+
+
+class PayloadDamaged(PayloadError):
+    """Every copy of the chunk that is at hand is damaged (exit code 3)."""
+
+    exit_code = 3
 
 
 class RemoteUnavailable(EnvironmentFailure):

@@ -13,13 +13,13 @@ import pytest
 from nacl.signing import SigningKey
 
 import wtxtgit
-from tests import kit
 from tests.data import FIXTURES, signers_lines, ssh_wire
 from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
 from wtxtgit.checkpoint.verify import demands, verify_files
 from wtxtgit.checkpoint.wsum import write_wsum, wsum_path
 from wtxtgit.errors import InputError, TextError, WtxtgitError
 from wtxtgit.model.array import Meta, Signature
+from wtxtgit.text import digest
 from wtxtgit.text.digest import SignatureState, keyid
 from wtxtgit.text.verify import verify
 from wtxtgit.trust.openssh import KeyFileError, SecretKey, parse_secret_key, parse_signers
@@ -36,7 +36,7 @@ needs_keygen = pytest.mark.skipif(
 
 
 def sign(message: bytes) -> Signature:
-    return kit.sign(SEED, message)
+    return digest.sign(SEED, message)
 
 
 TEXT = wtxtgit.dumps(ARRAYS, sign=sign)

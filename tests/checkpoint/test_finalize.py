@@ -11,7 +11,6 @@ import pytest
 from nacl.signing import SigningKey
 
 import wtxtgit
-from tests import kit
 from tests.data import FIXTURES
 from tests.kit import Repo
 from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
@@ -19,6 +18,7 @@ from wtxtgit.checkpoint.finalize import prev_of
 from wtxtgit.checkpoint.wsum import wsum_path
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.model.array import Meta, Signature
+from wtxtgit.text import digest
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.verify import verify
 
@@ -31,7 +31,7 @@ PREV = bytes(range(32))
 
 
 def sign(message: bytes) -> Signature:
-    return kit.sign(SEED, message)
+    return digest.sign(SEED, message)
 
 
 def dump_pending(path: Path, **more: Any) -> Path:

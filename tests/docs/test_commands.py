@@ -104,7 +104,7 @@ def test_the_readme_lists_the_same_commands() -> None:
 
 
 def test_the_help_of_a_group_lists_its_commands() -> None:
-    assert set(GROUPS) == {"taridx", "delta", "ring", "key", "signers"}
+    assert set(GROUPS) == {"taridx", "delta", "ring", "store", "key", "signers"}
     for name, wanted in GROUPS.items():
         _, _, listed = help_of(name).partition("\nCommands:\n")
         assert tuple(re.findall(r"^  ([a-z-]+)  +[A-Z].*$", listed, re.MULTILINE)) == wanted
@@ -174,6 +174,8 @@ def test_commands_that_report_take_json() -> None:
         ("decrypt",),
         ("emit",),
         ("restore",),
+        ("attach",),
+        ("detach",),
         ("taridx", "build"),
         ("taridx", "cat"),
     }

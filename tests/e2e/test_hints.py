@@ -28,10 +28,11 @@ from tests.e2e.sealed import (
     secret,
     text,
 )
-from tests.kit import LAUNCHER, sign
+from tests.kit import LAUNCHER
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB
+from wtxtgit.text.digest import sign
 from wtxtgit.trust.openssh import SecretKey
 
 pytestmark = pytest.mark.slow

@@ -19,11 +19,11 @@ from tests.e2e.sealed import (
     signed_ledger,
     text,
 )
-from tests.kit import sign
 from wtxtgit.filter.content import examine, opaque_hash
 from wtxtgit.model.array import Meta
 from wtxtgit.model.ledger import Record
 from wtxtgit.text import ledger as text_ledger
+from wtxtgit.text.digest import sign
 from wtxtgit.text.ledger import native_record, next_record
 from wtxtgit.trust.openssh import SecretKey
 

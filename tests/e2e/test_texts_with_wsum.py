@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import wtxtgit
-from tests import kit
 from tests.e2e.sealed import Sealed, assert_found, assert_holds
 from wtxtgit.filter.content import opaque_hash
 from wtxtgit.model.array import Meta, Signature
+from wtxtgit.text import digest
 from wtxtgit.text import ledger as text_ledger
 
 TEXT, WSUM, TEXT_LEDGER = "p.wtxt", "p.wtxt.root.wsum", "p.wtxt.wsum"
@@ -20,7 +20,7 @@ META = Meta("weights/v1", 5, "2026-01-31T12:00:00Z", "x")
 
 
 def stranger(message: bytes) -> Signature:
-    return kit.sign(bytes(32), message)
+    return digest.sign(bytes(32), message)
 
 
 def write(chain: Sealed, value: float = 1.0, name: str = TEXT, *, pending: bool = True) -> Path:

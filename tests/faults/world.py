@@ -22,9 +22,11 @@ import pyrage
 from tests.data import FIXTURES
 from tests.kit import ATTRIBUTES, LAUNCHER, safetensors
 from tests.kit.starts import TRUE_START
+from tests.store.chunks import added, weights
 from tests.stream.rings import filled
 from wtxtgit.checkpoint.arrays import dumps
 from wtxtgit.git import run
+from wtxtgit.store.store import Store
 
 MODEL = "model.safetensors"
 _VALUES = 200_000
@@ -93,11 +95,16 @@ COMMANDS = {
         Call("emit changed.safetensors -o ../files/out.wtxt"),
         Call("emit changed.safetensors"),
         Call("restore ../files/model.wtxt -o ../files/out"),
+        Call("attach ../files/model.wtxt -o ../files/out"),
+        Call("detach ../files/model.wtxt -o ../files/out"),
         Call("finalize ../files/pending.wtxt"),
         Call("finalize ../files/pending.wtxt --inline"),
         Call("encrypt changed.safetensors -R ../files/recipients -o ../files/out.wtxt.age"),
         Call("decrypt ../files/old.wtxt.age -i ../files/identity -o ../files/out.wtxt"),
         Call("rekey ../files/old.wtxt.age -R ../files/both -i ../files/identity"),
+        Call("store ls"),
+        Call("store verify"),
+        Call("store repack"),
         Call("ring ls ../files/exp1"),
         Call("ring verify ../files/exp1"),
         Call("ring prune ../files/exp1 1"),
@@ -269,6 +276,8 @@ def make(folder: Path) -> None:
     shutil.copy(files / "2.fold", repo / "small.fold")
     world.git("commit", "-q", "-a", "-m", "topic")
     world.git("checkout", "-q", "main")
+    for seed in (1, 2):
+        added(Store(repo / ".git/wtxt/store"), weights(40, seed))
     shutil.copytree(repo, folder / "staged")
     (folder / "staged" / MODEL).write_bytes(model(3))
     world.git("add", MODEL, folder="staged")

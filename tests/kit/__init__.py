@@ -10,15 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nacl.signing import SigningKey
-
 from tests.kit.starts import PYTHON
 from wtxtgit.filter.clean import clean
 from wtxtgit.git import run
 from wtxtgit.git.driver import Launcher
 from wtxtgit.git.repository import Repository
-from wtxtgit.model.array import Signature
-from wtxtgit.text.digest import signer
 
 LAUNCHER = Launcher((PYTHON, "-E", "-P", "-m", "wtxtgit"))
 CONFIG = """\
@@ -46,12 +42,6 @@ def safetensors(*values: float, name: str = "w") -> bytes:
 def text_of(content: bytes) -> bytes:
     """Make the text that git stores for a file."""
     return b"".join(clean(memoryview(content), threads=1).pieces())
-
-
-def sign(seed: bytes, message: bytes) -> Signature:
-    """Sign a message with the ed25519 key of a seed of 32 bytes."""
-    key = SigningKey(seed)
-    return signer(lambda said: key.sign(said).signature, bytes(key.verify_key))(message)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import pytest
 import wtxtgit
 from tests.data import DATA, DeltaCase, EdgeDelta, case_named, delta_cases, delta_named
 from tests.data import edge_deltas as data_edge_deltas
-from tests.kit import sign
 from tests.text import edge_deltas
 from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
@@ -21,7 +20,7 @@ from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta.index import check, index
 from wtxtgit.text.delta.patch import make
 from wtxtgit.text.delta.sides import side_of_writer
-from wtxtgit.text.digest import SignatureState
+from wtxtgit.text.digest import SignatureState, sign
 from wtxtgit.text.write import TextWriter, dumps
 
 ONE = delta_named("one_chunk")

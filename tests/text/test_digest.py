@@ -18,11 +18,10 @@ from nacl.signing import SigningKey
 from xxhash import xxh64
 
 from tests.data import SignatureCase, seeded, signature_cases
-from tests.kit import sign
 from tests.text import edwards
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text import digest
-from wtxtgit.text.digest import SignatureState, check_header, check_wsum, keyid, signed_with
+from wtxtgit.text.digest import SignatureState, check_header, check_wsum, keyid, sign, signed_with
 
 
 def slow_fastxor(raw: bytes) -> int:

@@ -11,7 +11,6 @@ from nacl.signing import SigningKey
 
 from tests.data import LedgerCase, case_named, ledger_cases, ledger_named, seeded
 from tests.fuzz.mutations import text_mutant
-from tests.kit import sign
 from tests.text.ledgers import HEADS, PATHS, SIGNATURES, chain_of
 from tests.text.test_grammar import HASHES, TIMES, TOKENS
 from wtxtgit.containers import any_format
@@ -19,7 +18,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.ledger import DELETED_CONTENT, Ledger, LedgerHead, Record, is_deletion
 from wtxtgit.text import grammar, ledger
-from wtxtgit.text.digest import SignatureState, keyid
+from wtxtgit.text.digest import SignatureState, keyid, sign
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.ledger import (
     RecordSigners,

@@ -80,7 +80,7 @@ def content(descriptor: int) -> bytes:
 
 def smudged(text: bytes, threads: int = 2) -> tuple[bytes, str | None]:
     with empty() as descriptor:
-        warning = smudge_into(descriptor, memoryview(text), threads=threads)
+        warning = smudge_into(descriptor, memoryview(text), threads=threads).warning
         return content(descriptor), warning
 
 

@@ -13,7 +13,6 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import kit
 from tests.data import seeded
 from wtxtgit.errors import TextError
 from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Signature, Snapshot, default_rows
@@ -226,7 +225,7 @@ def test_the_header_is_signed_up_to_the_sign_line() -> None:
 
     def sign(message: bytes) -> Signature:
         seen.append(message)
-        return kit.sign(bytes(32), message)
+        return digest.sign(bytes(32), message)
 
     text = dumps(SNAPSHOTS["several chunks"], sign=sign)
     head, _, _ = text.partition(b"sign ed25519=")

@@ -18,7 +18,6 @@ import pytest
 from nacl.signing import SigningKey
 
 import wtxtgit
-from tests import kit
 from tests.e2e.sealed import text as container_text
 from wtxtgit.chain.judge import JudgedFiles, judge
 from wtxtgit.chain.reader import ChainReader
@@ -28,6 +27,7 @@ from wtxtgit.git.trees import TreeEntry
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.ledger import Ledger, LedgerHead
 from wtxtgit.report.audit import Finding, Severity
+from wtxtgit.text import digest
 from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.ledger import LedgerReport, native_record
 from wtxtgit.text.write import TextWriter
@@ -41,11 +41,11 @@ META = Meta("weights/v1", 3, "2026-01-31T12:00:00Z", "x")
 
 
 def by_alice(message: bytes) -> Signature:
-    return kit.sign(SEED, message)
+    return digest.sign(SEED, message)
 
 
 def by_mallory(message: bytes) -> Signature:
-    return kit.sign(OTHER_SEED, message)
+    return digest.sign(OTHER_SEED, message)
 
 
 def wsum(arrays: dict[str, Any], prev: int = 0, sign: Any = None) -> bytes:

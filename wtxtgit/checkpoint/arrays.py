@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from wtxtgit.checkpoint.finalize import Finalized
 from wtxtgit.checkpoint.finalize import finalize as finalize_file
+from wtxtgit.checkpoint.open import payload_for
 from wtxtgit.checkpoint.wsum import wsum_at, wsum_path
 from wtxtgit.errors import DamageWarning, InputError, counted
 from wtxtgit.io.files import shown, view_file, write_output
@@ -93,11 +94,19 @@ def load(
     """Verify a WTXT file and give its arrays by name, read-only.
 
     `wsum` is the content of its WSUM; without it that of `PATH.root.wsum`, if there is one.
-    Raises TextError with the first thing that does not hold.
+    The payload of a detached text is that of the repository it is in. Raises TextError with
+    the first thing that does not hold.
     """
     text = view_file(Path(path))
     wsum = wsum_at(wsum_path(Path(path))) if wsum is None else wsum
-    return read(text, wsum=wsum, hmac_key=hmac_key, public_keys=public_keys, threads=threads)
+    return read(
+        text,
+        wsum=wsum,
+        hmac_key=hmac_key,
+        public_keys=public_keys,
+        threads=threads,
+        payload=payload_for(str(path), text),
+    )
 
 
 def loads(
@@ -123,7 +132,8 @@ def open(path: File) -> Iterator[LazySnapshot]:  # noqa: A001 - the name that js
     `snapshot.problems` say what can't be read, and raise TextError when they are indexed.
     Raises TextError where no array is left.
     """
-    snapshot = LazySnapshot(view_file(Path(path)), damaged=True)
+    text = view_file(Path(path))
+    snapshot = LazySnapshot(text, damaged=True, payload=payload_for(str(path), text))
     if snapshot.is_damaged:
         first, *others = snapshot.problems
         more = f", and {counted(len(others), 'other problem')}" if others else ""
@@ -172,10 +182,13 @@ def verify(
 ) -> TextReport:
     """Check everything that can be checked of a WTXT file, and say what was found.
 
-    `wsum` is as for `load`.
+    `wsum` is as for `load`. A detached text whose payload is not all at hand has a problem
+    of the kind "payload-missing".
     """
+    text = view_file(Path(path))
     return text_verify.verify(
-        view_file(Path(path)),
+        text,
+        payload=payload_for(str(path), text),
         wsum=wsum_at(wsum_path(Path(path))) if wsum is None else wsum,
         hmac_key=hmac_key,
         public_keys=public_keys,

@@ -20,7 +20,8 @@ from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import LAYOUT_ARRAY, Layout
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 from wtxtgit.tensors.tensor_bytes import content_size
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import is_text
+from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 
 if TYPE_CHECKING:  # a diff of two files does without all that reads texts
     from wtxtgit.text.file import TextFile
@@ -57,6 +58,13 @@ Shared = Mapping[str, int]
 
 class NoCheckpoint(InputError):
     """A file of no format that we know."""
+
+
+def refuse_part(path: str) -> None:
+    """Raise NoCheckpoint for a file that its set's index alone tells how to read."""
+    alone = registry.part_note(path)
+    if alone is not None:
+        raise NoCheckpoint(f"{path}: {alone}")
 
 
 @dataclass(slots=True)
@@ -117,14 +125,18 @@ def open_side(
     pages: Pages,
     threads: int | None,
     until: ExitStack,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> Side:
-    """Open a side, which stays so until `until` is closed; raises CheckError for a broken text."""
+    """Open a side, which stays so until `until` is closed; raises CheckError for a broken text.
+
+    Of a detached text's `payload` no more is read than is asked for.
+    """
     pages.watch(data)
     text = None
-    if data[: len(MAGIC)] == MAGIC:
+    if is_text(data):
         from wtxtgit.text.file import TextFile
 
-        text = TextFile(name, data, pages, threads, until)
+        text = TextFile(name, data, pages, threads, until, payload)
     return Side(name, data, open_member, text)
 
 
@@ -217,6 +229,7 @@ def _of_file(
         return member
 
     name = side.name
+    refuse_part(name)
     notes: list[str] = []
     refused: list[str] = []
     try:
@@ -231,6 +244,7 @@ def _of_file(
         description, tensors = unfinished, list(any_format.tensors(unfinished, options))
         notes.append(f"{name}: {error.message}")
     notes += [f"{name}: {line}" for line in any_format.in_one_line(refused)]
+    notes += [f"{name}: {line}" for line in description.unlisted]
     if description.format == "opaque":
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.checkpoint.emit import key_bytes
-from wtxtgit.checkpoint.open import is_blob, is_file, read, shown_name
+from wtxtgit.checkpoint.open import is_blob, is_file, read, read_attached, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import shown
@@ -140,7 +140,7 @@ def apply(
 
 
 def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
-    data = read(name)
+    data = read_attached(name, threads=threads)
     if data[: len(grammar.MAGIC)] != grammar.MAGIC:
         snapshot = snapshot_of(any_format.split(data))
         writer = TextWriter(snapshot, threads=threads, progress=progress)

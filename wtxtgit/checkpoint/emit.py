@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import shown_name
+from wtxtgit.checkpoint.open import TargetPlace, attached_text, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, TextError, UsageError
-from wtxtgit.filter.clean import Cleaned, text_of
+from wtxtgit.filter.clean import Cleaned, detached_text, text_of
 from wtxtgit.io.files import read_small, shown, view_file, write_output
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.array import Meta, Signature, Snapshot, rows_for
@@ -24,6 +24,7 @@ from wtxtgit.text import digest
 from wtxtgit.text.arrays import read
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.payload import Keep
 from wtxtgit.text.write import Progress, TextWriter
 from wtxtgit.trust.signing import AskPassphrase
 
@@ -62,16 +63,26 @@ def emit(
     threads: int | None = None,
     progress: Progress | None = None,
     ask: AskPassphrase | None = None,
+    keep: Keep | None = None,
 ) -> Cleaned:
     """Make the text of the file at `path` or URL; a path starts from `folder`, if given.
 
-    `ask` gives the passphrase of the key that signs.
+    `ask` gives the passphrase of the key that signs. With `keep` the text is a detached one:
+    `keep` gets its payload, all of it once the writer's root is asked for.
     """
     name = str(path)
     data = urls.read_url(name) if urls.is_url(name) else view_file(Path(path), folder)
+    data = attached_text(name, data, TargetPlace(folder), threads=threads)
     # As clean: whoever emits a file gets the text that git would store.
     if generation.is_plain:
-        return replace(text_of(data, threads=threads, progress=progress), source=data)
+        plain = replace(text_of(data, threads=threads, progress=progress), source=data)
+        if keep is None:
+            return plain
+        if plain.writer is None:
+            return detached_text(plain, keep, needs_layout=False, threads=threads)
+        return replace(plain, writer=plain.writer.detached(keep))
+    if generation.pending and keep is not None:
+        raise UsageError("--detached and --pending don't go together: a detached text has a root")
     snapshot, reason = _snapshot(shown_name(name), data, threads)
     key = key_bytes(generation.hmac_key)
     sign = None if generation.sign is None else signer(generation.sign, ask)
@@ -82,7 +93,7 @@ def emit(
     except TextError as error:
         # The file's own snapshot can be written: what can't be was asked for.
         raise UsageError(error.message) from error
-    return Cleaned(text, data, reason)
+    return Cleaned(text if keep is None else text.detached(keep), data, reason)
 
 
 def write_text(emitted: Cleaned, out: Path | str) -> None:

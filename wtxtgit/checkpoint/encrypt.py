@@ -8,6 +8,7 @@ is, since another ciphertext would be another blob that says nothing new.
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ from wtxtgit.io.view import Buffer, ByteView, mapped, pieces, write_all
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, RECIPIENTS_PATH
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes import urls
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import MAGIC, is_detached
 from wtxtgit.trust.age import identities as age_identities
 from wtxtgit.trust.age import recipients as age_recipients
 from wtxtgit.trust.age import scrypt
@@ -110,6 +111,10 @@ def encrypt_file(
     data = _read(source)
     if is_age(data):
         raise AgeError(f"{name}: it is encrypted already", hint="wtxtgit rekey changes for whom")
+    if is_detached(data):
+        # An age file is opened where there is no store.
+        hint = f"wtxtgit attach -- {shlex.quote(name)} puts its payload into it"
+        raise InputError(f"{name}: a detached text, without what is to be encrypted", hint=hint)
     if data[: len(MAGIC)] == MAGIC:
         # What does not verify would be opened for nothing.
         checked_text(data, name, threads=threads, progress=progress)

@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wtxtgit.checkpoint.contents import NATIVE, ReadBudget, native_metadata, native_tensors
-from wtxtgit.checkpoint.open import OpenedTarget, members, open_target
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import OpenedTarget, open_target, shown_name
 from wtxtgit.containers import any_format, registry
-from wtxtgit.errors import FormatError, InputError, counted
+from wtxtgit.errors import PICKLE, FormatError, InputError, counted
 from wtxtgit.io.view import Pages
 from wtxtgit.model.array import Extent
 from wtxtgit.model.plain import JsonObject
@@ -155,6 +156,8 @@ def _inspect_container(
     try:
         description = any_format.describe(data, options, members(target.name, threads=threads))
     except FormatError as error:
+        if error.kind == PICKLE:
+            raise InputError(f"{shown_name(target.name)}: {error.message}") from None
         unfinished = any_format.unfinished(data, options)
         kind = any_format.identify(data) or "opaque"
         reason = error.message if kind in registry.set_names() else cut.reason or error.message
@@ -180,7 +183,7 @@ def _inspect_container(
         tuple(_with_details(parts, facts, description)),
         facts,
         description.metadata,
-        (*_notes(description, options), *any_format.in_one_line(refused)),
+        (*_notes(target.name, description, options), *any_format.in_one_line(refused)),
     )
 
 
@@ -204,7 +207,7 @@ def _inspect_text(
         text = None
         # Values of a text that does not verify would be anybody's.
         if report.ok:
-            text = TextFile(target.name, target.data, pages, threads, until)
+            text = TextFile(target.name, target.data, pages, threads, until, index.payload)
         for array, tensor in native_tensors(index, layout):
             values = None
             if text is not None:
@@ -222,7 +225,11 @@ def _inspect_text(
                     statistics=values,
                 )
             )
-    reason = None if report.ok else f"{len(report.problems)} problems, wtxtgit verify lists them"
+    reason = None
+    if report.lacks_payload:
+        reason = f"a detached text: {report.problems[0].message}"
+    elif not report.ok:
+        reason = f"{len(report.problems)} problems, wtxtgit verify lists them"
     return Inspection(
         target.name,
         NATIVE,
@@ -279,7 +286,11 @@ def _with_details(
             yield replace(part, detail=detail, children=tuple(children))
 
 
-def _notes(description: Description, options: ReadOptions) -> Iterator[str]:
+def _notes(name: str, description: Description, options: ReadOptions) -> Iterator[str]:
+    alone = registry.part_note(name)
+    if alone is not None:
+        yield f"{alone}: wtxtgit inspect takes the folder"
+    yield from description.unlisted
     compressed = sum(part.is_compressed for part in description.parts)
     encrypted = sum(part.is_encrypted for part in description.parts)
     if compressed and not encrypted:

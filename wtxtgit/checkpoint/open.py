@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.wsum import ENDING, wsum_at, wsum_path
-from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
-from wtxtgit.io.files import shown, view_file
+from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError
+from wtxtgit.io.files import failures, shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.remotes import urls
-from wtxtgit.text.grammar import MAGIC, MAX_WSUM, WSUM_MAGIC
+from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, is_detached, is_text
+from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 
 if TYPE_CHECKING:  # Files alone take neither git nor what reads texts.
     from wtxtgit.git.repository import Repository
@@ -127,6 +129,57 @@ def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) 
     return blob(repo, blob_oid(target, repo), threads)
 
 
+def read_checkpoint(
+    target: str, place: TargetPlace = HERE, *, threads: int | None = None
+) -> ByteView:
+    """The same, of a folder the index of the set in it."""
+    try:
+        if not _is_folder(target, place):
+            return read(target, place, threads=threads)
+    except EnvironmentFailure:
+        # Of a blob git is asked once: only where there is none a folder is looked for.
+        if not is_blob(target, place) or (names := folder_names(target, place)) is None:
+            raise
+    else:
+        names = folder_names(target, place) or []
+    return _index_in(target, names, place, threads)
+
+
+def _is_folder(target: str, place: TargetPlace) -> bool:
+    return is_file(target, place) and place.file(target).is_dir()
+
+
+def folder_names(target: str, place: TargetPlace = HERE) -> list[str] | None:
+    """The names of the files in a folder, of the work tree or of a commit; None for what is none.
+
+    Raises EnvironmentFailure.
+    """
+    if _is_folder(target, place):
+        folder = place.file(target)
+        with failures(folder), os.scandir(folder) as entries:
+            return [entry.name for entry in entries if not entry.is_dir()]
+    if not is_blob(target, place):
+        return None
+    from wtxtgit.git import history
+
+    repo = place.repository()
+    oid, kind = history.resolve_path(repo, _from_here(target, repo))
+    return history.names_in(repo, oid) if kind == "tree" else None
+
+
+def _index_in(target: str, names: list[str], place: TargetPlace, threads: int | None) -> ByteView:
+    """The index of the set in a folder, as a checkout has it; raises InputError where none is."""
+    from wtxtgit.checkpoint import folders
+
+    index = folders.index_of(shown_name(target), names)
+    if isinstance(index, str):
+        file = folders.within(target, index)
+        data = read(file, place, threads=threads)
+        beside = partial(wsum_beside, file, place)
+        return as_checked_out(file, data, threads, beside, payload_for(file, data, place)).data
+    return index
+
+
 def wsum_beside(text: str, place: TargetPlace = HERE) -> bytes | None:
     """The WSUM beside a text that is a file or REV:PATH, well-formed or not; None without one.
 
@@ -148,14 +201,104 @@ def wsum_beside(text: str, place: TargetPlace = HERE) -> bytes | None:
     return content if content.startswith(WSUM_MAGIC) else None
 
 
+def payload_for(target: str | None, data: ByteView, place: TargetPlace = HERE) -> PayloadSource:
+    """Where the payload of a target is looked for, if its content `data` is a detached text.
+
+    That is the store of the repository that a file or blob is in; of any other target, of
+    that of this process, as for no target. Without a repository there is no payload.
+    """
+    if not is_detached(data):
+        return NO_PAYLOAD
+    try:
+        return payload_in(repository_of(target, place), data)
+    except EnvironmentFailure:
+        return NO_PAYLOAD
+
+
+def repository_of(target: str | None, place: TargetPlace = HERE) -> Repository:
+    """The repository that a target is in, else that of this process.
+
+    Raises EnvironmentFailure where there is none.
+    """
+    from wtxtgit.git.repository import Repository
+
+    if target is not None and is_file(target, place):
+        with contextlib.suppress(EnvironmentFailure):
+            return Repository.discover(place.file(target).resolve().parent)
+    return place.repository()
+
+
+def payload_in(repo: Repository, data: ByteView) -> PayloadSource:
+    """The store of a repository, for a content that is a detached text."""
+    if not is_detached(data):
+        return NO_PAYLOAD
+    from wtxtgit.store.place import store_of
+
+    return store_of(repo)
+
+
+def read_attached(
+    target: str, place: TargetPlace = HERE, *, threads: int | None = None
+) -> ByteView:
+    """The bytes of a target as `read` gives them, of a detached text the attached one.
+
+    For what takes the lines of a text apart. Raises CheckError for a detached text
+    that does not verify, or whose payload is not at hand.
+    """
+    return attached_text(target, read(target, place, threads=threads), place, threads=threads)
+
+
+def attached_text(
+    target: str, data: ByteView, place: TargetPlace = HERE, *, threads: int | None = None
+) -> ByteView:
+    """What `read_attached` gives, of what was read of a target."""
+    if not is_detached(data):
+        return data
+    from wtxtgit.text.detached import attached
+    from wtxtgit.text.verify import verify
+
+    report = verify(data, payload=payload_for(target, data, place), threads=threads)
+    refuse_text(report, shown_name(target))
+    return spooled(attached(data, report.index, report.layout, threads=threads))
+
+
+def refuse_text(report: TextReport, name: str) -> None:
+    """Raise CheckError for a text that does not verify, with a hint at what helps."""
+    if report.ok:
+        return
+    problem = report.problems[0]
+    if problem.kind == "pending":
+        hint = f"--wsum FILE names its WSUM, wtxtgit finalize {shlex.quote(name)} makes one"
+    elif report.lacks_payload:
+        hint = "the repository that a file is in has its payload, in its own store"
+    else:
+        hint = f"wtxtgit verify -- {shlex.quote(name)} lists all that is wrong"
+    raise CheckError(f"{name}: {problem}", hint=hint)
+
+
 def blob_oid(target: str, repo: Repository) -> str:
     """The object id of REV:PATH; `./PATH` starts where the command does, as for git itself."""
     from wtxtgit.git import history
 
+    return history.resolve_blob(repo, _from_here(target, repo))
+
+
+def checkpoint_oid(target: str, repo: Repository) -> str:
+    """The same, of a folder that of its tree."""
+    from wtxtgit.git import history
+
+    name = _from_here(target, repo)
+    oid, kind = history.resolve_path(repo, name)
+    if kind not in ("blob", "tree"):
+        raise EnvironmentFailure(f"{name!r} names a {kind}, not a file")
+    return oid
+
+
+def _from_here(target: str, repo: Repository) -> str:
     revision, _, path = target.partition(":")
     if path.startswith(("./", "../")):
         path = posixpath.normpath(os.fsdecode(repo.prefix) + path)
-    return history.resolve_blob(repo, f"{revision}:{path}")
+    return f"{revision}:{path}"
 
 
 def blob(repo: Repository, oid: str, threads: int | None = None) -> ByteView:
@@ -168,9 +311,9 @@ def blob(repo: Repository, oid: str, threads: int | None = None) -> ByteView:
 
 def open_target(target: str, *, threads: int | None = None) -> OpenedTarget:
     """Open a target as the file that a checkout would give, a pending text with its WSUM."""
-    return as_checked_out(
-        target, read(target, threads=threads), threads, partial(wsum_beside, target)
-    )
+    data = read_checkpoint(target, threads=threads)
+    payload = payload_for(target, data)
+    return as_checked_out(target, data, threads, partial(wsum_beside, target), payload)
 
 
 def as_checked_out(
@@ -178,104 +321,22 @@ def as_checked_out(
     data: ByteView,
     threads: int | None,
     wsum: Callable[[], bytes | None] = lambda: None,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> OpenedTarget:
     """What a checkout makes of bytes that git stores, or that stand in a file.
 
     Of a text `wsum` gives the WSUM that goes with it: together they are as a text with a root.
     """
-    if data[: len(MAGIC)] != MAGIC:
+    if not is_text(data):
         return OpenedTarget(name, data)
     from wtxtgit.filter.smudge import smudge_verified
     from wtxtgit.text.verify import verify
 
-    report = verify(data, wsum=wsum(), threads=threads)
+    report = verify(data, wsum=wsum(), threads=threads, payload=payload)
     smudged = smudge_verified(data, report, threads=threads)
     if smudged.layout is None:
         return OpenedTarget(name, data, report, smudged.warning)
     return OpenedTarget(name, spooled(smudged.pieces()))
-
-
-def members(
-    target: str, place: TargetPlace = HERE, *, threads: int | None = None
-) -> Callable[[str], ByteView]:
-    """A function that opens a file listed in the set `target`, by its path there.
-
-    Raises InputError for what is not in the set's folder: paths that lead
-    out of it, by themselves or through a symbolic link, included.
-    """
-    # file:// is this file system: the rules for links hold there as well.
-    if is_url(target, place) and (local := urls.local_path(target)) is not None:
-        return members(str(local), place, threads=threads)
-
-    def open_url(path: str) -> ByteView:
-        return as_checked_out(path, urls.member_of(target, path), threads).data
-
-    def open_blob(path: str) -> ByteView:
-        revision, _, index = target.partition(":")
-        member = f"{revision}:{posixpath.join(posixpath.dirname(index), path)}"
-        repo = place.repository()
-        data = blob(repo, blob_oid(member, repo), threads)
-        return as_checked_out(member, data, threads, partial(wsum_beside, member, place)).data
-
-    def open_file(path: str) -> ByteView:
-        file = Path(target).parent / path
-        there, folder = place.file(file), place.file(target).parent
-        # A link in the folder may lead anywhere: what counts is where the file really is.
-        if not there.resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"{shown(path)} leads out of the set's folder")
-        if not there.is_file():
-            # A pipe or a device would be read without end.
-            raise InputError(f"{shown(path)} is no file")
-        data = view_file(file, place.folder)
-        beside = partial(wsum_at, wsum_path(there))
-        return as_checked_out(str(file), data, threads, beside).data
-
-    opener = open_file
-    if is_url(target, place):
-        opener = open_url
-    elif is_blob(target, place):
-        opener = open_blob
-
-    def open_member(path: str) -> ByteView:
-        _refuse_outside(path)
-        try:
-            return opener(path)
-        except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
-            # Of a set a file that can't be opened is a finding, not the end.
-            raise InputError(f"{shown(path)} can't be opened: {error}") from error
-
-    return open_member
-
-
-def tree_members(
-    repo: Repository, tree: str, index: bytes, *, threads: int | None = None
-) -> Callable[[str], ByteView]:
-    """The same for a set in a tree, by the tree's object id and the path there.
-
-    No file of the work tree comes in, whatever it is called.
-    """
-    from wtxtgit.git import history
-
-    def open_member(path: str) -> ByteView:
-        _refuse_outside(path)
-        try:
-            member = posixpath.join(posixpath.dirname(index), os.fsencode(path))
-            # By the tree's id: a revision may name another commit by now.
-            entry = next(iter(history.listing(repo, tree, member)), None)
-            if entry is None or not entry.is_file:
-                raise InputError("there is no such file")
-            return as_checked_out(shown(path), blob(repo, entry.oid, threads), threads).data
-        except (OSError, ValueError, EnvironmentFailure, InputError) as error:
-            raise InputError(f"{shown(path)} can't be opened: {error}") from error
-
-    return open_member
-
-
-def _refuse_outside(path: str) -> None:
-    parts = path.split("/")
-    # Backslashes lead out of a folder on some systems, and stores read them as slashes.
-    if not path or "\0" in path or "\\" in path or path.startswith("/") or ".." in parts:
-        raise InputError(f"{shown(path.replace(chr(0), '?'))} leads out of the set's folder")
 
 
 def refuse_itself(out: Path, source: str) -> None:

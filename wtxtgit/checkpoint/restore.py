@@ -7,18 +7,18 @@ an .npz or .safetensors file, by the ending of the output.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from wtxtgit.checkpoint.open import payload_for, refuse_text
 from wtxtgit.checkpoint.wsum import given_wsum, wsum_at, wsum_path
 from wtxtgit.containers import registry
-from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
+from wtxtgit.errors import MAX_NAME, InputError, UsageError, clipped
 from wtxtgit.io.files import shown, view_file, write_output
 from wtxtgit.io.view import Buffer, ByteView, write_all
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import is_text
 from wtxtgit.text.index import index, quote
 from wtxtgit.text.restoring import verify_into
 from wtxtgit.text.verify import TextReport, verify
@@ -51,10 +51,10 @@ def restore(
 ) -> None:
     """Restore the text at `path` to the file `out`, or through `write` where it is None."""
     text = view_file(path)
-    if text[: len(MAGIC)] != MAGIC:
+    if not is_text(text):
         raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
     wsum_bytes = wsum_at(wsum_path(path)) if wsum is None else given_wsum(wsum)
-    indexed = index(text)
+    indexed = index(text, payload=payload_for(str(path), text))
     # The layout is read before it is verified; what is written by it counts only if all verifies.
     assumed = None if out is None else assumed_layout(text, indexed)
     # One pass: the file is written while the text is verified, and gets its name only if all holds.
@@ -70,14 +70,14 @@ def restore(
                 threads=threads,
                 progress=progress,
             )
-            _check(report, path)
+            refuse_text(report, shown(path))
             if not is_whole:
                 raise InputError(f"{shown(path)}: changed while it was read")
 
         write_output(out, fill)
         return
     report = verify(text, indexed=indexed, wsum=wsum_bytes, threads=threads, progress=progress)
-    _check(report, path)
+    refuse_text(report, shown(path))
     restore_verified(text, report, path, out, write=write, threads=threads)
 
 
@@ -94,7 +94,7 @@ def restore_verified(
     layout = report.layout
     # A native snapshot stands for no file: one is made of its arrays.
     if layout is None or layout.size is None:
-        _restore_native(weights_of(text, report, threads=threads), path, out)
+        restore_native(weights_of(text, report, threads=threads), path, out)
         return
     pieces = file_pieces(text, report.index, layout, threads=threads)
     if out is not None:
@@ -103,19 +103,11 @@ def restore_verified(
         write(pieces)
 
 
-def _check(report: TextReport, path: Path) -> None:
-    """Raise CheckError for a text that does not verify."""
-    if report.ok:
-        return
-    problem = report.problems[0]
-    if problem.kind == "pending":
-        hint = f"--wsum FILE names its WSUM, wtxtgit finalize {shlex.quote(shown(path))} makes one"
-    else:
-        hint = f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong"
-    raise CheckError(f"{shown(path)}: {problem}", hint=hint)
+def restore_native(weights: Weights, path: Path, out: Path | None) -> None:
+    """Write a file of arrays, in the format of its ending; messages name them `path`.
 
-
-def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:
+    Raises UsageError for another ending, or a name that such a file can't hold.
+    """
     kinds = {e: f.write_arrays for f in registry.FORMATS if f.write_arrays for e in f.endings}
     writes = kinds.get("" if out is None else out.suffix)
     if out is None or writes is None:

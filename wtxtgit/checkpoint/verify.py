@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.emit import key_bytes
-from wtxtgit.checkpoint.open import HERE, TargetPlace, members, public_name, read, wsum_beside
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import (
+    HERE,
+    TargetPlace,
+    payload_for,
+    public_name,
+    read_checkpoint,
+    wsum_beside,
+)
 from wtxtgit.checkpoint.wsum import given_wsum
-from wtxtgit.containers import any_format
-from wtxtgit.errors import AgeError, InputError, WtxtgitError
+from wtxtgit.containers import any_format, registry
+from wtxtgit.errors import PICKLE, AgeError, InputError, WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.findings import Findings, MemberFindings, Problem
@@ -28,9 +36,10 @@ from wtxtgit.text.delta import index as delta_lines
 from wtxtgit.text.delta.index import DeltaReport
 from wtxtgit.text.delta.index import check as check_delta
 from wtxtgit.text.digest import SignatureState
-from wtxtgit.text.grammar import MAGIC, MAX_WSUM
+from wtxtgit.text.grammar import MAGIC, MAX_WSUM, is_text
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
+from wtxtgit.text.payload import MISSING
 from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.trust.age.armor import is_age
 from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
@@ -65,6 +74,7 @@ class Demands:
     reading: ReadOptions
     strict: bool = False
     identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
+    require_payload: bool = False
 
     @property
     def has_secrets(self) -> bool:
@@ -88,12 +98,14 @@ def demands(
     strict: bool = False,
     reading: ReadOptions | None = None,
     identities: Iterable[AgeIdentity] = (),
+    require_payload: bool = False,
 ) -> Demands:
     """Read the files that say what is demanded; raises InputError, KeyFileError or
     EnvironmentFailure.
 
     `reading` are limits and keys for containers; `hmac_key` is their HMAC key
     as well. If `strict` notes on containers are errors. `identities` open encrypted texts.
+    With `require_payload` detached texts have to have all of theirs.
     """
     return Demands(
         None if wsum is None else given_wsum(wsum),
@@ -104,6 +116,7 @@ def demands(
         ReadOptions() if reading is None else reading,
         strict,
         tuple(identities),
+        require_payload,
     )
 
 
@@ -130,7 +143,7 @@ def verify_file(
 ) -> FileVerdict:
     """Verify a file, URL or REV:PATH; raises nothing because of it."""
     try:
-        data = read(name, place)
+        data = read_checkpoint(name, place)
     except WtxtgitError as error:
         return unreadable(name, error)
     return verify_data(name, data, asked, place, threads=threads, progress=progress)
@@ -154,9 +167,10 @@ def verify_data(
 ) -> FileVerdict:
     """Verify what was read of `name`; of a set whose files were `checked` already the rest."""
     path = public_name(name)
-    if data[: len(MAGIC)] == MAGIC:
+    if is_text(data):
         report = verify(
             data,
+            payload=payload_for(name, data, place),
             wsum=wsum_beside(name, place) if asked.wsum is None else asked.wsum,
             hmac_key=asked.hmac_key,
             public_keys=asked.public_keys,
@@ -164,7 +178,7 @@ def verify_data(
             threads=threads,
             progress=progress,
         )
-        return _text_verdict(path, report, asked.require_signed)
+        return _text_verdict(path, report, asked)
     if data[: len(ledger.MAGIC)] == ledger.MAGIC:
         verdict = _ledger_verdict(path, data, asked.public_keys, asked.require_signed)
         verdict = _with_demands(asked, verdict)
@@ -212,7 +226,7 @@ def _encrypted_verdict(
         )
     except AgeError as error:
         return FileVerdict(path, AGE, (_problem(path, error),))
-    return replace(_text_verdict(path, report, asked.require_signed), format=OPENED)
+    return replace(_text_verdict(path, report, asked), format=OPENED)
 
 
 def _problem(path: str, error: InputError) -> Problem:
@@ -241,9 +255,9 @@ def public_keys_of(path: Path | None) -> tuple[bytes, ...]:
     return tuple(signer.public_key for signer in parse_signers(content, shown(path)))
 
 
-def _text_verdict(path: str, report: TextReport, require_signed: bool) -> FileVerdict:
-    errors = list(report.problems)
-    if require_signed and (missing := _missing(report.signature)) is not None:
+def _text_verdict(path: str, report: TextReport, asked: Demands) -> FileVerdict:
+    errors = [p for p in report.problems if asked.require_payload or p.kind != MISSING]
+    if asked.require_signed and (missing := _missing(report.signature)) is not None:
         errors.append(Problem("signature", missing))
     arrays = tuple(
         ArrayFacts(a.name, a.claim.dtype, a.claim.shape, a.claim.sha256.hex())
@@ -257,7 +271,8 @@ def _text_verdict(path: str, report: TextReport, require_signed: bool) -> FileVe
         signature=str(report.signature) if report.index.has_header else None,
         keyid=report.keyid,
         authenticated=report.authenticated if report.index.has_header else None,
-        arrays=arrays if report.sha256_all is not None else None,
+        arrays=arrays if report.sha256_all is not None or report.payload is not None else None,
+        payload=None if report.payload is None else str(report.payload),
     )
 
 
@@ -336,6 +351,13 @@ def _missing(state: SignatureState) -> str | None:
 
 def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVerdict:
     kind = any_format.identify(data)
+    alone = registry.part_note(path)
+    if alone is not None:
+        hint = f"{alone}: wtxtgit verify takes the folder"
+        return FileVerdict(path, kind or "unknown", (Problem("structure", hint),), known=False)
+    unread = [problem for problem in findings.errors if problem.kind == PICKLE]
+    if unread and kind is not None:
+        return FileVerdict(path, kind, tuple(unread), known=False)
     if kind is None:
         problem = findings.errors[0]
         if not any_format.is_foreign(data):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,10 @@ from wtxtgit.io.files import write_output
 from wtxtgit.io.view import write_all
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from wtxtgit.checkpoint.emit import NewGeneration
+    from wtxtgit.text.payload import Keep
 
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -51,6 +55,11 @@ _HASH = re.compile(r"[0-9a-f]{64}")
     metavar="F",
     help="Authenticate every array with the bytes of this file.",
 )
+@click.option(
+    "--detached",
+    is_flag=True,
+    help="Leave the data of larger arrays to the store of the repository here.",
+)
 @click.option("--pending", is_flag=True, help="Leave the root to a WSUM, OUT.root.wsum.")
 @click.option("--rows-per-chunk", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk.")
 @click.option(
@@ -67,6 +76,7 @@ def emit(
     sign: Path | None,
     passphrase_fd: int | None,
     hmac_key: Path | None,
+    detached: bool,
     pending: bool,
     rows_per_chunk: int | None,
     audit: tuple[str, ...],
@@ -78,7 +88,8 @@ def emit(
     --build and --prev the text is a generation of its own; --sign signs it. A
     FILE that is such a text itself comes out as git would store it. A FILE may
     be a URL that fsspec reads; with --scheduler the workers read all of them,
-    and write the texts.
+    and write the texts. With --detached the text has hashes in the place of large
+    arrays, and their data go into the store of the repository here.
 
     \b
     wtxtgit emit model.safetensors -o model.safetensors.wtxt
@@ -98,6 +109,8 @@ def emit(
         raise UsageError("--pending needs -o, a path: its WSUM is written beside the text")
     if prev is not None and len(files) > 1:
         raise UsageError("--prev is the hash of one text: one FILE goes with it")
+    if detached and scheduler is not None:
+        raise UsageError("--detached and --scheduler don't go together: workers have no store")
     if scheduler is not None:
         _emit_there(scheduler, files, outs, generation)
         return 0
@@ -105,9 +118,18 @@ def emit(
     ask = cache(asker(passphrase_fd))
     for number, file in enumerate(files):
         with progress(_label(file), file_size(Path(file))) as advance:
-            emission = checkpoint_emit.emit(
-                file, generation, threads=environment.threads(), progress=advance, ask=ask
-            )
+            with _keeping(detached) as keep:
+                emission = checkpoint_emit.emit(
+                    file,
+                    generation,
+                    threads=environment.threads(),
+                    progress=advance,
+                    ask=ask,
+                    keep=keep,
+                )
+                if detached and emission.writer is not None:
+                    # Its payload is kept while it is hashed, before the text leads to it.
+                    _ = emission.writer.root
             if emission.warning is not None:
                 _warn(file, emission.warning)
             if outs is None:
@@ -117,6 +139,15 @@ def emit(
         if pending and emission.writer is not None:
             write_wsum(wsum_path(Path(outs[number])), emission.writer.wsum())
     return 0
+
+
+def _keeping(detached: bool) -> AbstractContextManager[Keep | None]:
+    if not detached:
+        return nullcontext()
+    from wtxtgit.filter.payload import keeping
+    from wtxtgit.git.repository import Repository
+
+    return keeping(Repository.discover())
 
 
 def _emit_there(

@@ -58,6 +58,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Convert": {
         "emit": ("emit:emit", "Make the text of a checkpoint."),
         "restore": ("emit:restore", "Make the checkpoint of a text."),
+        "attach": ("forms:attach", "Put its data into a detached text."),
+        "detach": ("forms:detach", "Take a text's data out, into the store."),
         "finalize": ("finalize:finalize", "Give a pending text its root."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("convert:repack", "Change a checkpoint's compression."),
@@ -71,6 +73,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
+    },
+    "Payload": {
+        "store": ("store:store", "List, check and repack what detached texts leave out."),
     },
     "Training": {
         "ring": ("ring:ring", "List, check and send a training's snapshots."),

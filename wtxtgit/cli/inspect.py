@@ -54,10 +54,12 @@ _MOST = 20
 def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int:
     """Show the parts, tensors and values of a checkpoint, a set, or a text.
 
-    REV:PATH takes the file as it was in a commit.
+    REV:PATH takes the file as it was in a commit. A folder is the checkpoint whose
+    index or shards are in it.
 
     \b
     wtxtgit inspect model.safetensors
+    wtxtgit inspect runs/step-100
     wtxtgit inspect HEAD~3:model.fold --json
     """
     from wtxtgit.checkpoint.inspect import inspect as inspect_checkpoint
@@ -182,6 +184,9 @@ def _share(statistics: Statistics) -> str:
     help="Demand a signature by a known signer, in a ledger for each record.",
 )
 @click.option("--strict", is_flag=True, help="What is a note of a container is an error.")
+@click.option(
+    "--require-payload", is_flag=True, help="Demand all of the payload of a detached text."
+)
 @reading_options
 @identity_option
 @passphrase_option
@@ -195,6 +200,7 @@ def verify(
     signers: Path | None,
     require_signed: bool,
     strict: bool,
+    require_payload: bool,
     key: Path | None,
     max_chunk: int,
     identities: tuple[Path, ...],
@@ -206,8 +212,10 @@ def verify(
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
     A delta is checked as far as that goes without its base, and an encrypted
-    text as far as that goes without a key, which -i gives. A FILE may be a
-    URL that fsspec reads; with --scheduler the workers read all of them.
+    text as far as that goes without a key, which -i gives. So is a detached
+    text without its payload, which --require-payload demands. A FILE may be a
+    folder with the index of a set, or a URL that fsspec reads; with --scheduler
+    the workers read all of them.
 
     Damage is told with line, array and chunk, or with the byte in the file.
     Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
@@ -235,6 +243,7 @@ def verify(
         strict=strict,
         reading=reading,
         identities=keys,
+        require_payload=require_payload,
     )
     with cluster(scheduler, worker_clone) as workers:
         # Of a set, whose size nobody knows before, every file is a cluster's work.
@@ -283,6 +292,8 @@ def _about_file(file: FileVerdict) -> str:
         parts.append(f"signature {file.signature}" + (f" {file.keyid}" if file.keyid else ""))
     if file.authenticated:
         parts.append("authenticated")
+    if file.payload is not None:
+        parts.append(f"detached, payload {file.payload}")
     return ", ".join(parts)
 
 

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from wtxtgit.chain.reader import Examiner, Wanted, read_facts
 from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
-from wtxtgit.checkpoint.open import HERE, TargetPlace, blob_oid, is_blob, members, read
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import HERE, TargetPlace, checkpoint_oid, is_blob, read_checkpoint
 from wtxtgit.checkpoint.verify import Demands, unreadable, verify_data
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.containers import any_format
@@ -328,7 +329,7 @@ def _file(name: str, asked: Demands, clone: Path | None) -> _File:
 def _names(name: str, place: TargetPlace) -> tuple[str, str | None]:
     """The ids of a blob, named REV:PATH, and of the revision's tree; None for the index."""
     repo = place.repository()
-    blob = blob_oid(name, repo)
+    blob = checkpoint_oid(name, repo)
     revision = name.partition(":")[0]
     return blob, history.resolve_tree(repo, revision) if revision else None
 
@@ -376,7 +377,7 @@ class _CloneFailure(EnvironmentFailure):
 def _read(file: _File) -> ByteView:
     """Read a file on a worker; raises _CloneFailure where its clone has another blob."""
     if file.blob is None:
-        return read(file.name, file.place)
+        return read_checkpoint(file.name, file.place)
     folder = file.place.clone
     try:
         with clone_at(folder or Path()):
@@ -385,7 +386,7 @@ def _read(file: _File) -> ByteView:
         raise _CloneFailure(error.message, hint=error.hint) from error
     if not same:
         raise _CloneFailure(f"a worker's clone has another {file.name!r} than this one")
-    return read(file.name, file.place)
+    return read_checkpoint(file.name, file.place)
 
 
 def _counting(

@@ -9,11 +9,12 @@ Which formats there are, and in which order they are tried, is in `registry`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
+from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
@@ -60,6 +61,13 @@ def is_in_folder(path: str) -> bool:
     """Whether a path of a set's index stays in its folder, in its one spelling; a URL does not."""
     # One spelling a path: two members of a set must not be the same file.
     return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
+
+
+def unlisted(file: str, names: Collection[str]) -> Iterator[str]:
+    """Words on the tensors of a file of a set that its index has not there, if there are any."""
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"the index lists no {quoted(min(names))}{more} in {quoted(file)}"
 
 
 def every_tag(_key: str) -> bool:
@@ -281,13 +289,23 @@ class FileSet(Protocol):
 
 
 class SetReader(Protocol):
-    """How the JSON file that lists the files of a set is read."""
+    """How the file that lists the files of a set is read, JSON or a pickle."""
 
     def is_index(self, data: ByteView) -> bool:
-        """Whether a JSON file is an index of such a set."""
+        """Whether such a file is an index of such a set."""
 
     def read(self, data: ByteView, open_member: OpenMember) -> FileSet:
         """Read the index; raises FormatError."""
+
+
+class IndexMaker(Protocol):
+    """What names of files tell of a set without an index."""
+
+    def make_index(self, names: Sequence[str]) -> ByteView | None:
+        """An index of the set that the names of a folder's files tell; None where they tell none.
+
+        Raises InputError where they tell several.
+        """
 
 
 class NestedLimits(Protocol):
@@ -354,6 +372,11 @@ class Format(NamedTuple):
     set_name: str = ""
     """What a set of files of the format is called in reports."""
     read_set: Lazy[SetReader] | None = None
+    index_endings: tuple[str, ...] = ()
+    """Endings of the names of its sets' indexes: a folder with such a file is a set."""
+    make_index: Lazy[IndexMaker] | None = None
+    part_endings: tuple[str, ...] = ()
+    """Endings of the names of files that only the index of their set tells how to read."""
 
     derived: tuple[KeyPath, ...] = ()
     """Metadata that follow from the tensors: a comparison leaves them out."""

@@ -8,6 +8,8 @@ Spec: `docs/spec/containers.md`, "Order of detection".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wtxtgit.containers import aero, fold, gguf, mlcp, npy, npz, safetensors, taridx, torch
 from wtxtgit.containers.format import Format, Opening
 from wtxtgit.io.view import ByteView
@@ -32,6 +34,7 @@ OPAQUE = "opaque"
 
 _HEAD = 64
 """Bytes in which the index of a set starts."""
+_INDEX_STARTS = (b"{", torch.PICKLE_MAGIC)
 
 
 def by_name(name: str) -> Format | None:
@@ -47,6 +50,31 @@ def by_ending(ending: str) -> Format | None:
 def set_names() -> tuple[str, ...]:
     """What the sets of all formats are called."""
     return tuple(f.set_name for f in FORMATS if f.read_set is not None)
+
+
+def index_endings() -> tuple[str, ...]:
+    """How the names of the indexes of all formats' sets end."""
+    return tuple(ending for f in FORMATS for ending in f.index_endings)
+
+
+def part_note(name: str) -> str | None:
+    """What to say of a file that its set's index alone tells how to read; None of any other."""
+    known = next((f for f in FORMATS if f.part_endings and name.endswith(f.part_endings)), None)
+    if known is None:
+        return None
+    index = " or ".join(known.index_endings)
+    return (
+        f"a shard of a {known.set_name} checkpoint, which {index} in its folder tells how to read"
+    )
+
+
+def index_made(names: Sequence[str]) -> ByteView | None:
+    """An index of the files in a folder that has none, where their names tell; None elsewhere.
+
+    Raises InputError where they tell several sets.
+    """
+    made = (f.make_index().make_index(names) for f in FORMATS if f.make_index is not None)
+    return next((index for index in made if index is not None), None)
 
 
 def detected(data: ByteView) -> Format | None:
@@ -66,9 +94,9 @@ def detect(data: ByteView) -> str:
 
 
 def listed_by(data: ByteView) -> Format | None:
-    """The format of whose sets a JSON file is an index."""
-    # Most files are no JSON: they are told apart before a module for sets is loaded.
-    if bytes(data[:_HEAD]).lstrip()[:1] != b"{" or detected(data) is not None:
+    """The format of whose sets a file is an index."""
+    # Most files are no JSON and no pickle: those are told before a module for sets is loaded.
+    if bytes(data[:_HEAD]).lstrip()[:1] not in _INDEX_STARTS or detected(data) is not None:
         return None
     with_sets = (f for f in FORMATS if f.read_set is not None)
     return next((f for f in with_sets if f.read_set and f.read_set().is_index(data)), None)

@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, open_side
-from wtxtgit.checkpoint.open import blob_oid, is_blob, is_file, members, read
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, payload_for, read_checkpoint
 from wtxtgit.diff.compare import compare
 from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import ByteView, Pages
@@ -38,9 +39,19 @@ def diff(
     pages = Pages(progress)
     same = same_content(a, b, key_file)
     with ExitStack() as until:
-        contents = [read(name, threads=threads) if same is None else same for name in (a, b)]
+        contents = [
+            read_checkpoint(name, threads=threads) if same is None else same for name in (a, b)
+        ]
         before, after = (
-            open_side(name, data, members(name, threads=threads), pages, threads, until)
+            open_side(
+                name,
+                data,
+                members(name, threads=threads),
+                pages,
+                threads,
+                until,
+                payload_for(name, data),
+            )
             for name, data in zip((a, b), contents, strict=True)
         )
         try:
@@ -68,10 +79,10 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
     from wtxtgit.git.repository import Repository
 
     repo = Repository.discover()
-    oids = [blob_oid(target, repo) for target in blobs]
+    oids = [checkpoint_oid(target, repo) for target in blobs]
     # Both are blobs.
     if len(oids) > 1:
-        return read(a) if oids[0] == oids[1] else None
+        return read_checkpoint(a) if oids[0] == oids[1] else None
     file = b if blobs == [a] else a
     if not is_file(file):
         return None

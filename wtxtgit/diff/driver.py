@@ -6,6 +6,7 @@ the time that the blobs would take once more (docs/performance.md).
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -13,7 +14,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side
+from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side, refuse_part
+from wtxtgit.checkpoint.open import payload_for
 from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import Pair
@@ -96,11 +98,14 @@ def _compared(
     pages: Pages,
     threads: int | None,
 ) -> DiffReport | Inventory:
+    refuse_part(os.fsdecode(pair.path))
     with ExitStack() as until:
 
         def opened(side: str, name: str | None = None) -> Side:
             data = contents[side]
-            return open_side(name or side, data, _no_member, pages, threads, until)
+            # Git's temporary files are in no repository of their own.
+            payload = payload_for(None, data)
+            return open_side(name or side, data, _no_member, pages, threads, until, payload)
 
         if pair.old is not None and pair.new is not None:
             before, after = opened("before"), opened("after")

@@ -4,19 +4,27 @@
 of the file's bytes. It never fails because of content, and never loses a byte:
 what can't be cut is stored whole, and a text that can't be read is stored as
 it is, with a warning.
+
+`clean_detached` is that of the driver `wtxt-detached`: `docs/spec/detached.md`, section "What
+the driver gives".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 
 from wtxtgit.containers.any_format import split
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import MAGIC, is_detached
 from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.payload import MISSING, Keep
 from wtxtgit.text.write import Progress, TextWriter
+
+MOST_ATTACHED = 131_072
+"""Bytes of a text up to which the driver `wtxt-detached` leaves its data in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,82 @@ def clean(
         # Git takes an empty file for changed unless its blob is empty: `ce_match_stat_basic`.
         return Cleaned(None, cleaned.source)
     return cleaned
+
+
+def clean_detached(
+    data: ByteView,
+    keep: Keep | None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Cleaned:
+    """Clean a file's content for the driver `wtxt-detached`.
+
+    `keep` gets the payload of what becomes a detached text while that is hashed: of a
+    file once its writer's root is asked for, of a text that is detached before this returns.
+    """
+    if is_detached(data):
+        return Cleaned(None, data, warning=_fault_of_detached(data, threads))
+    cleaned = clean(data, threads=threads, progress=progress)
+    writer = cleaned.writer
+    size = len(cleaned.source) if writer is None else writer.size
+    if size <= MOST_ATTACHED:
+        return cleaned
+    if writer is None:
+        return detached_text(cleaned, keep, threads=threads, progress=progress)
+    return replace(cleaned, writer=writer.detached(keep))
+
+
+def clean_keeping(
+    data: ByteView,
+    keeping: Callable[[], AbstractContextManager[Keep]],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Cleaned:
+    """The same, with all payload kept when it returns: at the end of what `keeping` gives."""
+    with keeping() as keep:
+        cleaned = clean_detached(data, keep, threads=threads, progress=progress)
+        if cleaned.writer is not None and cleaned.writer.is_detached:
+            _ = cleaned.writer.root
+    return cleaned
+
+
+def detached_text(
+    cleaned: Cleaned,
+    keep: Keep | None,
+    *,
+    needs_layout: bool = True,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Cleaned:
+    """Detach a text that is stored as it is, if it is valid and, where needed, has a layout."""
+    from wtxtgit.text.detached import rewritten
+    from wtxtgit.text.verify import verify
+
+    data = cleaned.source
+    report = verify(data, threads=threads)
+    if not report.ok or (needs_layout and report.layout is None):
+        return cleaned
+    with rewritten(
+        data,
+        report.index,
+        report.layout,
+        detached=True,
+        keep=keep,
+        threads=threads,
+        progress=progress,
+    ) as writer:
+        return replace(cleaned, source=spooled(writer.stream()))
+
+
+def _fault_of_detached(data: ByteView, threads: int | None) -> str | None:
+    from wtxtgit.text.verify import verify
+
+    # Without its payload: what is at hand is no part of what clean gives.
+    problems = verify(data, threads=threads).problems
+    wrong = [problem for problem in problems if problem.kind != MISSING]
+    return f"not a valid detached text: {wrong[0]}" if wrong else None
 
 
 def text_of(

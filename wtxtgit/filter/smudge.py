@@ -2,7 +2,8 @@
 
 A container's text that verifies becomes the file; everything else is passed
 through as it is: native texts, what is no text, and, with a warning, what is
-damaged. No byte of an unverified text is ever given; a file that is written
+damaged. A detached text becomes what its attached text does, if all of its payload is at
+hand. No byte of an unverified text is ever given; a file that is written
 while its text is verified is the caller's to name, or to drop.
 """
 
@@ -16,47 +17,75 @@ from typing import TYPE_CHECKING
 from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces, write_all
 from wtxtgit.model.array import Layout
 from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import DETACHED_MAGIC, MAGIC, is_detached, is_text
 from wtxtgit.text.index import TextIndex, index
+from wtxtgit.text.payload import NO_PAYLOAD, FindPayload, PayloadSource
 from wtxtgit.text.verify import TextReport, verify
 
 if TYPE_CHECKING:
     from wtxtgit.io.pieces import PieceWindows
 
 
+def _found(text: ByteView, payload: FindPayload) -> PayloadSource:
+    found = payload() if is_detached(text) else None
+    return NO_PAYLOAD if found is None else found
+
+
 @dataclass(frozen=True, slots=True)
 class Smudged:
-    """What smudge makes of a blob; `layout` is None where it is passed through."""
+    """What smudge makes of a blob; `layout` is None where it is passed through.
+
+    A detached text that stands for no file becomes the attached text, of what `attached`
+    found. `lacks_payload` tells one that is passed through for that reason alone.
+    """
 
     text: ByteView
     index: TextIndex | None = None
     layout: Layout | None = None
     threads: int | None = None
     warning: str | None = None
+    attached: TextReport | None = None
+    lacks_payload: bool = False
 
     def pieces(self) -> Iterable[Buffer]:
+        if (found := self.attached) is not None:
+            from wtxtgit.text.detached import attached
+
+            return attached(self.text, found.index, found.layout, threads=self.threads)
         if self.layout is None or self.index is None:
             return pieces(self.text)
         return file_pieces(self.text, self.index, self.layout, threads=self.threads)
 
 
-def smudge(text: ByteView, *, threads: int | None = None) -> Smudged:
-    """Smudge a blob's content, given as a flat view of its bytes."""
-    if text[: len(MAGIC)] != MAGIC:
+def smudge(
+    text: ByteView, *, threads: int | None = None, payload: FindPayload = lambda: None
+) -> Smudged:
+    """Smudge a blob's content, given as a flat view of its bytes.
+
+    `payload` is asked where that of a detached text is.
+    """
+    if not is_text(text):
         return Smudged(text)
-    return smudge_verified(text, verify(text, threads=threads), threads=threads)
+    report = verify(text, threads=threads, payload=_found(text, payload))
+    return smudge_verified(text, report, threads=threads)
 
 
-def smudge_into(descriptor: int, text: ByteView, *, threads: int | None = None) -> str | None:
-    """Write what smudge makes of a blob into an empty file; gives the warning, if any.
+def smudge_into(
+    descriptor: int,
+    text: ByteView,
+    *,
+    threads: int | None = None,
+    payload: FindPayload = lambda: None,
+) -> Smudged:
+    """Write what smudge makes of a blob into an empty file, and say what that was.
 
     Raises OSError where it can't be written.
     """
     is_whole = False
-    if text[: len(MAGIC)] != MAGIC:
+    if not is_text(text):
         made = Smudged(text)
     else:
-        indexed = index(text)
+        indexed = index(text, payload=_found(text, payload))
         layout = assumed_layout(text, indexed)
         if layout is None:
             report = verify(text, indexed=indexed, threads=threads)
@@ -72,7 +101,7 @@ def smudge_into(descriptor: int, text: ByteView, *, threads: int | None = None) 
         is_whole = False
     if not is_whole:
         write_all(descriptor, made.pieces())
-    return made.warning
+    return made
 
 
 def smudge_arriving(descriptor: int, blob: PieceWindows, *, threads: int | None = None) -> bool:
@@ -81,7 +110,11 @@ def smudge_arriving(descriptor: int, blob: PieceWindows, *, threads: int | None 
     Otherwise the file is empty, and `smudge_into` tells, given the whole blob. Raises
     EnvironmentFailure where pieces don't come, OSError for what is no text and can't be written.
     """
-    if Windowed(blob)[: len(MAGIC)] == MAGIC:
+    head = Windowed(blob)
+    # It is small, and its payload need not be at hand.
+    if is_detached(head):
+        return False
+    if head[: len(MAGIC)] == MAGIC:
         from wtxtgit.text.restoring import verify_arriving
 
         return verify_arriving(descriptor, blob, threads=threads)
@@ -94,10 +127,17 @@ def smudge_verified(text: ByteView, report: TextReport, *, threads: int | None =
     if not report.ok:
         if report.is_pending:
             return Smudged(text)
+        if report.lacks_payload:
+            warning = f"left as a detached text: {report.problems[0].message}"
+            return Smudged(text, warning=warning, lacks_payload=True)
         return Smudged(text, warning=f"damaged, left as text: {report.problems[0]}")
     layout = report.layout
     if layout is None or not layout.is_container:
-        return Smudged(text)
-    if first_bytes(text, report.index, layout, len(MAGIC)) == MAGIC:
+        if not report.index.is_detached:
+            return Smudged(text)
+        return Smudged(text, threads=threads, attached=report)
+    head = first_bytes(text, report.index, layout, len(DETACHED_MAGIC))
+    # Of an attached text a file that is a detached one, too: clean never took that for a text.
+    if head.startswith(MAGIC) or (report.index.is_detached and is_text(head)):
         return Smudged(text, warning="the file it stands for is a text itself, left as text")
     return Smudged(text, report.index, layout, threads)

@@ -390,21 +390,34 @@ def resolve_tree(repo: Repository, revision: str) -> str:
 
 def resolve_blob(repo: Repository, name: str) -> str:
     """Give the object id of a blob, named as REV:PATH; raises EnvironmentFailure."""
-    revision, path = _cut(name)
-    if not revision or path is None:
-        # Of the index, or no path at all.
-        oid = resolve(repo, name)
-        kind = repo.git("cat-file", "-t", oid).decode("ascii").strip()
-    else:
-        with TreeReader(repo) as trees:
-            entry = trees.standing(resolve_tree(repo, revision), os.fsencode(path)).entry
-        if entry is None:
-            raise EnvironmentFailure(f"{name!r} names nothing in this repository")
-        oid = entry.oid
-        kind = _KINDS.get(entry.mode, "blob")
+    oid, kind = resolve_path(repo, name)
     if kind != "blob":
         raise EnvironmentFailure(f"{name!r} names a {kind}, not a file")
     return oid
+
+
+def resolve_path(repo: Repository, name: str) -> tuple[str, str]:
+    """Give the object id of what REV:PATH names, and git's word for its kind.
+
+    Raises EnvironmentFailure where it names nothing.
+    """
+    revision, path = _cut(name)
+    path = None if path is None else path.rstrip("/")
+    if not revision or not path:
+        # Of the index, or no path at all.
+        oid = resolve(repo, name)
+        return oid, repo.git("cat-file", "-t", oid).decode("ascii").strip()
+    with TreeReader(repo) as trees:
+        entry = trees.standing(resolve_tree(repo, revision), os.fsencode(path)).entry
+    if entry is None:
+        raise EnvironmentFailure(f"{name!r} names nothing in this repository")
+    return entry.oid, _KINDS.get(entry.mode, "blob")
+
+
+def names_in(repo: Repository, tree: str) -> list[str]:
+    """List the names of the files in one folder, given by its tree's id; links are among them."""
+    with TreeReader(repo) as trees:
+        return [os.fsdecode(name) for name in trees.names(tree)]
 
 
 def _cut(name: str) -> tuple[str, str | None]:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure, RemoteRefused, RemoteUnavailable, UsageError
 from wtxtgit.git import run
-from wtxtgit.git.history import resolve_tree
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.history import is_ancestor, resolve_tree
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
 from wtxtgit.io.files import shown
@@ -55,6 +56,7 @@ _NEVER = re.compile(
     re.IGNORECASE,
 )
 _SHOWN = 300
+_FILE = re.compile(rb"^file: ([A-Za-z0-9._/-]+) ([0-9a-f]{40})$", re.MULTILINE)
 _IDENTITY = re.compile(r"(.*) <(.*)> ([0-9]+) ([+-])([0-9]{2})([0-9]{2})")
 
 
@@ -78,6 +80,7 @@ class RemoteBranch:
         # Remotes may be URLs: their names can't all be part of a ref's.
         place = hashlib.sha256(os.fsencode(remote)).hexdigest()[:16]
         self._here = f"{_REFS}/{place}/{branch}"
+        self._known: tuple[str | None, dict[bytes, str]] = None, {}
         self.label = f"{shown(remote)}#{branch}"
 
     def seen(self) -> str | None:
@@ -144,6 +147,47 @@ class RemoteBranch:
                 tree = entry.oid
             found = trees.listing(tree).items()
         return {os.fsdecode(path): entry for path, entry in found if entry.is_file}
+
+    def delivered(self, commit: str, folder: str) -> dict[str, TreeEntry]:
+        """Blobs that a commit's history names, by names below a folder; the newest of each.
+
+        Those are that commits say, by `named`, to have brought under another path.
+        """
+        start = f"{folder}/".encode("ascii") if folder else b""
+        return {
+            path.removeprefix(start).decode("ascii"): TreeEntry(path, MODE_FILE, oid)
+            for path, oid in self._told(commit).items()
+            if path.startswith(start)
+        }
+
+    def _told(self, commit: str) -> dict[bytes, str]:
+        """What all messages of a history tell; only what was not there the last time is read."""
+        read, told = self._known
+        if read != commit:
+            is_later = read is not None and is_ancestor(self._repo, read, commit)
+            said = self._repo.git(
+                "rev-list", "--format=%B", "--fixed-strings", "--grep=file: ", commit,
+                *((f"^{read}",) if is_later else ()),
+            )  # fmt: skip
+            new: dict[bytes, str] = {}
+            for path, oid in _FILE.findall(said):
+                new.setdefault(path, oid.decode("ascii"))
+            told = {**(told if is_later else {}), **new}
+            self._known = commit, told
+        return told
+
+    def entry(self, commit: str, path: str) -> TreeEntry | None:
+        """What stands at a path of a commit, a folder too."""
+        with TreeReader(self._repo) as trees:
+            return trees.standing(resolve_tree(self._repo, commit), path.encode("ascii")).entry
+
+    def content(self, commit: str, path: str, most: int) -> bytes | None:
+        """A small file of a commit, None where there is none; raises EnvironmentFailure."""
+        entry = self.entry(commit, path)
+        if entry is None or not entry.is_file:
+            return None
+        with BlobReader(self._repo) as blobs:
+            return blobs.read(entry.oid, most)
 
     def blob(self, pieces: Iterable[Buffer]) -> str:
         """Store a blob; gives its id. What `pieces` raises leaves nothing behind."""
@@ -232,6 +276,11 @@ class _Pieces(io.RawIOBase):
 
 MOST_ATTEMPTS = 20
 """Times that something is tried again because another process was faster."""
+
+
+def named(path: str, oid: str) -> str:
+    """The line of a commit's message that says by which name a blob came; see `delivered`."""
+    return f"file: {path} {oid}"
 
 
 def _attempts() -> Iterator[bool]:

@@ -159,6 +159,10 @@ class TreeReader(ObjectReader):
         entries = ((path, self.standing(tree, path).entry) for path in sorted(set(paths)))
         return {path: entry for path, entry in entries if entry is not None and not entry.is_folder}
 
+    def names(self, tree: str) -> list[bytes]:
+        """List the names of all in one folder that are no folders."""
+        return [name for name, about in self._folder(tree).items() if about[0] != _FOLDER]
+
     def standing(self, tree: str, path: bytes) -> Standing:
         """Tell what stands at a path, a folder too, or what is in the way there."""
         *above, last = path.split(b"/")

@@ -42,7 +42,7 @@ class Folder(OneByOne):
         local = Path(named)
         if urls.is_url(named):
             found = urls.local_path(named)
-            self._files: _Files = _Store(named) if found is None else _Disk(found)
+            self._files: _Files = _Url(named) if found is None else _Disk(found)
         else:
             self._files = _Disk(local.absolute())
         self.label = self._files.label
@@ -107,7 +107,7 @@ class _Disk(_Files):
                         yield StoredFile(own, file.stat().st_size)
 
 
-class _Store(_Files):
+class _Url(_Files):
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self.label = urls.shown_url(self._url)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
-from wtxtgit.errors import InputError, RemoteUnavailable
-from wtxtgit.git.blobs import sizes
-from wtxtgit.git.remote_branch import MOST_ATTEMPTS, RemoteBranch
+from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable
+from wtxtgit.git.blobs import BlobReader, known_sizes
+from wtxtgit.git.remote_branch import MOST_ATTEMPTS, RemoteBranch, named
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
+from wtxtgit.remotes.sealed_branch import ATTRIBUTES as FOLDER_ATTRIBUTES
+from wtxtgit.remotes.sealed_branch import BranchLedgers
 from wtxtgit.remotes.target import (
+    FileSeals,
     Outgoing,
     StoredFile,
     check_fetched,
@@ -25,13 +29,14 @@ from wtxtgit.remotes.target import (
     missing,
     taken,
 )
+from wtxtgit.text.grammar import WSUM_SUFFIX
+from wtxtgit.text.ledger import MAX_SIZE, LedgerReport
 
 ATTRIBUTES = ".gitattributes"
-_AS_THEY_ARE = b"* -text\n"
-"""gitattributes(5) for a checkout: line ends stay, whatever core.autocrlf says."""
+_WSUM = WSUM_SUFFIX.decode("ascii")
 
 
-class Git:
+class BranchFolder:
     """The folder `path` of a branch of a remote, a configured one or a URL. See `Target`.
 
     `repository` is a folder in the repository that the commits are made in, by default the one
@@ -43,8 +48,8 @@ class Git:
     that can't be.
     """
 
-    _scheme = "git"
-    _attributes = _AS_THEY_ARE
+    _scheme: ClassVar[str]
+    _attributes: ClassVar[bytes]
     """What a folder that is made anew gets, as its gitattributes file."""
 
     def __init__(
@@ -53,6 +58,7 @@ class Git:
         self._repo = Repository.discover(repository)
         self._branch = RemoteBranch(self._repo, remote, branch)
         self._folder = check_name(path) if path else ""
+        self._ledgers: dict[str, LedgerReport] = {}
         self.label = f"{self._scheme}:{self._branch.label}" + (f":{path}" if path else "")
 
     def __repr__(self) -> str:
@@ -66,13 +72,25 @@ class Git:
         replace: bool = False,
     ) -> Sequence[str]:
         """Deliver files as one commit, whose message says what `about` does."""
+        # Git's process that reads objects stays for all of it.
+        with BlobReader(self._repo):
+            return self._put(files, about or {}, None, replace=replace)
+
+    def _put(
+        self,
+        files: Sequence[Outgoing],
+        about: Mapping[str, str],
+        sealing: FileSeals | None,
+        *,
+        replace: bool = False,
+    ) -> Sequence[str]:
         check_files(files)
         blobs = {file.name: self._blob(file) for file in files}
-        message = _message(list(blobs), about or {})
+        message = _message(list(blobs), about)
         tip = self._branch.seen()
         is_now = False
         for _ in range(MOST_ATTEMPTS):
-            there = self._branch.files(tip, self._folder) if tip else {}
+            there = self._there(tip)
             new = [
                 name for name, oid in blobs.items() if name not in there or there[name].oid != oid
             ]
@@ -93,10 +111,16 @@ class Git:
                     raise taken(self.label, other)
                 if not new:
                     return []
-                self._send([file for file in files if file.name in new])
-                commit = self._commit(tip, there, {name: blobs[name] for name in new}, message)
-                if self._branch.push(commit):
-                    return new
+                try:
+                    added, lines = self._places(tip, {name: blobs[name] for name in new}, sealing)
+                except RemoteRefused:
+                    if is_now:
+                        raise
+                else:
+                    self._send([file for file in files if file.name in new])
+                    text = message + "".join(f"{line}\n" for line in lines)
+                    if self._branch.push(self._commit(tip, added, text)):
+                        return new
             tip, is_now = self._branch.fetch(), True
         raise RemoteUnavailable(f"{self.label}: others push without a break")
 
@@ -119,8 +143,16 @@ class Git:
         return True
 
     def _now(self) -> dict[str, TreeEntry]:
-        tip = self._branch.fetch()
-        return self._branch.files(tip, self._folder) if tip else {}
+        return self._there(self._branch.fetch())
+
+    def _there(self, tip: str | None) -> dict[str, TreeEntry]:
+        """All files by their names: those of the history, too, that have another path there."""
+        if tip is None:
+            return {}
+        return {
+            **self._branch.delivered(tip, self._folder),
+            **self._branch.files(tip, self._folder),
+        }
 
     def _entry(self, name: str) -> TreeEntry | None:
         return self._now().get(name)
@@ -130,8 +162,9 @@ class Git:
             return spooled(store.blob(entry.oid))
 
     def _listed(self, found: Mapping[str, TreeEntry]) -> Sequence[StoredFile]:
-        known = sizes(self._repo, [entry.oid for entry in found.values()]) if found else {}
-        return [StoredFile(name, known[entry.oid]) for name, entry in found.items()]
+        known = known_sizes(self._repo, [e.oid for e in found.values()]) if found else {}
+        # What a commit's message tells of need not be there.
+        return [StoredFile(n, known[e.oid]) for n, e in found.items() if e.oid in known]
 
     def _send(self, files: Sequence[Outgoing]) -> None:
         """What has to be done before files are committed: nothing, they are in the commit."""
@@ -139,19 +172,55 @@ class Git:
     def _blob(self, file: Outgoing) -> str:
         return self._branch.blob(checked_pieces(file))
 
-    def _commit(
-        self,
-        tip: str | None,
-        there: Mapping[str, TreeEntry],
-        blobs: Mapping[str, str],
-        message: str,
-    ) -> str:
-        start = f"{self._folder}/" if self._folder else ""
-        added = {start + name: oid for name, oid in blobs.items()}
+    @property
+    def _start(self) -> str:
+        return f"{self._folder}/" if self._folder else ""
+
+    def _places(
+        self, tip: str | None, blobs: Mapping[str, str], sealing: FileSeals | None
+    ) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Blobs by the paths that they get, ledgers among them, and lines that tell their names."""
+        if sealing is None:
+            return {self._start + name: oid for name, oid in blobs.items()}, ()
+        ledgers = BranchLedgers(
+            self.label,
+            sealing,
+            lambda path: self._branch.content(tip, path, MAX_SIZE) if tip else None,
+            lambda path: tip is not None and self._branch.entry(tip, path) is not None,
+            self._ledgers,
+        )
+        places = {of: ledgers.place(self._start, of) for of in sealing.seals if of in blobs}
+        placed, lines = {}, []
+        for name, oid in blobs.items():
+            # A WSUM goes with its text, and has no seal of its own.
+            of = next((of for of in places if name == of or name == of + _WSUM), None)
+            place = name if of is None else places[of] + name.removeprefix(of)
+            placed[self._start + place] = oid
+            if place != name:
+                lines.append(named(self._start + name, oid))
+        own = {path: self._branch.blob([content]) for path, content in ledgers.added.items()}
+        return {**placed, **own}, tuple(lines)
+
+    def _commit(self, tip: str | None, blobs: Mapping[str, str], message: str) -> str:
+        added = dict(blobs)
         # A folder that was there has the attributes that its users want.
-        if not there:
-            added[start + ATTRIBUTES] = self._branch.blob([self._attributes])
+        if tip is None or not self._branch.files(tip, self._folder):
+            added[self._start + ATTRIBUTES] = self._branch.blob([self._attributes])
         return self._branch.commit(tip, added, message)
+
+
+class Git(BranchFolder):
+    """A folder of a branch whose files are the contents of its commits. See `BranchFolder`."""
+
+    _scheme = "git"
+    _attributes = FOLDER_ATTRIBUTES
+
+    def put_sealed(
+        self, files: Sequence[Outgoing], sealing: FileSeals, *, about: Mapping[str, str]
+    ) -> Sequence[str]:
+        """Deliver files as `put` does, each as the next content of its path, with its ledger."""
+        with BlobReader(self._repo):
+            return self._put(files, about, sealing)
 
 
 def _message(names: Sequence[str], about: Mapping[str, str]) -> str:

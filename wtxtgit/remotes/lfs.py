@@ -13,7 +13,7 @@ from pathlib import Path
 from wtxtgit.git.store.reader import blob_heads
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.view import ByteView
-from wtxtgit.remotes.git_target import Git
+from wtxtgit.remotes.git_target import BranchFolder
 from wtxtgit.remotes.lfs_batch import LfsObject, LfsServer
 from wtxtgit.remotes.target import Outgoing, StoredFile, check_fetched, check_name
 
@@ -25,7 +25,7 @@ _POINTER = re.compile(
 _MOST_POINTER = 1024
 
 
-class LFS(Git):
+class LFS(BranchFolder):
     """As `Git`, with contents on the git-lfs server of the remote; commits have pointers to them.
 
     The server is `url`, or the one that git's configuration says (`remote.NAME.lfsurl`, `lfs.url`),

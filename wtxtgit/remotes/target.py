@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from wtxtgit.errors import InputError, RemoteRefused, UsageError, clipped
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, hashed, pieces
+from wtxtgit.model.array import Meta
+from wtxtgit.trust.signing import SigningKey
 
 MAX_NAME = 512
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
@@ -82,6 +85,45 @@ class Target(Protocol):
 
     def has(self, name: str, sha256: str) -> bool:
         """Whether there is a file of that name with that content, all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSeal:
+    """What the ledger's next record says of a file.
+
+    `place` is the path that it is the next content of, from the target's folder. `sha256_all` (32
+    bytes) is the content's, with that of a WSUM beside it: `docs/spec/trust.md`, "Artifacts".
+    """
+
+    place: str
+    sha256_all: bytes
+    meta: Meta
+
+
+@dataclass(frozen=True, slots=True)
+class FileSeals:
+    """How files are sealed: by their names in the delivery, with a key if there is one.
+
+    `hash_of` gives the content of any bytes as a seal has it, 32 bytes.
+    """
+
+    seals: Mapping[str, FileSeal]
+    key: SigningKey | None
+    hash_of: Callable[[ByteView], bytes]
+
+
+@runtime_checkable
+class LedgerTarget(Target, Protocol):
+    """A target that keeps a ledger beside what it gets."""
+
+    def put_sealed(
+        self, files: Sequence[Outgoing], sealing: FileSeals, *, about: Mapping[str, str]
+    ) -> Sequence[str]:
+        """Deliver files as `put` does, and have each one sealed, all in one commit.
+
+        They are found by their names as those that `put` delivers, wherever they stand. Raises
+        RemoteRefused where the place trusts others than the key.
+        """
 
 
 def outgoing(name: str, content: ByteView) -> Outgoing:

@@ -67,12 +67,13 @@ class FileVerdict(JsonObject):
     `known` is False where the file is nothing that can be checked; `failure`
     is the error where it could not even be read. The optional fields are there
     for texts, ledgers and deltas that could be read to the end; `signature` of a
-    ledger is the worst of its records, of a delta its target's.
+    ledger is the worst of its records, of a delta its target's. `payload` says of a
+    detached text how much of it is at hand: complete, partly or absent.
     """
 
     KEYS = (
         "path format ok errors warnings sha256_all? signature? keyid? authenticated? arrays? "
-        "records? delta?"
+        "records? delta? payload?"
     )
 
     path: str
@@ -87,6 +88,7 @@ class FileVerdict(JsonObject):
     arrays: tuple[ArrayFacts, ...] | None = None
     records: tuple[RecordFacts, ...] | None = None
     delta: DeltaFacts | None = None
+    payload: str | None = None
     failure: WtxtgitError | None = None
 
     @property

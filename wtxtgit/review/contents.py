@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side
+from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side, refuse_part
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
-from wtxtgit.checkpoint.open import tree_members
+from wtxtgit.checkpoint.members import tree_members
+from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.containers import registry
 from wtxtgit.diff import compare
 from wtxtgit.diff.compare import Compared
-from wtxtgit.errors import CheckError, FormatError, InputError
+from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, clipped
 from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
@@ -29,7 +30,7 @@ from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.flags import flags_of, groups, limited
 from wtxtgit.tensors.statistics import distributions, statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import is_text
 
 MOST_DISTRIBUTIONS = 100
 """Tensors whose values are counted: those that changed most."""
@@ -96,10 +97,20 @@ class BranchReader:
         with ExitStack() as until:
             try:
                 refuse_encrypted(blobs.get(_BASE), blobs.get(_HEAD))
+                if changed.part_of is None:
+                    refuse_part(os.fsdecode(changed.path))
                 for name, commit, entry in ends:
                     members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
-                    sides[name] = open_side(name, blobs[name], members, pages, self.threads, until)
-                comparison = self._compared(changed, sides, pages)
+                    blob = blobs[name]
+                    payload = payload_in(self.repo, blob)
+                    sides[name] = open_side(
+                        name, blob, members, pages, self.threads, until, payload
+                    )
+                if changed.part_of is None:
+                    comparison = self._compared(changed, sides, pages)
+                else:
+                    whole = clipped(os.fsdecode(changed.part_of), MAX_NAME)
+                    comparison = Comparison(reason=f"a part of {whole}, which is compared as one")
             except CheckError as error:
                 comparison = _unread(Risk.DAMAGED, error.message)
             # NoCheckpoint is an InputError, so it comes first.
@@ -221,7 +232,7 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
 
 
 def _stored(blob: ByteView | None) -> StoredBlob | None:
-    return None if blob is None else StoredBlob(len(blob), blob[: len(MAGIC)] in (MAGIC, b""))
+    return None if blob is None else StoredBlob(len(blob), is_text(blob) or not len(blob))
 
 
 def _unread(risk: Risk, reason: str) -> Comparison:

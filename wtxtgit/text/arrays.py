@@ -30,7 +30,7 @@ from wtxtgit.model.array import (
 from wtxtgit.model.findings import Problem
 from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, ArrayLine, is_array_name
-from wtxtgit.text.index import ArrayIndex, index
+from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import (
     BY_NUMPY,
     NUMPY_DTYPES,
@@ -39,6 +39,7 @@ from wtxtgit.text.layout import (
     view_as,
     with_layout,
 )
+from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, raise_first, refusal, verify
 
 
@@ -161,8 +162,10 @@ class LazySnapshot(Mapping[str, LazyArray]):
     arrays and chunks can't be read. Those raise TextError when they are asked for.
     """
 
-    def __init__(self, text: ByteView, *, damaged: bool = False) -> None:
-        self.index = index(text)
+    def __init__(
+        self, text: ByteView, *, damaged: bool = False, payload: PayloadSource = NO_PAYLOAD
+    ) -> None:
+        self.index = index(text, payload=payload)
         self.problems: tuple[Problem, ...] = ()
         kind = LazyArray
         if self.index.stop is None:
@@ -293,9 +296,17 @@ def read(
     hmac_key: bytes | None = None,
     public_keys: Sequence[bytes] = (),
     threads: int | None = None,
+    payload: PayloadSource = NO_PAYLOAD,
 ) -> Weights:
     """Verify a text and give its arrays; raises TextError with the first problem."""
-    report = verify(text, wsum=wsum, hmac_key=hmac_key, public_keys=public_keys, threads=threads)
+    report = verify(
+        text,
+        wsum=wsum,
+        hmac_key=hmac_key,
+        public_keys=public_keys,
+        threads=threads,
+        payload=payload,
+    )
     raise_first(report.problems)
     return weights_of(text, report, threads=threads)
 
@@ -303,40 +314,40 @@ def read(
 def weights_of(text: ByteView, report: TextReport, *, threads: int | None = None) -> Weights:
     """The arrays of a text that `report` says nothing is wrong with."""
     raw = array_bytes(text, report.index, threads=threads)
-    return Weights(_snapshot_of(report, raw), report)
+    for data in raw.values():
+        # Weights are read-only: what was verified stays what it is.
+        data.flags.writeable = False
+    held = {name: data.data for name, data in raw.items()}
+    return Weights(snapshot_of(report.index, report.layout, held), report)
 
 
 def _is_plain(name: str) -> bool:
     return is_array_name(name) and name != LAYOUT_ARRAY
 
 
-def _snapshot_of(report: TextReport, raw: dict[str, NDArray[np.uint8]]) -> Snapshot:
-    index = report.index
-    arrays = []
-    for array in index.arrays:
-        data = raw[array.name]
-        # Weights are read-only: what was verified stays what it is.
-        data.flags.writeable = False
-        arrays.append(
-            Array(
-                array.name,
-                array.claim.dtype,
-                array.claim.shape,
-                data.data,
-                array.rows,
-                array.claim.hmac if any(array.claim.hmac) else None,
-                array.claim.salt if any(array.claim.salt) else None,
-            )
+def snapshot_of(index: TextIndex, layout: Layout | None, data: Mapping[str, ByteView]) -> Snapshot:
+    """What a verified text says, with the bytes of its arrays by their names."""
+    arrays = tuple(
+        Array(
+            array.name,
+            array.claim.dtype,
+            array.claim.shape,
+            data[array.name],
+            array.rows,
+            array.claim.hmac if any(array.claim.hmac) else None,
+            array.claim.salt if any(array.claim.salt) else None,
         )
+        for array in index.arrays
+    )
     return Snapshot(
         index.meta,
-        tuple(arrays),
+        arrays,
         index.cap,
         bytes(32) if index.root is None else index.root.merkle_prev,
         index.pending,
         index.signature,
         index.audit,
-        report.layout,
+        layout,
     )
 
 

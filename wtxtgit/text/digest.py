@@ -105,6 +105,14 @@ class SignatureState(StrEnum):
     INVALID = "invalid"
 
 
+def sign(seed: bytes, message: bytes) -> Signature:
+    """Sign `message` with the ed25519 key of `seed` (32 bytes)."""
+    from nacl.signing import SigningKey
+
+    key = SigningKey(seed)
+    return signer(lambda covered: key.sign(covered).signature, bytes(key.verify_key))(message)
+
+
 def signer(sign: Callable[[bytes], bytes], public_key: bytes) -> Callable[[bytes], Signature]:
     """What signs as a key does, whose `sign` gives 64 bytes; `public_key` has 32."""
     return lambda message: Signature(sign(message), keyid(public_key))

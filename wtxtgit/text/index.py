@@ -245,7 +245,8 @@ class TextIndex:
     """What a text says; `stop` is the fault at which the reading ended, if any.
 
     `root` is None for a pending text and where the header could not be read.
-    `covered` is how many bytes of it a header signature covers.
+    `covered` is how many bytes of it a header signature covers. A detached text has
+    the chunks of larger arrays in its `payload`.
     """
 
     meta: Meta = field(default_factory=Meta)
@@ -259,6 +260,7 @@ class TextIndex:
     stop: Problem | None = None
     has_header: bool = False
     is_detached: bool = False
+    payload: PayloadSource = NO_PAYLOAD
 
     def signed(self, text: ByteView) -> bytes:
         """What a header's signature covers: in both forms the lines of the attached text."""
@@ -307,8 +309,7 @@ class _TextIndexer(LineCursor):
     ) -> None:
         super().__init__(text)
         self._progress = progress
-        self._payload = payload
-        self.result = TextIndex(is_detached=grammar.is_detached(text))
+        self.result = TextIndex(is_detached=grammar.is_detached(text), payload=payload)
 
     def steps(self) -> Iterator[None]:
         """Read it all, pausing wherever what was at hand is read."""
@@ -380,7 +381,7 @@ class _TextIndexer(LineCursor):
         array.rows = self._take_rows(claim.dtype)
         array.chunk_size = armor.chunk_size(array.rows)
         if self.result.is_detached and claim.nbytes > grammar.MAX_INLINE:
-            array.payload = self._payload
+            array.payload = self.result.payload
         # Listed before its chunks are read: what stands before a fault is verified, too.
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:

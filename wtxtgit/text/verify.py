@@ -29,7 +29,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from wtxtgit.errors import TextError, WtxtgitError, counted
+from wtxtgit.errors import PayloadMissing, TextError, WtxtgitError, counted
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta
@@ -273,6 +273,10 @@ def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
         line = array.lines[ix] - 1
         try:
             chunk = mapped(payload.read(name))
+        except PayloadMissing:
+            # Another process may have taken it away since.
+            result.missing += 1
+            continue
         except WtxtgitError as error:
             result.problems.append(Problem(DAMAGED, error.message, line, array.name, ix))
             continue

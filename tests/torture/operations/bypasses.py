@@ -23,6 +23,7 @@ from tests.torture.operations.sealed import (
     head,
     sync,
 )
+from wtxtgit.text import ledger as text_ledger
 
 Bypass = Callable[[Pair, Random, str], set[tuple[str, str]] | None]
 """Stages what no rule allows, and gives path and kind of all that an audit has to tell of it."""
@@ -173,12 +174,19 @@ def ledger_shortened(pair: Pair, rng: Random, name: str) -> set[tuple[str, str]]
     rows = hostile.records(ledger)[1]
     if len(rows) < 2:
         return None
-    _stage(pair, name + LEDGER, hostile.shortened(ledger, 1))
+    shorter = hostile.shortened(ledger, 1)
+    _stage(pair, name + LEDGER, shorter)
     first, last = (re.search(rb"WSUM 1 sha256_all=\w+", b"".join(rows[at])) for at in (0, -1))
     assert first
     assert last
-    lost = {(name, "content-mismatch")} if first[0] != last[0] else set()
-    return {(name, "ledger-rewritten"), *lost}
+    found = {(name, "ledger-rewritten")}
+    if first[0] != last[0]:
+        found.add((name, "content-mismatch"))
+    known = text_ledger.read(shorter).ledger
+    # Where the lost record sealed a move, the ledger is that of the place before.
+    if known and known.place != name.encode():
+        found.add((name, "bad-record"))
+    return found
 
 
 @bypass

@@ -19,6 +19,7 @@ FORMAT = Format(
     repack=Lazy(f"{__name__}.repack"),
     set_name="aeroset",
     read_set=Lazy(f"{__name__}.aeroset"),
+    index_endings=(".aeroset.json",),
     derived=(
         *below(("chunks", ANY), "offset", "length", "ulen"),
         ("mmsg", "shards", ANY, "size_bytes"),

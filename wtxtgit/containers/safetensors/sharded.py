@@ -19,6 +19,7 @@ from wtxtgit.containers.format import (
     Opening,
     OpenMember,
     is_in_folder,
+    unlisted,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors import check as shard_check
@@ -50,6 +51,7 @@ class ShardedModel(FileSet):
         tensors: dict[str, Tensor] = {}
         tags: list[Mapping[str, str]] = []
         untold: dict[str, None] = {}
+        beside: list[str] = []
         size = 0
         for file, names in self._by_file().items():
             opened = self._open(file)
@@ -60,9 +62,10 @@ class ShardedModel(FileSet):
                 if name not in listed:
                     raise FormatError(_missing(name, file), field="weight_map")
                 tensors[name] = replace(listed[name], offset=None)
+            beside += unlisted(file, listed.keys() - set(names))
             tags.append(inner.tags)
             untold |= dict.fromkeys(inner.untold)
-        common, at_odds = _merged(tags)
+        common, at_odds = merged_tags(tags)
         return Description(
             FORMAT,
             tuple(tensors[name] for name in self.weight_map),
@@ -70,6 +73,7 @@ class ShardedModel(FileSet):
             tags=common,
             untold=(*untold, *at_odds, *self._untold()),
             size=size,
+            unlisted=tuple(beside),
         )
 
     def _untold(self) -> list[str]:
@@ -93,7 +97,8 @@ class ShardedModel(FileSet):
                 findings.refuse(error, chunk=file)
                 yield findings.of_member()
                 continue
-            _check_shard(shard, file, listed[file], options, findings)
+            check_shard(shard, file, options, findings)
+            self._check_names(shard, file, listed[file], findings)
             sizes = {tensor.name: tensor.nbytes for tensor in shard.header.tensors}
             yield findings.of_member(sum(sizes.get(name, 0) for name in listed[file]))
 
@@ -109,6 +114,23 @@ class ShardedModel(FileSet):
             self._check_total(total, findings)
         return findings
 
+    def _check_names(
+        self, shard: Safetensors, file: str, names: list[str], findings: Findings
+    ) -> None:
+        """Check that a file has the tensors that the index has there, and no others."""
+        own = {tensor.name for tensor in shard.header.tensors}
+        for name in names:
+            if name not in own:
+                findings.error(_missing(name, file), "weight_map", chunk=file)
+        for name in sorted(own.difference(names)):
+            message = f"tensor {quoted(name)} is in {quoted(file)}, where the index has it not"
+            other = self.weight_map.get(name)
+            if other is None:
+                findings.warn(message, "weight_map", chunk=file)
+            else:
+                # Who loads all files takes either one.
+                findings.error(f"{message}, but in {quoted(other)}", "weight_map", chunk=file)
+
     def _by_file(self) -> dict[str, list[str]]:
         files: dict[str, list[str]] = {}
         for name, file in self.weight_map.items():
@@ -116,37 +138,39 @@ class ShardedModel(FileSet):
         return files
 
     def _open(self, file: str) -> Safetensors:
-        """Raises FormatError, whatever is wrong with the file."""
-        # Paths lead to files that are opened: none may lead out of the folder.
-        if not is_in_folder(file):
-            raise FormatError(
-                f"shard {quoted(file)} is not a path in the index's folder", field="weight_map"
-            )
-        try:
-            data = self.open_member(file)
-        except InputError as error:
-            raise FormatError(
-                f"shard {quoted(file)} can't be opened: {error.message}", field="weight_map"
-            ) from None
-        if not claims(Opening(data)):
-            raise FormatError(
-                f"shard {quoted(file)} is no safetensors file", offset=0, field="magic"
-            )
-        try:
-            return shard_read.read(data)
-        except FormatError as error:
-            raise FormatError(
-                f"shard {quoted(file)}: {error.message}",
-                kind=error.kind,
-                offset=error.offset,
-                field=error.field,
-            ) from None
+        return open_shard(file, self.open_member)
 
     def _check_total(self, total: int, findings: Findings) -> None:
         listed = self.metadata.get("total_size") if isinstance(self.metadata, dict) else None
         if listed is not None and (isinstance(listed, bool) or listed != total):
             shown = listed if isinstance(listed, int | float) else "no number"
             findings.warn(f"total_size is {shown}, the tensors have {total} bytes", "total_size", 0)
+
+
+def open_shard(file: str, open_member: OpenMember) -> Safetensors:
+    """Open a file of a set, by its path there; raises FormatError, whatever is wrong with it."""
+    # Paths lead to files that are opened: none may lead out of the folder.
+    if not is_in_folder(file):
+        raise FormatError(
+            f"shard {quoted(file)} is not a path in the index's folder", field="weight_map"
+        )
+    try:
+        data = open_member(file)
+    except InputError as error:
+        raise FormatError(
+            f"shard {quoted(file)} can't be opened: {error.message}", field="weight_map"
+        ) from None
+    if not claims(Opening(data)):
+        raise FormatError(f"shard {quoted(file)} is no safetensors file", offset=0, field="magic")
+    try:
+        return shard_read.read(data)
+    except FormatError as error:
+        raise FormatError(
+            f"shard {quoted(file)}: {error.message}",
+            kind=error.kind,
+            offset=error.offset,
+            field=error.field,
+        ) from None
 
 
 def is_index(data: ByteView) -> bool:
@@ -178,30 +202,19 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedModel:
     return ShardedModel(weight_map, value.get("metadata"), open_member)
 
 
-def _check_shard(
-    shard: Safetensors, file: str, names: list[str], options: ReadOptions, findings: Findings
-) -> None:
+def check_shard(shard: Safetensors, file: str, options: ReadOptions, findings: Findings) -> None:
+    """Check a file of a set by itself."""
     inner = shard_check.check(shard, options)
     for problems, tell in ((inner.errors, findings.error), (inner.warnings, findings.warn)):
         for problem in problems:
             tell(problem.message, problem.field, problem.offset, file, kind=problem.kind)
-    own = {tensor.name for tensor in shard.header.tensors}
-    for name in names:
-        if name not in own:
-            findings.error(_missing(name, file), "weight_map", chunk=file)
-    for name in sorted(own.difference(names)):
-        findings.warn(
-            f"tensor {quoted(name)} is in {quoted(file)}, where the index has it not",
-            "weight_map",
-            chunk=file,
-        )
 
 
 def _missing(name: str, file: str) -> str:
     return f"tensor {quoted(name)} is not in {quoted(file)}, where the index has it"
 
 
-def _merged(tags: Iterable[Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
+def merged_tags(tags: Iterable[Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
     """The tags of all files together, and the names of those that files have otherwise."""
     common: dict[str, str] = {}
     at_odds: dict[str, None] = {}

@@ -321,6 +321,11 @@ def _dtype(args: tuple[object, ...], offset: int) -> str:
     dtype = args[0] if args else None
     if not isinstance(dtype, Global):
         _fail("tensor has no dtype", offset)
+    return dtype_name(dtype)
+
+
+def dtype_name(dtype: Global) -> str:
+    """The dtype that a global is; one that is unknown by its whole name."""
     return dtype.name if dtype.module == "torch" and dtype.name in SIZES else _printable(dtype)
 
 

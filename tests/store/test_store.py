@@ -1,0 +1,347 @@
+"""A store: what is added is read, by any number of processes at once, and damage is told."""
+
+from __future__ import annotations
+
+import os
+import threading
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kit import Repo
+from tests.store.chunks import SIZE, added, bf16, damage, named, nbytes, packs, trained, weights
+from wtxtgit.errors import EnvironmentFailure, PayloadDamaged, PayloadMissing
+from wtxtgit.git.repository import Repository
+from wtxtgit.store import writer
+from wtxtgit.store.encoding import decode, encode
+from wtxtgit.store.pack import MAX_DEPTH, ChunkEntry
+from wtxtgit.store.place import store_of
+from wtxtgit.store.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def again(store: Store) -> Store:
+    """The same store as another process sees it."""
+    return Store(store.folder)
+
+
+class TestAdding:
+    def test_what_is_added_is_there_and_read(self, store: Store) -> None:
+        chunks = [*weights(3), b"", b"x", bytes(100_000)]
+        names = added(store, chunks)
+        for seen in (store, again(store)):
+            assert seen.has([*names, bytes(32)]) == set(names)
+            assert [bytes(seen.read(name)) for name in names] == chunks
+        assert len(packs(store)) == 1
+
+    def test_what_is_there_is_not_added_again(self, store: Store) -> None:
+        chunks = weights(2)
+        added(store, [*chunks, *chunks])
+        before = packs(store)
+        added(again(store), chunks)
+        added(again(store), [])
+        assert packs(store) == before
+        assert nbytes(store) < 2 * SIZE
+
+    def test_an_empty_store_has_nothing(self, store: Store) -> None:
+        assert store.has([bytes(32)]) == set() == store.has([])
+        with pytest.raises(PayloadMissing, match="00000000: not in the store") as error:
+            store.read(bytes(32))
+        assert error.value.exit_code == 5
+        assert not store.folder.exists()
+
+    def test_a_chunk_of_another_size_is_none(self, store: Store) -> None:
+        (name,) = added(store, weights(1))
+        assert len(store.read(name, SIZE)) == SIZE
+        with pytest.raises(PayloadMissing):
+            store.read(name, SIZE + 1)
+
+    def test_packs_are_no_larger_than_they_may(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        most = 4 * SIZE
+        monkeypatch.setattr(writer, "MAX_PACK", most)
+        large = np.random.default_rng(3).bytes(2 * most)
+        chunks = [*weights(6), large, *weights(6, seed=4)]
+        names = added(store, chunks)
+        sizes = sorted(path.stat().st_size for path in packs(store))
+        assert sizes[-1] > len(large)
+        assert all(SIZE < size <= most for size in sizes[:-1])
+        assert [bytes(again(store).read(name)) for name in names] == chunks
+        for path in packs(store):
+            assert path.name == f"{sha256(path.read_bytes()).hexdigest()}.pack"
+            assert not path.stat().st_mode & 0o222
+
+    def test_a_failure_leaves_whole_packs_only(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(writer, "MAX_PACK", 4 * SIZE)
+        chunks = weights(6)
+
+        def failing() -> None:
+            with store.writing() as writing:
+                for chunk in chunks:
+                    writing.put(named(chunk), memoryview(chunk), 4, None)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            failing()
+        whole = packs(store)
+        assert len(whole) == 1
+        assert 0 < len(again(store).has(map(named, chunks))) < 6
+        names = added(again(store), chunks)
+        assert [bytes(store.read(name)) for name in names] == chunks
+
+    def test_several_threads(self, store: Store) -> None:
+        chunks = [*weights(8), *weights(8)]
+        with store.writing() as writing:
+            threads = [
+                threading.Thread(
+                    target=writing.put, args=(named(chunk), memoryview(chunk), 4, None)
+                )
+                for chunk in chunks
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert [bytes(again(store).read(named(chunk))) for chunk in chunks] == chunks
+        assert nbytes(store) < 8 * SIZE
+
+    def test_four_processes_at_once(self, store: Store) -> None:
+        chunks = weights(12)
+        children = []
+        for number in range(4):
+            child = os.fork()
+            if not child:
+                try:
+                    own = again(store)
+                    for chunk in (*chunks[:6], *chunks[number * 3 :]):
+                        added(own, [chunk])
+                finally:
+                    os._exit(0)
+            children.append(child)
+        for child in children:
+            assert os.waitpid(child, 0)[1] == 0
+        assert [bytes(again(store).read(named(chunk))) for chunk in chunks] == chunks
+        assert [bytes(store.read(named(chunk))) for chunk in chunks] == chunks
+
+
+class TestEncodings:
+    def ratio(self, chunks: list[bytes], item: int, before: list[bytes] | None = None) -> float:
+        length = 0
+        for number, chunk in enumerate(chunks):
+            base = before and decode(*_entry(before[number], item), [])
+            encoded = encode(memoryview(chunk), item, base or None)
+            length += encoded.length
+        return length / sum(map(len, chunks))
+
+    def test_weights_are_smaller_by_their_exponents(self) -> None:
+        large = [b"".join(weights(4))]
+        assert self.ratio(large, 4) < 0.86
+        assert self.ratio([bf16(large[0])], 2) < 0.69
+
+    def test_a_step_of_training_is_small(self) -> None:
+        old = [b"".join(weights(4))]
+        new = trained(old)
+        assert self.ratio(new, 4, old) < 0.58
+        assert self.ratio([bf16(new[0])], 2, [bf16(old[0])]) < 0.14
+
+    def test_noise_is_stored(self) -> None:
+        noise = np.random.default_rng(5).bytes(SIZE)
+        assert self.ratio([noise], 1) == self.ratio([noise], 8) == 1
+
+    def test_text_is_smaller(self) -> None:
+        text = b"".join(b"token %d\n" % n for n in range(2000))
+        assert self.ratio([text], 1) < 0.35
+
+    @given(st.binary(max_size=400), st.sampled_from([1, 2, 3, 4, 8, 16]), st.data())
+    def test_all_are_undone(self, chunk: bytes, item: int, data: st.DataObject) -> None:
+        chunk = chunk * data.draw(st.sampled_from([1, 40]))
+        base = data.draw(st.sampled_from([chunk, bytes(len(chunk)), b"other"]))
+        known = decode(*_entry(base, data.draw(st.sampled_from([1, 2, 4]))), [])
+        for bases in ([], [known]):
+            encoded = encode(memoryview(chunk), item, *bases)
+            content = b"".join(encoded.pieces)
+            assert len(content) == encoded.length
+            depth = int(encoded.encoding >= 3)
+            entry = ChunkEntry(
+                named(chunk), 0, encoded.length, len(chunk), (), encoded.encoding, encoded.item,
+                depth,
+            )  # fmt: skip
+            assert decode(entry, memoryview(content), bases).plain().tobytes() == chunk
+
+
+def _entry(chunk: bytes, item: int) -> tuple[ChunkEntry, memoryview]:
+    encoded = encode(memoryview(chunk), item)
+    entry = ChunkEntry(
+        named(chunk), 0, encoded.length, len(chunk), (), encoded.encoding, encoded.item, 0
+    )
+    return entry, memoryview(b"".join(encoded.pieces))
+
+
+class TestBases:
+    def test_a_chain_is_at_most_eight_long(self, store: Store) -> None:
+        versions = [weights(2)]
+        added(store, versions[0])
+        sizes = [nbytes(store)]
+        for number in range(MAX_DEPTH + 1):
+            versions.append(trained(versions[-1], seed=number))
+            added(again(store), versions[-1], before=versions[-2])
+            sizes.append(nbytes(store) - sum(sizes))
+        assert max(sizes[1:-1]) < 0.8 * sizes[0]
+        assert sizes[-1] == pytest.approx(sizes[0], rel=0.02)
+        for version in versions:
+            assert [bytes(again(store).read(named(chunk))) for chunk in version] == version
+
+    def test_a_base_that_is_not_there_is_done_without(self, store: Store) -> None:
+        chunks = weights(2)
+        names = added(store, trained(chunks), before=chunks)
+        assert store.has(names) == set(names)
+
+    def test_a_damaged_base_is_no_base(self, store: Store) -> None:
+        old = weights(1)
+        added(store, old)
+        damage(packs(store)[0], at=100)
+        new = trained(old)
+        (name,) = added(again(store), new, before=old)
+        assert bytes(again(store).read(name)) == new[0]
+
+    def test_chunks_of_alternates_are_read_but_are_no_bases(
+        self, store: Store, tmp_path: Path
+    ) -> None:
+        old, new = weights(2), trained(weights(2))
+        added(store, old)
+        other = Store(tmp_path / "other", alternates=[store.folder])
+        assert other.has(map(named, old)) == set(map(named, old))
+        added(other, [old[0], *new], before=[new[0], *old])
+        (store.folder / "packs").rename(tmp_path / "gone")
+        assert [bytes(Store(other.folder).read(named(chunk))) for chunk in new] == new
+        assert not Store(other.folder).has([named(old[0])])
+
+
+class TestDamage:
+    def test_the_next_copy_is_taken(self, store: Store, tmp_path: Path) -> None:
+        chunks = weights(2)
+        names = added(store, chunks)
+        other = Store(tmp_path / "other")
+        added(other, chunks[:1])
+        added(other, chunks[1:])
+        damage(packs(store)[0], at=100)
+        name = next(iter(store.has(names) & {names[0]}))
+        with pytest.raises(PayloadDamaged, match=packs(store)[0].name) as error:
+            again(store).read(name)
+        assert error.value.exit_code == 3
+        both = Store(store.folder, alternates=[other.folder])
+        assert [bytes(both.read(name)) for name in names] == chunks
+        for path in packs(other):
+            path.rename(store.folder / "packs" / path.name)
+        assert [bytes(again(store).read(name)) for name in names] == chunks
+
+    def test_a_damaged_base_has_another_copy(self, store: Store, tmp_path: Path) -> None:
+        old, new = weights(2), trained(weights(2))
+        added(store, old)
+        damage(packs(store)[0], at=100)
+        damaged = packs(store)[0]
+        whole = Store(tmp_path / "whole")
+        added(whole, old)
+        added(whole, new, before=old)
+        for path in packs(whole):
+            if path.name != damaged.name:
+                path.rename(store.folder / "packs" / path.name)
+        with pytest.raises(PayloadDamaged, match="can't be decoded without its base"):
+            again(store).read(named(new[0]))
+        third = Store(tmp_path / "third")
+        added(third, [*old, b"that it has another name"])
+        both = Store(store.folder, alternates=[third.folder])
+        assert [bytes(both.read(named(chunk))) for chunk in new] == new
+
+    def test_a_truncated_pack_is_told_and_added_anew(self, store: Store) -> None:
+        chunks = weights(2)
+        names = added(store, chunks)
+        (path,) = packs(store)
+        path.chmod(0o644)
+        os.truncate(path, 1000)
+        with pytest.raises(PayloadMissing, match=rf"{path.name} is cut short"):
+            again(store).read(names[0])
+        added(again(store), chunks)
+        assert [bytes(again(store).read(name)) for name in names] == chunks
+
+    def test_a_pack_that_went_is_looked_for_elsewhere(self, store: Store) -> None:
+        chunks = weights(2)
+        names = added(store, chunks)
+        other = again(store)
+        assert other.has(names) == set(names)
+        (path,) = packs(store)
+        path.rename(path.with_name("aside"))
+        with pytest.raises(PayloadMissing):
+            other.read(names[0])
+        added(again(store), [*chunks, b"more"])
+        assert [bytes(other.read(name)) for name in names] == chunks
+
+    @pytest.mark.parametrize("content", [b"", b"WTXTSIDX", bytes(10_000), None])
+    def test_the_index_is_made_again(self, store: Store, content: bytes | None) -> None:
+        names = added(store, weights(2))
+        index = store.folder / "index"
+        whole = index.read_bytes()
+        index.unlink()
+        if content is None:
+            index.mkdir()
+        else:
+            index.write_bytes(content)
+        assert again(store).has(names) == set(names)
+        assert content is None or index.read_bytes() == whole
+
+    def test_an_index_that_lies_is_believed_in_nothing(self, store: Store) -> None:
+        names = added(store, weights(2))
+        index = store.folder / "index"
+        content = bytearray(index.read_bytes()[:-32])
+        content[-8:] = b"\xff" * 8
+        index.write_bytes(bytes(content) + sha256(content).digest())
+        with pytest.raises(PayloadMissing):
+            again(store).read(names[0])
+
+    def test_what_can_not_be_written_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        store = Store(tmp_path / "file" / "store")
+        with pytest.raises(EnvironmentFailure, match="file/store/packs: not a directory"):
+            added(store, weights(1))
+
+
+def new_repo(folder: Path) -> Repo:
+    folder.mkdir()
+    repo = Repo(folder)
+    repo.git("init", "-q")
+    return repo
+
+
+class TestPlace:
+    def test_work_trees_share_it_and_alternates_are_read(self, tmp_path: Path) -> None:
+        first = new_repo(tmp_path / "first")
+        first.commit()
+        store = store_of(first.repository)
+        names = added(store, weights(1))
+        assert store.folder == first.path / ".git/wtxt/store"
+        first.git("worktree", "add", "-q", str(tmp_path / "tree"))
+        assert store_of(Repository.discover(tmp_path / "tree")).folder == store.folder
+        first.git("clone", "-q", "--shared", str(first.path), str(tmp_path / "clone"))
+        borrowing = store_of(Repository.discover(tmp_path / "clone"))
+        assert borrowing.has(names) == set(names)
+        assert borrowing.folder != store.folder
+
+    def test_it_may_be_elsewhere(self, tmp_path: Path) -> None:
+        repo = new_repo(tmp_path / "repo")
+        for value, folder in (
+            (str(tmp_path / "big"), tmp_path / "big"),
+            ("near", repo.path / ".git/near"),
+        ):
+            repo.git("config", "wtxtgit.storePath", value)
+            assert store_of(repo.repository).folder == folder

@@ -1,0 +1,56 @@
+"""A folder that is a checkpoint in several files: which file of it lists the others.
+
+Where none does, shards that are numbered are taken together by their numbers.
+Spec: `docs/spec/containers.md`, "Sets".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wtxtgit.containers import registry
+from wtxtgit.errors import InputError
+from wtxtgit.io.files import shown
+from wtxtgit.io.view import ByteView
+
+INDEX = "*"
+"""What stands for the index in the place of a file's name, where a folder is meant."""
+_TOLD = 3
+"""Names that a message has."""
+
+
+def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
+    """The name of the index among the files of a folder, or the index itself where it has none.
+
+    `folder` is what messages call it. Raises InputError where there is no set, or more than one.
+    """
+    present = sorted(names)
+    endings = registry.index_endings()
+    indexes = [name for name in present if name.endswith(endings)]
+    # The ranks of one checkpoint may have indexes of their own beside that of all.
+    common = tuple(ending for ending in endings if ending in indexes)
+    indexes = [name for name in indexes if name in common or not name.endswith(common)]
+    if len(indexes) == 1:
+        return indexes[0]
+    if indexes:
+        raise InputError(
+            f"{folder}: a folder with {len(indexes)} indexes: {_listed(indexes)}",
+            hint="name the index that is meant",
+        )
+    made = registry.index_made(present)
+    if made is not None:
+        return made
+    raise InputError(
+        f"{folder}: a folder, and no file in it lists the files of a checkpoint",
+        hint="name a file in it",
+    )
+
+
+def within(folder: str, name: str) -> str:
+    """A file of a folder, both as targets."""
+    return f"{folder}{name}" if folder.endswith(("/", ":")) else f"{folder}/{name}"
+
+
+def _listed(names: list[str]) -> str:
+    more = "" if len(names) <= _TOLD else ", ..."
+    return ", ".join(map(shown, names[:_TOLD])) + more

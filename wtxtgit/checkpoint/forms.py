@@ -1,0 +1,93 @@
+"""Attach and detach: a text file in its other form. Its payload is in the repository's store.
+
+What takes a text's place is read again and has the same root, so nothing is lost on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from wtxtgit.checkpoint.open import payload_for, refuse_text, repository_of
+from wtxtgit.errors import InputError
+from wtxtgit.filter.payload import keeping
+from wtxtgit.io.files import shown, view_file, write_output
+from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
+from wtxtgit.text.detached import attached, rewritten
+from wtxtgit.text.grammar import is_detached, is_text
+from wtxtgit.text.index import quote
+from wtxtgit.text.verify import verify
+
+Write = Callable[[Iterable[Buffer]], None]
+Progress = Callable[[int], None]
+
+
+def attach(
+    path: Path,
+    out: Path | None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    write: Write | None = None,
+) -> None:
+    """Write the attached text of a detached one to `out`, or through `write` where it is None.
+
+    A text that is attached is given as it is. Raises InputError for what is no text, CheckError
+    for one that does not verify, or whose payload is not at hand.
+    """
+    text = _read(path)
+    payload = payload_for(str(path), text)
+    report = verify(text, payload=payload, threads=threads, progress=progress)
+    refuse_text(report, shown(path))
+    if is_detached(text):
+        _put(attached(text, report.index, report.layout, threads=threads), out, write)
+    elif out != path:
+        _put(pieces(text), out, write)
+
+
+def detach(
+    path: Path,
+    out: Path | None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    write: Write | None = None,
+) -> None:
+    """Write the detached text of an attached one, once its payload is in the store.
+
+    The store is that of the repository that `path` is in, else of that of this process;
+    EnvironmentFailure without one.
+    Otherwise as `attach`: what is detached already needs no payload.
+    """
+    text = _read(path)
+    report = verify(text, threads=threads, progress=progress)
+    if is_detached(text):
+        if not report.lacks_payload:
+            refuse_text(report, shown(path))
+        if out != path:
+            _put(pieces(text), out, write)
+        return
+    refuse_text(report, shown(path))
+    repo = repository_of(str(path))
+    with (
+        keeping(repo) as keep,
+        rewritten(
+            text, report.index, report.layout, detached=True, keep=keep, threads=threads
+        ) as writer,
+    ):
+        made = b"".join(writer.stream())
+    _put((made,), out, write)
+
+
+def _read(path: Path) -> ByteView:
+    text = view_file(path)
+    if not is_text(text):
+        raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
+    return text
+
+
+def _put(content: Iterable[Buffer], out: Path | None, write: Write | None) -> None:
+    if out is not None:
+        write_output(out, lambda descriptor: write_all(descriptor, content))
+    elif write is not None:
+        write(content)

@@ -1,0 +1,78 @@
+"""`wtxtgit attach` and `detach`: a text in its other form."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.output import progress, raw_size
+from wtxtgit.io.view import write_all
+
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def _convert(convert: Callable[..., None], text: Path, output: Path | None) -> int:
+    to_pipe = output is not None and str(output) == "-"
+    given: dict[str, Any] = {}
+    if to_pipe:
+        given["write"] = partial(write_all, sys.stdout.fileno())
+    with progress(text.name, raw_size(text)) as advance:
+        convert(
+            text,
+            None if to_pipe else output or text,
+            threads=environment.threads(),
+            progress=advance,
+            **given,
+        )
+    return 0
+
+
+_output = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    help="Write to this file, and leave TEXT as it is; - is a pipe.",
+)
+
+
+@click.command()
+@click.argument("text", type=click.Path(path_type=Path, readable=False))
+@_output
+def attach(text: Path, output: Path | None) -> int:
+    """Put the data into the detached text TEXT, which then stands for itself.
+
+    They come from the store of the repository that TEXT is in. TEXT is replaced,
+    by a text that verifies to its last hash. One that has its data stays as it is.
+
+    \b
+    wtxtgit attach model.safetensors.wtxt
+    wtxtgit attach model.safetensors.wtxt -o - | xz > mailed.wtxt.xz
+    """
+    from wtxtgit.checkpoint import forms
+
+    return _convert(forms.attach, text, output)
+
+
+@click.command()
+@click.argument("text", type=click.Path(path_type=Path, readable=False))
+@_output
+def detach(text: Path, output: Path | None) -> int:
+    """Take the data of large arrays out of TEXT, into the repository's store.
+
+    What is left has their hashes, and is about 0.25% of the checkpoint's size:
+    `wtxtgit attach` makes the text again. TEXT is replaced once its data are in
+    the store of the repository that it is in.
+
+    \b
+    wtxtgit detach model.safetensors.wtxt
+    """
+    from wtxtgit.checkpoint import forms
+
+    return _convert(forms.detach, text, output)

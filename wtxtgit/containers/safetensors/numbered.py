@@ -1,0 +1,243 @@
+"""A model in several safetensors files without an index, which the numbers in their names tell.
+
+`model-00001-of-00002.safetensors` and so on are all files of a model. Of those
+that torch writes for each rank (`shard-00001-model-00001-of-00001.safetensors`)
+each has chunks of tensors, and says in its metadata where these start.
+Spec: `docs/spec/safetensors.md`, "Numbered shards"; torch/distributed/checkpoint/hf_storage.py of
+torch 2.13.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NoReturn
+
+from wtxtgit.containers import json_text
+from wtxtgit.containers.budget import DecodedParts
+from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.format import MAX_SET_FILES, FileSet, OpenMember
+from wtxtgit.containers.ranges import MAX_TENSORS, Stored
+from wtxtgit.containers.safetensors import read as shard_read
+from wtxtgit.containers.safetensors.read import Safetensors
+from wtxtgit.containers.safetensors.sharded import (
+    FORMAT,
+    check_shard,
+    merged_tags,
+    open_shard,
+)
+from wtxtgit.containers.tensor_chunks import Chunk, ChunkBox, ChunkedTensor, flaw
+from wtxtgit.errors import FormatError, InputError
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor
+
+SHARDING_KEY = "DCP_SHARDING_INFO"
+"""The tag in which torch says where the chunks of a file start in their tensors."""
+OFFSETS_KEY = "saved_offsets"
+TORCH_TAGS = frozenset({SHARDING_KEY, "DCP_VERSION"})
+MAX_RANK = 64
+_FILES_KEY = "numbered_shards"
+_START = f'{{"{_FILES_KEY}":'.encode()
+_NUMBERED = re.compile(
+    r"(?P<rank>shard-[0-9]{5,9}-)?(?P<stem>.*)-(?P<number>[0-9]{5,9})-of-(?P<count>[0-9]{5,9})"
+    r"\.safetensors",
+    re.DOTALL,
+)
+
+
+def make_index(names: Sequence[str]) -> ByteView | None:
+    """An index of the set that names of files tell, those that are missing included."""
+    stems: dict[tuple[str, int, bool], list[str]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is not None:
+            key = match["stem"], int(match["count"]), match["rank"] is not None
+            stems.setdefault(key, []).append(name)
+    if not stems:
+        return None
+    if len(stems) > 1:
+        raise InputError(
+            f"{len(stems)} sets of numbered shards stand in one folder", hint="name a file"
+        )
+    (((stem, count, has_ranks), files),) = stems.items()
+    # Of each rank there are only those files that have something of it.
+    if not has_ranks and count <= MAX_SET_FILES:
+        width = len(files[0].removesuffix(".safetensors").rpartition("-")[2])
+        wanted = (
+            f"{stem}-{number:0{width}}-of-{count:0{width}}.safetensors"
+            for number in range(1, count + 1)
+        )
+        files = list(dict.fromkeys((*wanted, *files)))
+    return memoryview(_START + json.dumps(files).encode() + b"}")
+
+
+def is_index(data: ByteView) -> bool:
+    """Whether bytes are such an index."""
+    return data[: len(_START)] == _START
+
+
+def read(data: ByteView, open_member: OpenMember) -> NumberedShards:
+    """Read such an index; raises FormatError."""
+    value = json_text.parse(data, "index", unique_keys=True)
+    files = value.get(_FILES_KEY) if isinstance(value, dict) else None
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        fail("index has no list of files", offset=0, field=_FILES_KEY)
+    if len(files) > MAX_SET_FILES:
+        fail(f"index lists {len(files)} files", offset=0, field=_FILES_KEY, kind="limit")
+    for file in files:
+        json_text.check_name(file, "file name", offset=0)
+    return NumberedShards(tuple(dict.fromkeys(files)), open_member)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberedShards(FileSet):
+    """Files that are a model together; `open_member` opens them, which are not yet."""
+
+    files: tuple[str, ...]
+    open_member: OpenMember
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The paths of the files."""
+        return self.files
+
+    def describe(self, options: ReadOptions) -> Description:
+        """All tensors of all files, in the files' order; raises FormatError."""
+        placed: dict[str, list[_Placed]] = {}
+        tags: list[Mapping[str, str]] = []
+        untold: dict[str, None] = {}
+        size = count = 0
+        for file in self.files:
+            shard = open_shard(file, self.open_member)
+            size += len(shard.data)
+            count += len(shard.header.tensors)
+            if count > MAX_TENSORS:
+                fail("shards list too many tensors", offset=0, field="tensors", kind="limit")
+            for one in _placed(shard, file):
+                placed.setdefault(one.stored.name, []).append(one)
+            inner = shard_read.describe(shard, options)
+            tags.append({key: tag for key, tag in inner.tags.items() if key not in TORCH_TAGS})
+            untold |= dict.fromkeys(inner.untold)
+        parts = DecodedParts(options).of_file(size)
+        common, at_odds = merged_tags(tags)
+        return Description(
+            FORMAT,
+            tuple(_listed(name, chunks, parts) for name, chunks in placed.items()),
+            {"metadata": None, "files": list(self.files)},
+            tags=common,
+            untold=(*untold, *at_odds),
+            size=size,
+        )
+
+    def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
+        """Check files, each by itself; raises nothing."""
+        for file in paths:
+            findings = Findings()
+            try:
+                shard = open_shard(file, self.open_member)
+                check_shard(shard, file, options, findings)
+                list(_placed(shard, file))
+            except FormatError as error:
+                findings.refuse(error, chunk=file)
+            yield findings.of_member()
+
+    def combine(self, members: Iterable[MemberFindings]) -> Findings:
+        """What was found in all files, and whether their chunks are whole tensors."""
+        findings = Findings()
+        for member in members:
+            findings.add(member)
+        placed: dict[str, list[_Placed]] = {}
+        for file in self.files:
+            try:
+                for one in _placed(open_shard(file, self.open_member), file):
+                    placed.setdefault(one.stored.name, []).append(one)
+            except FormatError:
+                # It was told of the file, and without it nothing is known to be whole.
+                return findings
+        for name, chunks in placed.items():
+            whole = _whole(name, chunks)
+            why = flaw(whole.shape, [chunk.box for chunk in whole.chunks])
+            kinds = {chunk.stored.dtype for chunk in chunks}
+            if len(kinds) > 1:
+                why = f"chunks are {quoted(', '.join(sorted(kinds)))}"
+            if why is not None:
+                files = quoted(", ".join(dict.fromkeys(chunk.file for chunk in chunks)))
+                findings.error(f"tensor {quoted(name)} of {files}: {why}", OFFSETS_KEY)
+        return findings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """A tensor of a file, and which chunk of the model's tensor it is."""
+
+    file: str
+    data: ByteView
+    stored: Stored
+    box: ChunkBox
+
+    def listed(self) -> Tensor:
+        return self.stored.listed(self.data)
+
+
+def _placed(shard: Safetensors, file: str) -> Iterator[_Placed]:
+    """The tensors of a file with their places; raises FormatError where these can't be read."""
+    told = _offsets(shard, file)
+    for stored in shard.header.tensors:
+        if len(stored.shape) > MAX_RANK:
+            fail(f"tensor {quoted(stored.name)} of {quoted(file)} has over {MAX_RANK} dimensions",
+                 offset=stored.start, field="shape", kind="limit")  # fmt: skip
+        offsets = told.get(stored.name, (0,) * len(stored.shape))
+        if len(offsets) != len(stored.shape):
+            _refuse(file, f"has other dimensions of {quoted(stored.name)}")
+        yield _Placed(file, shard.data, stored, ChunkBox(offsets, stored.shape))
+
+
+def _offsets(shard: Safetensors, file: str) -> dict[str, tuple[int, ...]]:
+    """Where torch says that the chunks of a file start; empty for files of whole tensors."""
+    metadata = shard.header.metadata
+    text = metadata.get(SHARDING_KEY) if isinstance(metadata, dict) else None
+    if not isinstance(text, str):
+        return {}
+    try:
+        value = json_text.parse(memoryview(text.encode()), SHARDING_KEY)
+    except (FormatError, UnicodeEncodeError):
+        value = None
+    if not isinstance(value, dict):
+        _refuse(file, "is no JSON object")
+    told = {}
+    for name, about in value.items():
+        offsets = about.get(OFFSETS_KEY) if isinstance(about, dict) else None
+        if not isinstance(offsets, list) or any(type(n) is not int or n < 0 for n in offsets):
+            _refuse(file, f"has no {OFFSETS_KEY} of {quoted(name)}")
+        told[name] = tuple(offsets)
+    return told
+
+
+def _refuse(file: str, why: str) -> NoReturn:
+    fail(f"{SHARDING_KEY} of {quoted(file)} {why}", offset=0, field=SHARDING_KEY)
+
+
+def _listed(name: str, placed: Sequence[_Placed], parts: DecodedParts) -> Tensor:
+    if len(placed) == 1 and not any(placed[0].box.offsets):
+        # An offset would be one in another file.
+        return replace(placed[0].listed(), offset=None)
+    return _whole(name, placed).listed(parts)
+
+
+def _whole(name: str, placed: Sequence[_Placed]) -> ChunkedTensor:
+    """The tensor of the model of which files have chunks, as large as these reach."""
+    first = placed[0].stored
+    rank = len(first.shape)
+    ends = [
+        tuple(map(sum, zip(one.box.offsets, one.box.sizes, strict=True)))
+        for one in placed
+        if len(one.box.sizes) == rank
+    ]
+    shape = tuple(max(sizes) for sizes in zip(*ends, strict=True))
+    item = ITEM_BYTES.get(first.element or "", 0)
+    chunks = [Chunk(one.box, partial(one.listed)) for one in placed]
+    return ChunkedTensor(name, first.dtype, shape, first.element, item, chunks)

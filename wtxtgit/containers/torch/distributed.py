@@ -1,0 +1,382 @@
+"""Distributed checkpoints of torch: a folder with `.metadata` and files of chunks, `.distcp`.
+
+Such a file has one archive of `torch.save` after another, each a chunk of a
+tensor or another value, where the metadata say. Newer writers put the tensors
+of a file into one safetensors file at its end. Tensors are put together from
+their chunks, whatever files these are in.
+Spec: `docs/spec/torch.md`, "Distributed checkpoints"; torch/distributed/checkpoint/filesystem.py
+of torch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from hashlib import sha256
+
+from wtxtgit.containers import tensor_header
+from wtxtgit.containers.budget import DecodedParts
+from wtxtgit.containers.cursor import check_inside, quoted
+from wtxtgit.containers.format import FileSet, OpenMember
+from wtxtgit.containers.intervals import gaps, overlaps
+from wtxtgit.containers.signatures import ZIP_MAGIC
+from wtxtgit.containers.tensor_chunks import Chunk, ChunkBox, ChunkedTensor, flaw, mismatch
+from wtxtgit.containers.torch import check as archive_check
+from wtxtgit.containers.torch import distributed_metadata
+from wtxtgit.containers.torch import read as archive_read
+from wtxtgit.containers.torch.distributed_metadata import (
+    DistributedMetadata,
+    Place,
+    SavedItem,
+)
+from wtxtgit.containers.torch.distributed_values import OTHER, plain
+from wtxtgit.containers.torch.listing import ROOT_NAME
+from wtxtgit.containers.torch.views import ELEMENTS, PACKED, SIZES
+from wtxtgit.errors import FormatError, InputError
+from wtxtgit.io.view import ByteView, hashed, pieces
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
+
+FORMAT = "torch-distributed"
+# Files that stay open: of a tensor each may have a chunk, and a blob is inflated to be opened.
+KEPT = 128
+# Values that are no tensors, and are read when the checkpoint is listed.
+MAX_VALUES = 10_000
+UNREAD_VALUE = "unread"
+
+is_index = distributed_metadata.claims
+
+
+@dataclass(frozen=True, slots=True)
+class _Located:
+    """Where something is: what, and which bytes; `header` is that of a safetensors file there."""
+
+    place: Place
+    start: int
+    end: int
+    header: tensor_header.TensorHeader | None = None
+
+
+class ShardFile:
+    """A file of the checkpoint that is open, and what of `items` stands where in it."""
+
+    def __init__(self, data: ByteView, items: Iterable[tuple[Place, SavedItem]]) -> None:
+        self.data = data
+        self.refused: dict[Place, FormatError] = {}
+        self._located: dict[Place, _Located] = {}
+        headers: dict[int, tensor_header.TensorHeader] = {}
+        for place, item in items:
+            try:
+                self._located[place] = self._locate(place, item, headers)
+            except FormatError as error:
+                self.refused[place] = error
+        self._refuse_shared()
+
+    def _refuse_shared(self) -> None:
+        """Refuse what has bytes of another item: each byte is looked at once.
+
+        Tensors of one safetensors file stand at one place.
+        """
+        apart = {
+            one.start if one.header is not None else place: one
+            for place, one in self._located.items()
+        }
+        found = overlaps(apart.values(), lambda one: (one.start, one.end))
+        sharing = {id(one.header or one): other for one, other in found}
+        for place, one in self._located.items():
+            other = sharing.get(id(one.header or one))
+            if other is not None:
+                message = f"{_shown(place)} shares bytes with {_shown(other.place)}"
+                self.refused[place] = FormatError(message, offset=one.start, field="offset")
+
+    def _locate(
+        self, place: Place, item: SavedItem, headers: dict[int, tensor_header.TensorHeader]
+    ) -> _Located:
+        size = len(self.data)
+        if item.transforms:
+            words = quoted(", ".join(item.transforms))
+            raise FormatError(
+                f"{_shown(place)} went through {words}, which is not undone here",
+                offset=item.start,
+                field="transform_descriptors",
+            )
+        is_tensor = place[1] is not None
+        # Of tensors in safetensors torch writes where the file starts, and how long the items are.
+        if is_tensor and item.start < size and self.data[item.start : item.start + 4] != ZIP_MAGIC:
+            if item.start not in headers:
+                headers[item.start] = tensor_header.read(self.data, item.start, size)
+            return _Located(place, item.start, size, headers[item.start])
+        check_inside(item.start, item.length, size, _shown(place))
+        return _Located(place, item.start, item.end)
+
+    def at(self, place: Place) -> _Located:
+        """Where a chunk or value is; raises FormatError where it is nowhere."""
+        refused = self.refused.get(place)
+        if refused is not None:
+            raise refused
+        return self._located[place]
+
+    def archive(self, place: Place) -> archive_read.Torch:
+        """The archive of a chunk or value; raises FormatError."""
+        one = self.at(place)
+        try:
+            return archive_read.read(self.data[one.start : one.end])
+        except FormatError as error:
+            raise _moved(error, f"{_shown(place)}: ", one.start) from None
+
+    def tensor(
+        self, place: Place, options: ReadOptions, archive: archive_read.Torch | None = None
+    ) -> Tensor:
+        """The chunk of a tensor, of its archive if that was read; raises FormatError."""
+        one = self.at(place)
+        if one.header is not None:
+            for stored in one.header.tensors:
+                if stored.name == place[0]:
+                    return stored.listed(self.data)
+            message = f"{_shown(place)} is not in the safetensors file at byte {one.start}"
+            raise FormatError(message, offset=one.start, field="fqn")
+        tensors = list((archive or self.archive(place)).tensors(options))
+        if len(tensors) != 1 or tensors[0].name != ROOT_NAME:
+            message = f"{_shown(place)} is saved as something else than one tensor"
+            raise FormatError(message, offset=one.start, field="data.pkl")
+        return tensors[0]
+
+    def unclaimed(self) -> Iterator[tuple[int, int]]:
+        """Runs of bytes that nothing is said to be in."""
+        yield from gaps(((one.start, one.end) for one in self._located.values()), len(self.data))
+
+
+@dataclass(frozen=True, eq=False)
+class DistributedCheckpoint(FileSet):
+    """A checkpoint whose `.metadata` were read; `open_member` opens its files."""
+
+    metadata: DistributedMetadata
+    open_member: OpenMember
+
+    def describe(self, options: ReadOptions) -> Description:
+        """All tensors, in the order of the metadata, each put together when it is read."""
+        files = _OpenFiles(self)
+        parts = DecodedParts(options)
+        tensors = tuple(
+            self._tensor(
+                name,
+                [
+                    Chunk(box, partial(files.tensor, (name, box.offsets), options))
+                    for box in saved.boxes
+                ],
+            ).listed(parts)
+            for name, saved in self.metadata.tensors.items()
+        )
+        size, beside = files.sizes()
+        parts.of_file(size)
+        values: dict[str, object] = {}
+        tags: dict[str, str] = {}
+        untold: list[str] = []
+        for name in self.metadata.values[:MAX_VALUES]:
+            values[name] = value = files.value((name, None))
+            if isinstance(value, str):
+                tags[name] = value
+            else:
+                untold.append(name)
+        if len(self.metadata.values) > MAX_VALUES:
+            untold.append(f"{len(self.metadata.values) - MAX_VALUES} more values")
+        about: dict[str, object] = {
+            "version": self.metadata.version,
+            "files": list(self.members),
+            "values": values,
+        }
+        return Description(
+            FORMAT,
+            tensors,
+            about,
+            tags=tags,
+            untold=tuple(untold),
+            size=size,
+            unlisted=tuple(beside),
+        )
+
+    def _tensor(self, name: str, chunks: Sequence[Chunk] = ()) -> ChunkedTensor:
+        saved = self.metadata.tensors[name]
+        # Items that share bytes can't be cut apart.
+        item = 0 if saved.dtype in PACKED else SIZES.get(saved.dtype, 0)
+        element = ELEMENTS.get(saved.dtype)
+        return ChunkedTensor(name, saved.dtype, saved.shape, element, item, chunks)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The paths of the files that the metadata name."""
+        return tuple(self.by_file)
+
+    @cached_property
+    def by_file(self) -> dict[str, list[tuple[Place, SavedItem]]]:
+        """What is saved in each file."""
+        files: dict[str, list[tuple[Place, SavedItem]]] = {}
+        for place, item in self.metadata.items.items():
+            files.setdefault(item.path, []).append((place, item))
+        return files
+
+    def open(self, path: str) -> ShardFile:
+        """Open a file of the checkpoint; raises FormatError."""
+        try:
+            data = self.open_member(path)
+        except InputError as error:
+            raise FormatError(
+                f"{quoted(path)} can't be opened: {error.message}", field="relative_path"
+            ) from None
+        return ShardFile(data, self.by_file[path])
+
+    def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
+        """Check files: each archive in them, and that it is what the metadata say."""
+        for path in paths:
+            findings = Findings()
+            try:
+                file = self.open(path)
+            except FormatError as error:
+                findings.refuse(error, chunk=path)
+            else:
+                for place, _ in self.by_file[path]:
+                    self._check_item(file, place, path, options, findings)
+                for start, end in file.unclaimed():
+                    message = f"{end - start} bytes from byte {start} are no chunk's and no value's"
+                    findings.error(message, "offset", start, path)
+            yield findings.of_member()
+
+    def _check_item(
+        self, file: ShardFile, place: Place, path: str, options: ReadOptions, findings: Findings
+    ) -> None:
+        box = self._boxes.get(place)
+        try:
+            one, archive = file.at(place), None
+            if one.header is None:
+                archive = file.archive(place)
+                _check_archive(archive, one, path, options, findings)
+            if box is None:
+                return
+            chunk = file.tensor(place, options, archive)
+        except FormatError as error:
+            findings.refuse(error, chunk=path)
+            return
+        why = chunk.absent or mismatch(self._tensor(place[0]), box, chunk)
+        if why is not None:
+            findings.error(f"{_shown(place)} {why}", "sizes", one.start, path)
+
+    @cached_property
+    def _boxes(self) -> dict[Place, ChunkBox]:
+        return {
+            (name, box.offsets): box
+            for name, tensor in self.metadata.tensors.items()
+            for box in tensor.boxes
+        }
+
+    def combine(self, members: Iterable[MemberFindings]) -> Findings:
+        """What was found in all files, in order, and in the metadata themselves."""
+        findings = Findings()
+        for member in members:
+            findings.add(member)
+        wanted = dict.fromkeys(self.metadata.places())
+        for place in wanted:
+            if place not in self.metadata.items:
+                findings.error(f"{_shown(place)} is in no file", "storage_data")
+        for place in self.metadata.items:
+            if place not in wanted:
+                message = f"{_shown(place)} is saved, and is part of nothing"
+                findings.error(message, "storage_data")
+        for name, tensor in self.metadata.tensors.items():
+            if tensor.dtype not in SIZES:
+                findings.error(f"tensor {quoted(name)} has an unknown dtype", "properties")
+            why = flaw(tensor.shape, tensor.boxes)
+            if why is not None:
+                findings.error(f"tensor {quoted(name)}: {why}", "chunks")
+        return findings
+
+
+class _OpenFiles:
+    """The files of a checkpoint that are open, those used last."""
+
+    def __init__(self, checkpoint: DistributedCheckpoint) -> None:
+        self._checkpoint = checkpoint
+        self._files: dict[str, ShardFile] = {}
+
+    def tensor(self, place: Place, options: ReadOptions) -> Tensor:
+        """A chunk of a tensor; raises FormatError."""
+        return self.file(place).tensor(place, options)
+
+    def file(self, place: Place) -> ShardFile:
+        """The file that a chunk or value is in; raises FormatError."""
+        item = self._checkpoint.metadata.items.get(place)
+        if item is None:
+            raise FormatError(f"{_shown(place)} is in no file", field="storage_data")
+        file = self._files.pop(item.path, None)
+        if file is None:
+            while len(self._files) >= KEPT:
+                del self._files[next(iter(self._files))]
+            file = self._checkpoint.open(item.path)
+        self._files[item.path] = file
+        return file
+
+    def value(self, place: Place) -> object:
+        """A value that is no tensor, as plain data; what the pickle is where it is more."""
+        try:
+            file = self.file(place)
+            one, pickle = file.at(place), file.archive(place).pickle
+        except FormatError as error:
+            return {UNREAD_VALUE: error.message}
+        value = plain(pickle)
+        if value is OTHER:
+            # What it holds is told apart all the same.
+            digest = hashed(sha256(), pieces(file.data[one.start : one.end])).hexdigest()
+            return {"sha256": digest, "globals": archive_read.global_names(pickle)}
+        return value
+
+    def sizes(self) -> tuple[int, list[str]]:
+        """Bytes of all files that can be opened, and which of them are nothing's."""
+        total, beside = 0, []
+        for path, items in self._checkpoint.by_file.items():
+            try:
+                file = self.file(items[0][0])
+            except FormatError:
+                # Told where its tensors are read.
+                continue
+            total += len(file.data)
+            nobodys = sum(end - start for start, end in file.unclaimed())
+            if nobodys:
+                beside.append(f"{nobodys} bytes of {quoted(path)} are no chunk's and no value's")
+        return total, beside
+
+
+def read(data: ByteView, open_member: OpenMember) -> DistributedCheckpoint:
+    """Read `.metadata`; `open_member` opens its files when they are needed.
+
+    Raises FormatError, of kind "pickle" where a pickle would have to be run.
+    """
+    return DistributedCheckpoint(distributed_metadata.read(data), open_member)
+
+
+def _check_archive(
+    archive: archive_read.Torch,
+    one: _Located,
+    path: str,
+    options: ReadOptions,
+    findings: Findings,
+) -> None:
+    found = archive_check.check(archive, options)
+    for problems, tell in ((found.errors, findings.error), (found.warnings, findings.warn)):
+        for problem in problems:
+            offset = None if problem.offset is None else one.start + problem.offset
+            message = f"{_shown(one.place)}: {problem.message}"
+            tell(message, problem.field, offset, path, kind=problem.kind)
+
+
+def _moved(error: FormatError, before: str, start: int) -> FormatError:
+    """An error of what stands at a byte of a file, with the offset there."""
+    offset = None if error.offset is None else start + error.offset
+    message = error.message.removesuffix(f" at byte {error.offset}")
+    return FormatError(f"{before}{message}", kind=error.kind, offset=offset, field=error.field)
+
+
+def _shown(place: Place) -> str:
+    name, offsets = place
+    if offsets is None:
+        return f"value {quoted(name)}"
+    return f"tensor {quoted(name)} (chunk at {list(offsets)})"

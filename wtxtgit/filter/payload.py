@@ -1,0 +1,76 @@
+"""The payload of detached texts in the local store: clean puts it there.
+
+Which chunks a new one may be like is what the store is told beside it: those at the same
+places of the text that the path had before. Nothing that clean gives depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import index
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.io.view import ByteView
+from wtxtgit.store.place import store_of
+from wtxtgit.text.grammar import is_detached
+from wtxtgit.text.index import index as index_of
+from wtxtgit.text.payload import Keep
+
+Before = Callable[[], ByteView | None]
+"""Gives the detached text that was there before, None where there is none."""
+
+
+@contextmanager
+def keeping(repo: Repository, before: Before = lambda: None) -> Iterator[Keep]:
+    """Keep chunks in the store of a repository; at the end they are there, and on the disk.
+
+    Raises EnvironmentFailure where they can't be written.
+    """
+    with store_of(repo).writing() as writer:
+        bases: dict[str, list[bytes]] | None = None
+
+        def keep(name: bytes, chunk: memoryview, item_size: int, array: str, ix: int) -> None:
+            nonlocal bases
+            if bases is None:
+                bases = _names(before())
+            names = bases.get(array, [])
+            writer.put(name, chunk, item_size, names[ix] if ix < len(names) else None)
+
+        yield keep
+
+
+class StagedTexts:
+    """The detached texts that the index has by path, as it was when one was first asked for."""
+
+    def __init__(self, repo: Repository) -> None:
+        self._repo = repo
+        self._oids: dict[bytes, str] | None = None
+
+    def text(self, path: bytes) -> ByteView | None:
+        """That of a path, None where it has none, or it can't be read."""
+        try:
+            if self._oids is None:
+                listed = index.entries(self._repo)
+                self._oids = {entry.path: entry.oid for entry in listed if not entry.stage}
+            oid = self._oids.get(path)
+            if oid is None:
+                return None
+            with ObjectStore(self._repo) as store, closing(store.blob(oid)) as pieces:
+                first = next(pieces, b"")
+                # An attached text may be of any size, and is of no use here.
+                if not is_detached(first):
+                    return None
+                return memoryview(b"".join((first, *pieces)))
+        except EnvironmentFailure:
+            return None
+
+
+def _names(text: ByteView | None) -> dict[str, list[bytes]]:
+    """The names of the chunks of a detached text, by array."""
+    if text is None:
+        return {}
+    arrays = index_of(text).arrays
+    return {array.name: array.sha256 for array in arrays if array.payload is not None}

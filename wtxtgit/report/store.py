@@ -1,0 +1,93 @@
+"""What a store of payload holds, as data: the contract of `store ls`, `verify` and `repack --json`.
+
+Packs and chunks are named by their SHA-256, in hexadecimal; sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit.model.plain import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPack(JsonObject):
+    """A pack: its file's bytes, its chunks, and the bytes of these decoded.
+
+    `why` says why it can't be used, and is None where it can.
+    """
+
+    KEYS = "pack size chunks payload why?"
+
+    pack: str
+    size: int
+    chunks: int = 0
+    payload: int = 0
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreListing(JsonObject):
+    """A store's packs; `chunks` and `payload` count what is in several packs once.
+
+    `borrowed` are the stores of alternates, which are read as well.
+    """
+
+    KEYS = "store borrowed chunks payload size packs"
+
+    store: Path
+    borrowed: tuple[Path, ...]
+    chunks: int
+    payload: int
+    packs: tuple[StoredPack, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(pack.size for pack in self.packs)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedPack(JsonObject):
+    """A pack that is not what its name says, or holds chunks that are not.
+
+    `why` is about the pack, None where only chunks are wrong, each with what is wrong with it.
+    """
+
+    pack: str
+    why: str | None
+    chunks: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreVerdict(JsonObject):
+    """What a check of every chunk found; `lost` are chunks of which no copy is whole."""
+
+    KEYS = "store ok packs chunks payload damaged lost"
+
+    store: Path
+    packs: int
+    chunks: int
+    payload: int
+    damaged: tuple[DamagedPack, ...]
+    lost: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.damaged
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRepacked(JsonObject):
+    """What repacking did: packs and their bytes before and after, copies of chunks that went.
+
+    `aside` are packs that were damaged, and are no longer used.
+    """
+
+    store: Path
+    packs_before: int
+    packs_after: int
+    size_before: int
+    size_after: int
+    dropped: int
+    aside: tuple[DamagedPack, ...]

@@ -1,0 +1,326 @@
+"""The packs of one folder: which there are, and where in them a chunk is.
+
+Spec: `docs/spec/store.md`, sections "Folder" and "index". Names of chunks are kept in sorted tables
+of bytes, never as an object for each: a store of 8 GiB has 131,000.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from struct import Struct
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wtxtgit.errors import EnvironmentFailure, FormatError
+from wtxtgit.io.files import failures, opened_regular, read_view
+from wtxtgit.io.temporary import new_file, opened_folder
+from wtxtgit.io.view import mapped, write_all
+from wtxtgit.store.pack import FILE_NAME, NAME_SIZE, ChunkEntry, ChunkIndex, ChunkPack, first_row
+
+PACKS = "packs"
+INDEX = "index"
+_HEAD = Struct("<8sIIQ")
+_MAGIC, _VERSION = b"WTXTSIDX", 1
+_ROW = NAME_SIZE + 4 + 4
+_PACK = NAME_SIZE + 8
+_DIGEST = 32
+_INDEX_MODE = 0o644
+# What the index does not tell of is read from each pack: up to so many packs, and so large a part
+# of all, that writing an index again is a small part of having written the packs.
+_UNTOLD_PACKS = 64
+_UNTOLD_PART = 8
+# Each keeps a descriptor. A chain of bases may lead through nine packs.
+_KEPT_OPEN = 16
+
+Numbers = npt.NDArray[np.uint32]
+
+
+class ChunkTable:
+    """Chunks of some packs: `names` ascend; pack and row of the n-th are `packs[n]`, `rows[n]`."""
+
+    def __init__(
+        self, files: Sequence[tuple[str, int]], names: bytes, packs: Numbers, rows: Numbers
+    ) -> None:
+        self.files = files
+        self.names = names
+        self.packs = packs
+        self.rows = rows
+        self.count = len(names) // NAME_SIZE
+
+    def find(self, name: bytes) -> Iterator[tuple[str, int]]:
+        """The packs that hold a chunk, and its row in each."""
+        row = first_row(self.names, self.count, name)
+        while self.names[row * NAME_SIZE : (row + 1) * NAME_SIZE] == name:
+            yield self.files[int(self.packs[row])][0], int(self.rows[row])
+            row += 1
+
+    def among(self, asked: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which of some names are there; all are of the dtype `S32`."""
+        if not self.count:
+            return np.zeros(len(asked), bool)
+        held = np.frombuffer(self.names, f"S{NAME_SIZE}")
+        places = np.minimum(np.searchsorted(held, asked), self.count - 1)
+        found: npt.NDArray[np.bool_] = held[places] == asked
+        return found
+
+    def without(self, gone: Collection[str]) -> ChunkTable:
+        """The same without some packs."""
+        stays = np.array([name not in gone for name, _ in self.files], bool)
+        numbers = np.cumsum(stays, dtype="<u4") - 1
+        kept = stays[self.packs]
+        names = np.frombuffer(self.names, f"V{NAME_SIZE}")[kept].tobytes()
+        files = [file for file in self.files if file[0] not in gone]
+        packs = numbers[self.packs[kept]].astype("<u4")
+        return ChunkTable(files, names, packs, self.rows[kept])
+
+
+_EMPTY = ChunkTable((), b"", np.empty(0, "<u4"), np.empty(0, "<u4"))
+
+
+def table_of(indexes: Sequence[tuple[str, int, ChunkIndex]]) -> ChunkTable:
+    """The table of packs, each by its name, its length and its index."""
+    parts = [
+        ChunkTable(
+            [(name, nbytes)], index.names,
+            np.zeros(index.count, "<u4"), np.arange(index.count, dtype="<u4"),
+        )
+        for name, nbytes, index in indexes
+    ]  # fmt: skip
+    return _together(parts)
+
+
+def _together(parts: Sequence[ChunkTable]) -> ChunkTable:
+    """One table of several, of which none have a pack in common."""
+    files = sorted(file for part in parts for file in part.files)
+    numbers = {file: number for number, file in enumerate(files)}
+    names = b"".join(part.names for part in parts)
+    if not names:
+        return _EMPTY
+    packs = np.concatenate([
+        np.array([numbers[file] for file in part.files], "<u4")[part.packs] for part in parts
+    ])  # fmt: skip
+    rows = np.concatenate([part.rows for part in parts])
+    held = np.frombuffer(names, ">u8").reshape(-1, NAME_SIZE // 8).astype(np.uint64)
+    # Of equal names the pack decides. lexsort takes the last key first.
+    order = np.lexsort((packs, *held.T[::-1]))
+    sorted_names = np.frombuffer(names, f"V{NAME_SIZE}")[order].tobytes()
+    return ChunkTable(files, sorted_names, packs[order], rows[order])
+
+
+def format_table(table: ChunkTable) -> bytes:
+    """The file `index`."""
+    content = b"".join((
+        _HEAD.pack(_MAGIC, _VERSION, len(table.files), table.count),
+        *(bytes.fromhex(name) for name, _ in table.files),
+        *(nbytes.to_bytes(8, "little") for _, nbytes in table.files),
+        table.names,
+        table.packs.tobytes(),
+        table.rows.tobytes(),
+    ))  # fmt: skip
+    return content + sha256(content).digest()
+
+
+def parse_table(content: memoryview) -> ChunkTable:
+    """The table that the file `index` holds; raises ValueError for what is none."""
+    end = len(content) - _DIGEST
+    if end < _HEAD.size:
+        raise ValueError("too short")
+    magic, version, packs, count = _HEAD.unpack_from(content)
+    if (magic, version) != (_MAGIC, _VERSION):
+        raise ValueError("another kind of file")
+    if _HEAD.size + packs * _PACK + count * _ROW != end:
+        raise ValueError("another length")
+    if sha256(content[:end]).digest() != content[end:]:
+        raise ValueError("another SHA-256")
+    at = _HEAD.size
+    named = [bytes(content[at + n * NAME_SIZE :][:NAME_SIZE]).hex() for n in range(packs)]
+    at += packs * NAME_SIZE
+    lengths = [int(n) for n in np.frombuffer(content, "<u8", packs, at)]
+    at += packs * 8
+    names = bytes(content[at : at + count * NAME_SIZE])
+    at += count * NAME_SIZE
+    numbers = np.frombuffer(content, "<u4", count, at)
+    rows = np.frombuffer(content, "<u4", count, at + 4 * count)
+    if count and int(numbers.max()) >= packs:
+        raise ValueError("a pack that it does not name")
+    return ChunkTable(list(zip(named, lengths, strict=True)), names, numbers, rows)
+
+
+class PackFolder:
+    """The packs of a store's folder, from any thread. One that is not there has none.
+
+    `is_own`: the file `index` is written where it is out of date.
+    """
+
+    def __init__(self, folder: Path, *, is_own: bool = True) -> None:
+        self.folder = folder
+        self.packs = folder / PACKS
+        self._is_own = is_own
+        self._lock = RLock()
+        self._tables: tuple[ChunkTable, ...] | None = None
+        self._listed: dict[str, int] = {}
+        self._damaged: dict[str, str] = {}
+        self._open: OrderedDict[str, ChunkPack] = OrderedDict()
+
+    @property
+    def damaged(self) -> dict[str, str]:
+        """Packs that can't be used, and what is wrong with each."""
+        self._told()
+        return dict(self._damaged)
+
+    @property
+    def names(self) -> dict[str, int]:
+        """The packs that are there, and their lengths."""
+        self._told()
+        return dict(self._listed)
+
+    def path(self, pack: str) -> Path:
+        return self.packs / f"{pack}.pack"
+
+    def has(self, asked: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Which of some names, of the dtype `S32`, are those of chunks that are here."""
+        found = np.zeros(len(asked), bool)
+        for table in self._told():
+            found |= table.among(asked)
+        return found
+
+    def holds(self, name: bytes) -> bool:
+        return any(True for table in self._told() for _ in table.find(name))
+
+    def in_others(self, name: bytes, packs: Collection[str]) -> bool:
+        """Whether a chunk is in a pack that is none of these."""
+        return any(pack not in packs for table in self._told() for pack, _ in table.find(name))
+
+    def copies(self, name: bytes) -> list[tuple[ChunkPack, ChunkEntry]]:
+        """Where a chunk is, what takes the least work first; packs that can't be used are left out.
+
+        Raises EnvironmentFailure where one can't be read.
+        """
+        while True:
+            found = []
+            try:
+                for at, row in [place for table in self._told() for place in table.find(name)]:
+                    pack = self.opened(at)
+                    # The index is believed in nothing.
+                    if pack is not None and row < pack.index.count:
+                        found.append((pack, pack.index.entry(row)))
+            except FileNotFoundError:
+                # Its chunks are in another pack by now.
+                if self.refresh():
+                    continue
+            named = [(pack, entry) for pack, entry in found if entry.name == name]
+            return sorted(named, key=lambda copy: copy[1].depth)
+
+    def opened(self, name: str) -> ChunkPack | None:
+        """A pack by its name, None for one that is damaged.
+
+        Raises FileNotFoundError, and EnvironmentFailure where it can't be read.
+        """
+        with self._lock:
+            if name in self._damaged:
+                return None
+            pack = self._open.pop(name, None)
+            if pack is None:
+                try:
+                    pack = ChunkPack(self.path(name))
+                except FormatError as error:
+                    self._damaged[name] = error.message
+                    return None
+                while len(self._open) >= _KEPT_OPEN:
+                    self._open.popitem(last=False)
+            self._open[name] = pack
+            return pack
+
+    def refresh(self) -> bool:
+        """Look for packs that came or went since; tells whether any did."""
+        with self._lock:
+            if self._tables is None:
+                self._told()
+                return True
+            listed = self._list()
+            if listed == self._listed:
+                return False
+            gone = {name for name, size in self._listed.items() if listed.get(name) != size}
+            for name in gone:
+                self._open.pop(name, None)
+                self._damaged.pop(name, None)
+            self._listed = listed
+            kept = [table.without(gone) if gone else table for table in self._tables]
+            self._take(kept)
+            return True
+
+    def _told(self) -> tuple[ChunkTable, ...]:
+        """The tables of all packs, read when first asked for."""
+        if self._tables is None:
+            with self._lock:
+                if self._tables is None:
+                    self._listed = self._list()
+                    read = self._read_index()
+                    gone = {name for name, size in read.files if self._listed.get(name) != size}
+                    self._take([read.without(gone) if gone else read], is_stale=bool(gone))
+        return self._tables  # type: ignore[return-value]
+
+    def _take(self, tables: Sequence[ChunkTable], *, is_stale: bool = False) -> None:
+        """Go on with these tables, the first of which is that of the file, and what they lack."""
+        known = {name for table in tables for name, _ in table.files} | self._damaged.keys()
+        untold = []
+        for name in sorted(self._listed.keys() - known):
+            # One that has just gone is told by the next look at the folder.
+            with contextlib.suppress(FileNotFoundError):
+                pack = self.opened(name)
+                if pack is not None:
+                    untold.append((name, pack.nbytes, pack.index))
+        first, *others = tables
+        rest = _together([*others, table_of(untold)])
+        is_much = rest.count * _UNTOLD_PART > first.count or len(rest.files) > _UNTOLD_PACKS
+        if is_stale or (rest.count and is_much):
+            first, rest = _together([first, rest]), _EMPTY
+            if self._is_own:
+                self._write_index(first)
+        self._tables = (first, rest) if rest.count else (first,)
+
+    def _list(self) -> dict[str, int]:
+        found = {}
+        try:
+            with os.scandir(self.packs) as entries:
+                for entry in entries:
+                    name = FILE_NAME.fullmatch(entry.name)
+                    if name is not None:
+                        # Gone since: as not listed.
+                        with contextlib.suppress(FileNotFoundError):
+                            status = entry.stat(follow_symlinks=False)
+                            if stat.S_ISREG(status.st_mode):
+                                found[name[1]] = status.st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            with failures(self.packs):
+                raise error
+        return found
+
+    def _read_index(self) -> ChunkTable:
+        path = self.folder / INDEX
+        try:
+            with opened_regular(path) as (descriptor, _):
+                return parse_table(mapped(read_view(descriptor, path)))
+        except (OSError, ValueError, EnvironmentFailure):
+            # It only saves time.
+            return _EMPTY
+
+    def _write_index(self, table: ChunkTable) -> None:
+        with (
+            contextlib.suppress(OSError),
+            opened_folder(self.folder) as folder,
+            new_file(folder, self.folder, _INDEX_MODE) as made,
+        ):
+            write_all(made.descriptor, (format_table(table),))
+            made.put(INDEX)

@@ -1,0 +1,250 @@
+"""A pack, which holds chunks: its head, index and trailer as bytes, and reading one.
+
+Spec: `docs/spec/store.md`, section "Pack". All sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from struct import Struct
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from wtxtgit.errors import FormatError
+from wtxtgit.io.files import failures, opened_regular, read_view
+from wtxtgit.io.view import ByteView, hashed, mapped, pieces
+
+NAME_SIZE = 32
+HEAD = b"WTXTPACK" + (1).to_bytes(4, "little") + bytes(4)
+_TRAILER = Struct("<QQQ32s8s")
+TRAILER_SIZE = _TRAILER.size
+_HASHED = 24
+_MAGIC_END = b"WTXTPEND"
+FILE_NAME = re.compile(r"([0-9a-f]{64})\.pack")
+
+STORED, ZSTD, GROUPED, XOR, PREFIX = range(5)
+ITEMS = {STORED: (1,), ZSTD: (1,), GROUPED: (2, 4, 8), XOR: (1, 2, 4, 8), PREFIX: (1,)}
+"""What an encoding's item may be."""
+MAX_CODED = 16 * 1024 * 1024
+"""Chunks of more bytes are stored as they are."""
+MAX_DEPTH = 8
+
+_COLUMNS = ("<u8", "<u8", "<u8", "<u4", "<u4", "u1", "u1", "u1", "u1")
+ROW_SIZE = NAME_SIZE + sum(np.dtype(column).itemsize for column in _COLUMNS)
+
+Column = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkEntry:
+    """Where a chunk is in its pack, and how: `bases` are names of none, one or two chunks."""
+
+    name: bytes
+    place: int
+    length: int
+    size: int
+    bases: tuple[bytes, ...]
+    encoding: int
+    item: int
+    depth: int
+
+
+class ChunkIndex:
+    """The index of a pack: rows in ascending order of names, without an object for each."""
+
+    def __init__(self, names: bytes, columns: Sequence[Column], bases: bytes) -> None:
+        self.names = names
+        self.count = len(names) // NAME_SIZE
+        self._columns = columns
+        self._bases = bases
+
+    def row(self, name: bytes) -> int | None:
+        """The row of a chunk, None where the pack does not hold it."""
+        found = first_row(self.names, self.count, name)
+        return found if self.name(found) == name else None
+
+    def name(self, row: int) -> bytes:
+        return self.names[row * NAME_SIZE : (row + 1) * NAME_SIZE]
+
+    def entry(self, row: int) -> ChunkEntry:
+        place, length, size, base, second, encoding, item, depth, _ = (
+            int(column[row]) for column in self._columns
+        )
+        bases = tuple(
+            self._bases[(number - 1) * NAME_SIZE : number * NAME_SIZE]
+            for number in (base, second)
+            if number
+        )
+        return ChunkEntry(self.name(row), place, length, size, bases, encoding, item, depth)
+
+    def in_order(self) -> list[int]:
+        """The rows in the order in which the chunks stand in the pack."""
+        place, length = self._columns[:2]
+        return [int(row) for row in np.lexsort((length, place))]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all chunks, decoded."""
+        return int(self._columns[2].sum(dtype=object))
+
+    def format(self) -> bytes:
+        return b"".join((self.names, *(column.tobytes() for column in self._columns), self._bases))
+
+    @property
+    def base_count(self) -> int:
+        return len(self._bases) // NAME_SIZE
+
+
+def first_row(names: bytes, count: int, name: bytes) -> int:
+    """The first of `count` sorted names that is not before `name`."""
+
+    def at(row: int) -> bytes:
+        return names[row * NAME_SIZE : (row + 1) * NAME_SIZE]
+
+    return bisect_left(range(count), name, key=at)
+
+
+def index_of(entries: Sequence[ChunkEntry]) -> ChunkIndex:
+    """The index of a pack that is written; no name is there twice."""
+    ordered = sorted(entries, key=lambda entry: entry.name)
+    bases = sorted({base for entry in ordered for base in entry.bases})
+    numbers = {base: number for number, base in enumerate(bases, 1)}
+    rows = [
+        (
+            entry.place, entry.length, entry.size,
+            *([numbers[base] for base in entry.bases] + [0, 0])[:2],
+            entry.encoding, entry.item, entry.depth, 0,
+        )
+        for entry in ordered
+    ]  # fmt: skip
+    columns = [
+        np.array(values, dtype=kind)
+        for kind, values in zip(_COLUMNS, zip(*rows, strict=True), strict=True)
+    ]
+    return ChunkIndex(b"".join(e.name for e in ordered), columns, b"".join(bases))
+
+
+def format_end(index: ChunkIndex, place: int) -> bytes:
+    """Index and trailer of a pack whose index begins at `place`."""
+    content = index.format()
+    numbers = b"".join(n.to_bytes(8, "little") for n in (place, index.count, index.base_count))
+    return content + numbers + sha256(content + numbers).digest() + _MAGIC_END
+
+
+def parse_index(data: ByteView) -> ChunkIndex:
+    """The index of the pack that `data` is all of.
+
+    Raises FormatError where the pack breaks a rule; the chunks' bytes are not looked at.
+    """
+    size = len(data)
+    if size < len(HEAD) + ROW_SIZE + _TRAILER.size:
+        _fail(f"is cut short: {size} bytes", 0, "head")
+    if data[: len(HEAD)] != HEAD:
+        _fail("has no head of a pack of version 1", 0, "head")
+    end = size - _TRAILER.size
+    trailer = mapped(data[end:])
+    place, count, base_count, digest, magic = _TRAILER.unpack(trailer)
+    if magic != _MAGIC_END:
+        _fail("is cut short: no trailer ends it", end, "trailer")
+    if place < len(HEAD) or place + count * ROW_SIZE + base_count * NAME_SIZE != end or not count:
+        _fail("has an index that does not fill its place", end, "trailer")
+    content = mapped(data[place:end])
+    if hashed(sha256(), (content, trailer[:_HASHED])).digest() != digest:
+        _fail("has an index with another SHA-256", place, "index")
+    at = count * NAME_SIZE
+    columns: list[Column] = []
+    for kind in _COLUMNS:
+        columns.append(np.frombuffer(content, kind, count, at))
+        at += columns[-1].nbytes
+    index = ChunkIndex(bytes(content[: count * NAME_SIZE]), columns, bytes(content[at:]))
+    _check_names(index.names, place, "name")
+    _check_names(bytes(content[at:]), place + at, "base")
+    _check_columns(columns, base_count, place)
+    return index
+
+
+def _check_names(names: bytes, at: int, field: str) -> None:
+    if names:
+        held = np.frombuffer(names, f"S{NAME_SIZE}")
+        if not (held[1:] > held[:-1]).all():
+            _fail("has names that do not ascend", at, field)
+
+
+def _check_columns(columns: Sequence[Column], base_count: int, end: int) -> None:
+    place, length, size, base, second, encoding, item, depth, zero = columns
+
+    def check(holds: npt.NDArray[np.bool_], field: str) -> None:
+        if not holds.all():
+            _fail(f"has a wrong {field} in row {int(np.argmin(holds))}", end, field)
+
+    # Bounded first: no sum of two of them is too large then.
+    check(place <= end, "place")
+    check(length <= end, "length")
+    order = np.lexsort((length, place))
+    ends = (place + length)[order]
+    starts = np.concatenate((place[order], [end]))
+    check(starts == np.concatenate((np.array([len(HEAD)], "u8"), ends)), "place")
+    is_stored, has_base = encoding == STORED, encoding >= XOR
+    check(encoding <= PREFIX, "encoding")
+    check(np.where(is_stored, size == length, (size <= MAX_CODED) & (length < size)), "size")
+    allowed = np.zeros((PREFIX + 1, 256), bool)
+    for kind, items in ITEMS.items():
+        allowed[kind, list(items)] = True
+    check(allowed[encoding, item], "item")
+    check(size % np.maximum(item, 1) == 0, "item")
+    check((base <= base_count) & ((base > 0) == has_base), "base")
+    check((second <= base_count) & ((second == 0) | (encoding == PREFIX)), "base")
+    least = has_base.astype("u1") + (second > 0)
+    check((depth <= MAX_DEPTH) & (depth >= least) & ((depth > 0) == has_base), "depth")
+    check(zero == 0, "zero")
+
+
+def _fail(what: str, offset: int, field: str) -> NoReturn:
+    raise FormatError(what, offset=offset, field=field)
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a pack's file, in hexadecimal: what it should be called.
+
+    Raises FileNotFoundError, and EnvironmentFailure where it can't be read.
+    """
+    return hashed(sha256(), pieces(_view(path))).hexdigest()
+
+
+def _view(path: Path) -> ByteView:
+    try:
+        with opened_regular(path) as (descriptor, _):
+            return read_view(descriptor, path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        with failures(path):
+            raise error
+
+
+class ChunkPack:
+    """A pack that is open for reading, from any thread.
+
+    Raises FormatError where it breaks a rule, EnvironmentFailure where it can't be read, and
+    FileNotFoundError where it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._data = _view(path)
+        self.index = parse_index(self._data)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._data)
+
+    def encoded(self, entry: ChunkEntry) -> ByteView:
+        """The encoded bytes of a chunk of its index."""
+        return self._data[entry.place : entry.place + entry.length]

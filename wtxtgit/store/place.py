@@ -1,0 +1,31 @@
+"""Where a repository's store is. `docs/spec/store.md`, section "Folder"."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.files import Places
+from wtxtgit.store.store import Store
+
+PATH_KEY = "wtxtgit.storePath"
+"""The key for where the store is; a relative path starts from the common git directory."""
+_FOLDER = Path("wtxt", "store")
+
+
+def store_of(repo: Repository) -> Store:
+    """The store that all work trees of a repository share, and those that it borrows from.
+
+    Nothing is made or read before it is needed. Raises EnvironmentFailure where git fails.
+    """
+    chosen = repo.config.path(PATH_KEY)
+    folder = repo.common_dir / (chosen or _FOLDER)
+    # gitrepository-layout(5): objects are in the git directory whose store it is.
+    borrowed = (objects.parent / _FOLDER for objects in Places.of(repo).borrowed)
+    others = [path for path in borrowed if not _is_same(path, folder)]
+    return Store(folder, alternates=others)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)

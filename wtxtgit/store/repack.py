@@ -1,0 +1,222 @@
+"""Making small packs large, and dropping what is there twice: `wtxtgit store repack`.
+
+Nothing is lost whenever it ends: new packs are on the disk under their names before old ones go,
+and an old one goes only if every chunk of it is in a pack that stays. What is moved was decoded and
+checked before. A copy of a chunk that takes the fewest others to be decoded is the one that stays:
+whatever is decoded with it still can be (`docs/spec/store.md`, "Encodings").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.io.files import failures, shown
+from wtxtgit.io.temporary import opened_folder
+from wtxtgit.io.view import pieces
+from wtxtgit.report.store import DamagedPack, StoreRepacked
+from wtxtgit.store.check import check_pack
+from wtxtgit.store.encoding import Encoded
+from wtxtgit.store.folder import PackFolder
+from wtxtgit.store.pack import ChunkEntry, ChunkPack, file_digest
+from wtxtgit.store.reading import ChunkReading
+from wtxtgit.store.store import Store
+from wtxtgit.store.writer import MAX_PACK, NewPack
+
+ASIDE = ".damaged"
+"""What comes after the name of a pack that is damaged, and is no longer used."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Packs whose chunks go to new ones, copies of chunks that go, and packs that break a rule."""
+
+    moved: frozenset[str]
+    dropped: int
+    damaged: tuple[str, ...]
+
+
+def repack_store(store: Store, progress: Progress | None = None) -> StoreRepacked:
+    """Repack a store's own packs; `progress` gets counts of bytes that were moved.
+
+    Packs that are damaged are set aside once what is whole of them is in others: what is lost of
+    them can then be added, or fetched, again. Raises EnvironmentFailure where another repack is at
+    work, or a pack can't be read or written.
+    """
+    own = store.own
+    with _alone(store):
+        own.refresh()
+        before = own.names
+        plan = _planned(own)
+        mover = _Mover(own, plan.moved)
+        mover.move(progress)
+        own.refresh()
+        aside = _set_aside(own, [*plan.damaged, *mover.stuck])
+        own.refresh()
+        # One that was made may be the same as one that there was.
+        _remove(own, plan.moved - mover.stuck - mover.made)
+        own.refresh()
+        after = own.names
+    return StoreRepacked(
+        store.folder, len(before), len(after), sum(before.values()), sum(after.values()),
+        plan.dropped, tuple(aside),
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _alone(store: Store) -> Iterator[None]:
+    """Nobody else takes packs away meanwhile: two that keep the other's copies would keep none."""
+    if not store.folder.is_dir():
+        yield
+        return
+    where = shown(store.folder)
+    with failures(store.folder), opened_folder(store.folder) as folder:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EnvironmentFailure(f"{where}: another repack is at work") from None
+        except OSError as error:
+            raise EnvironmentFailure(f"{where}: can't be locked, so packs stay") from error
+        yield
+
+
+def _planned(own: PackFolder) -> _Plan:
+    best: dict[bytes, tuple[int, bool, str]] = {}
+    held: dict[str, int] = {}
+    damaged, small = [], set()
+    for name, nbytes in sorted(own.names.items()):
+        try:
+            pack = own.opened(name)
+        except FileNotFoundError:
+            continue
+        if pack is None:
+            damaged.append(name)
+            continue
+        is_small = nbytes < MAX_PACK // 2
+        if is_small:
+            small.add(name)
+        held[name] = pack.index.count
+        for row in range(pack.index.count):
+            entry = pack.index.entry(row)
+            rank = (entry.depth, is_small, name)
+            if entry.name not in best or rank < best[entry.name]:
+                best[entry.name] = rank
+    chosen = dict.fromkeys(held, 0)
+    for _, _, name in best.values():
+        chosen[name] += 1
+    moved = {name for name, count in held.items() if chosen[name] < count}
+    small |= moved
+    # One small pack alone is as large as it can be made.
+    if len([name for name in small if chosen[name]]) > 1:
+        moved |= small
+    return _Plan(frozenset(moved), sum(held.values()) - len(best), tuple(damaged))
+
+
+class _Mover:
+    """Puts chunks that are in some packs alone into new ones.
+
+    `stuck` are packs with chunks of which no copy is whole, `made` the new packs.
+    """
+
+    def __init__(self, own: PackFolder, moved: Collection[str]) -> None:
+        self._own = own
+        self._moved = moved
+        self._new: NewPack | None = None
+        self.stuck: set[str] = set()
+        self.made: set[str] = set()
+
+    def move(self, progress: Progress | None) -> None:
+        done: set[bytes] = set()
+        try:
+            # In the order in which they came: chunks of a version stay together.
+            for name in sorted(self._moved, key=lambda name: (_time(self._own, name), name)):
+                pack = self._own.opened(name)
+                for entry in [] if pack is None else map(pack.index.entry, pack.index.in_order()):
+                    if entry.name not in done:
+                        done.add(entry.name)
+                        self._take(entry.name)
+                    if progress is not None:
+                        progress(entry.length)
+            self._finish()
+        finally:
+            if self._new is not None:
+                self._new.close()
+
+    def _take(self, chunk: bytes) -> None:
+        """Have a whole copy of a chunk in a pack that stays."""
+        found = self._whole(chunk)
+        if found is None:
+            copies = self._own.copies(chunk)
+            self.stuck.update(pack.path.stem for pack, _ in copies if self._is_moved(pack))
+            return
+        pack, entry = found
+        if not self._is_moved(pack):
+            return
+        if self._new is not None and not self._new.has_room(entry.length):
+            self._finish()
+        if self._new is None:
+            self._new = NewPack(self._own.packs)
+        held = pieces(pack.encoded(entry))
+        encoded = Encoded(held, entry.encoding, entry.item, entry.length)
+        self._new.add(chunk, encoded, entry.size, entry.bases, entry.depth)
+
+    def _whole(self, chunk: bytes) -> tuple[ChunkPack, ChunkEntry] | None:
+        """The best copy of a chunk that is whole; one that need not be moved, if it is as good."""
+        copies = self._own.copies(chunk)
+        for pack, entry in sorted(copies, key=lambda c: (c[1].depth, self._is_moved(c[0]))):
+            if ChunkReading((self._own,)).why_damaged(pack, entry) is None:
+                return pack, entry
+        return None
+
+    def _is_moved(self, pack: ChunkPack) -> bool:
+        return pack.path.stem in self._moved
+
+    def _finish(self) -> None:
+        if self._new is not None:
+            self.made.add(self._new.finish())
+            self._new.close()
+            self._new = None
+
+
+def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
+    """Take packs that are damaged out of use; one that is as it was written stays."""
+    aside = []
+    for name in sorted(packs):
+        path = own.path(name)
+        with contextlib.suppress(FileNotFoundError):
+            nbytes = path.stat().st_size
+            if file_digest(path) == name:
+                continue
+            found = check_pack(own, name, nbytes, own.opened(name))
+            if found is not None:
+                with failures(path, missing=EnvironmentFailure):
+                    path.rename(path.with_name(path.name + ASIDE))
+                aside.append(found)
+    return aside
+
+
+def _remove(own: PackFolder, packs: Collection[str]) -> None:
+    """Take packs away whose chunks are all in others."""
+    for name in sorted(packs):
+        try:
+            pack = own.opened(name)
+        except FileNotFoundError:
+            continue
+        if pack is None:
+            continue
+        names = (pack.index.name(row) for row in range(pack.index.count))
+        if all(own.in_others(chunk, packs) for chunk in names):
+            with failures(own.packs, missing=EnvironmentFailure):
+                own.path(name).unlink(missing_ok=True)
+
+
+def _time(own: PackFolder, name: str) -> int:
+    try:
+        return own.path(name).stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,86 @@
+"""A store: chunks of payload, added and read by their SHA-256.
+
+Spec: `docs/spec/store.md`. What a chunk is asked for by is also what its bytes are checked by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from wtxtgit.errors import PayloadDamaged, PayloadMissing
+from wtxtgit.io.files import shown
+from wtxtgit.io.view import ByteView
+from wtxtgit.store.folder import PackFolder
+from wtxtgit.store.pack import NAME_SIZE
+from wtxtgit.store.reading import ChunkReading
+from wtxtgit.store.writer import StoreWriter
+
+
+class Store:
+    """The packs in `folder`, which need not be there yet, and those of `alternates`, for reading.
+
+    Any number of processes and threads may read and add at once.
+    """
+
+    def __init__(self, folder: Path, *, alternates: Sequence[Path] = ()) -> None:
+        self.folder = folder
+        self.own = PackFolder(folder)
+        self.borrowed = tuple(PackFolder(path, is_own=False) for path in alternates)
+        self._all = (self.own, *self.borrowed)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[StoreWriter]:
+        """Add chunks, from any thread; at the end all are in packs, and on the disk.
+
+        Where the block fails, some may be. Raises EnvironmentFailure where they can't be written.
+        """
+        with StoreWriter(self.own, self.holds) as writer:
+            yield writer
+            writer.finish()
+
+    def has(self, names: Iterable[bytes]) -> set[bytes]:
+        """Those names of 32 bytes of which there are chunks. No chunk is looked at."""
+        asked = list(names)
+        if not asked:
+            return set()
+        held = np.frombuffer(b"".join(asked), f"S{NAME_SIZE}")
+        found = np.zeros(len(asked), bool)
+        for folder in self._all:
+            found |= folder.has(held)
+        return {asked[place] for place in np.flatnonzero(found)}
+
+    def holds(self, name: bytes) -> bool:
+        """Whether there is a chunk of that name."""
+        return any(folder.holds(name) for folder in self._all)
+
+    def read(self, name: bytes, size: int | None = None) -> ByteView:
+        """A chunk's bytes, which have been checked against its name.
+
+        `size` is what a text says of it: a chunk of another size is none. Raises PayloadMissing;
+        PayloadDamaged, which names the packs, where no copy is whole.
+        """
+        reading = ChunkReading(self._all)
+        found = reading.chunk(name, size)
+        if found is None and self.refresh():
+            # Another process may have added it, or put it into another pack.
+            found = reading.chunk(name, size)
+        if found is not None:
+            return found
+        if reading.problems:
+            raise PayloadDamaged(name, "; ".join(reading.problems), hint="wtxtgit store verify")
+        unusable = [
+            f"{shown(folder.path(pack))} {what}"
+            for folder in self._all
+            for pack, what in folder.damaged.items()
+        ]
+        where = f"not in the store {shown(self.folder)}"
+        raise PayloadMissing(name, "; ".join((where, *unusable)))
+
+    def refresh(self) -> bool:
+        """Look for packs that came or went since; tells whether any did."""
+        changed = [folder.refresh() for folder in self._all]
+        return any(changed)

@@ -1,0 +1,100 @@
+"""Sealing: what a branch gets of a generation has a record in a ledger, signed with the key if any.
+
+`docs/stream.md`, section "A branch that can be audited". A record's signature covers the path that
+a branch has for it and the record before it there, so it is made when a generation is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from wtxtgit.checkpoint.wsum import ENDING
+from wtxtgit.filter.content import opaque_hash, sealed_together
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import Meta
+from wtxtgit.remotes.target import (
+    FileSeal,
+    FileSeals,
+    LedgerTarget,
+    Outgoing,
+    StoredFile,
+    Target,
+)
+from wtxtgit.text.grammar import MAGIC, parse_meta
+from wtxtgit.trust.signing import SigningKey
+
+PLACE = "snapshot"
+"""Begins the names at which generations stand, one after the other."""
+_GENERATION = re.compile(r"gen-([0-9]{6,})(.*)")
+_DELTA = ".from-"
+_SCHEMA = "opaque/v1"
+_HEAD = 4096
+"""Bytes within which a text's `meta` line ends, if it is one of ours."""
+
+
+def sealing(target: Target, key: SigningKey | None, threads: int | None = None) -> Target:
+    """A target that has what it gets sealed, where it is one that keeps ledgers."""
+    return SealingTarget(target, key, threads) if isinstance(target, LedgerTarget) else target
+
+
+@dataclass(frozen=True)
+class SealingTarget:
+    """A target that keeps ledgers, and what its records are signed with."""
+
+    target: LedgerTarget
+    key: SigningKey | None
+    threads: int | None = None
+
+    @property
+    def label(self) -> str:
+        return self.target.label
+
+    def put(
+        self,
+        files: Sequence[Outgoing],
+        *,
+        about: Mapping[str, str] | None = None,
+        replace: bool = False,
+    ) -> Sequence[str]:
+        """Deliver a generation's files sealed; others, and what is to replace some, as they are."""
+        seals = {} if replace else self._seals(files, (about or {}).get("ts"))
+        if not seals:
+            return self.target.put(files, about=about, replace=replace)
+        how = FileSeals(seals, self.key, partial(opaque_hash, threads=self.threads))
+        return self.target.put_sealed(files, how, about=about or {})
+
+    def get(self, name: str, sha256: str | None = None) -> ByteView:
+        return self.target.get(name, sha256)
+
+    def list(self, prefix: str = "") -> Sequence[StoredFile]:
+        return self.target.list(prefix)
+
+    def has(self, name: str, sha256: str) -> bool:
+        return self.target.has(name, sha256)
+
+    def _seals(self, files: Sequence[Outgoing], ts: str | None) -> dict[str, FileSeal]:
+        contents = {file.name: file.content for file in files}
+        seals = {}
+        for name, content in contents.items():
+            named = _GENERATION.fullmatch(name)
+            if named is None or ts is None:
+                return {}
+            if name.removesuffix(ENDING) in contents and name.endswith(ENDING):
+                continue  # its text is sealed with it
+            sha256_all = opaque_hash(content, threads=self.threads)
+            if (wsum := contents.get(name + ENDING)) is not None:
+                sha256_all = sealed_together(sha256_all, bytes(wsum))
+            # A delta is no next content of anything.
+            place = name if _DELTA in named[2] else PLACE + named[2]
+            seals[name] = FileSeal(place, sha256_all, _meta(content, int(named[1]), ts))
+        return seals
+
+
+def _meta(content: ByteView, gen: int, ts: str) -> Meta:
+    """What a record says of a file: of a text its own generation, as `wtxtgit seal` has it."""
+    head = bytes(content[:_HEAD])
+    parsed = parse_meta(head, head.find(b"\n") + 1) if head.startswith(MAGIC) else None
+    return Meta(_SCHEMA, gen, ts) if parsed is None else parsed[0]

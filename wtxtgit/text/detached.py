@@ -1,0 +1,62 @@
+"""One text in its other form: detached, or with its data.
+
+`docs/spec/detached.md`, section "Form". Both forms are written by the one writer of texts, from
+what the other one holds: they differ in which lines of it are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from wtxtgit.io.view import Buffer, ByteView, Pages
+from wtxtgit.model.array import LAYOUT_ARRAY, Layout
+from wtxtgit.text.arrays import snapshot_of
+from wtxtgit.text.file import TextFile, layout_bytes
+from wtxtgit.text.index import TextIndex
+from wtxtgit.text.payload import Keep
+from wtxtgit.text.write import Progress, TextWriter
+
+
+@contextmanager
+def rewritten(
+    text: ByteView,
+    index: TextIndex,
+    layout: Layout | None,
+    *,
+    detached: bool,
+    keep: Keep | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[TextWriter]:
+    """The writer of a verified text in one of its forms; it is good in the block alone.
+
+    `index` and `layout` are those of the text. `keep` gets the payload of what becomes
+    detached. Raises TextError "structure" for a pending text, which has no other form.
+    """
+    with ExitStack() as until:
+        # In a file where it is large: the writer looks at every byte three times.
+        held = TextFile("the text", text, Pages(), threads, until, index.payload)
+        held.fill_all()
+        data: dict[str, ByteView] = {
+            name: held.view[place : place + held.by_name[name].nbytes]
+            for name, place in held.places.items()
+        }
+        own = index.array(LAYOUT_ARRAY)
+        if own is not None:
+            data[LAYOUT_ARRAY] = memoryview(layout_bytes(text, own))
+        yield TextWriter(
+            snapshot_of(index, layout, data),
+            threads=threads,
+            progress=progress,
+            detached=detached,
+            keep=keep,
+        )
+
+
+def attached(
+    text: ByteView, index: TextIndex, layout: Layout | None, *, threads: int | None = None
+) -> Iterator[Buffer]:
+    """The attached text of a detached one that was verified, in pieces."""
+    with rewritten(text, index, layout, detached=False, threads=threads) as writer:
+        yield from writer.stream()
