@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from tests.stream.rings import KEY, arrays, filled
 from wtxtgit.checkpoint.arrays import load
 from wtxtgit.stream import log
 from wtxtgit.stream.emission import EmissionOptions, Emitter, SnapshotRequest
-from wtxtgit.stream.ring import DeliveryState, Ring
+from wtxtgit.stream.ranks import Rank
+from wtxtgit.stream.ring import Ring
+from wtxtgit.stream.state import DeliveryState
 from wtxtgit.trust.age import recipients
 from wtxtgit.trust.openssh import PublicKey, format_public, generate
 
@@ -46,6 +49,47 @@ def test_what_came_to_nothing_is_told(wtxtgit: Command, exp1: Path) -> None:
     out = wtxtgit("ring", "ls", "exp1").out.decode()
     assert "generation 5 could not be written: no space\\x1b[31m left" in out
     assert "target: refused: you may\\x0anot" in out
+
+
+def test_several_ranks(wtxtgit: Command) -> None:
+    folder = wtxtgit.folder / "exp1"
+    label = str(wtxtgit.folder / "target")
+    for rank in Rank(0, 3).all():
+        with Ring(folder, rank=rank) as ring:
+            emitter = Emitter(ring, EmissionOptions(), [label])
+            for gen in (1, 2):
+                if gen == 1 or rank.number == 1:
+                    request = SnapshotRequest(gen, "2026-01-31T12:00:00Z")
+                    ring.emitted(emitter.emit(request, arrays(gen)))
+            if rank.number == 2:
+                ring.failed(2, "no space left")
+    lines = wtxtgit("ring", "ls", "exp1").out.decode().splitlines()
+    assert lines[0].split() == ["gen", "time", "size", "parts", "targets"]
+    assert [re.split("  +", line)[-2:] for line in lines[1:3]] == [
+        ["all 3", "3 queued"],
+        ["incomplete: no ranks 0, 2", "1 queued"],
+    ]
+    assert lines[-1] == "rank 2: generation 2 could not be written: no space left"
+    told = json.loads(wtxtgit("ring", "ls", "exp1", "--json").out)
+    assert (told["world"], [one["whole"] for one in told["generations"]]) == (3, [True, False])
+    assert told["generations"][1]["parts"]["1"]["file"] == "gen-000002.1-of-3.wtxt"
+    done = wtxtgit("ring", "verify", "exp1")
+    assert (done.code, done.out.count(b"ok ")) == (0, 5)
+    assert b"incomplete  gen-000002.index: no ranks 0, 2\n" in done.out
+    verdict = json.loads(wtxtgit("ring", "verify", "exp1", "--json").out)
+    assert verdict["generations"][-1]["missing"] == [0, 2]
+    done = wtxtgit("ring", "push", "exp1")
+    assert done.out.count(b"delivered  generation 1 of rank") == 3
+    done = wtxtgit("pull", "target", "-o", "a.npz")
+    assert done.out.startswith(b"generation 1, 3 parts, signature absent\n")
+    told = json.loads(wtxtgit("pull", "target", "-o", "a.npz", "--json").out)
+    assert [one["rank"] for one in told["parts"]] == [0, 1, 2]
+    index = folder / "gen-000001.index"
+    index.write_bytes(index.read_bytes().replace(b"size=", b"size=1", 1))
+    done = wtxtgit("ring", "verify", "exp1")
+    assert done.code == 1
+    assert b"failed  gen-000001.index: gen-000001.index: no index of a generation" in done.out
+    assert wtxtgit("ring", "prune", "exp1", "1").out == b"1 generation removed: 1\n"
 
 
 def test_push_then_retry(wtxtgit: Command, exp1: Path) -> None:

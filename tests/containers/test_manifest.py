@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.data import all_entries, name_of, path_of
-from wtxtgit.checkpoint.open import members
+from wtxtgit.checkpoint.members import members
 from wtxtgit.containers import any_format
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.tensor import ReadOptions, Tensor

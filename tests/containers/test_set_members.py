@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.data import FIXTURES
-from wtxtgit.checkpoint.open import members, read
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import read
 from wtxtgit.containers import any_format
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ReadOptions

@@ -36,7 +36,8 @@ from tests.containers.torch_files import (
     vector,
 )
 from tests.data import DATA
-from wtxtgit.checkpoint.open import members, read_checkpoint
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import read_checkpoint
 from wtxtgit.containers import any_format
 from wtxtgit.containers.torch import distributed_metadata
 from wtxtgit.errors import PICKLE, FormatError, InputError

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.cluster.stores import HTTP, USER, http_store
-from wtxtgit.checkpoint.open import members, read
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import read
 from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
 from wtxtgit.io.spool import IN_MEMORY
 from wtxtgit.remotes import urls

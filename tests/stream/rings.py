@@ -9,7 +9,9 @@ import numpy as np
 
 from wtxtgit.checkpoint.delta import TargetGeneration, apply
 from wtxtgit.stream.emission import EmissionOptions, Emitter, SnapshotRequest
-from wtxtgit.stream.ring import LOCK, REQUESTS, WAL, Ring, RingState, read_state
+from wtxtgit.stream.ranks import LOCK, REQUESTS, WAL
+from wtxtgit.stream.ring import Ring
+from wtxtgit.stream.state import RingState, read_state
 from wtxtgit.text.arrays import NumpyArray, NumpyType, Weights, read
 from wtxtgit.trust.openssh import generate
 from wtxtgit.trust.signing import SeedKey

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.stream.rings import proved
-from wtxtgit.stream.ring import read_state
+from wtxtgit.stream.state import read_state
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -14,7 +14,7 @@ import pytest
 from tests.stream.rings import proved
 from wtxtgit.remotes.folder import Folder
 from wtxtgit.stream import Snapshots
-from wtxtgit.stream.ring import read_state
+from wtxtgit.stream.state import read_state
 
 COUNT = int(os.environ.get("WTXTGIT_GENERATIONS", "360"))
 KEEP = 5

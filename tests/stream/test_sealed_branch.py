@@ -22,8 +22,10 @@ from wtxtgit.remotes.spelling import parse_target
 from wtxtgit.stream import Snapshots, upkeep
 from wtxtgit.stream.emission import EmissionOptions, Emitter, SnapshotRequest
 from wtxtgit.stream.pull import pull
-from wtxtgit.stream.ring import DeliveryState, Ring, read_state
+from wtxtgit.stream.ranks import Rank
+from wtxtgit.stream.ring import Ring
 from wtxtgit.stream.sealing import sealing
+from wtxtgit.stream.state import DeliveryState, read_state
 from wtxtgit.stream.upkeep import OpenTarget, Sent
 from wtxtgit.text import ledger as text
 from wtxtgit.trust.age.recipients import parse as recipient
@@ -278,6 +280,10 @@ def test_what_others_keep_there_stays(repo: Repo, bare: Repo, tmp_path: Path) ->
     clone = cloned(bare)
     audited(clone)
     assert (clone.path / PLACE).read_text() == "a person's own\n"
+    # Nor does a checkout convert what is sealed, or anything of theirs otherwise than before.
+    asked = ("check-attr", "text", "--", "exp1/gen-000001.wtxt", "exp1/notes", "notes")
+    said = clone.git(*asked).decode().splitlines()
+    assert [line.rpartition(" ")[2] for line in said] == ["unset", "unspecified", "unspecified"]
     assert ledger_of(clone, "exp1/gen-000001.wtxt").last.meta.gen == 1
 
 
@@ -304,7 +310,54 @@ def test_snapshots_sign_what_a_branch_gets(
     assert [record.meta.gen for record in ledger_of(clone, "snapshot.wtxt").records] == [10, 20]
 
 
+def test_parts_of_ranks_and_their_index_are_sealed(repo: Repo, bare: Repo, tmp_path: Path) -> None:
+    ring = tmp_path / "ring"
+    for gen in (1, 2):
+        for rank in Rank(0, 2).all():
+            with Ring(ring, rank=rank) as opened:
+                emitter = Emitter(opened, EmissionOptions(key=KEY, threads=1), [])
+                request = SnapshotRequest(gen, "2026-01-31T12:00:00Z")
+                opened.emitted(emitter.emit(request, arrays(gen)))
+        assert {one.why for one in pushed(ring, repo)} == {None}
+    clone = cloned(bare)
+    audited(clone, "--require-signed")
+    for name in ("0-of-2.wtxt", "1-of-2.wtxt", "index"):
+        ledger = ledger_of(clone, f"exp1/snapshot.{name}")
+        assert [record.meta.gen for record in ledger.records] == [1, 2]
+    target = Git("origin", "snapshots", "exp1", repository=repo.path)
+    assert pull(target, 1, tmp_path / "out.npz").gen == 1
+
+
 def test_pointers_are_not_sealed(repo: Repo, bare: Repo) -> None:
     repo.git("config", "lfs.url", "http" + "://127.0.0.1:1/")
     target = parse_target("lfs:origin#snapshots", repo.path)
     assert sealing(target, KEY) is target
+
+
+def test_several_ranks_have_a_path_each(repo: Repo, bare: Repo, tmp_path: Path) -> None:
+    """And one of the index, which is committed last."""
+    ring = tmp_path / "ring"
+    for rank in Rank(0, 2).all():
+        with Ring(ring, rank=rank) as opened:
+            emitter = Emitter(opened, EmissionOptions(key=KEY, threads=1), [])
+            for gen in (1, 2):
+                request = SnapshotRequest(gen, f"2026-01-31T12:0{gen}:00Z")
+                opened.emitted(emitter.emit(request, arrays(gen)))
+    assert [one.state for one in pushed(ring, repo)] == [DeliveryState.DELIVERED] * 4
+    clone = cloned(bare)
+    audited(clone, "--require-signed")
+    subjects = clone.git("log", "--reverse", "--format=%s", "--", "exp1").decode().splitlines()
+    assert subjects == [
+        f"deliver gen-{gen:06}.{what}"
+        for gen in (1, 2)
+        for what in ("0-of-2.wtxt", "1-of-2.wtxt", "index")
+    ]
+    for place in ("snapshot.0-of-2.wtxt", "snapshot.1-of-2.wtxt", "snapshot.index"):
+        assert [one.meta.gen for one in ledger_of(clone, f"exp1/{place}").records] == [1, 2]
+    target = Git("origin", "snapshots", "exp1", repository=repo.path)
+    for gen in (1, 2):
+        out = tmp_path / f"{gen}.npz"
+        pull(target, gen, out, public_keys=[KEY.public_key], require_signed=True)
+        with np.load(out) as found:
+            assert found["layer.w"].tobytes() == bytes(arrays(gen)[0].data)
+    assert pushed(ring, repo) == []

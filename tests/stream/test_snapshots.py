@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stream.rings import proved
+from tests.stream.rings import filled, proved
 from wtxtgit.checkpoint.arrays import load
 from wtxtgit.errors import RemoteRefused, RemoteUnavailable, UsageError
 from wtxtgit.io.view import ByteView
@@ -28,8 +28,10 @@ from wtxtgit.remotes.target import Outgoing, StoredFile, Target
 from wtxtgit.setup.keys import new, users_keyring
 from wtxtgit.stream import Snapshots
 from wtxtgit.stream.delivery import DeliveryLimits
-from wtxtgit.stream.ring import DeliveryState, Ring, RingBusy, read_state
+from wtxtgit.stream.ranks import Rank
+from wtxtgit.stream.ring import Ring, RingBusy
 from wtxtgit.stream.snapshots import SnapshotsBehind, SnapshotsFailed
+from wtxtgit.stream.state import DeliveryState, read_state
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.trust.openssh import generate
 from wtxtgit.trust.signing import SeedKey
@@ -180,6 +182,18 @@ def test_a_line_says_how_it_stands(ring: Path, capsys: pytest.CaptureFixture[str
     assert shown.rstrip().rpartition("\r")[2] == "generation 2, 0 waiting, 3 in the ring"
 
 
+def test_of_several_ranks_all_keep_the_same_ones(ring: Path) -> None:
+    """However each of them drops, since none knows what another one does."""
+    with Snapshots(ring, rank=1, world=2) as snapshots, stopped_worker(snapshots):
+        for gen in range(500, 10_500, 500):
+            snapshots.publish(state(gen), gen=gen)
+        with pytest.raises(UsageError, match="gen is missing"):
+            snapshots.publish(state())
+    gens = [one.gen for one in read_state(ring, Rank(1, 2)).generations]
+    # 16 and 20 times 500; the first one may have been under way when the second one came.
+    assert gens in ([8000, 10_000], [500, 8000, 10_000])
+
+
 def test_all_of_them_where_that_is_wanted(ring: Path) -> None:
     with Snapshots(ring, policy="all") as snapshots, stopped_worker(snapshots):
         for number in range(6):
@@ -225,6 +239,13 @@ def test_the_last_ones_are_kept_and_what_they_need(ring: Path) -> None:
             snapshots.publish(weights, pin=number == 1)
             snapshots.flush()
     assert list(proved(ring)) == [0, 1, 4, 5, 6]
+
+
+def test_as_many_are_kept_as_are_wanted(ring: Path) -> None:
+    filled(ring, None)
+    with Ring(ring) as opened:
+        assert opened.prune(7) == []
+        assert opened.prune(2) == [2]
 
 
 def test_signed_and_authenticated(ring: Path) -> None:

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from tests.stream.rings import proved
 from tests.torture.tables import Table
-from wtxtgit.stream.ring import RingBusy, read_state
+from wtxtgit.stream.ring import RingBusy
+from wtxtgit.stream.state import read_state
 
 ROOT = Path(__file__).parents[2]
 VICTIMS = ("training", "worker", "both")

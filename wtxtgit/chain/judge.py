@@ -22,7 +22,7 @@ from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.content import ArtifactFacts, with_wsum
 from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
-from wtxtgit.git.repository import UNSPECIFIED
+from wtxtgit.git.repository import FILTERS, UNSPECIFIED
 from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
@@ -34,10 +34,9 @@ FactsOf = Callable[[str], ArtifactFacts]
 """What is known of a blob, by its id."""
 
 _UNSET = (UNSPECIFIED, b"unset")
-_OURS = b"wtxt"
 _Found = tuple[str, str, Severity]
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
-_FILTER = b"filter=wtxt"
+_FILTERS = {b"filter=" + name for name in FILTERS}
 # HFS+ passes these over, Technical Note TN1150, "Unicode Subtleties"; git's utf8.c has the list.
 _PASSED_OVER = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
@@ -272,7 +271,7 @@ def _altered(values: tuple[bytes, ...]) -> str | None:
         return None
     driver, text, crlf, eol, ident, encoding, subst = values
     # Another filter's smudge writes what it likes in the place of what is sealed.
-    if driver not in (*_UNSET, _OURS):
+    if driver not in (*_UNSET, *FILTERS):
         return f"filter={_shown(driver)}"
     # What `crlf` says counts where `text` says nothing.
     kind = crlf if text == UNSPECIFIED else text
@@ -418,7 +417,7 @@ def untracked(
     patterns = {
         line.pattern.rpartition(b"/")[2]
         for line in lines
-        if line.pattern is not None and _FILTER in line.attributes
+        if line.pattern is not None and not _FILTERS.isdisjoint(line.attributes)
     }
     endings = tuple(ending.encode() for f in FORMATS for ending in f.endings)
     plain = {pattern for pattern in patterns if pattern.strip(b"*")}

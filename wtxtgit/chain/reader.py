@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
-from wtxtgit.filter.content import ArtifactFacts, ContentCache, examine
+from wtxtgit.filter.content import ArtifactFacts, ContentCache, examine, local_payload
 from wtxtgit.git.attributes import MAX_FILE
 from wtxtgit.git.blobs import BlobReader, TooLarge, sizes
 from wtxtgit.git.commit_files import CommitFiles
@@ -340,7 +340,9 @@ class Facts:
 def read_facts(blobs: BlobReader, blob: Wanted, threads: int) -> tuple[str, ArtifactFacts]:
     """Read a blob; gives its id and its facts, or raises EnvironmentFailure."""
     oid, opaque = blob
-    return oid, examine(spooled(blobs.chunks(oid)), threads=threads, opaque=opaque)
+    data = spooled(blobs.chunks(oid))
+    payload = partial(local_payload, blobs.repo)
+    return oid, examine(data, threads=threads, opaque=opaque, payload=payload)
 
 
 class _Worker:

@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from wtxtgit.chain.encrypted import is_encrypted
 from wtxtgit.chain.seal_state import SealedContent, content_of
 from wtxtgit.checkpoint.wsum import wsum_at
 from wtxtgit.errors import CheckError, InputError, TrustError, counted
-from wtxtgit.filter.content import ArtifactFacts, examine, with_wsum
+from wtxtgit.filter.content import ArtifactFacts, examine, local_payload, with_wsum
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader
@@ -412,7 +412,8 @@ class ContentReader:
             fault = self.opener.fault(data, shown_path(path), path)
             if fault is not None:
                 raise CheckError(f"{shown_path(path)}: {fault}")
-        facts = examine(data, threads=self.threads, opaque=not is_filtered)
+        payload = partial(local_payload, self.files.repo)
+        facts = examine(data, threads=self.threads, opaque=not is_filtered, payload=payload)
         if (wsum := self.files.wsum(path)) is not None:
             facts = with_wsum(facts, wsum, is_filtered=is_filtered)
         if self.files.is_staged and is_filtered and facts.is_raw:

@@ -15,7 +15,8 @@ from hashlib import sha256
 from math import prod
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import members, open_target
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import open_target
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped

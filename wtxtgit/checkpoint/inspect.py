@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wtxtgit.checkpoint.contents import NATIVE, ReadBudget, native_metadata, native_tensors
-from wtxtgit.checkpoint.open import OpenedTarget, members, open_target, shown_name
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import OpenedTarget, open_target, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import PICKLE, FormatError, InputError, counted
 from wtxtgit.io.view import Pages
@@ -289,6 +290,7 @@ def _notes(name: str, description: Description, options: ReadOptions) -> Iterato
     alone = registry.part_note(name)
     if alone is not None:
         yield f"{alone}: wtxtgit inspect takes the folder"
+    yield from description.unlisted
     compressed = sum(part.is_compressed for part in description.parts)
     encrypted = sum(part.is_encrypted for part in description.parts)
     if compressed and not encrypted:

@@ -12,12 +12,12 @@ import posixpath
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.wsum import ENDING, wsum_at, wsum_path
-from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
+from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError
 from wtxtgit.io.files import failures, shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
@@ -132,7 +132,10 @@ def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) 
 def read_checkpoint(
     target: str, place: TargetPlace = HERE, *, threads: int | None = None
 ) -> ByteView:
-    """The same, of a folder the index of the set in it."""
+    """The same, of a folder the index of the set in it; stores of URLs but file:// have none."""
+    # Stores name folders in ways of their own: there the index is named.
+    if is_url(target, place) and (local := urls.local_path(target)) is not None:
+        return read_checkpoint(str(local), place, threads=threads)
     try:
         if not _is_folder(target, place):
             return read(target, place, threads=threads)
@@ -337,104 +340,6 @@ def as_checked_out(
     if smudged.layout is None:
         return OpenedTarget(name, data, report, smudged.warning)
     return OpenedTarget(name, spooled(smudged.pieces()))
-
-
-def members(
-    target: str, place: TargetPlace = HERE, *, threads: int | None = None
-) -> Callable[[str], ByteView]:
-    """A function that opens a file listed in the set `target`, by its path there.
-
-    `target` is the set's index, or the folder with it. The function raises InputError for what is
-    not in the set's folder: paths that lead out of it, by themselves or through a symbolic link,
-    included.
-    """
-    # file:// is this file system: the rules for links hold there as well.
-    if is_url(target, place) and (local := urls.local_path(target)) is not None:
-        return members(str(local), place, threads=threads)
-
-    @cache
-    def index() -> str:
-        # Only sets have files: of all other targets nobody asks.
-        from wtxtgit.checkpoint import folders
-
-        is_folder = folder_names(target, place) is not None
-        return folders.within(target, folders.INDEX) if is_folder else target
-
-    def open_url(path: str) -> ByteView:
-        data = urls.member_of(target, path)
-        return as_checked_out(path, data, threads, payload=payload_for(target, data, place)).data
-
-    def open_blob(path: str) -> ByteView:
-        revision, _, listing = index().partition(":")
-        member = f"{revision}:{posixpath.join(posixpath.dirname(listing), path)}"
-        repo = place.repository()
-        data = blob(repo, blob_oid(member, repo), threads)
-        payload = payload_for(member, data, place)
-        beside = partial(wsum_beside, member, place)
-        return as_checked_out(member, data, threads, beside, payload).data
-
-    def open_file(path: str) -> ByteView:
-        file = Path(index()).parent / path
-        there, folder = place.file(file), place.file(index()).parent
-        # A link in the folder may lead anywhere: what counts is where the file really is.
-        if not there.resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"{shown(path)} leads out of the set's folder")
-        if not there.is_file():
-            # A pipe or a device would be read without end.
-            raise InputError(f"{shown(path)} is no file")
-        data = view_file(file, place.folder)
-        beside = partial(wsum_at, wsum_path(there))
-        payload = payload_for(str(file), data, place)
-        return as_checked_out(str(file), data, threads, beside, payload).data
-
-    opener = open_file
-    if is_url(target, place):
-        opener = open_url
-    elif is_blob(target, place):
-        opener = open_blob
-
-    def open_member(path: str) -> ByteView:
-        _refuse_outside(path)
-        try:
-            return opener(path)
-        except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
-            # Of a set a file that can't be opened is a finding, not the end.
-            raise InputError(f"{shown(path)} can't be opened: {error}") from error
-
-    return open_member
-
-
-def tree_members(
-    repo: Repository, tree: str, index: bytes, *, threads: int | None = None
-) -> Callable[[str], ByteView]:
-    """The same for a set in a tree, by the tree's object id and the path there.
-
-    No file of the work tree comes in, whatever it is called.
-    """
-    from wtxtgit.git import history
-
-    def open_member(path: str) -> ByteView:
-        _refuse_outside(path)
-        try:
-            member = posixpath.join(posixpath.dirname(index), os.fsencode(path))
-            # By the tree's id: a revision may name another commit by now.
-            entry = next(iter(history.listing(repo, tree, member)), None)
-            if entry is None or not entry.is_file:
-                raise InputError("there is no such file")
-            data = blob(repo, entry.oid, threads)
-            payload = payload_in(repo, data)
-            return as_checked_out(shown(path), data, threads, payload=payload).data
-        except (OSError, ValueError, EnvironmentFailure, InputError) as error:
-            raise InputError(f"{shown(path)} can't be opened: {error}") from error
-
-    return open_member
-
-
-def _refuse_outside(path: str) -> None:
-    parts = path.split("/")
-    # Backslashes lead out of a folder on some systems, and stores read them as slashes.
-    if not path or "\0" in path or "\\" in path or path.startswith("/") or ".." in parts:
-        raise InputError(f"{shown(path.replace(chr(0), '?'))} leads out of the set's folder")
 
 
 def refuse_itself(out: Path, source: str) -> None:

@@ -94,7 +94,7 @@ def restore_verified(
     layout = report.layout
     # A native snapshot stands for no file: one is made of its arrays.
     if layout is None or layout.size is None:
-        _restore_native(weights_of(text, report, threads=threads), path, out)
+        restore_native(weights_of(text, report, threads=threads), path, out)
         return
     pieces = file_pieces(text, report.index, layout, threads=threads)
     if out is not None:
@@ -103,7 +103,11 @@ def restore_verified(
         write(pieces)
 
 
-def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:
+def restore_native(weights: Weights, path: Path, out: Path | None) -> None:
+    """Write a file of arrays, in the format of its ending; messages name them `path`.
+
+    Raises UsageError for another ending, or a name that such a file can't hold.
+    """
     kinds = {e: f.write_arrays for f in registry.FORMATS if f.write_arrays for e in f.endings}
     writes = kinds.get("" if out is None else out.suffix)
     if out is None or writes is None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.emit import key_bytes
+from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import (
     HERE,
     TargetPlace,
-    members,
     payload_for,
     public_name,
     read_checkpoint,

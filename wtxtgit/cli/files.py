@@ -103,7 +103,8 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
     if as_json:
         print_json(done)
     else:
-        for path in done.left:
+        # Of those that lack payload one warning was given for all.
+        for path in sorted({*done.left} - {*done.lacking_payload}):
             boundary.warn(f"{os.fsdecode(path)}: stays as text")
         for path in done.changed:
             boundary.warn(

@@ -22,10 +22,13 @@ from wtxtgit.io.view import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
+    from wtxtgit.filter.payload import StagedTexts
     from wtxtgit.git.repository import Repository
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.io.view import Buffer, ByteView
+    from wtxtgit.text.payload import Keep, PayloadSource
     from wtxtgit.text.write import TextWriter
 
 _BUFFER = 1024 * 1024
@@ -51,8 +54,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    command, paths = arguments[0], [word for word in arguments[1:] if word != "--"]
-    chosen = settings()
+    command, rest = arguments[0], arguments[1:]
+    # Before `--`: what comes after it may be a file of that name.
+    detached = rest[:1] == ["--detached"] and command != "smudge"
+    paths = [word for word in rest[detached:] if word != "--"]
+    chosen = settings(detached=detached)
     sys.setswitchinterval(_SWITCH_INTERVAL)
     for descriptor in (0, 1):
         widen_pipe(descriptor)
@@ -83,8 +89,8 @@ def _pieces(source: FileIO) -> Iterator[Buffer]:
         yield place[:count]
 
 
-def settings() -> FilterSettings:
-    """What this environment and repository say about filtering."""
+def settings(*, detached: bool = False) -> FilterSettings:
+    """What this environment and repository say about filtering; `detached` is the driver."""
     return FilterSettings(
         skip_smudge=environment.skip_smudge(),
         wanted=_wanted,
@@ -93,7 +99,33 @@ def settings() -> FilterSettings:
         folder=_spool_folder,
         in_memory=_forgiven(environment.memory) or ample(),
         threads=_forgiven(environment.threads),
+        keeping=_keeping if detached else None,
+        payload=_payload,
     )
+
+
+def _keeping(path: bytes) -> AbstractContextManager[Keep]:
+    """Keep the payload of a path in the repository's store."""
+    from wtxtgit.filter.payload import keeping
+
+    return keeping(_repository(), lambda: _staged().text(path))
+
+
+@cache
+def _staged() -> StagedTexts:
+    from wtxtgit.filter.payload import StagedTexts
+
+    return StagedTexts(_repository())
+
+
+def _payload() -> PayloadSource | None:
+    from wtxtgit.errors import EnvironmentFailure
+    from wtxtgit.filter.content import local_payload
+
+    try:
+        return local_payload(_repository())
+    except EnvironmentFailure:
+        return None
 
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
@@ -104,6 +136,9 @@ def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
     with ContentCache(_repository(), environment.facts_key()) as known:
         # Git hashes the text meanwhile, and shall have a core for that.
         digest, is_binary = content_digest(data, threads=1), data[: len(MAGIC)] != MAGIC
+        if text.is_detached:
+            known.put_blob(digest, len(data), oid, detached=True)
+            return
         known.put_blob(digest, len(data), oid, is_binary=is_binary)
         known.put_facts({oid: written_facts(text)})
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from wtxtgit.remotes.target import Target
-    from wtxtgit.stream.ring import Generation, RingState
+    from wtxtgit.stream.overview import RankedGeneration, RankedState, RankState
+    from wtxtgit.stream.state import Generation, RingState
     from wtxtgit.stream.upkeep import Sent
 
 _folder = click.argument("folder", type=click.Path(path_type=Path), metavar="RING")
@@ -46,16 +47,21 @@ def ring() -> None:
 def list_generations(folder: Path, as_json: bool) -> None:
     """List the generations of RING, and how far each is on its way to its targets.
 
-    What was lost, dropped, refused or given up is told below.
+    What was lost, dropped, refused or given up is told below. A generation of
+    several ranks counts when all their parts are there; which are missing is
+    told.
 
     \b
     wtxtgit ring ls runs/exp1
     wtxtgit ring ls runs/exp1 --json
     """
-    from wtxtgit.stream.ring import read_state
+    from wtxtgit.stream.overview import RankedState, read_ring
 
-    state = read_state(folder)
+    state = read_ring(folder)
     if is_printed(state, as_json):
+        return
+    if isinstance(state, RankedState):
+        _list_ranked(state)
         return
     if state.generations:
         columns = ("gen", "time", "kind", "size", "merkle_this", "targets")
@@ -63,34 +69,77 @@ def list_generations(folder: Path, as_json: bool) -> None:
         print_line()
     for line in _remarks(state):
         print_line(line)
+    for generation in state.generations:
+        for line in _refusals(generation):
+            print_line(line)
+
+
+def _list_ranked(state: RankedState) -> None:
+    if state.generations:
+        columns = ("gen", "time", "size", "parts", "targets")
+        rows = [_ranked_row(one, state.world) for one in state.generations]
+        print_table(columns, rows, right=("gen", "size"))
+        print_line()
+    for one in state.ranks:
+        for line in _remarks(one):
+            print_line(f"rank {one.rank}: {line}")
+    for generation in state.generations:
+        for rank, part in generation.parts.items():
+            for line in _refusals(part):
+                print_line(f"rank {rank.number}: {line}")
+
+
+def _ranked_row(generation: RankedGeneration, world: int) -> tuple[str, ...]:
+    missing = _missing(generation.missing)
+    parts = f"all {world}" if generation.is_whole else f"incomplete: {missing}"
+    is_pinned = any(part.is_pinned for part in generation.parts.values())
+    return (
+        str(generation.gen),
+        generation.ts,
+        size(generation.size),
+        f"{parts}, pinned" if is_pinned else parts,
+        _told(generation.parts.values()),
+    )
+
+
+def _missing(ranks: tuple[int, ...]) -> str:
+    if not ranks:
+        return "no index yet"
+    return f"no rank{'' if len(ranks) == 1 else 's'} {_numbers(ranks)}"
 
 
 def _row(generation: Generation) -> tuple[str, ...]:
     kind = generation.kind if generation.base is None else f"delta of {generation.base}"
-    told: dict[str, int] = {}
-    for one in generation.deliveries:
-        told[one.state.value] = told.get(one.state.value, 0) + 1
     return (
         str(generation.gen),
         generation.ts,
         f"{kind}, pinned" if generation.is_pinned else kind,
         size(generation.size),
         generation.this.hex()[:12],
-        ", ".join(f"{number} {name}" for name, number in told.items()),
+        _told([generation]),
     )
 
 
-def _remarks(state: RingState) -> Iterable[str]:
+def _told(parts: Iterable[Generation]) -> str:
+    told: dict[str, int] = {}
+    for one in (one for part in parts for one in part.deliveries):
+        told[one.state.value] = told.get(one.state.value, 0) + 1
+    return ", ".join(f"{number} {name}" for name, number in told.items())
+
+
+def _remarks(state: RingState | RankState) -> Iterable[str]:
     counts = state.counts
     yield ", ".join(f"{number} {name}" for name, number in counts.entries() if number) or "empty"
     if state.lost:
         yield f"lost with the process that asked for them: {_numbers(state.lost)}"
     for gen, why in state.failed.items():
         yield f"generation {gen} could not be written: {why}"
-    for generation in state.generations:
-        for one in generation.deliveries:
-            if one.why is not None:
-                yield f"generation {generation.gen}: {one.target}: {one.state.value}: {one.why}"
+
+
+def _refusals(generation: Generation) -> Iterable[str]:
+    for one in generation.deliveries:
+        if one.why is not None:
+            yield f"generation {generation.gen}: {one.target}: {one.state.value}: {one.why}"
 
 
 def _numbers(gens: tuple[int, ...]) -> str:
@@ -159,10 +208,11 @@ def _tell_sent(outcomes: Iterable[Sent], as_json: bool) -> int:
         sent.append(one)
         if as_json:
             continue
+        what = f"generation {one.gen}" + ("" if one.rank is None else f" of rank {one.rank}")
         if one.why is None:
-            print_line(f"{one.state.value}  generation {one.gen} to {one.target}")
+            print_line(f"{one.state.value}  {what} to {one.target}")
         else:
-            complain(f"generation {one.gen}: {one.target}: {one.why}")
+            complain(f"{what}: {one.target}: {one.why}")
     if as_json:
         print_json({"sent": sent})
     elif not sent:
@@ -179,7 +229,8 @@ def prune(folder: Path, gens: tuple[int, ...], keep: int | None, as_json: bool) 
     """Remove the generations GEN, pinned or not, or all but the last N.
 
     What a target is still to get stays, and what a delta that stays is to be
-    put on.
+    put on. Of several ranks N are whole generations; others that can't become
+    whole any more are removed.
 
     \b
     wtxtgit ring prune runs/exp1 --keep 5
@@ -206,7 +257,8 @@ def verify(
 ) -> int:
     """Check every generation of RING: its file, its text, and that it follows the one before.
 
-    Of encrypted ones the text is checked with an identity alone.
+    Of encrypted ones the text is checked with an identity alone. Of several
+    ranks it is told which generations are incomplete: those don't count.
 
     \b
     wtxtgit ring verify runs/exp1
@@ -218,7 +270,10 @@ def verify(
     verdict = upkeep.check_ring(folder, identities=keys, threads=environment.threads())
     if not is_printed(verdict, as_json):
         for one in verdict.generations:
-            print_line(f"ok      {one.file}" if one.ok else f"failed  {one.file}: {one.why}")
+            if one.missing is not None:
+                print_line(f"incomplete  {one.file}: {_missing(one.missing)}")
+            else:
+                print_line(f"ok      {one.file}" if one.ok else f"failed  {one.file}: {one.why}")
         if not verdict.generations:
             print_line("the ring is empty")
     return 0 if verdict.ok else _FOUND
@@ -256,8 +311,8 @@ def pull(
 ) -> None:
     """Fetch a generation of a training from TARGET, prove it, and write the checkpoint.
 
-    Deltas are put on what they are made of. Nothing is written unless all hashes hold, and it
-    follows the generation before it that is there.
+    Deltas are put on what they are made of, and the parts of several ranks put together. Nothing
+    is written unless all hashes hold, and it follows the generation before it that is there.
 
     \b
     wtxtgit pull /backup/exp1 -o model.safetensors
@@ -284,5 +339,6 @@ def pull(
     if is_printed(pulled, as_json):
         return
     follows = "" if pulled.follows is None else f", follows {pulled.follows}"
-    print_line(f"generation {pulled.gen}, signature {pulled.signature.value}{follows}")
+    parts = "" if pulled.parts is None else f", {len(pulled.parts)} parts"
+    print_line(f"generation {pulled.gen}{parts}, signature {pulled.signature.value}{follows}")
     print_line(f"written to {pulled.output}")

@@ -129,16 +129,23 @@ def _names(paths: tuple[bytes, ...]) -> str:
 
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@click.option(
+    "--detached",
+    is_flag=True,
+    help="Keep the data of larger arrays in the repository's store, beside git.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-def track(patterns: tuple[str, ...], as_json: bool) -> None:
+def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     """Keep files that match PATTERN as text in git.
 
     Writes lines to .gitattributes of this folder; patterns are those of
     gitattributes(5), quoted so that the shell leaves them alone. Without a
-    pattern, lists those that are tracked.
+    pattern, lists those that are tracked. With --detached git has a text of
+    hashes, about 0.25% of the file; without it, again all of the text.
 
     \b
     wtxtgit track '*.safetensors' '*.fold'
+    wtxtgit track --detached '*.gguf'
     git add .gitattributes model.safetensors
     """
     from wtxtgit.errors import counted
@@ -150,7 +157,7 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
     if not patterns:
         _list(repo, as_json)
         return
-    done = setup_track.track(repo, [os.fsencode(pattern) for pattern in patterns])
+    done = setup_track.track(repo, list(map(os.fsencode, patterns)), detached=detached)
     if is_printed(done, as_json):
         return
     _print(done, "tracking", "already tracked")
@@ -163,6 +170,11 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
         )
     for large in follows.sizes[:_LARGE_SHOWN]:
         warn(f"{listed([large.path])}: {large.message}")
+    if follows.over_forges:
+        note(
+            f"{counted(follows.over_forges, 'text')} may be refused by forges",
+            "wtxtgit track --detached PATTERN keeps the data beside git, and texts of hashes in it",
+        )
     if len(follows.sizes) > _LARGE_SHOWN:
         warn(f"{len(follows.sizes) - _LARGE_SHOWN} more files are as large; --json lists them")
     if follows.settings:
@@ -215,8 +227,15 @@ def _list(repo: Repository, as_json: bool) -> None:
     if as_json:
         print_json(tracked)
     elif tracked.patterns:
-        rows = [(os.fsdecode(item.pattern), os.fsdecode(item.file)) for item in tracked.patterns]
-        print_table(("pattern", "in"), rows)
+        rows = [
+            (
+                os.fsdecode(item.pattern),
+                "detached" if item.detached else "text",
+                os.fsdecode(item.file),
+            )
+            for item in tracked.patterns
+        ]
+        print_table(("pattern", "as", "in"), rows)
     else:
         print_line("no pattern is tracked; wtxtgit track '*.safetensors' tracks one")
 

@@ -22,14 +22,8 @@ from pathlib import Path
 
 from wtxtgit.chain.reader import Examiner, Wanted, read_facts
 from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
-from wtxtgit.checkpoint.open import (
-    HERE,
-    TargetPlace,
-    checkpoint_oid,
-    is_blob,
-    members,
-    read_checkpoint,
-)
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import HERE, TargetPlace, checkpoint_oid, is_blob, read_checkpoint
 from wtxtgit.checkpoint.verify import Demands, unreadable, verify_data
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.containers import any_format

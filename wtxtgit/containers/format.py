@@ -9,11 +9,12 @@ Which formats there are, and in which order they are tried, is in `registry`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
+from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
@@ -60,6 +61,13 @@ def is_in_folder(path: str) -> bool:
     """Whether a path of a set's index stays in its folder, in its one spelling; a URL does not."""
     # One spelling a path: two members of a set must not be the same file.
     return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
+
+
+def unlisted(file: str, names: Collection[str]) -> Iterator[str]:
+    """Words on the tensors of a file of a set that its index has not there, if there are any."""
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"the index lists no {quoted(min(names))}{more} in {quoted(file)}"
 
 
 def every_tag(_key: str) -> bool:

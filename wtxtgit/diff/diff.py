@@ -10,14 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, open_side
-from wtxtgit.checkpoint.open import (
-    checkpoint_oid,
-    is_blob,
-    is_file,
-    members,
-    payload_for,
-    read_checkpoint,
-)
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, payload_for, read_checkpoint
 from wtxtgit.diff.compare import compare
 from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import ByteView, Pages

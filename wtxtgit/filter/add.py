@@ -11,16 +11,18 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
-from wtxtgit.filter.clean import clean
+from wtxtgit.filter.clean import clean, clean_keeping
 from wtxtgit.filter.content import ArtifactFacts, ContentCache, file_digest, written_facts
-from wtxtgit.filter.status import filtered_alone, is_driven
+from wtxtgit.filter.status import drivers_alone, is_driven
 from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
 from wtxtgit.git.index_file import StagedFile, stage_files, sweep
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import DETACHED_DRIVER, Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
@@ -35,7 +37,13 @@ from wtxtgit.io.files import (
 )
 from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import is_text
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from wtxtgit.filter.payload import StagedTexts
+    from wtxtgit.text.payload import Keep
 
 Warn = Callable[[str, str | None], None]
 """Takes a message and a hint."""
@@ -48,7 +56,8 @@ _PLAIN = 0o100644
 class Added:
     """What was added, or would be: paths whose texts we make, and those that git adds.
 
-    `refused` is why something that was named is in neither. Git may leave out `doubtful` ones.
+    Those of `detached` have the driver `wtxt-detached`. `refused` is why something that was
+    named is in neither. Git may leave out `doubtful` ones.
     """
 
     filtered: tuple[bytes, ...]
@@ -56,6 +65,7 @@ class Added:
     wanted: Wanted
     refused: CheckError | None
     doubtful: tuple[bytes, ...]
+    detached: frozenset[bytes] = frozenset()
 
 
 def plan(repo: Repository, wanted: Wanted) -> Added:
@@ -71,20 +81,20 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     is_sparse = repo.config.is_true("core.sparseCheckout")
     asked = tracked if is_sparse else [*tracked, *untracked]
     links = _links(repo)
+    drivers = drivers_alone(repo, asked)
     filtered = tuple(
-        path
-        for path in filtered_alone(repo, asked)
-        if path not in links and file_size(repo.file(path)) is not None
+        path for path in drivers if path not in links and file_size(repo.file(path)) is not None
     )
     chosen = set(filtered)
     others = tuple(path for path in (*tracked, *untracked) if path not in chosen)
     # Git compares with what its own filter gives: another driver would never give our texts.
-    if filtered and not is_driven(repo):
+    if not all(is_driven(repo, driver) for driver in {drivers[path] for path in filtered}):
         raise EnvironmentFailure(
             "the filter is not set up here: git would show the files as changed",
             hint="wtxtgit install",
         )
-    return Added(filtered, others, wanted, refused, tuple(doubtful))
+    detached = frozenset(path for path in filtered if drivers[path] == DETACHED_DRIVER)
+    return Added(filtered, others, wanted, refused, tuple(doubtful), detached)
 
 
 def add(
@@ -109,7 +119,7 @@ def add(
             ObjectStore(repo) as store,
             PackWriter(store, len(planned.filtered), threads or default_threads()) as pack,
         ):
-            work = _AddWork(repo, store, pack, known, warn, threads, progress)
+            work = _AddWork(repo, store, pack, known, warn, threads, progress, planned.detached)
             staged = [work.file(path, modes.get(path)) for path in planned.filtered]
             # The index names these blobs next, so they have to be in the repository now.
             pack.finish()
@@ -125,7 +135,7 @@ def add(
         raise refused
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _AddWork:
     """An add under way."""
 
@@ -136,9 +146,23 @@ class _AddWork:
     warn: Warn
     threads: int | None
     progress: Progress | None
-    contents: list[tuple[bytes, int, str, bool]] = field(default_factory=list)
-    """BLAKE3 and size of each file that was read, its blob, and whether it is no text."""
+    detached: frozenset[bytes]
+    contents: list[tuple[bytes, int, str, bool, bool]] = field(default_factory=list)
+    """BLAKE3 and size of each file that was read, its blob, whether it is no text, and detached."""
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
+
+    def _keeping(self, path: bytes) -> AbstractContextManager[Keep]:
+        # What is not detached does without the store.
+        from wtxtgit.filter.payload import keeping
+
+        return keeping(self.repo, lambda: self._staged.text(path))
+
+    @cached_property
+    def _staged(self) -> StagedTexts:
+        """The texts that paths had before."""
+        from wtxtgit.filter.payload import StagedTexts
+
+        return StagedTexts(self.repo)
 
     def file(self, path: bytes, mode: int | None) -> StagedFile:
         """Write a file's blob, unless it is there; the mode is the file's own where None."""
@@ -148,8 +172,10 @@ class _AddWork:
                 with opened_regular(name) as (descriptor, before):
                     data = read_view(descriptor, name)
                     digest, _ = file_digest(descriptor, threads=self.threads)
-                    oid = self.known.blob_of(digest, len(data))
-                    if oid is None or not self.store.keep(oid):
+                    is_detached = path in self.detached
+                    oid = self.known.blob_of(digest, len(data), detached=is_detached)
+                    # Of a detached text git's object says nothing of what the store has.
+                    if oid is None or is_detached or not self.store.keep(oid):
                         oid = self._blob(path, descriptor, data, digest)
             except OSError as error:
                 if error.strerror != NOT_REGULAR:
@@ -166,7 +192,16 @@ class _AddWork:
 
     def _blob(self, path: bytes, descriptor: int, data: ByteView, digest: bytes) -> str:
         """Write the blob of a file with this content."""
-        cleaned = clean(data, threads=self.threads, progress=self.progress)
+        is_detached = path in self.detached
+        if is_detached:
+            cleaned = clean_keeping(
+                data,
+                partial(self._keeping, path),
+                threads=self.threads,
+                progress=self.progress,
+            )
+        else:
+            cleaned = clean(data, threads=self.threads, progress=self.progress)
         writer = cleaned.writer
         oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
         # A program that has the file mapped changes it without its times.
@@ -175,15 +210,17 @@ class _AddWork:
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)
             return oid
-        self.contents.append((digest, len(data), oid, data[: len(MAGIC)] != MAGIC))
-        if writer is not None:
+        self.contents.append((digest, len(data), oid, not is_text(data), is_detached))
+        if writer is not None and not writer.is_detached:
             self.facts[oid] = written_facts(writer)
         return oid
 
     def learn(self) -> None:
         """Cache which blobs were written; only once the pack is in the repository."""
-        for digest, size, oid, is_binary in self.contents:
-            self.known.put_blob(digest, size, oid, is_binary=is_binary)
+        for digest, size, oid, is_binary, is_detached in self.contents:
+            self.known.put_blob(
+                digest, size, oid, is_binary=is_binary and not is_detached, detached=is_detached
+            )
         self.known.put_facts(self.facts)
 
 

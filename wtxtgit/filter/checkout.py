@@ -18,7 +18,7 @@ from pathlib import Path
 from wtxtgit.errors import EnvironmentFailure, UsageError, lacking
 from wtxtgit.filter import status
 from wtxtgit.filter.content import ContentCache
-from wtxtgit.filter.process import FilterSettings, Warn, is_smudged, warn_of_text
+from wtxtgit.filter.process import FilterSettings, Warn, is_smudged, warn_of_payload, warn_of_text
 from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
@@ -32,7 +32,7 @@ from wtxtgit.io.pieces import PieceWindows, joined, view_of_pieces
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import is_detached, is_text
 
 _LARGE = 32 * 1024 * 1024
 """A blob of so many bytes is given all threads; smaller ones are read side by side."""
@@ -60,16 +60,18 @@ class CheckedOut(JsonObject):
     `written` hold what the index has. `changed` differ from it, and were left.
     `left` stand as text, since smudge leaves them so: damaged, native, or not
     wanted. `failed` have a reason. `unnoted` says why the index could not be told
-    of what was written, so that git shows it as changed.
+    of what was written, so that git shows it as changed. Of those `left` some are
+    `lacking_payload`: detached texts whose data are not all in the store.
     """
 
-    KEYS = "written changed left failed unnoted?"
+    KEYS = "written changed left failed unnoted? lacking_payload"
 
     written: tuple[bytes, ...] = ()
     changed: tuple[bytes, ...] = ()
     left: tuple[bytes, ...] = ()
     failed: tuple[Failed, ...] = ()
     unnoted: str | None = None
+    lacking_payload: tuple[bytes, ...] = ()
 
 
 def checkout(
@@ -131,6 +133,7 @@ def checkout(
         tuple(left),
         (*failed, *(Failed(*one) for one in done.failed)),
         done.unnoted,
+        done.lacking_payload,
     )
 
 
@@ -138,13 +141,15 @@ def checkout(
 class WrittenFiles:
     """Paths of files that were written `whole`, or `as_text`, since smudge leaves them so.
 
-    `unnoted` says why the index could not be told of them.
+    `unnoted` says why the index could not be told of them, `lacking_payload` are those
+    texts whose data are not all in the store.
     """
 
     whole: tuple[bytes, ...]
     as_text: tuple[bytes, ...]
     failed: tuple[tuple[bytes, str], ...]
     unnoted: str | None
+    lacking_payload: tuple[bytes, ...] = ()
 
 
 def write_files(
@@ -165,21 +170,24 @@ def write_files(
         # It takes a while to import, in which git is asked and objects are inflated.
         in_background(partial(import_module, "wtxtgit.filter.smudge"))
     with ObjectStore(repo) as store:
-        work = _CheckoutWork(repo, store, settings, warn, entries, progress)
+        lacking: list[bytes] = []
+        work = _CheckoutWork(repo, store, settings, warn, entries, progress, lacking)
         for entry, outcome in work.write(list(entries)):
             if isinstance(outcome, str):
                 failed.append((entry.path, outcome))
             else:
                 written.append(outcome)
+    warn_of_payload(sorted(lacking), warn)
     unnoted = None
     try:
         note_files(repo, [*standing, *written])
     except EnvironmentFailure as error:
         unnoted = error.message
     heads = {file.path: work_tree.file_head(repo.file(file.path)) or b"" for file in written}
-    texts = {path for path, head in heads.items() if head.startswith(MAGIC)}
+    texts = {path for path, head in heads.items() if is_text(head)}
     whole = tuple(path for path in heads if path not in texts)
-    return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed), unnoted)
+    lacked = tuple(sorted(lacking))
+    return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed), unnoted, lacked)
 
 
 def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | None) -> bool:
@@ -188,7 +196,8 @@ def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | Non
         return False
     file = repo.file(entry.path)
     # Of a native text that is what a checkout writes.
-    is_container = text_format(work_tree.file_head(file) or b"") not in (None, NATIVE)
+    head = work_tree.file_head(file) or b""
+    is_container = is_detached(head) or text_format(head) not in (None, NATIVE)
     return is_container and work_tree.file_is_blob(file, entry.oid)
 
 
@@ -202,6 +211,7 @@ class _CheckoutWork:
     warn: Warn
     replaced: Mapping[TreeEntry, Moment | None]
     progress: Progress | None
+    lacking: list[bytes]
 
     def write(self, entries: Sequence[TreeEntry]) -> Iterator[tuple[TreeEntry, StagedFile | str]]:
         """Write files; gives what is noted in the index, or why one could not be written."""
@@ -262,9 +272,11 @@ class _CheckoutWork:
             return
         from wtxtgit.filter.smudge import smudge_into
 
-        warning = smudge_into(descriptor, blob, threads=threads).warning
-        if warning is not None:
-            warn_of_text(entry.path, warning, self.warn)
+        made = smudge_into(descriptor, blob, threads=threads, payload=self.settings.payload)
+        if made.lacks_payload:
+            self.lacking.append(entry.path)
+        elif made.warning is not None:
+            warn_of_text(entry.path, made.warning, self.warn)
 
     def _fill_arriving(self, descriptor: int, entry: TreeEntry, size: int, threads: int) -> None:
         """Write a file while its blob is inflated, and at once if that fails."""

@@ -11,7 +11,8 @@ the driver gives".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers.any_format import split
@@ -77,6 +78,21 @@ def clean_detached(
     if writer is None:
         return detached_text(cleaned, keep, threads=threads, progress=progress)
     return replace(cleaned, writer=writer.detached(keep))
+
+
+def clean_keeping(
+    data: ByteView,
+    keeping: Callable[[], AbstractContextManager[Keep]],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Cleaned:
+    """The same, with all payload kept when it returns: at the end of what `keeping` gives."""
+    with keeping() as keep:
+        cleaned = clean_detached(data, keep, threads=threads, progress=progress)
+        if cleaned.writer is not None and cleaned.writer.is_detached:
+            _ = cleaned.writer.root
+    return cleaned
 
 
 def detached_text(

@@ -40,7 +40,8 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.array import Meta, Signature
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import MAGIC, is_detached
+from wtxtgit.text.payload import FindPayload, PayloadSource, PayloadState
 from wtxtgit.trust.local_secret import local_secret
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class ArtifactFacts:
     `pending_root` is hash_all of a text that lacks nothing but its root, and
     `text_meta` the `meta` line of one that lacks no more. With its WSUM
     (`has_wsum`, see `with_wsum`) `opaque` is the content of both, and
-    `wsum_signed` what that one's signature is over, and the signature.
+    `wsum_signed` what that one's signature is over, and the signature. A detached text
+    that `lacks_payload` may have other facts the next time.
     """
 
     size: int
@@ -83,6 +85,7 @@ class ArtifactFacts:
     text_meta: Meta | None = None
     wsum_signed: tuple[bytes, bytes] | None = None
     has_wsum: bool = False
+    lacks_payload: bool = False
 
     @property
     def is_raw(self) -> bool:
@@ -110,18 +113,55 @@ def written_facts(writer: TextWriter) -> ArtifactFacts:
     return ArtifactFacts(writer.size, True, writer.root.sha256_all, meta.schema, text_meta=meta)
 
 
-def examine(data: ByteView, *, threads: int | None = None, opaque: bool = False) -> ArtifactFacts:
+def local_payload(repo: Repository) -> PayloadSource:
+    """The store of a repository, which has the payload of its detached texts."""
+    from wtxtgit.store.place import store_of
+
+    return store_of(repo)
+
+
+def examine(
+    data: ByteView,
+    *,
+    threads: int | None = None,
+    opaque: bool = False,
+    payload: FindPayload = lambda: None,
+) -> ArtifactFacts:
     """Find out what a content is; raises nothing because of it.
 
-    With `opaque` the hash of its opaque text, too: what seals a content that a
-    checkout writes as it is. A native text is written so wherever it stands.
+    A detached text is the content that its attached text is, once all of its payload is
+    found where `payload` says. With `opaque` the hash of its opaque text, too: what seals a
+    content that a checkout writes as it is. A native text is written so wherever it stands.
     """
+    if is_detached(data):
+        return _examine_detached(data, threads, payload)
     facts = _examine(data, threads)
     if not (opaque or facts.stands_for_itself):
         return facts
     if facts.schema == _OPAQUE and not facts.is_text:
         return replace(facts, opaque=facts.sha256_all)
     return replace(facts, opaque=opaque_hash(data, threads=threads))
+
+
+def _examine_detached(data: ByteView, threads: int | None, payload: FindPayload) -> ArtifactFacts:
+    from wtxtgit.filter.clean import MOST_ATTACHED
+    from wtxtgit.text.detached import attached
+    from wtxtgit.text.payload import NO_PAYLOAD
+    from wtxtgit.text.verify import verify
+
+    report = verify(data, threads=threads, payload=payload() or NO_PAYLOAD)
+    schema = report.index.meta.schema
+    if not report.ok:
+        fault = clipped(str(report.problems[0]), MAX_MESSAGE)
+        lacks = report.payload not in (None, PayloadState.COMPLETE)
+        return ArtifactFacts(len(data), True, None, schema, fault=fault, lacks_payload=lacks)
+    # Whatever is proved of it is proved of the attached text: only that is looked at further.
+    text = spooled(attached(data, report.index, report.layout, threads=threads))
+    facts = replace(_examine(text, threads), size=len(data))
+    if facts.is_native:
+        return replace(facts, opaque=opaque_hash(text, threads=threads))
+    is_canonical = facts.is_canonical and len(text) > MOST_ATTACHED
+    return replace(facts, is_canonical=is_canonical)
 
 
 def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
@@ -298,21 +338,33 @@ class ContentCache:
 
     def put_facts(self, facts: Mapping[str, ArtifactFacts]) -> None:
         """Keep what was found of blobs, by their ids."""
-        self._put({_of_blob(oid): _row_of(item) for oid, item in facts.items()})
+        lasting = {oid: item for oid, item in facts.items() if not item.lacks_payload}
+        self._put({_of_blob(oid): _row_of(item) for oid, item in lasting.items()})
 
-    def blob_of(self, digest: bytes, size: int) -> str | None:
-        """The id of the blob that clean makes of a file; the repository need not have it."""
-        name = _of_file(digest, size)
+    def blob_of(self, digest: bytes, size: int, *, detached: bool = False) -> str | None:
+        """The id of the blob that clean makes of a file; the repository need not have it.
+
+        With `detached` that of the driver `wtxt-detached`.
+        """
+        name = _of_file(digest, size, detached=detached)
         oid = self._get([name]).get(name, b"")
         return oid.decode("ascii") if _OID.fullmatch(oid) else None
 
-    def put_blob(self, digest: bytes, size: int, oid: str, *, is_binary: bool = False) -> None:
+    def put_blob(
+        self,
+        digest: bytes,
+        size: int,
+        oid: str,
+        *,
+        is_binary: bool = False,
+        detached: bool = False,
+    ) -> None:
         """Keep which blob clean makes of a file with this content.
 
         `is_binary` says that the content is no text: then no other binary has
         that blob, and `file_of` gives this one.
         """
-        rows = {_of_file(digest, size): oid.encode("ascii")}
+        rows = {_of_file(digest, size, detached=detached): oid.encode("ascii")}
         if is_binary:
             rows[_file_of(oid)] = digest + b"%d" % size
         self._put(rows)
@@ -359,8 +411,8 @@ def _of_blob(oid: str) -> bytes:
     return b"facts of blob " + oid.encode("ascii")
 
 
-def _of_file(digest: bytes, size: int) -> bytes:
-    return b"blob of %d " % size + digest
+def _of_file(digest: bytes, size: int, *, detached: bool = False) -> bytes:
+    return (b"detached" if detached else b"") + b"blob of %d " % size + digest
 
 
 def _file_of(oid: str) -> bytes:

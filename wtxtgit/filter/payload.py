@@ -7,12 +7,16 @@ places of the text that the path had before. Nothing that clean gives depends on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.view import ByteView
 from wtxtgit.store.place import store_of
-from wtxtgit.text.index import index
+from wtxtgit.text.grammar import is_detached
+from wtxtgit.text.index import index as index_of
 from wtxtgit.text.payload import Keep
 
 Before = Callable[[], ByteView | None]
@@ -38,9 +42,35 @@ def keeping(repo: Repository, before: Before = lambda: None) -> Iterator[Keep]:
         yield keep
 
 
+class StagedTexts:
+    """The detached texts that the index has by path, as it was when one was first asked for."""
+
+    def __init__(self, repo: Repository) -> None:
+        self._repo = repo
+        self._oids: dict[bytes, str] | None = None
+
+    def text(self, path: bytes) -> ByteView | None:
+        """That of a path, None where it has none, or it can't be read."""
+        try:
+            if self._oids is None:
+                listed = index.entries(self._repo)
+                self._oids = {entry.path: entry.oid for entry in listed if not entry.stage}
+            oid = self._oids.get(path)
+            if oid is None:
+                return None
+            with ObjectStore(self._repo) as store, closing(store.blob(oid)) as pieces:
+                first = next(pieces, b"")
+                # An attached text may be of any size, and is of no use here.
+                if not is_detached(first):
+                    return None
+                return memoryview(b"".join((first, *pieces)))
+        except EnvironmentFailure:
+            return None
+
+
 def _names(text: ByteView | None) -> dict[str, list[bytes]]:
     """The names of the chunks of a detached text, by array."""
     if text is None:
         return {}
-    arrays = index(text).arrays
+    arrays = index_of(text).arrays
     return {array.name: array.sha256 for array in arrays if array.payload is not None}

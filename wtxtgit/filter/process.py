@@ -22,7 +22,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from wtxtgit.errors import EnvironmentFailure, WtxtgitError, lacking
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError, counted
+from wtxtgit.errors import lacking as lacking_of
 from wtxtgit.git.filter_protocol import FilterProcess, Request
 from wtxtgit.io import view
 from wtxtgit.io.files import shown
@@ -31,9 +32,12 @@ from wtxtgit.io.view import Buffer, ByteView, Windowed
 from wtxtgit.io.workers import in_background
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from wtxtgit.filter.clean import Cleaned
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.io.spool import IncomingBytes
+    from wtxtgit.text.payload import Keep, PayloadSource
     from wtxtgit.text.write import TextWriter
 
 Warn = Callable[[str, str | None], None]
@@ -52,7 +56,9 @@ class FilterSettings(NamedTuple):
     whether it is smudged; `folder` gives where inputs of over `in_memory`
     bytes are spooled. `store` gives where texts become objects before git
     deflates them, None where git only looks; `learn` takes note of a content,
-    its text, and the blob that this became.
+    its text, and the blob that this became. With `keeping`, which keeps the payload of a
+    path, texts are detached as the driver `wtxt-detached` has it; `payload` gives where that
+    of blobs is, None where it can't be had.
     """
 
     skip_smudge: bool = False
@@ -62,16 +68,28 @@ class FilterSettings(NamedTuple):
     folder: Callable[[], Path | None] = lambda: None
     in_memory: int = IN_MEMORY
     threads: int | None = None
+    keeping: Callable[[bytes], AbstractContextManager[Keep]] | None = None
+    payload: Callable[[], PayloadSource | None] = lambda: None
 
 
 def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
     """Answer requests until git has no more."""
     process.handshake()
-    for request in process.requests():
-        _answer(process, request, settings, warn)
+    lacking: list[bytes] = []
+    try:
+        for request in process.requests():
+            _answer(process, request, settings, warn, lacking)
+    finally:
+        warn_of_payload(lacking, warn)
 
 
-def _answer(process: FilterProcess, request: Request, settings: FilterSettings, warn: Warn) -> None:
+def _answer(
+    process: FilterProcess,
+    request: Request,
+    settings: FilterSettings,
+    warn: Warn,
+    lacking: list[bytes],
+) -> None:
     spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
     ahead = _Ahead(request, spool.incoming, settings)
     try:
@@ -85,10 +103,10 @@ def _answer(process: FilterProcess, request: Request, settings: FilterSettings, 
             cleaned = None
         try:
             answer = filtered(
-                request.command, spool.view(), request.pathname, settings, warn, cleaned
+                request.command, spool.view(), request.pathname, settings, warn, cleaned, lacking
             )
         except Exception as error:  # noqa: BLE001 - a checkout goes on, an add is refused
-            told = error if isinstance(error, WtxtgitError) else lacking(error)
+            told = error if isinstance(error, WtxtgitError) else lacking_of(error)
             about = f"{_shown(request.pathname)}: {told or f'{type(error).__name__}: {error}'}"
             if request.command == "smudge":
                 warn(f"{about}, left as text", None)
@@ -119,19 +137,19 @@ def filtered(
     settings: FilterSettings,
     warn: Warn,
     cleaned: Cleaned | None = None,
+    lacking: list[bytes] | None = None,
 ) -> Answer:
     """What `command` (clean or smudge) makes of a content; warnings name `path`.
 
-    `cleaned` is what clean makes of it, where that is known.
+    `cleaned` is what clean makes of it, where that is known. `lacking` takes down paths
+    that lack payload, for one warning of all of them.
     """
     if command == "smudge":
-        return Answer(smudged(data, path, settings, warn))
+        return Answer(smudged(data, path, settings, warn, lacking))
     if command != "clean":
         raise EnvironmentFailure(f"git asks for {command!r}")
     if cleaned is None:
-        from wtxtgit.filter.clean import clean
-
-        cleaned = clean(data, threads=settings.threads)
+        cleaned = _cleaned(data, path, settings)
     if cleaned.warning is not None:
         warn(f"{_shown(path)}: {cleaned.warning}, stored as it is", None)
     writer = cleaned.writer
@@ -156,16 +174,49 @@ def filtered(
     return Answer(stored(store, writer, threads, oids.append), learn)
 
 
-def smudged(data: ByteView, path: bytes, settings: FilterSettings, warn: Warn) -> Iterable[Buffer]:
-    """What smudge makes of a blob; warnings name `path`."""
+def _cleaned(data: ByteView, path: bytes, settings: FilterSettings) -> Cleaned:
+    """What the driver's clean makes of a content, whose payload is in the store then."""
+    if settings.keeping is None:
+        from wtxtgit.filter.clean import clean
+
+        return clean(data, threads=settings.threads)
+    from wtxtgit.filter.clean import clean_keeping
+
+    return clean_keeping(data, partial(settings.keeping, path), threads=settings.threads)
+
+
+def smudged(
+    data: ByteView,
+    path: bytes,
+    settings: FilterSettings,
+    warn: Warn,
+    lacking: list[bytes] | None = None,
+) -> Iterable[Buffer]:
+    """What smudge makes of a blob; warnings name `path`, `lacking` is as for `filtered`."""
     if not is_smudged(path, settings):
         return view.pieces(data)
     from wtxtgit.filter.smudge import smudge
 
-    outcome = smudge(data, threads=settings.threads)
-    if outcome.warning is not None:
+    outcome = smudge(data, threads=settings.threads, payload=settings.payload)
+    if outcome.lacks_payload and lacking is not None:
+        lacking.append(path)
+    elif outcome.lacks_payload:
+        warn_of_payload([path], warn)
+    elif outcome.warning is not None:
         warn_of_text(path, outcome.warning, warn)
     return outcome.pieces()
+
+
+def warn_of_payload(paths: Sequence[bytes], warn: Warn) -> None:
+    """Tell once of all files that stand as detached texts, since their payload is not at hand."""
+    if not paths:
+        return
+    first, *others = paths
+    names = _shown(first) + (f" and {counted(len(others), 'more file')}" if others else "")
+    warn(
+        f"left as detached texts, since not all of their data are in the store: {names}",
+        "once they are, wtxtgit checkout writes the files",
+    )
 
 
 def warn_of_text(path: bytes, warning: str, warn: Warn) -> None:
@@ -221,9 +272,7 @@ class _Ahead:
             import_module(self._module)
 
     def _clean(self, data: ByteView) -> None:
-        from wtxtgit.filter.clean import clean
-
-        cleaned = clean(data, threads=self._settings.threads)
+        cleaned = _cleaned(data, self._request.pathname, self._settings)
         if cleaned.writer is not None:
             _ = cleaned.writer.root
         self._cleaned = cleaned

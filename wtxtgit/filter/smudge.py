@@ -19,11 +19,16 @@ from wtxtgit.model.array import Layout
 from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes
 from wtxtgit.text.grammar import DETACHED_MAGIC, MAGIC, is_detached, is_text
 from wtxtgit.text.index import TextIndex, index
-from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
+from wtxtgit.text.payload import NO_PAYLOAD, FindPayload, PayloadSource
 from wtxtgit.text.verify import TextReport, verify
 
 if TYPE_CHECKING:
     from wtxtgit.io.pieces import PieceWindows
+
+
+def _found(text: ByteView, payload: FindPayload) -> PayloadSource:
+    found = payload() if is_detached(text) else None
+    return NO_PAYLOAD if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,15 @@ class Smudged:
 
 
 def smudge(
-    text: ByteView, *, threads: int | None = None, payload: PayloadSource = NO_PAYLOAD
+    text: ByteView, *, threads: int | None = None, payload: FindPayload = lambda: None
 ) -> Smudged:
-    """Smudge a blob's content, given as a flat view of its bytes."""
+    """Smudge a blob's content, given as a flat view of its bytes.
+
+    `payload` is asked where that of a detached text is.
+    """
     if not is_text(text):
         return Smudged(text)
-    report = verify(text, threads=threads, payload=payload)
+    report = verify(text, threads=threads, payload=_found(text, payload))
     return smudge_verified(text, report, threads=threads)
 
 
@@ -67,7 +75,7 @@ def smudge_into(
     text: ByteView,
     *,
     threads: int | None = None,
-    payload: PayloadSource = NO_PAYLOAD,
+    payload: FindPayload = lambda: None,
 ) -> Smudged:
     """Write what smudge makes of a blob into an empty file, and say what that was.
 
@@ -77,7 +85,7 @@ def smudge_into(
     if not is_text(text):
         made = Smudged(text)
     else:
-        indexed = index(text, payload=payload)
+        indexed = index(text, payload=_found(text, payload))
         layout = assumed_layout(text, indexed)
         if layout is None:
             report = verify(text, indexed=indexed, threads=threads)

@@ -28,7 +28,14 @@ from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.driver import is_ours
 from wtxtgit.git.index import FileChange, TreeEntry, touched
 from wtxtgit.git.index_file import StagedFile, refresh_stats
-from wtxtgit.git.repository import DRIVER, UNSET, UNSPECIFIED, Repository
+from wtxtgit.git.repository import (
+    DETACHED_DRIVER,
+    DRIVER,
+    FILTERS,
+    UNSET,
+    UNSPECIFIED,
+    Repository,
+)
 from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
@@ -37,13 +44,11 @@ from wtxtgit.model.array import CONTAINER_FORMATS
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import grammar
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import DETACHED_MAGIC, is_text
 from wtxtgit.trust.age.armor import is_armored
 
-_OURS_ALONE = {
-    "filter": DRIVER, "text": UNSET, "ident": UNSPECIFIED, "working-tree-encoding": UNSPECIFIED,
-}  # fmt: skip
-"""Attributes with which git runs our filter, and changes nothing of what it gives."""
+_OURS_ALONE = {"text": UNSET, "ident": UNSPECIFIED, "working-tree-encoding": UNSPECIFIED}
+"""Attributes with which git runs a filter, and changes nothing of what it gives."""
 
 
 class Differences(NamedTuple):
@@ -73,9 +78,13 @@ def file_changes(
     changes = {path: seen[path].change for path in asked}
     doubtful = {path: entry for path, entry in asked.items() if seen[path].is_content}
     unchanged = []
-    ours = filtered_alone(repo, doubtful) if doubtful and is_driven(repo) else ()
-    for entry in [doubtful[path] for path in ours]:
-        outcome = _compare(repo.file(entry.path), entry, known, threads)
+    ours = drivers_alone(repo, doubtful) if doubtful else {}
+    for path, driver in ours.items():
+        if not is_driven(repo, driver):
+            continue
+        entry = doubtful[path]
+        detached = driver == DETACHED_DRIVER
+        outcome = _compare(repo.file(path), entry, known, threads, detached=detached)
         if outcome is not None:
             del doubtful[entry.path]
             if outcome.is_same:
@@ -101,14 +110,24 @@ class _Outcome:
 
 
 def filtered_alone(repo: Repository, paths: Iterable[bytes]) -> list[bytes]:
-    """Those of the paths whose content the filter changes on the way into git, and nothing else."""
-    values = repo.attributes(paths, tuple(_OURS_ALONE))
-    return [path for path, said in values.items() if said == _OURS_ALONE]
+    """Those of the paths whose content a filter changes on the way into git, and nothing else."""
+    return list(drivers_alone(repo, paths))
 
 
-def is_driven(repo: Repository) -> bool:
-    """Whether the filter that git would start is wtxtgit's."""
-    for key in ("filter.wtxt.process", "filter.wtxt.clean"):
+def drivers_alone(repo: Repository, paths: Iterable[bytes]) -> dict[bytes, bytes]:
+    """The filters of ours by path, where nothing else changes a content on the way into git."""
+    values = repo.attributes(paths, ("filter", *_OURS_ALONE))
+    return {
+        path: said["filter"]
+        for path, said in values.items()
+        if said["filter"] in FILTERS and {**said, **_OURS_ALONE} == said
+    }
+
+
+def is_driven(repo: Repository, driver: bytes = DRIVER) -> bool:
+    """Whether the filter that git would start for a driver of ours is wtxtgit's."""
+    for command in ("process", "clean"):
+        key = f"filter.{driver.decode()}.{command}"
         value = repo.config.get(key)
         # Where there is a process, even an empty one, git does not look at the other.
         if value is not None:
@@ -117,7 +136,7 @@ def is_driven(repo: Repository) -> bool:
 
 
 def _compare(
-    file: Path, entry: TreeEntry, known: ContentCache, threads: int | None
+    file: Path, entry: TreeEntry, known: ContentCache, threads: int | None, *, detached: bool
 ) -> _Outcome | None:
     """Compare a file with its entry; None where git has to: it can't be read, changes, is a text.
 
@@ -125,9 +144,9 @@ def _compare(
     """
     try:
         with opened_regular(file) as (descriptor, before):
-            if os.pread(descriptor, len(MAGIC), 0) == MAGIC:
+            if is_text(os.pread(descriptor, len(DETACHED_MAGIC), 0)):
                 return None
-            is_same = _is_blob(file, descriptor, entry.oid, known, threads)
+            is_same = _is_blob(file, descriptor, entry.oid, known, threads, detached=detached)
             after = os.fstat(descriptor)
     except (OSError, EnvironmentFailure):
         return None
@@ -138,29 +157,40 @@ def _compare(
 
 
 def _is_blob(
-    file: Path, descriptor: int, oid: str, known: ContentCache, threads: int | None
+    file: Path,
+    descriptor: int,
+    oid: str,
+    known: ContentCache,
+    threads: int | None,
+    *,
+    detached: bool,
 ) -> bool | None:
     """Whether clean makes a blob of a file, None where the file is changed meanwhile."""
     digest, size = file_digest(descriptor)
-    blob = known.blob_of(digest, size)
+    blob = known.blob_of(digest, size, detached=detached)
     # The blob of this very content is known, so the ids decide.
     if blob is not None:
         return blob == oid
     binary = known.file_of(oid)
-    if binary is not None:
+    # A file that is detached has another blob where it is not.
+    if binary is not None and not detached:
         # Of two files that are no texts, each has a blob of its own.
         return binary == (digest, size)
     # With numpy, which is needed for nothing else here.
-    from wtxtgit.filter.clean import clean
+    from wtxtgit.filter.clean import clean, clean_detached
 
-    cleaned = clean(read_view(descriptor, file), threads=threads)
+    data = read_view(descriptor, file)
+    # Nothing is added, so nothing is kept.
+    cleaned = (
+        clean_detached(data, None, threads=threads) if detached else clean(data, threads=threads)
+    )
     length = len(cleaned.source) if cleaned.writer is None else cleaned.writer.size
     blob = blob_id(cleaned.pieces(), length, like=oid)
     # A program that has the file mapped changes it without its times: nothing is kept then.
     if file_digest(descriptor) != (digest, size):
         return None
-    known.put_blob(digest, size, blob, is_binary=True)
-    if cleaned.writer is not None:
+    known.put_blob(digest, size, blob, is_binary=not detached, detached=detached)
+    if cleaned.writer is not None and not cleaned.writer.is_detached:
         known.put_facts({blob: written_facts(cleaned.writer)})
     return blob == oid
 
@@ -181,10 +211,13 @@ class State(StrEnum):
     MISSING = "missing"
     CONFLICT = "conflict"
     SPARSE = "sparse"
+    DETACHED = "detached"
     PLAIN = "not-encrypted"
 
 
 HELP = {
+    State.DETACHED: "stands as a detached text, without its data: once these are in the store, "
+    "wtxtgit checkout -- PATH writes the file",
     State.MODIFIED: "git add -- PATH takes the change up",
     State.TEXT: "stands as text in the work tree: wtxtgit install writes the files again",
     State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
@@ -209,6 +242,9 @@ class FileStatus(JsonObject):
     file_size: int | None = None
 
 
+_NO_FAULT = (State.OK, State.SPARSE, State.MODIFIED, State.DETACHED)
+
+
 @dataclass(frozen=True, slots=True)
 class Status(JsonObject):
     KEYS = "ok files"
@@ -216,7 +252,7 @@ class Status(JsonObject):
 
     @property
     def ok(self) -> bool:
-        return all(file.state in (State.OK, State.SPARSE, State.MODIFIED) for file in self.files)
+        return all(file.state in _NO_FAULT for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +273,13 @@ class Listing(JsonObject):
 def text_format(head: bytes) -> str | None:
     """The format that a text's first lines tell: a container's, or `wtxt` for a native text.
 
-    None where they are not the first lines of a text.
+    None where they are not the first lines of a text, in either form.
     """
-    pos = len(grammar.FIRST_LINE)
-    if not head.startswith(grammar.FIRST_LINE):
+    first = grammar.FIRST_LINE
+    if grammar.is_detached(head):
+        first = grammar.DETACHED_FIRST_LINE
+    pos = len(first)
+    if not head.startswith(first):
         return None
     if (meta := grammar.parse_meta(head, pos)) is None:
         return None
@@ -256,7 +295,7 @@ def format_of(head: bytes) -> str:
     """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text."""
     if not head:
         return "opaque"
-    if not head.startswith(grammar.MAGIC):
+    if not grammar.is_text(head):
         return RAW
     return text_format(head) or NATIVE
 
@@ -273,11 +312,11 @@ def filtered(
     from_index: bool = False,
     index_file: Path | None = None,
 ) -> list[TreeEntry]:
-    """Keep the entries of regular files whose attributes name our filter."""
+    """Keep the entries of regular files whose attributes name a filter of ours."""
     files = [entry for entry in entries if entry.is_file]
     paths = (entry.path for entry in files)
     drivers = repo.attributes(paths, ("filter",), from_index=from_index, index_file=index_file)
-    return [entry for entry in files if drivers[entry.path]["filter"] == DRIVER]
+    return [entry for entry in files if drivers[entry.path]["filter"] in FILTERS]
 
 
 def status(repo: Repository, key_file: Path | None = None, *, threads: int | None = None) -> Status:
@@ -403,8 +442,10 @@ def _state(path: Path, oid: str, blob: BlobHead, change: FileChange) -> State:
         return State.RAW
     unchanged = change is FileChange.NONE
     file = work_tree.file_head(path)
-    if file is None or not file.startswith(grammar.MAGIC):
+    if file is None or not grammar.is_text(file):
         return State.OK if unchanged else State.MODIFIED
+    if grammar.is_detached(file):
+        return State.DETACHED if unchanged else State.MODIFIED
     # A text stands in the work tree.
     if unchanged and text_format(file) == NATIVE:
         return State.OK

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader, TooLarge
-from wtxtgit.git.repository import DRIVER, UNSPECIFIED, Repository
+from wtxtgit.git.repository import FILTERS, UNSPECIFIED, Repository
 
 FILE_NAME = ".gitattributes"
 MAX_LINE = 2048
@@ -218,7 +218,7 @@ class TreeAttributes:
         self._closing.close()
 
     def filtered(self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]) -> set[bytes]:
-        """Choose the paths that the filter `wtxt` is for.
+        """Choose the paths that a filter of ours is for.
 
         `attribute_files` are a tree's gitattributes files, path to blob, the
         regular files alone: git reads none through a link. Raises
@@ -227,7 +227,7 @@ class TreeAttributes:
         """
         # More than is needed: who asks for them next needs no other process.
         values = self.values(attribute_files, paths, CHECKOUT)
-        return {path for path, (driver, *_) in values.items() if driver == DRIVER}
+        return {path for path, (driver, *_) in values.items() if driver in FILTERS}
 
     def values(
         self,

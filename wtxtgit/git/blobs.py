@@ -111,7 +111,7 @@ class ObjectReader:
     """
 
     def __init__(self, repo: Repository, kind: str) -> None:
-        self._repo = repo
+        self.repo = repo
         self._kind = kind
         self._shared: CatFiles | None = None
 
@@ -149,8 +149,8 @@ class ObjectReader:
             yield from hashed(self._blocks(stream, oid, size), self._kind, oid, size)
 
     def _open(self) -> CatFiles:
-        if self._shared is None or self._shared is not CatFiles.of(self._repo):
-            self._shared = CatFiles.of(self._repo)
+        if self._shared is None or self._shared is not CatFiles.of(self.repo):
+            self._shared = CatFiles.of(self.repo)
             self._shared.enter()
         return self._shared
 

@@ -1,4 +1,4 @@
-"""The keys of the driver `wtxt` in git's configuration, and whose a value of them is.
+"""The keys of the drivers `wtxt` and `wtxt-detached` in git's configuration, and whose a value is.
 
 A value is ours when it is the constant that we set, or a command that starts
 wtxtgit. Any other value is somebody else's: it is not overwritten unless
@@ -14,6 +14,9 @@ UNFILTERED = (
     *("-c", "filter.wtxt.process="),
     *("-c", "filter.wtxt.clean="),
     *("-c", "filter.wtxt.required=false"),
+    *("-c", "filter.wtxt-detached.process="),
+    *("-c", "filter.wtxt-detached.clean="),
+    *("-c", "filter.wtxt-detached.required=false"),
 )
 """Options with which git compares contents as they are.
 
@@ -26,6 +29,9 @@ COMMANDS = {
     "filter.wtxt.process": "filter-process",
     "filter.wtxt.clean": "clean -- %f",
     "filter.wtxt.smudge": "smudge -- %f",
+    "filter.wtxt-detached.process": "filter-process --detached",
+    "filter.wtxt-detached.clean": "clean --detached -- %f",
+    "filter.wtxt-detached.smudge": "smudge -- %f",
     "diff.wtxt.command": "diff-driver --",
     "merge.wtxt.driver": "merge-driver -- %O %A %B %L %P",
     "merge.wtxt-ledger.driver": "merge-driver --ledger -- %O %A %B %L %P",
@@ -37,6 +43,7 @@ Git replaces and quotes `%f` and `%P`; what a diff is of it adds.
 
 CONSTANTS = {
     "filter.wtxt.required": "true",
+    "filter.wtxt-detached.required": "true",
     "diff.wtxt.xfuncname": "^arr name=([A-Za-z0-9_]+)",
     "merge.wtxt.name": "wtxtgit: merge of model checkpoints",
     # Ancestors that a criss-cross merge makes up have no sides: of what both

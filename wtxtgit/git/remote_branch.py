@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.errors import EnvironmentFailure, RemoteRefused, RemoteUnavailable, UsageError
 from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.history import resolve_tree
+from wtxtgit.git.history import is_ancestor, resolve_tree
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
 from wtxtgit.io.files import shown
@@ -80,6 +80,7 @@ class RemoteBranch:
         # Remotes may be URLs: their names can't all be part of a ref's.
         place = hashlib.sha256(os.fsencode(remote)).hexdigest()[:16]
         self._here = f"{_REFS}/{place}/{branch}"
+        self._known: tuple[str | None, dict[bytes, str]] = None, {}
         self.label = f"{shown(remote)}#{branch}"
 
     def seen(self) -> str | None:
@@ -152,14 +153,28 @@ class RemoteBranch:
 
         Those are that commits say, by `named`, to have brought under another path.
         """
-        said = self._repo.git("rev-list", "--format=%B", "--fixed-strings", "--grep=file: ", commit)
         start = f"{folder}/".encode("ascii") if folder else b""
-        found: dict[str, TreeEntry] = {}
-        for path, oid in _FILE.findall(said):
-            if path.startswith(start):
-                name = path.removeprefix(start).decode("ascii")
-                found.setdefault(name, TreeEntry(path, MODE_FILE, oid.decode("ascii")))
-        return found
+        return {
+            path.removeprefix(start).decode("ascii"): TreeEntry(path, MODE_FILE, oid)
+            for path, oid in self._told(commit).items()
+            if path.startswith(start)
+        }
+
+    def _told(self, commit: str) -> dict[bytes, str]:
+        """What all messages of a history tell; only what was not there the last time is read."""
+        read, told = self._known
+        if read != commit:
+            is_later = read is not None and is_ancestor(self._repo, read, commit)
+            said = self._repo.git(
+                "rev-list", "--format=%B", "--fixed-strings", "--grep=file: ", commit,
+                *((f"^{read}",) if is_later else ()),
+            )  # fmt: skip
+            new: dict[bytes, str] = {}
+            for path, oid in _FILE.findall(said):
+                new.setdefault(path, oid.decode("ascii"))
+            told = {**(told if is_later else {}), **new}
+            self._known = commit, told
+        return told
 
     def entry(self, commit: str, path: str) -> TreeEntry | None:
         """What stands at a path of a commit, a folder too."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wtxtgit.errors import UsageError, WtxtgitError
-from wtxtgit.git.repository import UNSET, UNSPECIFIED, Repository
+from wtxtgit.git.repository import DETACHED_DRIVER, UNSET, UNSPECIFIED, Repository
 from wtxtgit.io.files import read_whole, replace_file, view_file
 from wtxtgit.io.view import pieces, write_all
 from wtxtgit.merge import conflicts
@@ -57,7 +57,13 @@ def merge(
     # Asked only now: most files need no strategy, and git would be started for each.
     policy = Policy(strategy_of(repo, path))
     contents = view_file(base), view_file(ours), view_file(theirs)
-    report, merged = merge_texts(*contents, Merger(policy), threads=threads)
+    report, merged = merge_texts(
+        *contents,
+        Merger(policy),
+        repo=repo,
+        becomes_detached=lambda: is_detached_path(repo, path),
+        threads=threads,
+    )
     if report.ok:
         replace_file(ours, lambda descriptor: write_all(descriptor, pieces(merged)))
     elif repo is not None and path is not None:
@@ -69,6 +75,14 @@ def merge(
             # The merge is what it is without a record of it.
             return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
     return report
+
+
+def is_detached_path(repo: Repository | None, path: bytes | None) -> bool:
+    """Whether the driver of a path (from the top level) is `wtxt-detached`."""
+    if repo is None or path is None:
+        return False
+    said = repo.attributes([path], ["filter"], from_index=repo.is_bare)
+    return said[path]["filter"] == DETACHED_DRIVER
 
 
 def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:

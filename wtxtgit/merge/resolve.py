@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import blob, file_of, read
+from wtxtgit.checkpoint.open import blob, file_of, read, repository_of
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, WtxtgitError
 from wtxtgit.filter.process import FilterSettings, is_smudged
 from wtxtgit.filter.smudge import smudge_into
@@ -23,13 +23,13 @@ from wtxtgit.io.files import failures, replace_file, shown_path, view_file, writ
 from wtxtgit.io.view import PIECE, ByteView, mapped, pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
-from wtxtgit.merge.driver import has_ledger, strategy_of
+from wtxtgit.merge.driver import has_ledger, is_detached_path, strategy_of
 from wtxtgit.merge.policy import Policy, check_takes
 from wtxtgit.merge.texts import merge_texts
 from wtxtgit.model.ledger import LEDGER_SUFFIX
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.merge import MergeReport, Strategy
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text import grammar
 
 STDOUT = Path("-")
 
@@ -53,7 +53,13 @@ def merge_files(
     if out is None:
         out, write = file_of(ours, "-o FILE says where the result goes"), replace_file
     contents = [read(one, threads=threads) for one in (base, ours, theirs)]
-    report, merged = merge_texts(contents[0], contents[1], contents[2], merger, threads=threads)
+    repo = None
+    if any(map(grammar.is_detached, contents)):
+        with contextlib.suppress(EnvironmentFailure):
+            repo = repository_of(ours)
+    report, merged = merge_texts(
+        contents[0], contents[1], contents[2], merger, repo=repo, threads=threads
+    )
     # Before anything is written: a name that nothing has is most likely misspelled.
     check_takes(merger.policy.takes, report)
     if report.ok and out == STDOUT:
@@ -104,13 +110,23 @@ def resolve(
     before = conflicts.settled(repo, from_top, blobs)
     if before is None:
         before = Policy(strategy_of(repo, from_top))
-    policy = Policy(strategy or before.strategy, (*before.takes, *takes))
+    # Said once more it is no other thing: the record is then as it was.
+    earlier = tuple(take for take in before.takes if take not in takes)
+    policy = Policy(strategy or before.strategy, (*earlier, *takes))
     # Git has no stage of a base where both sides added the file.
     base, ours, theirs = (
         blob(repo, stages[stage].oid) if stage in stages else memoryview(b"")
         for stage in (_BASE, _OURS, _THEIRS)
     )
-    report, merged = merge_texts(base, ours, theirs, Merger(policy), threads=settings.threads)
+    report, merged = merge_texts(
+        base,
+        ours,
+        theirs,
+        Merger(policy),
+        repo=repo,
+        becomes_detached=lambda: is_detached_path(repo, from_top),
+        threads=settings.threads,
+    )
     check_takes(takes, report)
     resolution = Resolution(from_top, report, has_ledger(repo, from_top))
     if not report.ok:
@@ -165,7 +181,7 @@ def _refuse_edited(repo: Repository, path: bytes, oids: set[str]) -> None:
         return
     with contextlib.suppress(WtxtgitError):
         content = view_file(file)
-        if content[: len(MAGIC)] == MAGIC and _has_marker(content):
+        if grammar.is_text(content) and _has_marker(content):
             # What git leaves without the driver.
             return
         cleaned = repo.git("hash-object", b"--path=" + path, "--", os.fsencode(file))
@@ -202,7 +218,7 @@ def _put(
                 repo.worktree,
                 entry.path,
                 is_executable=entry.mode == EXECUTABLE,
-                write=partial(_fill, merged, is_text=is_text, threads=settings.threads),
+                write=partial(_fill, merged, is_text=is_text, settings=settings),
                 replaces=seen,
             )
         stage_files(repo, [StagedFile(entry.path, entry.mode, entry.oid, status)])
@@ -222,8 +238,8 @@ def _is_behind_a_link(repo: Repository, path: bytes) -> bool:
     )
 
 
-def _fill(merged: ByteView, descriptor: int, *, is_text: bool, threads: int | None) -> None:
+def _fill(merged: ByteView, descriptor: int, *, is_text: bool, settings: FilterSettings) -> None:
     if is_text:
         write_all(descriptor, pieces(merged))
     else:
-        smudge_into(descriptor, merged, threads=threads)
+        smudge_into(descriptor, merged, threads=settings.threads, payload=settings.payload)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from wtxtgit.filter.clean import clean
+from collections.abc import Callable
+from functools import partial
+
+from wtxtgit.filter.clean import Cleaned, clean, clean_keeping
+from wtxtgit.filter.content import local_payload
 from wtxtgit.filter.smudge import smudge
+from wtxtgit.git.repository import Repository
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.merge.container import Merger
 from wtxtgit.merge.policy import stored_side_taken
 from wtxtgit.report.merge import MergeReport
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import is_detached, is_text
+from wtxtgit.text.payload import PayloadSource
 
 
 def merge_texts(
@@ -18,6 +24,8 @@ def merge_texts(
     theirs: ByteView,
     merger: Merger,
     *,
+    repo: Repository | None = None,
+    becomes_detached: Callable[[], bool] = lambda: False,
     threads: int | None = None,
 ) -> tuple[MergeReport, ByteView]:
     """Merge three contents as git stores them; `base` is empty where both sides added the file.
@@ -25,6 +33,9 @@ def merge_texts(
     Gives the report and the merged content: a text where ours is one, ours
     itself where there are conflicts. A change of one side alone is taken as it
     is. Raises nothing because of content.
+
+    The payload of detached texts is in the store of `repo`. What is merged is a text as
+    the driver `wtxt-detached` makes it where ours is detached, or `becomes_detached` says so.
     """
     side = stored_side_taken(base, ours, theirs)
     if side is not None:
@@ -32,8 +43,8 @@ def merge_texts(
     stored = {"base": base, "ours": ours, "theirs": theirs}
     files = []
     for name, content in stored.items():
-        smudged = smudge(content, threads=threads)
-        if smudged.layout is None and _is_text(content):
+        smudged = smudge(content, threads=threads, payload=partial(_payload, repo))
+        if smudged.layout is None and is_text(content):
             # It stands for no file, or for none that can be trusted: a side is all there is.
             reason = f"{name} is {_fault(smudged.warning)}"
             merged = merger.by_side(base if len(base) else None, ours, theirs, reason)
@@ -44,16 +55,24 @@ def merge_texts(
         return merged, ours
     whole = stored.get(merged.taken or "")
     # An empty ours is stored as it is, and says nothing of what is stored besides.
-    is_text = _is_text(ours if len(ours) else theirs)
-    if whole is not None and _is_text(whole) == is_text:
+    form = ours if len(ours) else theirs
+    if whole is not None and is_text(whole) == is_text(form):
         return merged, whole
-    if not is_text:
+    if not is_text(form):
         return merged, merged.data
-    return merged, spooled(clean(merged.data, threads=threads).pieces())
+    made: Cleaned
+    if repo is not None and (is_detached(form) or becomes_detached()):
+        from wtxtgit.filter.payload import keeping
+
+        before = form if is_detached(form) else None
+        made = clean_keeping(merged.data, lambda: keeping(repo, lambda: before), threads=threads)
+    else:
+        made = clean(merged.data, threads=threads)
+    return merged, spooled(made.pieces())
 
 
-def _is_text(content: ByteView) -> bool:
-    return content[: len(MAGIC)] == MAGIC
+def _payload(repo: Repository | None) -> PayloadSource | None:
+    return None if repo is None else local_payload(repo)
 
 
 def _fault(warning: str | None) -> str:

@@ -172,8 +172,8 @@ class Description:
     `metadata` is plain data that `json.dumps` takes. `tags` is what of it
     can go to a file of another format: short texts by name. `untold` names
     what else such a file would lack. `parts` are words on what stands where.
-    `size` is that of all files of a set, in
-    bytes, None for a single file.
+    `size` is that of all files of a set, in bytes, None for a single file;
+    `unlisted` says what these hold that the set has not.
     """
 
     format: str
@@ -184,6 +184,7 @@ class Description:
     untold: tuple[str, ...] = ()
     size: int | None = None
     parts: tuple[PartNote, ...] = ()
+    unlisted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable
-from wtxtgit.git.blobs import known_sizes
+from wtxtgit.git.blobs import BlobReader, known_sizes
 from wtxtgit.git.remote_branch import MOST_ATTEMPTS, RemoteBranch, named
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
-from wtxtgit.remotes.sealed_branch import ATTRIBUTES as FOLDER_ATTRIBUTES
-from wtxtgit.remotes.sealed_branch import BranchLedgers
+from wtxtgit.remotes.sealed_branch import AS_THEY_ARE, BranchLedgers
+from wtxtgit.remotes.sealed_branch import ATTRIBUTES as SEALED_ATTRIBUTES
 from wtxtgit.remotes.target import (
     FileSeals,
     Outgoing,
@@ -30,7 +30,7 @@ from wtxtgit.remotes.target import (
     taken,
 )
 from wtxtgit.text.grammar import WSUM_SUFFIX
-from wtxtgit.text.ledger import MAX_SIZE
+from wtxtgit.text.ledger import MAX_SIZE, LedgerReport
 
 ATTRIBUTES = ".gitattributes"
 _WSUM = WSUM_SUFFIX.decode("ascii")
@@ -58,6 +58,7 @@ class BranchFolder:
         self._repo = Repository.discover(repository)
         self._branch = RemoteBranch(self._repo, remote, branch)
         self._folder = check_name(path) if path else ""
+        self._ledgers: dict[str, LedgerReport] = {}
         self.label = f"{self._scheme}:{self._branch.label}" + (f":{path}" if path else "")
 
     def __repr__(self) -> str:
@@ -71,7 +72,9 @@ class BranchFolder:
         replace: bool = False,
     ) -> Sequence[str]:
         """Deliver files as one commit, whose message says what `about` does."""
-        return self._put(files, about or {}, None, replace=replace)
+        # Git's process that reads objects stays for all of it.
+        with BlobReader(self._repo):
+            return self._put(files, about or {}, None, replace=replace)
 
     def _put(
         self,
@@ -184,6 +187,7 @@ class BranchFolder:
             sealing,
             lambda path: self._branch.content(tip, path, MAX_SIZE) if tip else None,
             lambda path: tip is not None and self._branch.entry(tip, path) is not None,
+            self._ledgers,
         )
         places = {of: ledgers.place(self._start, of) for of in sealing.seals if of in blobs}
         placed, lines = {}, []
@@ -194,6 +198,9 @@ class BranchFolder:
             placed[self._start + place] = oid
             if place != name:
                 lines.append(named(self._start + name, oid))
+        attributes = self._start + ATTRIBUTES
+        if tip is not None and self._branch.entry(tip, attributes) is None:
+            ledgers.added[attributes] = SEALED_ATTRIBUTES
         own = {path: self._branch.blob([content]) for path, content in ledgers.added.items()}
         return {**placed, **own}, tuple(lines)
 
@@ -209,13 +216,14 @@ class Git(BranchFolder):
     """A folder of a branch whose files are the contents of its commits. See `BranchFolder`."""
 
     _scheme = "git"
-    _attributes = FOLDER_ATTRIBUTES
+    _attributes = AS_THEY_ARE + SEALED_ATTRIBUTES
 
     def put_sealed(
         self, files: Sequence[Outgoing], sealing: FileSeals, *, about: Mapping[str, str]
     ) -> Sequence[str]:
         """Deliver files as `put` does, each as the next content of its path, with its ledger."""
-        return self._put(files, about, sealing)
+        with BlobReader(self._repo):
+            return self._put(files, about, sealing)
 
 
 def _message(names: Sequence[str], about: Mapping[str, str]) -> str:

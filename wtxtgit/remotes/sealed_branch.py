@@ -21,6 +21,7 @@ from wtxtgit.model.ledger import (
     SIGNERS_PATH,
     Ledger,
     LedgerHead,
+    Record,
 )
 from wtxtgit.remotes.target import FileSeal, FileSeals, taken
 from wtxtgit.text import ledger as text
@@ -32,10 +33,14 @@ SIGNERS, SIGNERS_SEAL = SIGNERS_PATH.decode("ascii"), SIGNERS_LEDGER.decode("asc
 LEDGER = LEDGER_SUFFIX.decode("ascii")
 AS_THEY_ARE = b"* -text\n"
 """gitattributes(5) for a checkout: line ends stay, whatever core.autocrlf says."""
-ATTRIBUTES = (
-    AS_THEY_ARE + b"*.wtxt diff=wtxt\n*.wtxt.age diff=wtxt merge=binary\n*.wsum merge=wtxt-ledger\n"
-)
-"""The same, and `git diff` shows tensors where wtxtgit is installed."""
+ATTRIBUTES = b"""\
+*.wtxt -text diff=wtxt
+*.wtxt.age -text diff=wtxt merge=binary
+*.wtxtdelta -text
+*.wtxtdelta.age -text
+*.wsum -text merge=wtxt-ledger
+"""
+"""The same for what is sealed alone; `git diff` shows tensors where wtxtgit is installed."""
 _SIGNERS_ATTRIBUTES = ".wtxt/.gitattributes"
 _SIGNERS_SCHEMA = "opaque/v1"
 
@@ -45,13 +50,15 @@ class BranchLedgers:
     """Ledgers and signers of a commit, and what the next one adds to them.
 
     `read` gives the content of a file of the commit by its path, None where there is none; `has`
-    says whether anything stands there. `added` are contents by their paths.
+    says whether anything stands there. `known` are ledgers by their paths as they were read before,
+    which are read on from there. `added` are contents by their paths.
     """
 
     label: str
     sealing: FileSeals
     read: Callable[[str], bytes | None]
     has: Callable[[str], bool]
+    known: dict[str, text.LedgerReport] = field(default_factory=dict)
     added: dict[str, bytes] = field(default_factory=dict)
     _repo_id: bytes | None = None
 
@@ -75,26 +82,30 @@ class BranchLedgers:
         # What others keep there without a ledger is not ours to replace.
         if told is None and (self.has(path) or self.has(path + LEDGER)):
             return None
-        ledger = None if told is None else text.read(told).ledger
-        if told is not None and (ledger is None or ledger.place != path.encode("ascii")):
-            return None
+        ledger = None
+        if told is not None:
+            report = self.known[path] = text.read(told, self.known.get(path))
+            ledger = report.ledger
+            if ledger is None or report.problems or ledger.place != path.encode("ascii"):
+                return None
         # First: without a signer's key there is none to be made.
         repo_id = self._trust(seal.meta.ts)
         head = LedgerHead(repo_id, path.encode("ascii")) if ledger is None else ledger.head
         try:
-            return text.format_ledger(self._extended(head, ledger, seal.sha256_all, seal.meta))
+            record = self._record(head, ledger, seal.sha256_all, seal.meta)
         except TextError:
-            return None  # its gen does not grow, its ts goes back, or there is no room
+            return None  # its gen does not grow, or its ts goes back
+        content = (told or text.format_head(head)) + text.format_record(record)
+        return content if len(content) <= text.MAX_SIZE else None
 
-    def _extended(
+    def _record(
         self, head: LedgerHead, ledger: Ledger | None, sha256_all: bytes, meta: Meta
-    ) -> Ledger:
+    ) -> Record:
         record = text.native_record(ledger, sha256_all=sha256_all, meta=meta)
         if (key := self.sealing.key) is not None:
             signature = signer(key.sign, key.public_key)(text.covered(head, record))
-            record = text.with_signature(record, signature)
-        records = () if ledger is None else ledger.records
-        return Ledger(head, (*records, record))
+            return text.with_signature(record, signature)
+        return record
 
     def _trust(self, ts: str) -> bytes:
         """What new ledgers say of their repository; signers are added where there are none."""
@@ -129,13 +140,13 @@ class BranchLedgers:
         content = _signers_with(key).content()
         head = LedgerHead(NO_REPO, SIGNERS_PATH)
         meta = Meta(_SIGNERS_SCHEMA, 1, ts, "none")
-        ledger = self._extended(head, None, self.sealing.hash_of(memoryview(content)), meta)
+        record = self._record(head, None, self.sealing.hash_of(memoryview(content)), meta)
         self.added |= {
             SIGNERS: content,
-            SIGNERS_SEAL: text.format_ledger(ledger),
+            SIGNERS_SEAL: text.format_ledger(Ledger(head, (record,))),
             _SIGNERS_ATTRIBUTES: AS_THEY_ARE,
         }
-        return ledger.last.merkle_this
+        return record.merkle_this
 
 
 def _signers_with(key: SigningKey) -> SignersFile:

@@ -21,7 +21,7 @@ from wtxtgit.git.attributes import FILE_NAME, TreeAttributes
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import DRIVER, UNSPECIFIED, Repository
+from wtxtgit.git.repository import DRIVER, FILTERS, UNSPECIFIED, Repository
 from wtxtgit.git.trees import TreeReader, renames
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.report.review import Fate
@@ -95,7 +95,9 @@ MOST_SEARCHED = 500
 class ChangedCheckpoint:
     """A checkpoint that is another one at the head: its path there, and at the base if not new.
 
-    `before` and `after` are what stands there, None for nothing.
+    `before` and `after` are what stands there, None for nothing. Of a set that is
+    the index; `parts` are the paths of its files at both ends. `part_of` is the
+    index of the set as which a shard is compared.
     """
 
     path: bytes
@@ -103,6 +105,13 @@ class ChangedCheckpoint:
     base_path: bytes | None
     before: TreeEntry | None
     after: TreeEntry | None
+    parts: tuple[bytes, ...] = ()
+    part_of: bytes | None = None
+
+    @property
+    def touched(self) -> set[bytes]:
+        """All paths at which a commit changes it."""
+        return {*self.paths, *self.parts}
 
     @property
     def paths(self) -> tuple[bytes, ...]:
@@ -229,7 +238,7 @@ def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Ite
         before, after = (attributes.values(one, paths, NAMES) for one in files)
     changed_values: defaultdict[tuple[str, bytes, bytes], list[bytes]] = defaultdict(list)
     for path in paths:
-        was = before[path] if before[path][0] == DRIVER else _TRACKED
+        was = before[path] if before[path][0] in FILTERS else _TRACKED
         for name, old_value, value in list(zip(NAMES, was, after[path], strict=True))[1:]:
             if old_value != value:
                 changed_values[name, old_value, value].append(path)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side
+from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side, refuse_part
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
-from wtxtgit.checkpoint.open import payload_in, tree_members
+from wtxtgit.checkpoint.members import tree_members
+from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.containers import registry
 from wtxtgit.diff import compare
 from wtxtgit.diff.compare import Compared
-from wtxtgit.errors import CheckError, FormatError, InputError
+from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, clipped
 from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
@@ -96,6 +97,8 @@ class BranchReader:
         with ExitStack() as until:
             try:
                 refuse_encrypted(blobs.get(_BASE), blobs.get(_HEAD))
+                if changed.part_of is None:
+                    refuse_part(os.fsdecode(changed.path))
                 for name, commit, entry in ends:
                     members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
                     blob = blobs[name]
@@ -103,7 +106,11 @@ class BranchReader:
                     sides[name] = open_side(
                         name, blob, members, pages, self.threads, until, payload
                     )
-                comparison = self._compared(changed, sides, pages)
+                if changed.part_of is None:
+                    comparison = self._compared(changed, sides, pages)
+                else:
+                    whole = clipped(os.fsdecode(changed.part_of), MAX_NAME)
+                    comparison = Comparison(reason=f"a part of {whole}, which is compared as one")
             except CheckError as error:
                 comparison = _unread(Risk.DAMAGED, error.message)
             # NoCheckpoint is an InputError, so it comes first.

@@ -12,7 +12,7 @@ from math import inf
 
 from wtxtgit.chain import judge
 from wtxtgit.chain.judge import JudgedFiles
-from wtxtgit.chain.reader import ChainReader, Facts
+from wtxtgit.chain.reader import ChainReader, Facts, artifacts
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.errors import clipped
 from wtxtgit.filter.content import ArtifactFacts
@@ -38,6 +38,7 @@ from wtxtgit.report.review import (
 from wtxtgit.review.changes import Branch, ChangedCheckpoint, attribute_notes, branch_of, changes
 from wtxtgit.review.contents import BranchReader, Comparer, Comparison, StoredBlob, here
 from wtxtgit.review.seals import Seals
+from wtxtgit.review.sets import with_sets
 from wtxtgit.setup.sizes import large_blob, max_blob
 
 MOST_COMMITS = 50
@@ -154,6 +155,8 @@ class _ReviewWork:
     def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
         branch, walk = self.branch, self.seals.walk
         changed, more = changes(self.repo, branch, walk.snapshots, walk.reader)
+        ends = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
+        changed = with_sets(self.repo, branch, changed, artifacts(ends[0]) | artifacts(ends[1]))
         files = self._files(changed)
         wanted = [*self._to_be_verified(changed), *files.blobs.values()]
         known = facts.of(wanted, progress, opaque=files.unfiltered)
@@ -164,7 +167,6 @@ class _ReviewWork:
             after, files, walk.reader, known.__getitem__, walk.standing(after)
         ):
             judged.setdefault(finding.path, []).append(finding)
-        ends = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
         more += attribute_notes(self.repo, *ends)
         # One limit for flags and sizes: they are told side by side.
         limit = max_blob(self.repo)
@@ -212,13 +214,18 @@ class _ReviewWork:
 
     def _to_be_verified(self, changed: list[ChangedCheckpoint]) -> list[str]:
         """Blobs that are read to the last line: what a seal is of, and what nothing is known of."""
-        ledgers = self.seals.walk.snapshot(self.branch.after.oid).entries
+        state = self.seals.walk.snapshot(self.branch.after.oid)
+        ledgers = state.entries
         return [
             one.after.oid
             for one in changed
             if one.after is not None
             and one.after.is_file
-            and (one.fate is Fate.ADDED or one.path + LEDGER_SUFFIX in ledgers)
+            and (
+                one.path + LEDGER_SUFFIX in ledgers
+                # The index of a set may be no text, and none of the filter's.
+                or (one.fate is Fate.ADDED and (not one.parts or one.path in state.filtered))
+            )
         ]
 
     def _reviewed(
@@ -287,11 +294,11 @@ class _ReviewWork:
         """Commits of the branch that change each checkpoint, the newest first."""
         excluded = [self.branch.tip, self.branch.before.oid]
         every = history.commits(self.repo, [self.branch.after.oid], excluded)
-        paths = {path for one in changed for path in one.paths}
+        paths = {path for one in changed for path in one.touched}
         touching = changing(self.repo, every, paths, self.commits)
         commits: dict[str, ReviewedCommit] = {}
         for one in changed:
-            numbers = sorted({number for path in one.paths for number in touching[path]})
+            numbers = sorted({number for path in one.touched for number in touching[path]})
             newest = [every[number].oid for number in numbers[: -MOST_COMMITS - 1 : -1]]
             for oid in newest:
                 if oid not in commits:

@@ -193,7 +193,7 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             "attributes",
             Level.ERROR,
             f"{shown(first.file)}: the line of {shown(first.pattern)} lacks an attribute of ours",
-            f"wtxtgit track -- {shown(first.pattern)}",
+            f"wtxtgit track{' --detached' if first.detached else ''} -- {shown(first.pattern)}",
             fixable=True,
         )
     paths = [entry.path for entry in entries]

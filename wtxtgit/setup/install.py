@@ -133,7 +133,7 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
         if entry.stage == 0
         and not entry.skipped
         and not entry.intended
-        and (work_tree.file_head(repo.file(entry.path)) or b"").startswith(grammar.MAGIC)
+        and grammar.is_text(work_tree.file_head(repo.file(entry.path)) or b"")
     ]
     if not texts:
         return Resmudged()
@@ -166,7 +166,7 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
         raise EnvironmentFailure(f"the index could not be told: {outcome.unnoted}", hint=UNNOTED)
     left = set(outcome.as_text)
     heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in others}
-    left |= {path for path, head in heads.items() if head.startswith(grammar.MAGIC)}
+    left |= {path for path, head in heads.items() if grammar.is_text(head)}
     written = tuple(path for path in unchanged if path not in left)
     return Resmudged(written, tuple(changed), tuple(sorted(left)))
 

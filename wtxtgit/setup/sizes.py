@@ -27,7 +27,7 @@ from pathlib import Path
 
 from wtxtgit.git import blobs, index, work_tree
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import DRIVER, Repository, change_config, values_in
+from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, Repository, change_config, values_in
 from wtxtgit.text import grammar
 from wtxtgit.text.armor import text_size
 
@@ -73,6 +73,8 @@ FULL_WINDOW = 4
 """Texts in a window with which packs are as small as without a bound."""
 CHECKOUT_TEXTS = 2
 """Texts' worth of memory that `git checkout` takes: the blob, and what smudge makes of it."""
+DETACHED_PART = 400
+"""A detached text has about this part of its file's bytes."""
 DIFF_TEXTS = 5
 """Texts' worth of memory that `git diff --no-ext-diff` takes."""
 
@@ -91,12 +93,19 @@ class Machine:
 class TextSize:
     """A tracked file's size in bytes as text, as it is staged or would be.
 
-    `binary` is the size of the file in the work tree, 0 where there is none.
+    `binary` is the size of the file in the work tree, 0 where there is none. The text is a
+    detached one where `detached` says so.
     """
 
     path: bytes
     text: int
     binary: int
+    detached: bool = False
+
+    @property
+    def held(self) -> int:
+        """What git holds of it while it checks it out: the blob, and what smudge makes of it."""
+        return self.text + self.binary if self.detached else CHECKOUT_TEXTS * self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +145,12 @@ def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]
         texts[entry.path] = max(texts.get(entry.path, 0), stored[entry.oid])
     # What git add would take up is judged as well: after the commit it is too late.
     others = index.untracked_paths(repo)
-    drivers = repo.attributes(others, ("filter",))
-    texts.update((path, 0) for path in others if drivers[path]["filter"] == DRIVER)
-    sizes = [_size(repo, path, text) for path, text in texts.items()]
+    drivers = repo.attributes([*others, *texts], ("filter",))
+    texts.update((path, 0) for path in others if drivers[path]["filter"] in FILTERS)
+    sizes = [
+        _size(repo, path, text, detached=drivers[path]["filter"] == DETACHED_DRIVER)
+        for path, text in texts.items()
+    ]
     return sorted(sizes, key=lambda size: (-size.text, size.path))
 
 
@@ -200,8 +212,10 @@ def told(size: int) -> str:
     return f"{size // _MIB} MiB" if size >= _MIB else f"{size} bytes"
 
 
-def _size(repo: Repository, path: bytes, blob: int) -> TextSize:
+def _size(repo: Repository, path: bytes, blob: int, *, detached: bool) -> TextSize:
     binary = work_tree.file_size(repo.file(path)) or 0
+    if detached:
+        return TextSize(path, max(blob, binary // DETACHED_PART), binary, detached=True)
     # A file that is larger than its text was changed since it was staged.
     return TextSize(path, text_size(binary) if binary > blob else blob, binary)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
@@ -24,8 +25,10 @@ from wtxtgit.setup import sizes
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
 from wtxtgit.text.armor import binary_size
 
-FILTER = b"filter=wtxt"
-ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")
+FILTER, DETACHED = b"filter=wtxt", b"filter=wtxt-detached"
+"""What keeps files as texts, and as detached ones."""
+_FILTERS = (FILTER, DETACHED)
+_BESIDE = (b"diff=wtxt", b"merge=wtxt", b"-text")
 COMPANIONS = (
     (b"*.wtxt", (b"text", b"eol=lf", b"diff=wtxt")),
     (b"*.wtxt.age", (b"-text", b"diff=wtxt", b"merge=binary")),
@@ -55,13 +58,14 @@ class Consequences:
     `raw` are committed raw binaries: they become text with
     `git add --renormalize`. `sizes` are those of files that are large, largest
     first, `settings` the values of git's keys that suit them better. `long`
-    counts the files whose diff forges may not show.
+    counts the files whose diff forges may not show, `over_forges` those that they may refuse.
     """
 
     raw: tuple[bytes, ...] = ()
     sizes: tuple[SizeWarning, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     long: int = 0
+    over_forges: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,14 @@ class Tracking(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Pattern(JsonObject):
-    """A tracked pattern, and the gitattributes file (from the top level) that has it."""
+    """A tracked pattern, and the gitattributes file (from the top level) that has it.
+
+    Of files that match a `detached` one the data are in the store.
+    """
 
     pattern: bytes
     file: bytes
+    detached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +100,16 @@ class Patterns(JsonObject):
     patterns: tuple[Pattern, ...]
 
 
-def track(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
-    """Track patterns in the folder that `repo` was found from.
+def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False) -> Tracking:
+    """Track patterns in the folder that `repo` was found from, in one of the two forms.
 
     Raises UsageError for a pattern that git would not obey.
     """
     with turn(repo):
         file = _file(repo)
         lines = attributes.parse(_read(file))
-        lines, changed, unchanged = _edited(lines, patterns, _tracked)
+        track_one = partial(_tracked, driver=DETACHED if detached else FILTER)
+        lines, changed, unchanged = _edited(lines, patterns, track_one)
         # With the first pattern: texts that reach the work tree must keep their line ends.
         for pattern, names in COMPANIONS:
             if not any(line.pattern == pattern for line in lines):
@@ -171,13 +180,13 @@ def _edited(
     return lines, tuple(changed), tuple(unchanged)
 
 
-def _tracked(lines: list[Line], pattern: bytes) -> list[Line]:
+def _tracked(lines: list[Line], pattern: bytes, *, driver: bytes) -> list[Line]:
     attributes.check_pattern(pattern)
     ours = [i for i, line in enumerate(lines) if line.pattern == pattern and _is_filter_line(line)]
     if not ours:
-        return attributes.append(lines, pattern, ATTRIBUTES)
+        return attributes.append(lines, pattern, (driver, *_BESIDE))
     changed = list(lines)
-    changed[ours[-1]] = _complete(lines[ours[-1]])
+    changed[ours[-1]] = _complete(lines[ours[-1]], driver)
     return changed
 
 
@@ -186,18 +195,28 @@ def _untracked(lines: list[Line], pattern: bytes) -> list[Line]:
     for line in lines:
         if line.pattern != pattern or not _is_filter_line(line):
             kept.append(line)
-        elif others := [name for name in line.attributes if name not in ATTRIBUTES]:
+        elif others := [name for name in line.attributes if name not in (*_FILTERS, *_BESIDE)]:
             kept.append(attributes.with_attributes(line, others))
     return kept
 
 
-def _complete(line: Line) -> Line:
-    others = [name for name in line.attributes if name not in ATTRIBUTES and not _conflicts(name)]
-    if all(name in line.attributes for name in ATTRIBUTES) and not any(
-        _conflicts(name) for name in line.attributes
+def _complete(line: Line, driver: bytes | None = None) -> Line:
+    """A line of ours with all attributes that it needs, for the driver that it has unless given."""
+    # gitattributes(5): of several the last one counts.
+    had = [name for name in line.attributes if name in _FILTERS]
+    wanted = (driver or had[-1], *_BESIDE)
+    others = [
+        name
+        for name in line.attributes
+        if name not in (*_FILTERS, *_BESIDE) and not _conflicts(name)
+    ]
+    if (
+        all(name in line.attributes for name in wanted)
+        and set(had) == {wanted[0]}
+        and not any(_conflicts(name) for name in line.attributes)
     ):
         return line
-    return attributes.with_attributes(line, (*ATTRIBUTES, *others))
+    return attributes.with_attributes(line, (*wanted, *others))
 
 
 def _conflicts(name: bytes) -> bool:
@@ -211,11 +230,16 @@ def _pattern_lines(repo: Repository) -> Iterator[tuple[Pattern, Line]]:
     for path in attribute_files(repo):
         for line in attributes.parse(_read(repo.file(path))):
             if line.pattern is not None and _is_filter_line(line):
-                yield Pattern(line.pattern, path), line
+                yield Pattern(line.pattern, path, is_detached(line)), line
 
 
 def _is_filter_line(line: Line) -> bool:
-    return line.pattern is not None and FILTER in line.attributes
+    return line.pattern is not None and any(name in line.attributes for name in _FILTERS)
+
+
+def is_detached(line: Line) -> bool:
+    """Whether a line of ours keeps data in the store."""
+    return [name for name in line.attributes if name in _FILTERS][-1:] == [DETACHED]
 
 
 def _file(repo: Repository) -> Path:
@@ -262,6 +286,7 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
         ),
         sizes.changes(now, sizes.suited(texts, now, here)),
         sum(size.text > MAX_DIFF_TEXT for size in texts),
+        sum(size.text > most for size in texts),
     )
 
 
@@ -279,6 +304,6 @@ def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:
             f"{sizes.told(most)} (about {sizes.told(binary_size(most))} of binary)"
         )
     if size.binary > MEMORY_HINT_SIZE:
-        memory = sizes.told(sizes.CHECKOUT_TEXTS * size.text)
+        memory = sizes.told(size.held)
         parts.append(f"git checkout holds up to {memory} in memory, wtxtgit checkout does not")
     return "; ".join(parts) or None

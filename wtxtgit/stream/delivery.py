@@ -3,6 +3,9 @@
 A generation is sent until a target has it, with pauses that grow, or the target refuses it, or it
 has waited for too long. The queue is the ring's log, so a crash loses nothing of it; what was sent
 but not noted is sent again, which a target takes for what it has already.
+
+Of several ranks each sends its part, once the generation is whole; whoever finds all parts at the
+target sends the index, which makes them one there.
 """
 
 from __future__ import annotations
@@ -18,12 +21,17 @@ from datetime import UTC, datetime
 from wtxtgit.errors import RemoteRefused, RemoteUnavailable, WtxtgitError
 from wtxtgit.io.files import view_file
 from wtxtgit.remotes.target import Outgoing, Target, outgoing
-from wtxtgit.stream.ring import Delivery, DeliveryState, Generation, Ring
+from wtxtgit.stream.index import GenerationIndex
+from wtxtgit.stream.ranks import gen_prefix, index_name
+from wtxtgit.stream.ring import Ring
+from wtxtgit.stream.state import Delivery, DeliveryState, Generation
 
 _log = logging.getLogger("wtxtgit.stream")
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 300.0
 _MOST_DOUBLINGS = 16
+_LOOK = 0.5
+"""Seconds from one look at what other ranks have done to the next, at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class Deliveries:
     def __init__(self, ring: Ring, targets: Sequence[Target]) -> None:
         self._change = threading.Condition()
         self._is_ending = False
+        self._deadline = 0.0
         self._threads = [
             threading.Thread(target=self._deliver, args=(ring, target), daemon=True)
             for target in targets
@@ -52,18 +61,22 @@ class Deliveries:
         with self._change:
             self._change.notify_all()
 
-    def end(self, seconds: float) -> None:
-        """Send what is queued for at most so many seconds, each of it once more at least."""
+    def end(self, seconds: float, *, waits_for_ranks: bool = True) -> None:
+        """Send what is queued for at most so many seconds, each of it once more at least.
+
+        With `waits_for_ranks` that is as long as what other ranks are to send is missing.
+        """
         deadline = time.monotonic() + seconds
         with self._change:
             self._is_ending = True
+            self._deadline = deadline if waits_for_ranks else 0.0
             self._change.notify_all()
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _deliver(self, ring: Ring, target: Target) -> None:
         """Send to one target until the end is called for and nothing is left to try."""
-        pauses = _Pauses()
+        pauses, looks = _Pauses(), _Pauses()
         while True:
             with self._change:
                 is_last = self._is_ending
@@ -74,12 +87,21 @@ class Deliveries:
                     pauses.failed(outcome)
                     break
                 pauses.succeeded()
-            if is_last:
-                return
+            waits = ring.waits_for_ranks(target.label)
+            if waits:
+                looks.failed(0.0)
+            else:
+                looks.succeeded()
             with self._change:
-                if not self._is_ending:
-                    is_idle = not any(True for _ in ring.under_way(target.label))
-                    self._change.wait(None if is_idle else pauses.seconds)
+                left = self._deadline - time.monotonic()
+                if is_last and (pauses.seconds or not waits or left <= 0):
+                    return
+                if is_last:
+                    self._change.wait(min(left, _LOOK))
+                elif not self._is_ending:
+                    is_idle = not (waits or any(True for _ in ring.under_way(target.label)))
+                    if self._change.wait(None if is_idle else pauses.seconds or looks.seconds):
+                        looks.succeeded()  # of a new generation the other ranks' parts come soon
 
 
 class _Pauses:
@@ -113,10 +135,17 @@ def attempt(
 
     Gives seconds to wait at least where the target can't be used now.
     """
+    state = delivery.state
     try:
-        target.put(_files(ring, generation), about=about(generation))
+        if state is DeliveryState.QUEUED:
+            target.put(_files(ring, generation), about=about(generation))
+            if not ring.rank.is_alone:
+                state = DeliveryState.SENT
+                _note(ring, generation, delivery, state, None)
+        if not ring.rank.is_alone and not _is_complete(ring, generation, target):
+            return DeliveryState.SENT
     except RemoteUnavailable as error:
-        _note(ring, generation, delivery, DeliveryState.QUEUED, str(error))
+        _note(ring, generation, delivery, state, str(error))
         return error.retry_after or 0.0
     except RemoteRefused as error:
         _note(ring, generation, delivery, DeliveryState.REFUSED, str(error))
@@ -127,6 +156,20 @@ def attempt(
         return DeliveryState.REFUSED
     _note(ring, generation, delivery, DeliveryState.DELIVERED, None)
     return DeliveryState.DELIVERED
+
+
+def _is_complete(ring: Ring, generation: Generation, target: Target) -> bool:
+    """Send the index of a generation if all its parts are at the target; whether it is there."""
+    file = index_name(generation.gen)
+    there = {one.name for one in target.list(gen_prefix(generation.gen))}
+    if not ring.is_whole(generation.gen):
+        return file in there  # another rank is done with it, and has pruned it
+    content = view_file(ring.path(file))
+    index = GenerationIndex.parse(bytes(content), file)
+    if not there.issuperset(name for part in index.parts for name in part.files):
+        return False
+    target.put([outgoing(file, content)], about={"gen": str(generation.gen), "ts": generation.ts})
+    return True
 
 
 def about(generation: Generation) -> dict[str, str]:
@@ -140,10 +183,14 @@ def about(generation: Generation) -> dict[str, str]:
 
 
 def _files(ring: Ring, generation: Generation) -> list[Outgoing]:
-    content = view_file(ring.path(generation.file))
-    files = [Outgoing(generation.file, content, generation.sha256.hex())]
-    if generation.wsum is not None:
-        files.append(outgoing(generation.wsum, view_file(ring.path(generation.wsum))))
+    base = ring.state.generations_by_number.get(-1 if generation.base is None else generation.base)
+    # A part that a delta is to be put on may be of a generation that was never whole, nor sent.
+    sent = [] if base is None or ring.is_whole(base.gen) else [base]
+    files = []
+    for one in (*sent, generation):
+        files.append(Outgoing(one.file, view_file(ring.path(one.file)), one.sha256.hex()))
+        if one.wsum is not None:
+            files.append(outgoing(one.wsum, view_file(ring.path(one.wsum))))
     return files
 
 

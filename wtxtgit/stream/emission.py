@@ -1,7 +1,8 @@
 """Emission: a generation's arrays become a file of the ring, a text or a delta.
 
-Texts form a chain: each one's merkle_prev is the merkle_this of the one before. A delta is against
-the last whole text, and made where it is smaller than the text.
+Texts form a chain: each one's merkle_prev is the merkle_this of the one before. Of several ranks
+each has a chain of its own, of its parts. A delta is against the last whole text, and made where it
+is smaller than the text.
 """
 
 from __future__ import annotations
@@ -17,19 +18,18 @@ from wtxtgit.errors import UsageError
 from wtxtgit.io.files import replace_file, view_file
 from wtxtgit.io.view import Buffer, hashed, pieces, write_all
 from wtxtgit.model.array import Meta
-from wtxtgit.model.ledger import AGE_ENDING
-from wtxtgit.stream.ring import NEW, Delivery, Generation, Ring
+from wtxtgit.stream.ranks import PartName
+from wtxtgit.stream.ring import NEW, Ring
+from wtxtgit.stream.state import Delivery, Generation
 from wtxtgit.text.arrays import NumpyArray, snapshot_of_raw
 from wtxtgit.text.delta import patch
 from wtxtgit.text.delta.sides import DeltaSide, digests_of, side_of_writer
 from wtxtgit.text.digest import signer
-from wtxtgit.text.grammar import format_gen
 from wtxtgit.text.write import TextWriter
 from wtxtgit.trust.age.recipients import Recipient, encrypt
 from wtxtgit.trust.signing import SigningKey
 
 TEXT, DELTA = "text", "delta"
-_ENDINGS = {TEXT: ".wtxt", DELTA: ".wtxtdelta"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,11 @@ class Emitter:
         options, state = self._options, self._ring.state
         snapshot = snapshot_of_raw(
             arrays,
-            Meta(gen=request.gen, ts=max(request.ts, state.last_ts), build=options.build),
+            Meta(
+                gen=request.gen,
+                ts=max(request.ts, state.last_ts),
+                build=self._ring.world.build(options.build, self._ring.rank),
+            ),
             state.head,
             request.audit,
             options.rows_per_chunk,
@@ -116,12 +120,9 @@ class Emitter:
         if making is not None and self._base is not None:
             kind, base = DELTA, self._base.gen
             self._base = replace(self._base, deltas=self._base.deltas + 1)
-        # Who has the files alone has to know what a delta is to be put on.
-        origin = "" if base is None else f".from-{format_gen(base)}"
-        name = f"gen-{format_gen(request.gen)}{origin}{_ENDINGS[kind]}"
+        name = str(PartName(request.gen, self._ring.rank, base, bool(options.recipients)))
         blocks = writer.stream() if making is None else making.pieces(threads=options.threads)
         if options.recipients:
-            name += AGE_ENDING
             self._write(name, partial(_encrypted, blocks, options.recipients))
         elif making is None:
             # At any place, and hashed on the way: one pass less than a stream.

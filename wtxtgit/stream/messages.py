@@ -8,7 +8,8 @@ from pathlib import Path
 from wtxtgit.remotes.target import Target
 from wtxtgit.stream.delivery import DeliveryLimits
 from wtxtgit.stream.emission import EmissionOptions, SnapshotRequest
-from wtxtgit.stream.ring import Generation
+from wtxtgit.stream.ranks import ALONE, Rank
+from wtxtgit.stream.state import Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class WorkerOptions:
     emission: EmissionOptions
     targets: tuple[Target, ...]
     limits: DeliveryLimits
+    rank: Rank = ALONE
     is_training: bool = False
 
 

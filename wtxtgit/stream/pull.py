@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
+from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_native, restore_verified
 from wtxtgit.checkpoint.wsum import ENDING
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import shown, write_output
@@ -16,17 +16,45 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.model.ledger import AGE_ENDING
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.remotes.target import Target
+from wtxtgit.remotes.target import Target, missing
+from wtxtgit.stream.index import MAX_SIZE as MAX_INDEX
+from wtxtgit.stream.index import GenerationIndex, IndexPart
+from wtxtgit.stream.ranks import ALONE, PartName, Rank, index_gen, index_name, part_of
+from wtxtgit.stream.union import united
+from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.delta import patch
 from wtxtgit.text.delta.sides import text_pieces
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.grammar import format_gen
 from wtxtgit.text.verify import TextReport, raise_first, verify
+from wtxtgit.text.write import TextWriter
 from wtxtgit.trust.age.identities import AgeIdentity, opened
 
-_FILE = re.compile(
-    rf"gen-([0-9]{{6,}})(?:\.from-([0-9]{{6,}}))?(\.wtxt|\.wtxtdelta)(?:{re.escape(AGE_ENDING)})?"
-)
+_Texts = Mapping[Rank, tuple[ByteView, TextReport]]
+_LEAST_FIRST = (SignatureState.ABSENT, SignatureState.UNKNOWN_KEY, SignatureState.VALID)
+"""What can be said of several signatures is what can be said of the least of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PulledRoot(JsonObject):
+    """What a text has for its root."""
+
+    KEYS = "sha256_all:hex merkle_this:hex"
+
+    sha256_all: bytes
+    merkle_this: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PulledPart(JsonObject):
+    """The part of a rank that was fetched and holds."""
+
+    KEYS = "rank *root signature keyid?"
+
+    rank: int
+    root: PulledRoot
+    signature: SignatureState
+    keyid: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +62,20 @@ class Pulled(JsonObject):
     """A generation that was fetched and holds.
 
     `follows` is the generation before it that the target has, whose merkle_this is its
-    merkle_prev; None where there is none.
+    merkle_prev; None where there is none. Of several ranks `parts` have roots, and `signature`
+    is what holds of all of them.
     """
 
-    KEYS = "gen output ts sha256_all:hex merkle_this:hex follows? signature keyid?"
+    KEYS = "gen output ts *root follows? signature keyid? parts?"
 
     gen: int
     output: str
     ts: str
-    sha256_all: bytes
-    merkle_this: bytes
+    root: PulledRoot | None
     follows: int | None
     signature: SignatureState
     keyid: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _GenerationFiles:
-    """What a target has of a generation: the text, or a delta and what it is to be put on."""
-
-    name: str
-    base: int | None = None
-    wsum: str | None = None
+    parts: tuple[PulledPart, ...] | None = None
 
 
 def pull(
@@ -76,52 +96,82 @@ def pull(
     where it does not hold, does not follow the one before that is there, or, with
     `require_signed`, is not signed by one of `public_keys`.
     """
-    there = _listed(target)
-    if not there:
+    fetch = _Fetch(target, public_keys, identities, threads)
+    if not fetch.gens:
         raise InputError(f"{target.label}: no generation is there")
-    number = max(there) if gen is None else gen
-    if number not in there:
+    number = max(fetch.gens) if gen is None else gen
+    if number not in fetch.gens:
         raise InputError(f"{target.label}: there is no generation {number}")
     output = out or Path(f"gen-{format_gen(number)}{TEXT_ENDING}")
     if out is None and os.path.lexists(output):
         raise UsageError(
             f"{shown(output)} is there already", hint=f"-o {shown(output)} replaces it"
         )
-    fetch = _Fetch(target, there, public_keys, identities, threads)
-    text, report = fetch.text(number)
-    _check_signature(target, number, report, require_signed)
-    follows = _predecessor(fetch, there, number, report)
-    if output.suffix == TEXT_ENDING:
-        write_output(output, lambda descriptor: write_all(descriptor, pieces(text)))
+    texts = {rank: fetch.text(number, rank) for rank in fetch.ranks(number)}
+    follows = []
+    for rank, (_, report) in texts.items():
+        _check_signature(target, number, report, require_signed)
+        follows.append(_predecessor(fetch, number, rank, report))
+    parts = tuple(_pulled_part(target, number, rank, report) for rank, (_, report) in texts.items())
+    if ALONE in texts:
+        text, report = texts[ALONE]
+        if output.suffix == TEXT_ENDING:
+            write_output(output, lambda descriptor: write_all(descriptor, pieces(text)))
+        else:
+            name = Path(f"gen-{format_gen(number)}")
+            restore_verified(text, report, name, output, threads=threads)
     else:
-        restore_verified(text, report, Path(there[number].name), output, threads=threads)
-    if report.sha256_all is None or report.merkle_this is None:
-        raise CheckError(f"{target.label}: generation {number} has no root")
+        _write_united(target, number, texts, output, threads)
+    states = {part.signature for part in parts}
+    keyids = {part.keyid for part in parts}
     return Pulled(
         number,
         shown(output),
-        report.index.meta.ts,
-        report.sha256_all,
-        report.merkle_this,
-        follows,
-        report.signature,
-        report.keyid,
+        max(report.index.meta.ts for _, report in texts.values()),
+        parts[0].root if ALONE in texts else None,
+        follows[0] if len(set(follows)) == 1 else None,
+        next(state for state in _LEAST_FIRST if state in states),
+        keyids.pop() if len(keyids) == 1 else None,
+        None if ALONE in texts else parts,
     )
 
 
-def _listed(target: Target) -> dict[int, _GenerationFiles]:
-    """The generations that a target has, by what its files are called."""
-    there: dict[int, _GenerationFiles] = {}
-    names = {file.name for file in target.list("gen-")}
-    for name in sorted(names):
-        match = _FILE.fullmatch(name)
-        if match is None:
-            continue
-        base = None if match[2] is None else int(match[2])
-        wsum = name + ENDING if base is None and name + ENDING in names else None
-        if (match[3] == ".wtxt") == (base is None):
-            there[int(match[1])] = _GenerationFiles(name, base, wsum)
-    return there
+def _pulled_part(target: Target, gen: int, rank: Rank, report: TextReport) -> PulledPart:
+    if report.sha256_all is None or report.merkle_this is None:
+        raise CheckError(f"{target.label}: generation {gen} has no root")
+    root = PulledRoot(report.sha256_all, report.merkle_this)
+    return PulledPart(rank.number, root, report.signature, report.keyid)
+
+
+def _write_united(
+    target: Target, gen: int, texts: _Texts, output: Path, threads: int | None
+) -> None:
+    """Write the arrays of all parts as one checkpoint; raises CheckError where they are none."""
+    builds = (part_of(report.index.meta.build) for _, report in texts.values())
+    if len({said and said[2] for said in builds}) != 1:
+        raise CheckError(f"{target.label}: generation {gen} has parts of more than one ring")
+    weights = {
+        rank: weights_of(text, report, threads=threads) for rank, (text, report) in texts.items()
+    }
+    snapshot = united(weights)
+    if output.suffix == TEXT_ENDING:
+        write_output(output, TextWriter(snapshot, threads=threads).write_file)
+        return
+    name = Path(f"{target.label}: {index_name(gen)}")
+    restore_native(Weights(snapshot, texts[min(texts)][1]), name, output)
+
+
+class _PartFiles(NamedTuple):
+    """What a target has of a part: the text, or a delta and what it is to be put on."""
+
+    name: str
+    base: int | None = None
+    wsum: str | None = None
+
+
+def _files_of(part: IndexPart) -> _PartFiles:
+    name = PartName.parse(part.file)
+    return _PartFiles(part.file, None if name is None else name.base, part.wsum)
 
 
 class _Fetch:
@@ -130,28 +180,50 @@ class _Fetch:
     def __init__(
         self,
         target: Target,
-        there: dict[int, _GenerationFiles],
         public_keys: Sequence[bytes],
         identities: Sequence[AgeIdentity],
         threads: int | None,
     ) -> None:
         self._target = target
-        self._there = there
         self._public_keys = public_keys
         self._identities = identities
         self._threads = threads
+        self._names = names = {file.name for file in target.list("gen-")}
+        self._files: dict[tuple[int, Rank], _PartFiles] = {}
+        for name in sorted(names):
+            if (part := PartName.parse(name)) is not None:
+                wsum = name + ENDING if part.base is None and name + ENDING in names else None
+                self._files[part.gen, part.rank] = _PartFiles(name, part.base, wsum)
+        self._indexes: dict[int, GenerationIndex | None] = {
+            gen: None for gen in map(index_gen, names) if gen is not None
+        }
+        self.gens = {gen for gen, rank in self._files if rank.is_alone} | self._indexes.keys()
+        """Those that are whole: of several ranks, those that have an index."""
 
-    def text(self, gen: int) -> tuple[ByteView, TextReport]:
-        """The text of a generation, with what was found: all of it holds."""
-        files = self._there[gen]
+    def ranks(self, gen: int) -> list[Rank]:
+        """The ranks that have a part of a generation, one of which is ALONE if it is in one."""
+        if gen not in self._indexes:
+            return [ALONE]
+        if (gen, ALONE) in self._files:
+            raise CheckError(
+                f"{self._target.label}: generation {gen} is there twice, whole and in parts"
+            )
+        return Rank(0, self._index(gen).world).all()
+
+    def text(self, gen: int, rank: Rank) -> tuple[ByteView, TextReport]:
+        """The text of a part of a generation, with what was found: all of it holds."""
+        part = self._index(gen).parts[rank.number] if gen in self._indexes else None
+        files = self._files[gen, rank] if part is None else _files_of(part)
+        if not self._names.issuperset(file for file in (files.name, files.wsum) if file):
+            raise missing(self._target.label, files.name)
         name = f"{self._target.label}: {files.name}"
-        content = self._target.get(files.name)
+        content = self._target.get(files.name, None if part is None else part.sha256.hex())
         if files.name.endswith(AGE_ENDING):
             content = opened(content, self._identities, name)
         try:
             wsum = None if files.wsum is None else bytes(self._target.get(files.wsum))
             if files.base is not None:
-                content = self._applied(files.base, content)
+                content = self._applied(files.base, rank, content)
             report = verify(
                 content, wsum=wsum, public_keys=self._public_keys, threads=self._threads
             )
@@ -160,15 +232,36 @@ class _Fetch:
             raise CheckError(f"{name}: {error}") from error
         if report.index.meta.gen != gen:
             raise CheckError(f"{name}: it is generation {report.index.meta.gen}")
+        said = part_of(report.index.meta.build)
+        if (ALONE if said is None else said[1]) != rank:
+            what = "no part of several" if said is None else f"the part of rank {said[1]}"
+            raise CheckError(f"{name}: it is {what}")
+        root = report.sha256_all, report.merkle_this
+        if part is not None and root != (part.sha256_all, part.this):
+            raise CheckError(f"{name}: its root is not the one of the index")
         return content, report
 
-    def _applied(self, base: int, delta: ByteView) -> ByteView:
+    def _index(self, gen: int) -> GenerationIndex:
+        index = self._indexes[gen]
+        if index is None:
+            name = index_name(gen)
+            where = f"{self._target.label}: {name}"
+            content = self._target.get(name)
+            if len(content) > MAX_INDEX:
+                raise InputError(f"{where}: over {MAX_INDEX} bytes, too large for an index")
+            index = self._indexes[gen] = GenerationIndex.parse(bytes(content), where)
+        if index.gen != gen:
+            raise CheckError(f"{self._target.label}: {index_name(gen)} is that of {index.gen}")
+        return index
+
+    def _applied(self, base: int, rank: Rank, delta: ByteView) -> ByteView:
         """The text that a delta makes, in a temporary file."""
-        if base not in self._there or self._there[base].base is not None:
+        files = self._files.get((base, rank))
+        if files is None or files.base is not None:
             raise InputError(
                 f"{self._target.label}: generation {base}, a delta's base, is not there"
             )
-        text, report = self.text(base)
+        text, report = self.text(base, rank)
         side = patch.side_of_delta(text, report.index, delta, threads=self._threads)
         return spooled(text_pieces(side, threads=self._threads))
 
@@ -181,17 +274,19 @@ def _check_signature(target: Target, gen: int, report: TextReport, require_signe
         )
 
 
-def _predecessor(fetch: _Fetch, there: Iterable[int], gen: int, report: TextReport) -> int | None:
+def _predecessor(fetch: _Fetch, gen: int, rank: Rank, report: TextReport) -> int | None:
     """The generation before one, where the target has that; raises CheckError for another chain."""
     root = report.index.root
-    before = max((number for number in there if number < gen), default=None)
+    before = max((number for number in fetch.gens if number < gen), default=None)
     if before is None or root is None:
         return None
-    _, earlier = fetch.text(before)
-    if root.merkle_prev == earlier.merkle_this:
-        return before
+    earlier_root = None
+    if rank in fetch.ranks(before):
+        _, earlier = fetch.text(before, rank)
+        if root.merkle_prev == earlier.merkle_this:
+            return before
+        earlier_root = earlier.index.root
     # Those between may never have been delivered: but none follows what another one follows.
-    earlier_root = earlier.index.root
     if root.merkle_prev == bytes(32) or (
         earlier_root is not None and root.merkle_prev == earlier_root.merkle_prev
     ):

@@ -44,7 +44,9 @@ from wtxtgit.stream.messages import (
     Started,
     WorkerOptions,
 )
-from wtxtgit.stream.ring import REQUESTS, RingBusy, RingState, read_state
+from wtxtgit.stream.ranks import REQUESTS, Rank
+from wtxtgit.stream.ring import RingBusy
+from wtxtgit.stream.state import RingState, read_state
 from wtxtgit.stream.values import TrainingArray, training_state, word_of
 from wtxtgit.trust.age.recipients import parse as recipient
 from wtxtgit.trust.signing import SigningKey
@@ -90,12 +92,18 @@ class Snapshots:
     every `full_every`-th is a whole text, the others are deltas where those are smaller; with
     `wsum` each text has a pending root and a WSUM beside it. `build` goes to the `meta` line.
 
+    Of `world` processes that train together each takes snapshots into the same folder, with a
+    `rank` of its own: what they publish with one `gen` are parts of one generation, which counts
+    when all of them are there.
+
     `policy` says what happens to a generation that still waits when the next one is
     published: "latest" drops it unless it has a pin, "all" has them queue, up to `queue_bytes`
-    of copies. With `live` a line on standard error says how it stands, in a terminal or a
-    notebook.
+    of copies. Of several ranks "latest" also keeps the one that waits whose number has the most
+    factors of two, so that all ranks keep the same ones. With `live` a line on standard error says
+    how it stands, in a terminal or a notebook.
 
-    Raises RingBusy where another training writes to the ring.
+    Raises RingBusy where another training writes to the ring, or another process of that rank,
+    and EnvironmentFailure for a ring of another `world`.
     """
 
     def __init__(
@@ -111,6 +119,8 @@ class Snapshots:
         wsum: bool = False,
         build: str = "none",
         rows_per_chunk: int | None = None,
+        rank: int = 0,
+        world: int = 1,
         policy: Literal["latest", "all"] = "latest",
         queue_bytes: int = 4 * 1024**3,
         limits: DeliveryLimits | None = None,
@@ -122,6 +132,7 @@ class Snapshots:
         if policy not in ("latest", "all"):
             raise UsageError(f'policy is "{policy}", "latest" or "all" is wanted')
         self.folder = Path(folder)
+        self.rank = Rank(rank, world)
         self._policy = policy
         self._queue_bytes = queue_bytes
         key = named_key(sign, os.environ) if isinstance(sign, str) else sign
@@ -130,7 +141,12 @@ class Snapshots:
             build, full_every, wsum, rows_per_chunk, hmac_key, key, threads, whom
         )
         options = WorkerOptions(
-            self.folder.absolute(), keep, emission, tuple(to), limits or DeliveryLimits()
+            self.folder.absolute(),
+            keep,
+            emission,
+            tuple(to),
+            limits or DeliveryLimits(),
+            self.rank,
         )
         self._worker = _WorkerProcess(options)
         self.lost = self._worker.started.lost
@@ -146,7 +162,7 @@ class Snapshots:
         self._failed: dict[int, str] = {}
         self._is_closed = False
         self._status = _StatusLine() if live else None
-        self._requests = Log(self.folder / REQUESTS)
+        self._requests = Log(self.folder / self.rank.own(REQUESTS))
         self._feeder = threading.Thread(target=self._feed, name="wtxtgit-snapshots", daemon=True)
         self._feeder.start()
         atexit.register(self.close)
@@ -164,12 +180,14 @@ class Snapshots:
 
         `state` has arrays of numpy, torch or anything else that gives them, in mappings and lists
         of any depth, whose keys are joined with a dot. Numbers and strings among them, and those of
-        `audit`, go to the audit line. `gen` has to grow; None counts on. With
+        `audit`, go to the audit line. `gen` has to grow; None counts on, of one rank. With
         `copy=False` the arrays are read later, and must not change until `flush` returns.
         A generation with `pin` stays in the ring however many follow.
 
         Raises UsageError, naming it, for a value that is none of these, and SnapshotsBehind.
         """
+        if gen is None and not self.rank.is_alone:
+            raise UsageError("gen is missing: it says which parts of several ranks are one")
         values = training_state(state)
         words = [(name, word_of(name, value)) for name, value in (audit or {}).items()]
         line = joined_audit((*words, *values.words))
@@ -263,8 +281,8 @@ class Snapshots:
         return self._worker.number
 
     def state(self) -> RingState:
-        """What the ring holds now, and what became of its generations."""
-        return read_state(self.folder)
+        """What the ring holds now of this rank, and what became of its generations."""
+        return read_state(self.folder, self.rank)
 
     def __str__(self) -> str:
         """What a status line says."""
@@ -288,6 +306,11 @@ class Snapshots:
         """Drop what waits, or see that one more of so many bytes may wait with it."""
         if self._policy == "latest":
             kept = [one for one in self._waiting if one.request.is_pinned]
+            others = [one.request.gen for one in self._waiting if one not in kept]
+            if others and not self.rank.is_alone:
+                # Each rank drops by itself: these are kept by all that are not too far behind.
+                best = max(others, key=lambda gen: (gen & -gen, gen))
+                kept = [one for one in self._waiting if one in kept or one.request.gen == best]
             for passed in self._waiting:
                 if passed not in kept:
                     self._drop(passed)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 
-from wtxtgit.errors import InputError, TextError, WtxtgitError
+from wtxtgit.errors import InputError, TextError, UsageError, WtxtgitError
 from wtxtgit.io.files import read_small, view_file
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes.target import Target
 from wtxtgit.stream.delivery import attempt
-from wtxtgit.stream.ring import (
+from wtxtgit.stream.index import MAX_SIZE as MAX_INDEX
+from wtxtgit.stream.index import GenerationIndex
+from wtxtgit.stream.overview import RankedGeneration, ranked
+from wtxtgit.stream.ranks import ALONE, index_name
+from wtxtgit.stream.ring import Ring
+from wtxtgit.stream.state import (
     FIRST_PREV,
     Delivery,
     DeliveryState,
     Generation,
-    Ring,
     RingState,
+    index_part,
+    ranks_of,
     read_state,
 )
 from wtxtgit.text.delta import patch
@@ -35,13 +43,18 @@ _Chain = tuple[int, bytes, bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class GenerationVerdict(JsonObject):
-    """Whether a generation is what the log says; `why` is the first thing that does not hold."""
+    """Whether a generation is what the log says; `why` is the first thing that does not hold.
 
-    KEYS = "gen file ok why?"
+    Of several ranks there is one for each part, and one for the index; `missing` are the ranks
+    without which a generation does not count.
+    """
+
+    KEYS = "gen file ok why? missing?"
 
     gen: int
     file: str
     why: str | None = None
+    missing: tuple[int, ...] | None = None
 
     @property
     def ok(self) -> bool:
@@ -63,14 +76,15 @@ class RingVerdict(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Sent(JsonObject):
-    """What came of sending a generation to a target."""
+    """What came of sending a generation, or a rank's part of one, to a target."""
 
-    KEYS = "gen target state why?"
+    KEYS = "gen rank? target state why?"
 
     gen: int
     target: str
     state: DeliveryState
     why: str | None = None
+    rank: int | None = None
 
 
 def check_ring(
@@ -80,13 +94,33 @@ def check_ring(
 
     Of those that are encrypted the texts are checked only where `identities` are given.
     """
-    state = read_state(folder)
-    checks = _Checks(folder, state, identities, threads)
     verdicts = []
-    for generation in state.generations:
-        why = checks.problem(generation) or _broken_link(state, generation)
-        verdicts.append(GenerationVerdict(generation.gen, generation.file, why))
+    states = {rank: read_state(folder, rank) for rank in ranks_of(folder)}
+    for state in states.values():
+        checks = _Checks(folder, state, identities, threads)
+        for generation in state.generations:
+            why = checks.problem(generation) or _broken_link(state, generation)
+            verdicts.append(GenerationVerdict(generation.gen, generation.file, why))
+    if ALONE not in states:
+        found = ranked(folder, states)
+        verdicts += [_index_verdict(folder, one) for one in found.generations]
+        verdicts.sort(key=lambda one: one.gen)
     return RingVerdict(tuple(verdicts))
+
+
+def _index_verdict(folder: Path, generation: RankedGeneration) -> GenerationVerdict:
+    """Whether the index of a generation is what the logs of its ranks say, where it has one."""
+    name = index_name(generation.gen)
+    if not generation.is_whole:
+        return GenerationVerdict(generation.gen, name, missing=generation.missing)
+    try:
+        content = read_small(folder / name, MAX_INDEX, "an index")
+        index = GenerationIndex.parse(content, name)
+    except WtxtgitError as error:
+        return GenerationVerdict(generation.gen, name, error.message)
+    parts = tuple(index_part(part, rank) for rank, part in generation.parts.items())
+    why = None if index.parts == parts else "it is not what the ranks' logs say"
+    return GenerationVerdict(generation.gen, name, why)
 
 
 def _broken_link(state: RingState, generation: Generation) -> str | None:
@@ -165,42 +199,69 @@ def push(folder: Path, open_target: OpenTarget, also: Iterable[str] = ()) -> Ite
 
     Raises RingBusy where a training has the ring: it sends by itself.
     """
-    with _taken(folder) as ring:
+    with _taken(folder) as rings:
         # A label has no credentials, what a user writes may.
         targets = {target.label: target for target in map(open_target, also)}
-        for label in targets:
+        for ring, label in product(rings, targets):
             for generation in ring.state.generations:
                 if label not in {one.target for one in generation.deliveries}:
                     ring.delivery(generation.gen, Delivery(label))
-        yield from _push(ring, open_target, targets)
+        yield from _push(rings, open_target, targets)
 
 
 def retry(folder: Path, open_target: OpenTarget) -> Iterator[Sent]:
     """Queue again what targets refused and what was given up, and send what is queued."""
-    with _taken(folder) as ring:
-        for generation in ring.state.generations:
-            for one in generation.deliveries:
-                if one.state in (DeliveryState.REFUSED, DeliveryState.EXPIRED):
-                    now = replace(one, state=DeliveryState.QUEUED, why=None)
-                    ring.delivery(generation.gen, now)
-        yield from _push(ring, open_target, {})
+    with _taken(folder) as rings:
+        for ring in rings:
+            for generation in ring.state.generations:
+                for one in generation.deliveries:
+                    if one.state in (DeliveryState.REFUSED, DeliveryState.EXPIRED):
+                        now = replace(one, state=DeliveryState.QUEUED, why=None)
+                        ring.delivery(generation.gen, now)
+        yield from _push(rings, open_target, {})
 
 
-def _push(ring: Ring, open_target: OpenTarget, targets: Mapping[str, Target]) -> Iterator[Sent]:
-    labels = {one.target: None for each in ring.state.generations for one in each.deliveries}
+def _push(
+    rings: Sequence[Ring], open_target: OpenTarget, targets: Mapping[str, Target]
+) -> Iterator[Sent]:
+    labels = {
+        one.target: None
+        for ring in rings
+        for generation in ring.state.generations
+        for one in generation.deliveries
+    }
     for label in labels:
-        waiting = list(ring.under_way(label))
+        waiting = [(ring, *one) for ring in rings for one in ring.under_way(label)]
         if not waiting:
             continue
         target = targets.get(label) or open_target(label)
-        for generation, delivery in waiting:
+        # Generation by generation: the last part of each has its index sent.
+        waiting.sort(key=lambda one: one[1].gen)
+        sent_before: list[tuple[Ring, Generation, Delivery]] = []
+        for ring, generation, delivery in waiting:
             attempt(ring, generation, delivery, target)
-            now = ring.state.generations_by_number[generation.gen]
-            (one,) = [one for one in now.deliveries if one.target == label]
-            yield Sent(generation.gen, label, one.state, one.why)
-            if one.state is DeliveryState.QUEUED:
+            one = _now(ring, generation.gen, label)
+            if one.state is DeliveryState.SENT and one.why is None:
+                sent_before.append((ring, generation, one))
+                continue
+            yield _sent(ring, generation.gen, one)
+            if one.state in (DeliveryState.QUEUED, DeliveryState.SENT):
                 # Nor would it take the next one.
                 break
+        for ring, generation, delivery in sent_before:
+            attempt(ring, generation, delivery, target)
+            yield _sent(ring, generation.gen, _now(ring, generation.gen, label))
+
+
+def _now(ring: Ring, gen: int, label: str) -> Delivery:
+    deliveries = ring.state.generations_by_number[gen].deliveries
+    (one,) = [one for one in deliveries if one.target == label]
+    return one
+
+
+def _sent(ring: Ring, gen: int, delivery: Delivery) -> Sent:
+    rank = None if ring.rank.is_alone else ring.rank.number
+    return Sent(gen, delivery.target, delivery.state, delivery.why, rank)
 
 
 def prune(folder: Path, keep: int | None, named: Iterable[int]) -> list[int]:
@@ -208,11 +269,23 @@ def prune(folder: Path, keep: int | None, named: Iterable[int]) -> list[int]:
 
     None keeps all that are not named.
     """
-    with _taken(folder) as ring:
-        return ring.prune(len(ring.state.generations) if keep is None else keep, named=named)
+    with _taken(folder) as rings:
+        wanted = set(named)
+        there = [{one.gen for one in ring.state.generations} for ring in rings]
+        if unknown := wanted.difference(*there):
+            raise UsageError(f"the ring holds no generation {min(unknown)}")
+        plans = [
+            (ring, len(held) if keep is None else keep, wanted & held)
+            for ring, held in zip(rings, there, strict=True)
+        ]
+        # What one rank can't let go stays with all.
+        for ring, count, own in plans:
+            ring.going(count, named=own)
+        return sorted({gen for ring, count, own in plans for gen in ring.prune(count, named=own)})
 
 
-def _taken(folder: Path) -> Ring:
-    """Take a ring that is there; a folder that is none is not made one."""
-    read_state(folder)
-    return Ring(folder)
+@contextlib.contextmanager
+def _taken(folder: Path) -> Iterator[list[Ring]]:
+    """Take all ranks of a ring that is there; a folder that is none is not made one."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Ring(folder, rank=rank)) for rank in ranks_of(folder)]

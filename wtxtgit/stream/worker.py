@@ -56,7 +56,7 @@ class SnapshotWorker:
 
     def run(self, training: Connection) -> None:
         """Answer until the training ends."""
-        seconds = LINGER
+        seconds, was_killed = LINGER, False
         while True:
             try:
                 message = training.recv()
@@ -70,8 +70,15 @@ class SnapshotWorker:
                         seconds = message.seconds
                         break
             except (EOFError, ConnectionError):
-                break  # the training was killed
-        self._deliveries.end(seconds)
+                was_killed = True
+                break
+        # Who was killed may be started again, and wants its rank of the ring.
+        self._deliveries.end(seconds, waits_for_ranks=not was_killed)
+        try:
+            # What stayed because it was not delivered yet.
+            self._ring.prune(self._options.keep)
+        except WtxtgitError as error:
+            _log.warning("%s", error)
         waiting = sum(one.is_under_way for one in self._ring.state.generations)
         try:
             training.send(Ended(waiting))
@@ -116,7 +123,7 @@ def main(descriptor: int) -> int:
     with Connection(descriptor) as training:
         options: WorkerOptions = training.recv()
         try:
-            ring = Ring(options.folder, is_training=options.is_training)
+            ring = Ring(options.folder, rank=options.rank, is_training=options.is_training)
         except WtxtgitError as error:
             training.send(NotEmitted(str(error), isinstance(error, RingBusy)))
             return error.exit_code

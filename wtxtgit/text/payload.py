@@ -53,4 +53,10 @@ class _NoPayload:
         raise AssertionError("nothing is at hand")
 
 
+FindPayload = Callable[[], PayloadSource | None]
+"""Gives where the payload of detached texts is, None where it can't be had.
+
+Most texts are attached: only where one is not a repository is looked at.
+"""
+
 NO_PAYLOAD: PayloadSource = _NoPayload()

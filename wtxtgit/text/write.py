@@ -356,7 +356,7 @@ class TextWriter:
         _check(snapshot)
         if detached and snapshot.pending:
             raise TextError("structure", "a pending text has no detached form")
-        self._is_detached = detached
+        self.is_detached = detached
         self._keep = keep
         self._snapshot = snapshot
         self._signature = snapshot.signature
@@ -581,7 +581,7 @@ class TextWriter:
 
     def _header(self) -> bytes:
         covered, signature = self._covered(), self.signature
-        if self._is_detached:
+        if self.is_detached:
             covered = grammar.DETACHED_FIRST_LINE + covered[len(grammar.FIRST_LINE) :]
         return covered if signature is None else covered + grammar.format_sign(signature)
 
@@ -594,7 +594,7 @@ class TextWriter:
         # Any values will do: all fields of a root line have a fixed width.
         blank = grammar.Root(bytes(32), bytes(32), bytes(32), 0)
         pending = self._snapshot.pending
-        first = grammar.DETACHED_FIRST_LINE if self._is_detached else grammar.FIRST_LINE
+        first = grammar.DETACHED_FIRST_LINE if self.is_detached else grammar.FIRST_LINE
         size = len(first) + len(self._meta_line) + len(self._cap_line)
         size += len(grammar.PENDING_LINE if pending else grammar.format_root(blank))
         if self._snapshot.signature is not None or (self._sign is not None and not pending):

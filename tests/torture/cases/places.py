@@ -13,7 +13,8 @@ from pathlib import Path
 from tests.torture.processes import run_forked
 from wtxtgit.git.driver import Launcher
 from wtxtgit.merge import conflicts
-from wtxtgit.stream.ring import LOCK, REQUESTS, WAL, read_state
+from wtxtgit.stream.ranks import LOCK, REQUESTS, WAL
+from wtxtgit.stream.state import read_state
 
 CONFIG = """\
 [user]

@@ -35,6 +35,7 @@ from wtxtgit.containers.format import (
     FileSet,
     OpenMember,
     is_in_folder,
+    unlisted,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
@@ -90,8 +91,11 @@ class AeroSet(FileSet):
         tensors = tuple(readers.tensor(entry) for entry in index.entries)
         tags, untold = model_tags(index)
         size = len(index.data)
-        for aero in readers.files.values():
+        names = {entry.name for entry in index.entries}
+        beside: list[str] = []
+        for path, aero in readers.files.items():
             size += len(aero.data)
+            beside += unlisted(path, {entry.name for entry in aero.entries} - names)
             more, lacking = model_tags(aero)
             tags = more | tags
             untold = tuple(dict.fromkeys((*untold, *lacking)))
@@ -105,7 +109,9 @@ class AeroSet(FileSet):
             "parts": [{"path": part.path, "shards": list(part.shards)} for part in self.parts],
             "global_tidx": self.index.path,
         }
-        return Description(FORMAT, tensors, metadata, tags=tags, untold=untold, size=size)
+        return Description(
+            FORMAT, tensors, metadata, tags=tags, untold=untold, size=size, unlisted=tuple(beside)
+        )
 
     @property
     def members(self) -> tuple[str, ...]:

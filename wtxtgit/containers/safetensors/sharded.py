@@ -19,6 +19,7 @@ from wtxtgit.containers.format import (
     Opening,
     OpenMember,
     is_in_folder,
+    unlisted,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors import check as shard_check
@@ -50,6 +51,7 @@ class ShardedModel(FileSet):
         tensors: dict[str, Tensor] = {}
         tags: list[Mapping[str, str]] = []
         untold: dict[str, None] = {}
+        beside: list[str] = []
         size = 0
         for file, names in self._by_file().items():
             opened = self._open(file)
@@ -60,6 +62,7 @@ class ShardedModel(FileSet):
                 if name not in listed:
                     raise FormatError(_missing(name, file), field="weight_map")
                 tensors[name] = replace(listed[name], offset=None)
+            beside += unlisted(file, listed.keys() - set(names))
             tags.append(inner.tags)
             untold |= dict.fromkeys(inner.untold)
         common, at_odds = merged_tags(tags)
@@ -70,6 +73,7 @@ class ShardedModel(FileSet):
             tags=common,
             untold=(*untold, *at_odds, *self._untold()),
             size=size,
+            unlisted=tuple(beside),
         )
 
     def _untold(self) -> list[str]:

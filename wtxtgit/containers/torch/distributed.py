@@ -168,7 +168,7 @@ class DistributedCheckpoint(FileSet):
             ).listed(parts)
             for name, saved in self.metadata.tensors.items()
         )
-        size = files.sizes()
+        size, beside = files.sizes()
         parts.of_file(size)
         values: dict[str, object] = {}
         tags: dict[str, str] = {}
@@ -186,7 +186,15 @@ class DistributedCheckpoint(FileSet):
             "files": list(self.members),
             "values": values,
         }
-        return Description(FORMAT, tensors, about, tags=tags, untold=tuple(untold), size=size)
+        return Description(
+            FORMAT,
+            tensors,
+            about,
+            tags=tags,
+            untold=tuple(untold),
+            size=size,
+            unlisted=tuple(beside),
+        )
 
     def _tensor(self, name: str, chunks: Sequence[Chunk] = ()) -> ChunkedTensor:
         saved = self.metadata.tensors[name]
@@ -321,16 +329,20 @@ class _OpenFiles:
             return {"sha256": digest, "globals": archive_read.global_names(pickle)}
         return value
 
-    def sizes(self) -> int:
-        """Bytes of all files that can be opened."""
-        total = 0
-        for items in self._checkpoint.by_file.values():
+    def sizes(self) -> tuple[int, list[str]]:
+        """Bytes of all files that can be opened, and which of them are nothing's."""
+        total, beside = 0, []
+        for path, items in self._checkpoint.by_file.items():
             try:
-                total += len(self.file(items[0][0]).data)
+                file = self.file(items[0][0])
             except FormatError:
                 # Told where its tensors are read.
                 continue
-        return total
+            total += len(file.data)
+            nobodys = sum(end - start for start, end in file.unclaimed())
+            if nobodys:
+                beside.append(f"{nobodys} bytes of {quoted(path)} are no chunk's and no value's")
+        return total, beside
 
 
 def read(data: ByteView, open_member: OpenMember) -> DistributedCheckpoint:

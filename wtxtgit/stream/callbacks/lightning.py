@@ -37,7 +37,7 @@ class LightningSnapshots(Callback):  # type: ignore[misc, unused-ignore]
             self._publish(trainer, pl_module)
 
     def _publish(self, trainer: Any, module: Any) -> None:
-        if trainer.is_global_zero:
+        if trainer.is_global_zero or not self._snapshots.rank.is_alone:
             self._last = trainer.global_step
             audit = numbers(trainer.callback_metrics)
             self._snapshots.publish(module.state_dict(), gen=self._last, audit=audit)

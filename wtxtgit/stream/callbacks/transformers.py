@@ -35,7 +35,7 @@ class TrainerSnapshots(TrainerCallback):  # type: ignore[misc, unused-ignore]
             self._publish(state, given["model"])
 
     def _publish(self, state: Any, model: Any) -> None:
-        if state.is_world_process_zero:
+        if state.is_world_process_zero or not self._snapshots.rank.is_alone:
             logs = state.log_history[-1] if state.log_history else None
             self._last = state.global_step
             self._snapshots.publish(model.state_dict(), gen=self._last, audit=numbers(logs))

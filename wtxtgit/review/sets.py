@@ -1,0 +1,191 @@
+"""Checkpoints in several files among what a branch changes: the shards of a set are one.
+
+A set is found by its index, whether the filter is for that or not, in the
+folder of a shard that changed or above it. A shard is a part of the set where
+the indexes of both ends list it, as far as it is there: what only one end
+lists is compared by itself, so that no index can hide a change.
+Spec: `docs/spec/containers.md`, "Sets".
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from wtxtgit.checkpoint.open import as_checked_out, blob, payload_in
+from wtxtgit.containers import any_format, registry
+from wtxtgit.containers.format import is_in_folder
+from wtxtgit.errors import EnvironmentFailure, InputError
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import TreeEntry, TreeReader
+from wtxtgit.report.review import Fate
+from wtxtgit.review.changes import Branch, ChangedCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The index of a set at one end, and the paths of the files that it lists."""
+
+    entry: TreeEntry
+    files: frozenset[bytes]
+
+    @property
+    def folder(self) -> bytes:
+        return posixpath.dirname(self.entry.path)
+
+
+_Listings = Mapping[bytes, _Listing]
+"""The sets of one end, by the paths of their indexes."""
+
+
+def with_sets(
+    repo: Repository,
+    branch: Branch,
+    changed: Iterable[ChangedCheckpoint],
+    artifacts: Collection[bytes],
+) -> list[ChangedCheckpoint]:
+    """What changed, with the sets that it is part of, in order of the paths.
+
+    `artifacts` are the paths of checkpoints at either end: other sets are none of the review.
+    Raises EnvironmentFailure where git can't give a tree.
+    """
+    alone = {one.path: one for one in changed}
+    with TreeReader(repo) as trees:
+        reader = _SetReader(repo, trees)
+        names = registry.index_endings()
+        moved = {
+            change.path
+            for change in trees.between(branch.before.tree, branch.after.tree)
+            if os.fsdecode(change.path).endswith(names)
+        }
+        paths = moved.union(*(one.paths for one in alone.values()))
+        before, after = (
+            reader.listings(commit.tree, paths) for commit in (branch.before, branch.after)
+        )
+    sets = [
+        one
+        for one in _paired(before, after, alone)
+        if not alone.keys().isdisjoint(one.touched)
+        or (not moved.isdisjoint(one.paths) and any(path in artifacts for path in one.parts))
+    ]
+    for one in sets:
+        old, new = before.get(one.base_path or b""), after.get(one.path)
+        parts = {shard for shard in one.parts if shard in alone}
+        for shard in parts:
+            if alone[shard].part_of is None and _is_part(alone[shard], old, new):
+                alone[shard] = replace(alone[shard], part_of=one.path)
+    # An index that the filter is for is there already, as a file of its own.
+    for one in sets:
+        alone[one.path] = replace(one, part_of=None)
+    return sorted(alone.values(), key=lambda one: one.path)
+
+
+def _paired(
+    before: _Listings, after: _Listings, changed: Mapping[bytes, ChangedCheckpoint]
+) -> Iterator[ChangedCheckpoint]:
+    """Each set that is at either end, with where it was."""
+    renamed: dict[bytes, bytes] = {}
+    for path, listing in after.items():
+        source = None if path in before else _source(listing, before, changed)
+        if source is not None and source not in after and source not in renamed.values():
+            renamed[path] = source
+    for path, listing in after.items():
+        old = before.get(renamed.get(path, path))
+        fate = Fate.ADDED if old is None else Fate.RENAMED if path in renamed else Fate.CHANGED
+        base = None if old is None else old.entry
+        files = listing.files | (frozenset() if old is None else old.files)
+        base_path = None if base is None else base.path
+        yield ChangedCheckpoint(path, fate, base_path, base, listing.entry, tuple(sorted(files)))
+    for path, listing in before.items():
+        if path not in after and path not in renamed.values():
+            files = listing.files
+            yield ChangedCheckpoint(
+                path, Fate.REMOVED, path, listing.entry, None, tuple(sorted(files))
+            )
+
+
+def _source(
+    listing: _Listing, before: _Listings, changed: Mapping[bytes, ChangedCheckpoint]
+) -> bytes | None:
+    """Where the index of a set was whose shards came from another folder; None if nowhere."""
+    for shard in sorted(listing.files):
+        one = changed.get(shard)
+        if one is None or one.base_path is None or one.base_path == shard:
+            continue
+        within = shard[len(listing.folder) :]
+        if one.base_path.endswith(within):
+            folder = one.base_path[: len(one.base_path) - len(within)]
+            name = posixpath.basename(listing.entry.path)
+            source = posixpath.join(folder, name)
+            if source in before:
+                return source
+    return None
+
+
+def _is_part(shard: ChangedCheckpoint, old: _Listing | None, new: _Listing | None) -> bool:
+    """Whether the set's index lists the shard wherever it is."""
+    is_listed = shard.after is None or (new is not None and shard.path in new.files)
+    base = shard.base_path
+    return is_listed and (shard.before is None or (old is not None and base in old.files))
+
+
+class _SetReader:
+    """The indexes of sets in trees."""
+
+    def __init__(self, repo: Repository, trees: TreeReader) -> None:
+        self._repo = repo
+        self._trees = trees
+        self._files: dict[str, tuple[str, ...]] = {}
+
+    def listings(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, _Listing]:
+        """The sets whose index is in the folder of one of these paths, or above it."""
+        folders = {above for path in paths for above in _above(path)}
+        found = {}
+        for folder in sorted(folders):
+            for name in self._names(tree, folder):
+                path = posixpath.join(folder, name)
+                entry = self._trees.standing(tree, path).entry
+                if entry is None or not entry.is_file:
+                    continue
+                # What is never opened as a part of the set is none.
+                listed = filter(is_in_folder, self._listed(entry))
+                files = frozenset(posixpath.join(folder, os.fsencode(file)) for file in listed)
+                if files:
+                    found[path] = _Listing(entry, files)
+        return found
+
+    def _names(self, tree: str, folder: bytes) -> list[bytes]:
+        oid = tree
+        if folder:
+            entry = self._trees.standing(tree, folder).entry
+            if entry is None or not entry.is_folder:
+                return []
+            oid = entry.oid
+        endings = registry.index_endings()
+        return [n for n in self._trees.names(oid) if os.fsdecode(n).endswith(endings)]
+
+    def _listed(self, entry: TreeEntry) -> tuple[str, ...]:
+        """The files that an index lists; none where it is none, or can't be read."""
+        if entry.oid not in self._files:
+            try:
+                data = blob(self._repo, entry.oid)
+                payload = payload_in(self._repo, data)
+                opened = as_checked_out(os.fsdecode(entry.path), data, None, payload=payload)
+                self._files[entry.oid] = any_format.members(opened.data, _unopened)
+            except (EnvironmentFailure, InputError):
+                self._files[entry.oid] = ()
+        return self._files[entry.oid]
+
+
+def _unopened(path: str) -> NoReturn:
+    raise InputError(f"{path} is not opened")
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    """The folder of a path, and those above it, the tree itself as nothing."""
+    while path:
+        path = posixpath.dirname(path)
+        yield path

@@ -1,0 +1,112 @@
+"""The index of a generation that several ranks wrote: its parts, and so that it is whole.
+
+`gen-000500.index` has the lines of a log (`stream.log`): one of the generation, then one for each
+rank, in order. It is made of what the ranks' own logs say, so whoever writes it writes the same
+bytes. `docs/stream.md`, section "The ring's files".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from wtxtgit.checkpoint.wsum import ENDING as WSUM_ENDING
+from wtxtgit.errors import InputError, UsageError
+from wtxtgit.model.plain import JsonObject
+from wtxtgit.stream import log
+from wtxtgit.stream.log import LogLine, entry
+from wtxtgit.stream.ranks import PartName, Rank
+
+MAX_SIZE = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPart(JsonObject):
+    """A part by its file, as the rank's log has it; root and chain are those of the text."""
+
+    KEYS = "rank file size sha256:hex wsum? sha256_all:hex merkle_this=this:hex"
+
+    rank: int
+    file: str
+    size: int
+    sha256: bytes
+    sha256_all: bytes
+    this: bytes
+    wsum: str | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.file,) if self.wsum is None else (self.file, self.wsum)
+
+    def line(self) -> LogLine:
+        return entry(
+            "part",
+            rank=self.rank,
+            file=self.file,
+            size=self.size,
+            sha256=self.sha256.hex(),
+            sha256_all=self.sha256_all.hex(),
+            this=self.this.hex(),
+            wsum=self.wsum,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationIndex:
+    """The parts of a whole generation, one for each rank in order."""
+
+    gen: int
+    parts: tuple[IndexPart, ...]
+
+    @property
+    def world(self) -> int:
+        return len(self.parts)
+
+    def content(self) -> bytes:
+        """The file's content; `parse` gives the same again."""
+        first = entry("generation", gen=self.gen, world=self.world)
+        return b"".join(line.line() for line in (first, *(part.line() for part in self.parts)))
+
+    @classmethod
+    def parse(cls, content: bytes, name: str) -> Self:
+        """Read an index, which `name` is for messages; raises InputError."""
+        lines = list(log.entries(content[:MAX_SIZE]))
+        with contextlib.suppress(KeyError, ValueError, UsageError):
+            first, *others = lines
+            found = cls(int(first.fields["gen"]), tuple(_part(line.fields) for line in others))
+            _check(found)
+            if found.content() == content:
+                return found
+        raise InputError(f"{name}: no index of a generation")
+
+
+def _part(fields: dict[str, str]) -> IndexPart:
+    return IndexPart(
+        int(fields["rank"]),
+        fields["file"],
+        int(fields["size"]),
+        bytes.fromhex(fields["sha256"]),
+        bytes.fromhex(fields["sha256_all"]),
+        bytes.fromhex(fields["this"]),
+        fields.get("wsum"),
+    )
+
+
+def _check(index: GenerationIndex) -> None:
+    """Raise ValueError unless each part is of the rank and the generation that it stands for."""
+    if index.world < 2:
+        raise ValueError(index.world)
+    for rank, part in zip(Rank(0, index.world).all(), index.parts, strict=True):
+        name = PartName.parse(part.file)
+        if name is None or (name.gen, name.rank) != (index.gen, rank) or part.rank != rank.number:
+            raise ValueError(part.file)
+        if part.wsum not in (None, part.file + WSUM_ENDING):
+            raise ValueError(part.wsum)
+
+
+def missing_files(index: GenerationIndex, there: Sequence[str]) -> list[str]:
+    """The files of a generation's parts that are not among the names `there`."""
+    names = set(there)
+    return [file for part in index.parts for file in part.files if file not in names]

@@ -1,0 +1,325 @@
+"""What the logs of a ring say: its generations, and what became of all that was asked for.
+
+`wal` has a line for each thing that happened; `RingState` takes one after the other. Of several
+ranks each has logs of its own. `docs/stream.md`, section "The ring's files".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from wtxtgit.checkpoint.wsum import ENDING as WSUM_ENDING
+from wtxtgit.errors import InputError
+from wtxtgit.io.files import shown
+from wtxtgit.model.ledger import AGE_ENDING
+from wtxtgit.model.plain import JsonObject
+from wtxtgit.stream import log
+from wtxtgit.stream.index import IndexPart
+from wtxtgit.stream.log import LogLine, entry
+from wtxtgit.stream.ranks import ALONE, REQUESTS, WAL, PartName, Rank, read_world
+
+FIRST_PREV = bytes(32)
+_TOLD = 100
+"""So many generations that came to nothing are remembered by their numbers, the last ones."""
+
+
+class DeliveryState(StrEnum):
+    """How far a generation is on its way to a target.
+
+    A rank's part is sent when the target has it, and delivered when the generation's index is
+    there, too. A target that refuses does so until somebody sees to it; what has waited for too
+    long, or was too much, expires. `ring retry` queues both again.
+    """
+
+    QUEUED = "queued"
+    SENT = "sent"
+    DELIVERED = "delivered"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery(JsonObject):
+    """A generation on its way to one target; `why` is what stood in the way the last time."""
+
+    KEYS = "target state tries why?"
+
+    target: str
+    state: DeliveryState = DeliveryState.QUEUED
+    tries: int = 0
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation(JsonObject):
+    """A generation that the ring holds.
+
+    `kind` is text or delta, which is to be put on generation `base`. `sha256` is of the file,
+    `size` its bytes; root and chain are those of the text, delta or not. `after` is the
+    generation that it follows.
+    """
+
+    KEYS = (
+        "gen ts kind file size sha256:hex base? after? wsum? sha256_all:hex merkle_prev=prev:hex "
+        "merkle_this=this:hex is_pinned deliveries"
+    )
+
+    gen: int
+    ts: str
+    kind: str
+    file: str
+    size: int
+    sha256: bytes
+    sha256_all: bytes
+    prev: bytes
+    this: bytes
+    base: int | None = None
+    after: int | None = None
+    wsum: str | None = None
+    is_pinned: bool = False
+    deliveries: tuple[Delivery, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.file,) if self.wsum is None else (self.file, self.wsum)
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.file.endswith(AGE_ENDING)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a target is still to get it, or may once somebody has seen to it."""
+        waiting = (DeliveryState.QUEUED, DeliveryState.SENT, DeliveryState.REFUSED)
+        return any(one.state in waiting for one in self.deliveries)
+
+    def line(self) -> LogLine:
+        return entry(
+            "emitted",
+            gen=self.gen,
+            ts=self.ts,
+            kind=self.kind,
+            file=self.file,
+            size=self.size,
+            sha256=self.sha256.hex(),
+            sha256_all=self.sha256_all.hex(),
+            prev=self.prev.hex(),
+            this=self.this.hex(),
+            base=self.base,
+            after=self.after,
+            wsum=self.wsum,
+            pin="1" if self.is_pinned else None,
+        )
+
+
+@dataclass(slots=True)
+class Counts(JsonObject):
+    """What came of all generations that were ever asked for."""
+
+    emitted: int = 0
+    dropped: int = 0
+    lost: int = 0
+    failed: int = 0
+    delivered: int = 0
+    refused: int = 0
+    expired: int = 0
+
+
+@dataclass(slots=True)
+class RingState(JsonObject):
+    """What a ring's log says.
+
+    `last` is the newest generation that was emitted, or came to nothing; `head_gen` the newest that
+    was emitted, and `head` its merkle_this. `lost` are the numbers of the last ones that died with
+    the process that asked for them, `failed` of those that could not be written, with the reason.
+    """
+
+    KEYS = "last? head:hex counts lost failed generations"
+
+    generations_by_number: dict[int, Generation] = field(default_factory=dict)
+    last: int | None = None
+    last_ts: str = ""
+    head: bytes = FIRST_PREV
+    head_gen: int | None = None
+    counts: Counts = field(default_factory=Counts)
+    lost: tuple[int, ...] = ()
+    failed: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def generations(self) -> tuple[Generation, ...]:
+        """Those that the ring holds, in order."""
+        return tuple(self.generations_by_number.values())
+
+    def take(self, line: LogLine) -> None:
+        """Take a line of `wal` for true; raises KeyError or ValueError for one that is not ours."""
+        fields = line.fields
+        match line.word:
+            case "emitted":
+                self._emitted(_generation(fields))
+            case "counts":
+                self.counts = Counts(**{key: int(value) for key, value in fields.items()})
+            case "head":
+                self.head_gen, self.head = int(fields["gen"]), bytes.fromhex(fields["this"])
+                self.last_ts = fields["ts"]
+                self._passed(self.head_gen)
+            case "last":
+                self._passed(int(fields["gen"]))
+            case "queued" | "sent" | "delivered" | "refused" | "expired":
+                self._delivery(line.word, fields)
+            case "pruned":
+                self.generations_by_number.pop(int(fields["gen"]), None)
+            case "dropped":
+                self.counts.dropped += 1
+                self._passed(int(fields["gen"]))
+            case "lost":
+                self.counts.lost += 1
+                self.lost = (*self.lost, int(fields["gen"]))[-_TOLD:]
+                self._passed(int(fields["gen"]))
+            case "failed":
+                self.counts.failed += 1
+                self.failed[int(fields["gen"])] = fields["why"]
+                while len(self.failed) > _TOLD:
+                    del self.failed[next(iter(self.failed))]
+                self._passed(int(fields["gen"]))
+
+    def lines(self) -> Iterator[LogLine]:
+        """Lines that say the same, without what is over."""
+        for gen in self.lost:
+            yield entry("lost", gen=gen)
+        for gen, why in self.failed.items():
+            yield entry("failed", gen=gen, why=why)
+        for generation in self.generations:
+            yield generation.line()
+            for one in generation.deliveries:
+                yield delivery_line(generation.gen, one)
+        if self.head_gen is not None:
+            yield entry("head", gen=self.head_gen, ts=self.last_ts, this=self.head.hex())
+        if self.last is not None:
+            yield entry("last", gen=self.last)
+        # Last: it puts right what the lines above have counted again.
+        yield entry("counts", **dict(self.counts.entries()))  # type: ignore[arg-type]
+
+    def _emitted(self, generation: Generation) -> None:
+        self.generations_by_number[generation.gen] = generation
+        self.counts.emitted += 1
+        self.head, self.last_ts, self.head_gen = generation.this, generation.ts, generation.gen
+        self._passed(generation.gen)
+
+    def _passed(self, gen: int) -> None:
+        self.last = gen if self.last is None else max(self.last, gen)
+
+    def _delivery(self, word: str, fields: dict[str, str]) -> None:
+        state = DeliveryState(word)
+        match state:
+            case DeliveryState.DELIVERED:
+                self.counts.delivered += 1
+            case DeliveryState.REFUSED:
+                self.counts.refused += 1
+            case DeliveryState.EXPIRED:
+                self.counts.expired += 1
+        generation = self.generations_by_number.get(int(fields["gen"]))
+        if generation is None:
+            return
+        now = Delivery(fields["target"], state, int(fields.get("tries", "0")), fields.get("why"))
+        others = tuple(one for one in generation.deliveries if one.target != now.target)
+        self.generations_by_number[generation.gen] = replace(generation, deliveries=(*others, now))
+
+
+def _generation(fields: dict[str, str]) -> Generation:
+    return Generation(
+        int(fields["gen"]),
+        fields["ts"],
+        fields["kind"],
+        _own_name(fields["file"]),
+        int(fields["size"]),
+        bytes.fromhex(fields["sha256"]),
+        bytes.fromhex(fields["sha256_all"]),
+        bytes.fromhex(fields["prev"]),
+        bytes.fromhex(fields["this"]),
+        int(fields["base"]) if "base" in fields else None,
+        int(fields["after"]) if "after" in fields else None,
+        _own_name(fields["wsum"]) if "wsum" in fields else None,
+        fields.get("pin") == "1",
+    )
+
+
+def _own_name(name: str) -> str:
+    # A log from elsewhere must not make us send, or remove, other files.
+    if part_name(name) is None:
+        raise ValueError(name)
+    return name
+
+
+def part_name(file: str) -> PartName | None:
+    """What the name of a text, a delta or a WSUM says."""
+    return PartName.parse(file.removesuffix(WSUM_ENDING))
+
+
+def delivery_line(gen: int, delivery: Delivery) -> LogLine:
+    """The line that says how far a generation is on its way to a target."""
+    return entry(
+        delivery.state.value,
+        gen=gen,
+        target=delivery.target,
+        tries=delivery.tries or None,
+        why=delivery.why,
+    )
+
+
+def ranks_of(folder: Path) -> list[Rank]:
+    """All ranks of a ring, in order; raises InputError for a folder that is no ring."""
+    world = read_world(folder)
+    if world.size == 1 and not (folder / WAL).is_file():
+        raise InputError(f"{shown(folder)}: no ring of snapshots is there")
+    return Rank(0, world.size).all()
+
+
+def read_state(folder: Path, rank: Rank = ALONE) -> RingState:
+    """What the log of a rank says now; raises InputError for a folder that is no ring."""
+    path = folder / rank.own(WAL)
+    if rank.is_alone and not path.is_file():
+        raise InputError(f"{shown(folder)}: no ring of snapshots is there")
+    state = RingState()
+    for line in log.read(path):
+        try:
+            state.take(line)
+        except (KeyError, ValueError, TypeError):
+            continue  # of another version, or made up: it says nothing
+    return state
+
+
+def requested(folder: Path, rank: Rank = ALONE) -> dict[int, bool]:
+    """The generations that were asked for, by what the training wrote: whether each still stands.
+
+    Those that do not were dropped for newer ones.
+    """
+    wanted: dict[int, bool] = {}
+    for line in log.read(folder / rank.own(REQUESTS)):
+        with contextlib.suppress(KeyError, ValueError):
+            if line.word in ("requested", "dropped"):
+                wanted[int(line.fields["gen"])] = line.word == "requested"
+    return wanted
+
+
+def index_part(generation: Generation, rank: Rank) -> IndexPart:
+    """What an index says of the part of a rank."""
+    return IndexPart(
+        rank.number,
+        generation.file,
+        generation.size,
+        generation.sha256,
+        generation.sha256_all,
+        generation.this,
+        generation.wsum,
+    )
+
+
+def awaited(folder: Path, rank: Rank) -> set[int]:
+    """The generations that a rank was asked for and has not answered."""
+    last = read_state(folder, rank).last
+    wanted = requested(folder, rank).items()
+    return {gen for gen, stands in wanted if stands and (last is None or gen > last)}

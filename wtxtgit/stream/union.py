@@ -1,0 +1,91 @@
+"""The parts of a generation as one checkpoint: the arrays of all ranks, each name once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from wtxtgit.errors import MAX_NAME, InputError, clipped
+from wtxtgit.model.array import (
+    LAYOUT_ARRAY,
+    NATIVE_FORMAT,
+    Array,
+    ArrayNames,
+    Extent,
+    Layout,
+    Snapshot,
+)
+from wtxtgit.stream.ranks import Rank, part_of
+from wtxtgit.text.arrays import Weights
+from wtxtgit.text.grammar import CAP, is_array_name
+from wtxtgit.text.layout import NUMPY_DTYPES, with_layout
+
+
+class _Entry(NamedTuple):
+    """What an array is called and seen as, what carries its bytes, and their SHA-256."""
+
+    extent: Extent
+    array: Array
+    sha256: bytes
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        return self.extent.dtype, self.extent.shape, self.sha256
+
+
+def united(parts: Mapping[Rank, Weights]) -> Snapshot:
+    """One snapshot of the arrays of all parts, with the meta and audit line of the first.
+
+    What several ranks have under one name has to be the same, and is there once. It begins a
+    chain, and has neither signature nor HMACs: those are the parts'. Raises InputError, which
+    names it, for an array of which ranks have different ones.
+    """
+    found: dict[str, tuple[Rank, _Entry]] = {}
+    for rank, weights in parts.items():
+        for name, entry in _entries(weights):
+            other, known = found.setdefault(name, (rank, entry))
+            if known.content != entry.content:
+                raise InputError(
+                    f"{clipped(name, MAX_NAME)!r} of rank {other.number} is not "
+                    f"that of rank {rank.number}",
+                    hint="what differs by rank needs a name of its own for each",
+                )
+    first = next(iter(parts.values())).snapshot
+    said = part_of(first.meta.build)
+    ts = max(weights.meta.ts for weights in parts.values())
+    meta = replace(first.meta, ts=ts, build=first.meta.build if said is None else said[0])
+    entries = [found[name][1] for name in sorted(found)]
+    # All arrays have one, or none: a new layout has none.
+    entries = [one._replace(array=replace(one.array, hmac=None, salt=None)) for one in entries]
+    plain = all(
+        extent.name == array.name and extent.dtype == NUMPY_DTYPES[array.dtype]
+        for extent, array, _ in entries
+    )
+    if plain and all(is_array_name(array.name) for _, array, _ in entries):
+        return Snapshot(meta, tuple(array for _, array, _ in entries), CAP, audit=first.audit)
+    names = ArrayNames()
+    extents, arrays = [], []
+    for extent, array, _ in entries:
+        own = names.for_name(extent.name or "")
+        extents.append(replace(extent, array=own))
+        arrays.append(replace(array, name=own))
+    layout = Layout(NATIVE_FORMAT, None, tuple(extents))
+    return replace(with_layout(layout, arrays, meta), audit=first.audit)
+
+
+def _entries(weights: Weights) -> Iterator[tuple[str, _Entry]]:
+    layout = weights.snapshot.layout
+    if layout is not None and layout.is_container:
+        raise InputError(f"a part is the text of a {layout.format} file, and not of arrays")
+    arrays = {one.name: one for one in weights.snapshot.arrays if one.name != LAYOUT_ARRAY}
+    digests = {one.name: one.claim.sha256 for one in weights.report.index.arrays}
+    extents = layout.extents if layout is not None else tuple(map(_plain, arrays.values()))
+    for extent in extents:
+        if extent.array is not None:
+            array = arrays[extent.array]
+            yield extent.name or "", _Entry(extent, array, digests[extent.array])
+
+
+def _plain(array: Array) -> Extent:
+    return Extent(array.name, NUMPY_DTYPES[array.dtype], array.name, array.shape)
