@@ -26,7 +26,12 @@ _REACH = 512
 _MOST_KEPT = 100_000
 # After so many chunks in which nothing was found, one of so many is looked at.
 _PATIENCE = 128
-_SELDOM = 16
+_SELDOM = 64
+_SHORT_REACH = 8
+# How far from the chunk that was found last the next ones are looked for.
+_NEAR = (1, 2, 0, -1, 3)
+# Bytes that have to be the same.
+_LEAST = 64
 
 
 class MovedRows:
@@ -42,28 +47,53 @@ class MovedRows:
         self._learnt = range(0)
         # By how many chunks, and bytes, rows have moved that were found last.
         self._shift: tuple[int, int] | None = None
+        # The position of the chunk in which the last ones were found.
+        self._last: int | None = None
         self._failures = 0
 
-    def sources(self, data: memoryview, item: int, base: bytes) -> list[BaseChunk]:
+    def sources(self, data: memoryview, item: int, base: bytes | None) -> list[BaseChunk]:
         """One or two chunks that `data` is likely to be in, in order; empty where none is known.
 
-        Its items have `item` bytes; `base` is the chunk that stood at its place.
+        Its items have `item` bytes; `base` is the chunk that stood at its place, None where the
+        version before had ended.
         """
+        if len(data) < _APART + _VALUE:
+            return []
         with self._lock:
+            if base is None:
+                return self._after_the_last(data)
             copies = self._own.copies(base)
-            if not copies or len(data) < _APART + _VALUE:
+            if not copies:
                 return []
             pack, entry = copies[0]
             position = pack.index.position(entry.name)
-            found = self._as_before(data, pack, position)
-            if found or not self._is_worth_looking():
-                return found
+            if self._shift is not None:
+                found = self._as_before(data, pack, position + self._shift[0])
+                if found:
+                    return found
+            if not self._is_worth_looking():
+                return []
             self._shift = self._looked_for(data, item, pack, position)
             if self._shift is None:
                 self._failures += 1
                 return []
             self._failures = 0
-            return self._at(pack, position + self._shift[0])
+            self._last = position + self._shift[0]
+            return self._at(pack, self._last)
+
+    def _after_the_last(self, data: memoryview) -> list[BaseChunk]:
+        """The sources of a chunk that has no base: what follows those that were found last."""
+        pack = self._own.opened(self._pack) if self._last is not None and self._pack else None
+        if pack is None or self._last is None:
+            return []
+        # Threads put chunks in about their order.
+        for by in _NEAR:
+            found = self._as_before(data, pack, self._last + by)
+            if found:
+                return found
+        # An array that is there for the first time has none.
+        self._last = None
+        return []
 
     def _is_worth_looking(self) -> bool:
         if self._failures < _PATIENCE:
@@ -72,13 +102,17 @@ class MovedRows:
         return self._failures % _SELDOM == 0
 
     def _as_before(self, data: memoryview, pack: ChunkPack, position: int) -> list[BaseChunk]:
-        """The sources if the rows have moved as far as the last ones."""
+        """The sources at a position if the bytes have moved as far as the last ones."""
         if self._shift is None:
             return []
-        by, offset = self._shift
-        found = self._at(pack, position + by)
+        found = self._at(pack, position)
         plain = b"".join(base.data.plain() for base in found)
-        return found if plain[offset:][:_APART] == data[:_APART] else []
+        start = plain[self._shift[1] :][:_APART]
+        # Of the last chunk that was there only the beginning may be left.
+        if len(start) < _LEAST or start != data[: len(start)]:
+            return []
+        self._last = position
+        return found
 
     def _at(self, pack: ChunkPack, position: int) -> list[BaseChunk]:
         """The chunks at a position of a pack and after it, as far as they may be bases."""
@@ -127,11 +161,12 @@ class MovedRows:
 
     def _learn(self, pack: ChunkPack, position: int) -> None:
         """Keep values of the chunks around a position."""
-        if pack.path.name != self._pack or len(self._values) > _MOST_KEPT:
+        if pack.path.stem != self._pack or len(self._values) > _MOST_KEPT:
             self._values.clear()
-            self._pack, self._learnt = pack.path.name, range(0)
-        first = max(0, position - _REACH)
-        wanted = range(first, min(pack.index.count, position + _REACH + 1))
+            self._pack, self._learnt = pack.path.stem, range(0)
+        reach = _REACH if self._failures < _PATIENCE else _SHORT_REACH
+        first = max(0, position - reach)
+        wanted = range(first, min(pack.index.count, position + reach + 1))
         for at in wanted:
             if at in self._learnt:
                 continue

@@ -25,7 +25,6 @@ from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.moved import MovedRows
 from wtxtgit.store.pack import (
     HEAD,
-    MAX_CODED,
     MAX_DEPTH,
     MAX_MOVED,
     NAME_SIZE,
@@ -169,9 +168,7 @@ class StoreWriter:
             raise
 
     def _encoded(self, data: ByteView, item: int, base: bytes | None) -> BasedChunk:
-        if base is None or not 0 < len(data) <= MAX_CODED:
-            return BasedChunk(encode(data, item), ())
-        chain = self._chain(base, len(data))
+        chain = [] if base is None else self._chain(base, len(data))
         encoded, number = encode_based(data, item, [base.data for base in chain])
         if number is not None and not is_whole(chain[number]):
             encoded, number = encode(data, item), None
@@ -192,7 +189,9 @@ class StoreWriter:
         is_long = chain and chain[-1].depth == MAX_DEPTH
         return chain[:1] if is_long else chain if size <= MAX_HELD else chain[-1:]
 
-    def _moved_from(self, data: memoryview, item: int, base: bytes, best: BasedChunk) -> BasedChunk:
+    def _moved_from(
+        self, data: memoryview, item: int, base: bytes | None, best: BasedChunk
+    ) -> BasedChunk:
         """The chunk as what is in others, where that is smaller."""
         sources = self._moved.sources(data, item, base)
         if not sources:
