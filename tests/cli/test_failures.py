@@ -339,6 +339,31 @@ def test_a_signal_ends_a_command_whose_output_nobody_reads(
     done.complaint()
 
 
+FOREIGN = """
+import os, sys
+from wtxtgit.cli import boundary
+
+def command():
+    try:
+        os.kill(os.getpid(), int(sys.argv[1]))
+        while True:
+            pass
+    except BaseException:
+        raise RuntimeError("what a callback raised") from None
+
+sys.exit(boundary.run(command))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_code_that_makes_an_error_of_its_own_of_it(
+    number: signal.Signals, wtxtgit: Command
+) -> None:
+    done = wtxtgit(prefix=[sys.executable, "-c", FOREIGN, str(int(number))])
+    assert done.code == 128 + number
+    done.complaint()
+
+
 FOLD = FIXTURES / "fold/pair_zstd3_v1.fold"
 OUTPUTS = {
     "emit": ("emit", FOLD),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command
-from tests.data import DATA
+from tests.data import DATA, FIXTURES
 from tests.kit import Repo, safetensors, text_of
 
 SAMPLES = DATA / "distributed"
@@ -63,8 +63,9 @@ def commits(folders: Command, repo: Repo) -> Command:
 
 
 def test_a_folder_is_one_checkpoint(folders: Command) -> None:
-    done = folders("verify", "single", "ranks/", "hf", "./sharded")
-    assert (done.code, done.out.count(b"ok  ")) == (0, 4)
+    aeroset = FIXTURES / "aero/aeroset_multi_a"
+    done = folders("verify", "single", "ranks/", "hf", "./sharded", aeroset)
+    assert (done.code, done.out.count(b"ok  ")) == (0, 5)
     assert listed(folders, "ranks") == listed(folders, "ranks/.metadata")
     assert listed(folders, "sharded") == listed(folders, f"./sharded/{INDEX}")
 
@@ -77,6 +78,7 @@ def test_checkpoints_of_two_kinds_are_compared(folders: Command) -> None:
     assert {tensor["status"] for tensor in told["tensors"]} == {"same"}
 
 
+@pytest.mark.slow
 def test_folders_of_a_commit(commits: Command, folders: Command) -> None:
     # No file of the work tree comes in.
     shutil.rmtree(commits.folder / "sharded")
@@ -175,3 +177,15 @@ def test_folders_with_no_set_or_with_several(folders: Command) -> None:
     done = folders("verify", "ranks")
     assert done.code == 3
     assert f"a folder with 2 indexes: .metadata, {INDEX}" in done.err
+
+
+@pytest.mark.slow
+def test_git_diff_of_shards_is_no_error(folders: Command, repo: Repo) -> None:
+    repo.track("*.distcp")
+    repo.wtxtgit("install", "--local")
+    shutil.copytree(SAMPLES / "ranks", repo.path / "ranks")
+    repo.add(".")
+    repo.commit("1")
+    assert repo.status() == b""
+    shutil.copy(SAMPLES / "single/__0_0.distcp", repo.path / "ranks")
+    assert b"a shard of a torch-distributed checkpoint" in repo.git("diff")

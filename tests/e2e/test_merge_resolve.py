@@ -65,6 +65,8 @@ def test_in_steps(conflict: Repo) -> None:
     assert file_of(conflict, NAME) == OURS_FILE
     assert unmerged(conflict) == [NAME]
     assert open_names(conflict, NAME) == {"head": [[0, 1]]}
+    # One that was killed and is run again adds nothing.
+    resolve(conflict, NAME, "--take", "embed=theirs", ok=(1,))
     assert records(conflict)[NAME]["taken"] == [["embed", "theirs"]]
 
     last = resolve(conflict, NAME, "--take", "head=average")

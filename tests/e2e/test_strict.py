@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.data import fixture
+from tests.data import DATA, fixture
 from tests.e2e.sealed import MODEL, ROOT, Sealed, checkpoint
 from tests.kit import Repo
 from wtxtgit.filter.clean import clean
@@ -85,3 +85,13 @@ def test_verify_makes_notes_errors(repo: Repo) -> None:
     text = Path(sealed.path) / "x.wtxtdelta"
     text.write_bytes(fixture("plain/nested_a.pt"))
     assert "FAILED" not in sealed.call("verify", str(text)).out
+
+
+def test_files_of_sets_are_left_to_verify(chain: Sealed) -> None:
+    # Several archives, one after another: by itself no checkpoint that torch loads.
+    shard = (DATA / "distributed/ranks/__1_0.distcp").read_bytes()
+    chain.write("__1_0.distcp", b"".join(clean(memoryview(shard), threads=1).pieces()))
+    chain.write(".gitattributes", chain.blob(".gitattributes", "HEAD") + b"*.distcp filter=wtxt\n")
+    chain.add("__1_0.distcp", ".gitattributes")
+    chain.seal("__1_0.distcp")
+    assert ("__1_0.distcp", "odd-checkpoint") not in found(chain, "check", "--staged", "--strict")

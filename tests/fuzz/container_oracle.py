@@ -11,7 +11,7 @@ from time import process_time
 
 from wtxtgit.containers import any_format
 from wtxtgit.containers.format import OpenMember
-from wtxtgit.errors import FormatError, InputError
+from wtxtgit.errors import PICKLE, FormatError, InputError
 from wtxtgit.model.array import Cut
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions, Tensor
@@ -27,7 +27,7 @@ MOST_OF_A_TENSOR = MIB
 MOST_OF_A_FILE = 8 * MIB
 KINDS = frozenset(
     {
-        *("structure", "limit", "crc32", "crc32c", "sha256", "hmac", "blake3"),
+        *("structure", "limit", PICKLE, "crc32", "crc32c", "sha256", "hmac", "blake3"),
         *("manifest", "merkle", "ecc"),
     }
 )
@@ -170,7 +170,10 @@ def check_findings(findings: Findings, *, is_set: bool) -> None:
             assert problem.offset is not None or is_set
 
 
-def check_refusal(refusal: FormatError, kinds: Iterable[str] = ("structure", "limit")) -> None:
+_REFUSALS = ("structure", "limit", PICKLE)
+
+
+def check_refusal(refusal: FormatError, kinds: Iterable[str] = _REFUSALS) -> None:
     assert refusal.kind in kinds
     assert refusal.message
     assert refusal.message.isprintable()

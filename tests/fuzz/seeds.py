@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.containers import gguf_files, samples, torch_files, zip_files
 from tests.containers.sources import source
-from tests.data import FIXTURES, fixture, golden, golden_of
+from tests.data import DATA, FIXTURES, fixture, golden, golden_of
 from tests.fuzz.container_oracle import OPTIONS, Members
 from wtxtgit.containers import any_format, registry
 from wtxtgit.model.tensor import TensorSource
@@ -16,6 +16,7 @@ from wtxtgit.model.tensor import TensorSource
 MOST = 5200
 """Bytes of a seed, as many as most of the original writers' small files have."""
 FORMATS = tuple(known.name for known in registry.FORMATS)
+DISTRIBUTED = DATA / "distributed"
 TAGS = {"model_name": "m\n☃", "architecture": "é", "general.architecture": "llama"}
 SHAPES = ((), (3,), (0, 2), (2, 3), (1, 2, 1, 2), (5, 1), (32,), (4, 32))
 
@@ -36,8 +37,27 @@ def sets() -> dict[str, tuple[tuple[bytes, Members], ...]]:
     assert aerosets
     return {
         "aeroset": (*map(_folder, aerosets), _ours_in_a_set("aero")),
-        "safetensors-index": (*map(_sharded, (1, 2)), _ours_in_a_set("safetensors")),
+        "safetensors-index": (
+            *map(_sharded, (1, 2)),
+            _ours_in_a_set("safetensors"),
+            _numbered(DISTRIBUTED / "hf"),
+        ),
+        "torch-distributed": tuple(
+            _files_in(DISTRIBUTED / name, ".metadata") for name in ("files", "ranks")
+        ),
     }
+
+
+def _files_in(folder: Path, index: str) -> tuple[bytes, Members]:
+    members = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return members.pop(index), members
+
+
+def _numbered(folder: Path) -> tuple[bytes, Members]:
+    members = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    made = registry.index_made(list(members))
+    assert made is not None
+    return bytes(made), members
 
 
 @cache

@@ -27,11 +27,22 @@ from wtxtgit.containers.taridx.read import Taridx
 from wtxtgit.containers.taridx.shards import check_shards, find, find_in_shards
 from wtxtgit.errors import FormatError
 
-GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index")
-PACKAGES = {"legacy": "torch", "aeroset": "aero", "safetensors-index": "safetensors"}
+GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index", "torch-distributed")
+PACKAGES = {
+    "legacy": "torch",
+    "aeroset": "aero",
+    "safetensors-index": "safetensors",
+    "torch-distributed": "torch",
+}
 """The package of a group that has not its name."""
-MEMBERS = {"aeroset": "aero", "safetensors-index": "safetensors"}
+MEMBERS = {
+    "aeroset": "aero",
+    "safetensors-index": "safetensors",
+    "torch-distributed": "torch",
+}
 """The format of a set's files."""
+FEWER = {"torch-distributed": 4}
+"""Of these fewer are tried: what their files are made of has mutants of its own."""
 QUICK = 200
 BATCHES = 20
 BATCH = 1000
@@ -47,7 +58,7 @@ def batches(groups: Iterable[str], count: int) -> list[tuple[str, int]]:
     return [
         (group, batch)
         for group in groups
-        for batch in range(share(PACKAGES.get(group, group), count))
+        for batch in range(share(PACKAGES.get(group, group), count // FEWER.get(group, 1)))
     ]
 
 

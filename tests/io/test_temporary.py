@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.kit import Repo
+from tests.kit.interrupts import CALLS, interrupted
+from wtxtgit.git.index_file import StagedFile, stage_files
 from wtxtgit.io import temporary
 from wtxtgit.io.files import create_file, replace_file
 from wtxtgit.io.temporary import aside_folder, left_behind, leftovers, new_folder, remove
 from wtxtgit.io.view import write_all
-
-CALLS = ("link", "rename", "unlink", "fchmod", "fsync", "open", "mkdir")
-"""What changes a file system on the way, after each of which a process may be killed."""
 
 
 def killed(work: Callable[[], object], when: int) -> bool:
@@ -81,6 +80,38 @@ def test_nothing_stays_in_a_work_tree(repo: Repo, is_there: bool) -> None:
     put(file, b"new")
     aside = aside_folder(repo.path / ".git")
     assert not aside.exists() or list(aside.iterdir()) == []
+
+
+def make_folder(near: Path) -> None:
+    with new_folder(near):
+        pass
+
+
+def stage(repo: Repo) -> None:
+    status = (repo.path / "sub/file").stat()
+    oid = repo.git("hash-object", "-w", "sub/file").decode().strip()
+    stage_files(repo.repository, [StagedFile(b"sub/file", 0o100644, oid, status)])
+
+
+@pytest.mark.usefixtures("_kind")
+@pytest.mark.parametrize("what", ["file", "folder", "index"])
+def test_what_is_interrupted_leaves_nothing(repo: Repo, what: str) -> None:
+    file = repo.write("sub/file", b"old")
+    stage(repo)
+    work = {
+        "file": lambda: put(file, b"new"),
+        "folder": lambda: make_folder(file.parent),
+        "index": lambda: stage(repo),
+    }[what]
+    aside = aside_folder(repo.path / ".git")
+    for when in range(1, 60):
+        is_interrupted = interrupted(work, when)
+        assert [path.name for path in file.parent.iterdir()] == ["file"]
+        assert not aside.exists() or list(aside.iterdir()) == [], when
+        assert not list((repo.path / ".git").glob("*.lock"))
+        if not is_interrupted:
+            break
+    assert when > 4
 
 
 @pytest.mark.usefixtures("_kind")

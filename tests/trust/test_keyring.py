@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.interrupts import interrupted
 from tests.trust.test_keys import KEY
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.trust.keyring import Keyring, check_name, is_name, read_secret_file
@@ -32,6 +33,19 @@ def test_a_key_is_written_and_read(ring: Keyring) -> None:
     ring.add("alice", SECRET, PUBLIC)
     assert ring.names() == ("alice",)
     assert (ring.secret("alice"), ring.public("alice")) == (SECRET, PUBLIC)
+
+
+def test_one_that_is_interrupted_is_made_or_not(ring: Keyring) -> None:
+    for when in range(1, 40):
+        is_interrupted = interrupted(lambda: ring.add("alice", SECRET, PUBLIC), when)
+        there = {path.name for path in ring.folder.iterdir()} if ring.folder.exists() else set()
+        # Without its public one a secret file is finished by the next run, or taken for none.
+        assert there in ({"alice", "alice.pub"}, {"alice"}, set()), when
+        for name in there:
+            (ring.folder / name).unlink()
+        if not is_interrupted:
+            break
+    assert when > 4
 
 
 @pytest.mark.parametrize("mask", [0, 0o022, 0o077])

@@ -60,6 +60,13 @@ class NoCheckpoint(InputError):
     """A file of no format that we know."""
 
 
+def refuse_part(path: str) -> None:
+    """Raise NoCheckpoint for a file that its set's index alone tells how to read."""
+    alone = registry.part_note(path)
+    if alone is not None:
+        raise NoCheckpoint(f"{path}: {alone}")
+
+
 @dataclass(slots=True)
 class ReadBudget:
     """Bytes of tensors that may be read, `left` of them still."""
@@ -222,9 +229,7 @@ def _of_file(
         return member
 
     name = side.name
-    alone = registry.part_note(name)
-    if alone is not None:
-        raise NoCheckpoint(f"{name}: {alone}")
+    refuse_part(name)
     notes: list[str] = []
     refused: list[str] = []
     try:

@@ -17,7 +17,6 @@ from typing import NoReturn
 
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError, lacking
 
-INTERRUPTED = 128 + signal.SIGINT
 BUG = 70
 _STDOUT, _STDERR = 1, 2
 _COLLECTED = (10_000, 10, 100)
@@ -41,43 +40,54 @@ def run(command: Callable[[], int | None]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    received: list[int] = []
     try:
         # Only here: what a signal raises has to be caught below.
-        _end_cleanly_on_signals()
+        _end_cleanly_on_signals(received)
         code = command() or 0
         # Inside of the boundary: a full disk or a closed pipe may show only here.
         sys.stdout.flush()
-    except WtxtgitError as error:
+    except KeyboardInterrupt:
+        return _interrupted(signal.SIGINT)
+    except Terminated as end:
+        return _interrupted(int(end.args[0]))
+    except Exception as error:  # noqa: BLE001 - the last place where a bug can be told
+        # Code that is not Python's makes errors of its own of what a signal raises in it.
+        return _interrupted(received[0]) if received else _failed(error)
+    return code
+
+
+def _interrupted(number: int) -> int:
+    """Say that a signal ended the command; gives the exit code."""
+    # Whoever reads our output may be waiting for something else.
+    drop_output()
+    complain("interrupted" if number == signal.SIGINT else "terminated")
+    return 128 + number
+
+
+def _failed(error: Exception) -> int:
+    """Say what an error means to the user; gives the exit code. Raises it where that is wanted."""
+    if isinstance(error, WtxtgitError):
         complain(str(error), error.hint)
         return error.exit_code
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         # Whoever read our output is gone; nothing that is left can be written.
         drop_output()
         complain("standard output was closed before all was written")
         return EnvironmentFailure.exit_code
-    except KeyboardInterrupt:
-        # Here and below: whoever reads our output may be waiting for something else.
-        drop_output()
-        complain("interrupted")
-        return INTERRUPTED
-    except Terminated as end:
-        drop_output()
-        complain("terminated")
-        return 128 + int(end.args[0])
-    except Exception as error:  # the last place where a bug can be told
-        failure = lacking(error)
-        if failure is not None:
-            complain(failure.message, failure.hint)
-            _drop_what_fails()
-            return failure.exit_code
-        if os.environ.get("WTXTGIT_DEBUG"):
-            raise
-        complain(
-            f"this is a bug in wtxtgit: {type(error).__name__}: {error}",
-            "WTXTGIT_DEBUG=1 shows where; please report it",
-        )
-        return BUG
-    return code
+    failure = lacking(error)
+    if failure is not None:
+        complain(failure.message, failure.hint)
+        _drop_what_fails()
+        return failure.exit_code
+
+    if os.environ.get("WTXTGIT_DEBUG"):
+        raise error
+    complain(
+        f"this is a bug in wtxtgit: {type(error).__name__}: {error}",
+        "WTXTGIT_DEBUG=1 shows where; please report it",
+    )
+    return BUG
 
 
 def run_porcelain(command: Callable[[], int | None]) -> int:
@@ -158,8 +168,11 @@ def _drop_what_fails() -> None:
         drop_output()
 
 
-def _end_cleanly_on_signals() -> None:
+def _end_cleanly_on_signals(received: list[int]) -> None:
+    """Have the first signal end the command, and note it in `received`."""
+
     def end(number: int, _frame: FrameType | None) -> NoReturn:
+        received.append(number)
         # What is under way is taken back now: a second signal would leave half of it.
         for other in ends:
             signal.signal(other, signal.SIG_IGN)

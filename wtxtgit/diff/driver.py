@@ -6,6 +6,7 @@ the time that the blobs would take once more (docs/performance.md).
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side
+from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side, refuse_part
 from wtxtgit.checkpoint.open import payload_for
 from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
@@ -97,6 +98,7 @@ def _compared(
     pages: Pages,
     threads: int | None,
 ) -> DiffReport | Inventory:
+    refuse_part(os.fsdecode(pair.path))
     with ExitStack() as until:
 
         def opened(side: str, name: str | None = None) -> Side:

@@ -297,14 +297,20 @@ def _locked(index: Path, *, is_waited_for: bool) -> Iterator[None]:
         try:
             folder = until.enter_context(opened_folder(lock.parent))
             made = until.enter_context(new_file(folder, lock.parent, 0o666))
+            # First: a signal may come right after it was taken.
+            until.callback(_give_back, made, lock)
             os.write(made.descriptor, _OURS)
             _take(made, lock, _WAITS if is_waited_for else ())
         except OSError as error:
             raise EnvironmentFailure(f"{lock}: can't be made: {reason(error)}") from error
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+        yield
+
+
+def _give_back(made: FileInMaking, lock: Path) -> None:
+    """Take a lock away if it is the file that was made for it."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(made.descriptor), lock.stat(follow_symlinks=False)):
+            lock.unlink()
 
 
 def _take(made: FileInMaking, lock: Path, waits: Sequence[float]) -> None:

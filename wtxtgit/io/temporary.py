@@ -39,12 +39,13 @@ _PRIVATE_FOLDER = 0o700
 class FileInMaking:
     """A file that is written through `descriptor`, and gets its name when it is whole."""
 
-    def __init__(self, folder: int, near: Path, mode: int) -> None:
+    def __init__(self, folder: int, near: Path) -> None:
         self._folder = folder
         self._near = near
         self._place = folder
+        # Known before anything has it: a signal may come right after that, too.
         self._name: bytes | None = None
-        self.descriptor = self._opened(mode)
+        self.descriptor = -1
 
     def put(self, name: bytes | str, *, is_new: bool = False) -> None:
         """Give it its name in the folder, in the place of what has that.
@@ -81,29 +82,32 @@ class FileInMaking:
         self.drop()
         if self._place != self._folder:
             os.close(self._place)
-        os.close(self.descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
-    def _opened(self, mode: int) -> int:
+    def open(self, mode: int) -> None:
+        """Make the file; raises OSError."""
         if _UNNAMED and _can_be_linked():
             flags = _UNNAMED | os.O_RDWR | os.O_CLOEXEC
             try:
-                return os.open(".", flags, mode, dir_fd=self._folder)
+                self.descriptor = os.open(".", flags, mode, dir_fd=self._folder)
+                return
             except OSError as error:
                 if error.errno not in _HAS_NONE:
                     raise
         self._place = _place(self._near, self._folder)
         while True:
-            name = _new_name()
-            descriptor = os.open(name, _NAMED, mode, dir_fd=self._place)
+            self._name = _new_name()
+            self.descriptor = os.open(self._name, _NAMED, mode, dir_fd=self._place)
             # Before it was locked another process may have taken it for one left behind.
-            if lock(descriptor) and os.fstat(descriptor).st_nlink:
-                self._name = name
-                return descriptor
-            os.close(descriptor)
+            if lock(self.descriptor) and os.fstat(self.descriptor).st_nlink:
+                return
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def _take_name(self) -> bytes:
         self._place = _place(self._near, self._folder)
-        name = _new_name()
+        self._name = name = _new_name()
         try:
             self._link(name, self._place)
         except OSError as error:
@@ -113,7 +117,6 @@ class FileInMaking:
             os.close(self._place)
             self._place = self._folder
             self._link(name, self._place)
-        self._name = name
         return name
 
     def _link(self, name: bytes, folder: int) -> None:
@@ -128,8 +131,9 @@ def new_file(folder: int, near: Path, mode: int = _PRIVATE) -> Iterator[FileInMa
 
     It is gone unless it was `put` at its place.
     """
-    made = FileInMaking(folder, near, mode)
+    made = FileInMaking(folder, near)
     try:
+        made.open(mode)
         yield made
     finally:
         made.close()
@@ -138,25 +142,33 @@ def new_file(folder: int, near: Path, mode: int = _PRIVATE) -> Iterator[FileInMa
 @contextlib.contextmanager
 def new_folder(near: Path) -> Iterator[Path]:
     """Make a folder on the file system of `near`, which is gone at the end with what is in it."""
-    import shutil
-
     with opened_folder(near) as beside:
         place = _aside(near, os.fstat(beside).st_dev) or near
     _sweep(place)
-    while True:
-        folder = place / os.fsdecode(_new_name())
-        folder.mkdir(_PRIVATE_FOLDER)
-        # As with files: before it is locked another process may take it for one left behind.
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(folder, _FOLDER)
-            if lock(descriptor) and folder.exists():
-                break
-            os.close(descriptor)
-    try:
+    with contextlib.ExitStack() as until:
+        while True:
+            folder = place / os.fsdecode(_new_name())
+            # First: a signal may come right after it was made.
+            until.callback(_remove_folder, folder)
+            folder.mkdir(_PRIVATE_FOLDER)
+            # As with files: before it is locked another process may take it for one left behind.
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(folder, _FOLDER)
+                until.callback(os.close, descriptor)
+                if lock(descriptor) and folder.exists():
+                    break
         yield folder
-    finally:
+
+
+def _remove_folder(folder: Path) -> None:
+    import shutil
+
+    try:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
+    except BaseException:
+        # A signal: it is the only one, and what is left of it would stay.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @contextlib.contextmanager

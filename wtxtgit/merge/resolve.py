@@ -110,7 +110,9 @@ def resolve(
     before = conflicts.settled(repo, from_top, blobs)
     if before is None:
         before = Policy(strategy_of(repo, from_top))
-    policy = Policy(strategy or before.strategy, (*before.takes, *takes))
+    # Said once more it is no other thing: the record is then as it was.
+    earlier = tuple(take for take in before.takes if take not in takes)
+    policy = Policy(strategy or before.strategy, (*earlier, *takes))
     # Git has no stage of a base where both sides added the file.
     base, ours, theirs = (
         blob(repo, stages[stage].oid) if stage in stages else memoryview(b"")

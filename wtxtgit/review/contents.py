@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side
+from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side, refuse_part
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
 from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
@@ -97,9 +97,8 @@ class BranchReader:
         with ExitStack() as until:
             try:
                 refuse_encrypted(blobs.get(_BASE), blobs.get(_HEAD))
-                alone = registry.part_note(os.fsdecode(changed.path))
-                if alone is not None and changed.part_of is None:
-                    raise NoCheckpoint(alone)
+                if changed.part_of is None:
+                    refuse_part(os.fsdecode(changed.path))
                 for name, commit, entry in ends:
                     members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
                     blob = blobs[name]

@@ -108,8 +108,10 @@ class Keyring:
         _create(path, secret, _SECRET_MODE, name)
         try:
             self.finish(name, public)
-        except BaseException:
-            path.unlink()
+        except BaseException as error:
+            # Interrupted with both there it is a key; a public file of somebody else's makes none.
+            if isinstance(error, UsageError) or not os.path.lexists(public_path):
+                path.unlink()
             raise
 
     def unfinished(self, name: str) -> bytes | None:
