@@ -64,7 +64,7 @@ class TestVerify:
         assert list(verdicts) == files
         assert not verdicts[f"damaged/{INDEX}"]["ok"]
         assert verdicts[f"{SETS[0]}/{INDEX}"]["ok"]
-        same(wtxtgit, shared, "verify", *files, code=1)
+        same(wtxtgit, shared, "verify", *files, SETS[0], "damaged", code=1)
 
     def test_by_paths_from_here(
         self, wtxtgit: Command, shared: Processes, files: list[str]

@@ -280,6 +280,10 @@ def test_what_others_keep_there_stays(repo: Repo, bare: Repo, tmp_path: Path) ->
     clone = cloned(bare)
     audited(clone)
     assert (clone.path / PLACE).read_text() == "a person's own\n"
+    # Nor does a checkout convert what is sealed, or anything of theirs otherwise than before.
+    asked = ("check-attr", "text", "--", "exp1/gen-000001.wtxt", "exp1/notes", "notes")
+    said = clone.git(*asked).decode().splitlines()
+    assert [line.rpartition(" ")[2] for line in said] == ["unset", "unspecified", "unspecified"]
     assert ledger_of(clone, "exp1/gen-000001.wtxt").last.meta.gen == 1
 
 
@@ -304,6 +308,24 @@ def test_snapshots_sign_what_a_branch_gets(
     clone = cloned(bare)
     audited(clone, "--require-signed")
     assert [record.meta.gen for record in ledger_of(clone, "snapshot.wtxt").records] == [10, 20]
+
+
+def test_parts_of_ranks_and_their_index_are_sealed(repo: Repo, bare: Repo, tmp_path: Path) -> None:
+    ring = tmp_path / "ring"
+    for gen in (1, 2):
+        for rank in Rank(0, 2).all():
+            with Ring(ring, rank=rank) as opened:
+                emitter = Emitter(opened, EmissionOptions(key=KEY, threads=1), [])
+                request = SnapshotRequest(gen, "2026-01-31T12:00:00Z")
+                opened.emitted(emitter.emit(request, arrays(gen)))
+        assert {one.why for one in pushed(ring, repo)} == {None}
+    clone = cloned(bare)
+    audited(clone, "--require-signed")
+    for name in ("0-of-2.wtxt", "1-of-2.wtxt", "index"):
+        ledger = ledger_of(clone, f"exp1/snapshot.{name}")
+        assert [record.meta.gen for record in ledger.records] == [1, 2]
+    target = Git("origin", "snapshots", "exp1", repository=repo.path)
+    assert pull(target, 1, tmp_path / "out.npz").gen == 1
 
 
 def test_pointers_are_not_sealed(repo: Repo, bare: Repo) -> None:

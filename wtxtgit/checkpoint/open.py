@@ -132,7 +132,10 @@ def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) 
 def read_checkpoint(
     target: str, place: TargetPlace = HERE, *, threads: int | None = None
 ) -> ByteView:
-    """The same, of a folder the index of the set in it."""
+    """The same, of a folder the index of the set in it; stores of URLs but file:// have none."""
+    # Stores name folders in ways of their own: there the index is named.
+    if is_url(target, place) and (local := urls.local_path(target)) is not None:
+        return read_checkpoint(str(local), place, threads=threads)
     try:
         if not _is_folder(target, place):
             return read(target, place, threads=threads)

@@ -14,8 +14,8 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
-from wtxtgit.remotes.sealed_branch import ATTRIBUTES as FOLDER_ATTRIBUTES
-from wtxtgit.remotes.sealed_branch import BranchLedgers
+from wtxtgit.remotes.sealed_branch import AS_THEY_ARE, BranchLedgers
+from wtxtgit.remotes.sealed_branch import ATTRIBUTES as SEALED_ATTRIBUTES
 from wtxtgit.remotes.target import (
     FileSeals,
     Outgoing,
@@ -198,6 +198,9 @@ class BranchFolder:
             placed[self._start + place] = oid
             if place != name:
                 lines.append(named(self._start + name, oid))
+        attributes = self._start + ATTRIBUTES
+        if tip is not None and self._branch.entry(tip, attributes) is None:
+            ledgers.added[attributes] = SEALED_ATTRIBUTES
         own = {path: self._branch.blob([content]) for path, content in ledgers.added.items()}
         return {**placed, **own}, tuple(lines)
 
@@ -213,7 +216,7 @@ class Git(BranchFolder):
     """A folder of a branch whose files are the contents of its commits. See `BranchFolder`."""
 
     _scheme = "git"
-    _attributes = FOLDER_ATTRIBUTES
+    _attributes = AS_THEY_ARE + SEALED_ATTRIBUTES
 
     def put_sealed(
         self, files: Sequence[Outgoing], sealing: FileSeals, *, about: Mapping[str, str]

@@ -33,10 +33,14 @@ SIGNERS, SIGNERS_SEAL = SIGNERS_PATH.decode("ascii"), SIGNERS_LEDGER.decode("asc
 LEDGER = LEDGER_SUFFIX.decode("ascii")
 AS_THEY_ARE = b"* -text\n"
 """gitattributes(5) for a checkout: line ends stay, whatever core.autocrlf says."""
-ATTRIBUTES = (
-    AS_THEY_ARE + b"*.wtxt diff=wtxt\n*.wtxt.age diff=wtxt merge=binary\n*.wsum merge=wtxt-ledger\n"
-)
-"""The same, and `git diff` shows tensors where wtxtgit is installed."""
+ATTRIBUTES = b"""\
+*.wtxt -text diff=wtxt
+*.wtxt.age -text diff=wtxt merge=binary
+*.wtxtdelta -text
+*.wtxtdelta.age -text
+*.wsum -text merge=wtxt-ledger
+"""
+"""The same for what is sealed alone; `git diff` shows tensors where wtxtgit is installed."""
 _SIGNERS_ATTRIBUTES = ".wtxt/.gitattributes"
 _SIGNERS_SCHEMA = "opaque/v1"
 
