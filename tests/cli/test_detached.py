@@ -150,6 +150,42 @@ def test_looking_takes_no_more_than_it_needs(in_repo: Command) -> None:
     assert [tensor["status"] for tensor in report["tensors"]] == ["same"]
 
 
+class TestRecover:
+    def test_what_mail_did_is_undone(self, in_repo: Command) -> None:
+        in_repo("detach", "n.wtxt")
+        text = (in_repo.folder / "n.wtxt").read_bytes()
+        (in_repo.folder / "mailed.wtxt").write_bytes(text.replace(b"\n", b"\r\n"))
+        assert in_repo("recover", "mailed.wtxt", "-o", "again.wtxt").code == 0
+        assert (in_repo.folder / "again.wtxt").read_bytes() == text
+
+    def test_a_damaged_line_loses_its_chunk_and_no_other(self, in_repo: Command) -> None:
+        in_repo("detach", "n.wtxt")
+        text = (in_repo.folder / "n.wtxt").read_bytes()
+        at = text.index(b"ch ix=000001") + len(b"ch ix=000001 off=000000064000 len=64000 sha256=")
+        (in_repo.folder / "bad.wtxt").write_bytes(text[:at] + b"!" + text[at + 1 :])
+        done = in_repo("recover", "--json", "bad.wtxt")
+        report = json.loads(done.out)
+        states = {array["name"]: array for array in report["arrays"]}
+        assert (done.code, report["state"]) == (1, "partial")
+        assert (states["W"]["healed"], states["W"]["lost"]) == (3, 1)
+        assert states["b"]["intact"] == 1
+        # The array as a whole is somewhere else.
+        api.dump(NATIVE, in_repo.folder / "copy.wtxt")
+        assert in_repo("recover", "bad.wtxt", "--from", "copy.wtxt", "-o", "good.wtxt").code == 0
+        assert (in_repo.folder / "good.wtxt").read_bytes() == text
+
+    def test_without_a_store_it_says_what_is_lost(self, in_repo: Command) -> None:
+        in_repo("detach", "n.wtxt")
+        shutil.rmtree(in_repo.folder / ".git/wtxt")
+        done = in_repo("recover", "--json", "n.wtxt")
+        report = json.loads(done.out)
+        assert done.code == 1
+        assert [(a["name"], a["intact"], a["lost"]) for a in report["arrays"]] == [
+            ("W", 0, 4),
+            ("b", 1, 0),
+        ]
+
+
 class TestPython:
     def test_arrays_are_loaded(self, in_repo: Command) -> None:
         in_repo("detach", "n.wtxt")

@@ -82,6 +82,7 @@ def test_no_block_is_left_out() -> None:
         "Selecting what is smudged": 1,
         "Looking at changes": 1,
         "Merging": 1,
+        "Large checkpoints": 1,
         "Leaving": 3,
     }
 
@@ -96,7 +97,7 @@ class TestSetUp:
     def test_the_keys_are_those_of_the_table(self, installed: Repo, scope: str) -> None:
         listed = {key: row[1] for row in tables(PAGE, "Set up")[0] for key in spans(row[0])}
         config = installed.git(
-            "config", scope, "-z", "--get-regexp", r"\.wtxt(-ledger)?\."
+            "config", scope, "-z", "--get-regexp", r"\.wtxt(-ledger|-detached)?\."
         ).decode()
         entries = [entry.partition("\n") for entry in config.split("\0") if entry]
         assert {key for key, _, _ in entries} == set(listed)
@@ -229,6 +230,26 @@ def test_merging(installed: Repo) -> None:
     assert installed.blob(MODEL, "HEAD") == installed.blob(MODEL, "other")
     assert installed.git("rev-list", "--count", "--merges", "HEAD") == b"1\n"
     assert installed.status() == b""
+
+
+def test_large_checkpoints_are_kept_beside_git(installed: Repo) -> None:
+    content = np.random.default_rng(1).standard_normal(40_000).tobytes()
+    installed.write("model.gguf", b"GGUF" + content)
+    do(installed, "Large checkpoints")
+    assert installed.blob("model.gguf", "HEAD").startswith(b"WTXT-DETACHED 1\n")
+    line = b"*.gguf filter=wtxt-detached diff=wtxt merge=wtxt -text"
+    assert line in installed.blob(".gitattributes", "HEAD")
+    # A fresh clone has no data.
+    clone = installed.clone("fresh")
+    assert clone.blob("model.gguf", "HEAD") == (clone.path / "model.gguf").read_bytes()
+    assert clone.status() == b""
+    assert b"detached" in clone.run("wtxtgit", "status").stdout
+    shutil.copytree(installed.path / ".git/wtxt/store", clone.path / ".git/wtxt/store")
+    clone.run("wtxtgit", "checkout")
+    assert (clone.path / "model.gguf").read_bytes() == b"GGUF" + content
+    clone.run("wtxtgit", "track", "*.gguf")
+    clone.git("add", "--renormalize", ".")
+    assert clone.blob("model.gguf").startswith(b"WTXT 1\n")
 
 
 class TestLeaving:

@@ -1,9 +1,9 @@
 """Where bytes that a damaged text has lost may still be: other texts and files.
 
 Every chunk and array of a text is named by its SHA-256, so whatever else is at hand
-can give it: an older generation in git's history, another file of the repository,
-what stands in the work tree, a file, commit or URL that the user names. Bytes are
-hashed before they are given.
+can give it: the store of the repository, an older generation in git's history, another
+file of the repository, what stands in the work tree, a file, commit or URL that the user
+names. Bytes are hashed before they are given.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit.checkpoint import open as opener
-from wtxtgit.errors import InputError, TextError, WtxtgitError
+from wtxtgit.errors import InputError, PayloadError, TextError, WtxtgitError
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
+from wtxtgit.filter.content import local_payload
 from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
@@ -28,10 +29,11 @@ from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.array import Rows
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.payload import FindPayload, PayloadSource
 from wtxtgit.text.recovery.pieces import joined, view_of
 from wtxtgit.text.recovery.reading import read
 
+STORE = "the store"
 _MOST = 1000
 """Blobs of a repository that are looked through."""
 
@@ -58,11 +60,14 @@ class FoundCopies:
     """Bytes by their SHA-256, from places that are opened one by one, as far as need be.
 
     `places` gives all of them, each time it is called. Only what is wanted is kept of
-    them, as a view: there may be many places.
+    them, as a view: there may be many places. `store` gives one that has chunks by name.
     """
 
-    def __init__(self, places: Callable[[], Iterable[Place]]) -> None:
+    def __init__(
+        self, places: Callable[[], Iterable[Place]], store: FindPayload = lambda: None
+    ) -> None:
         self._all_places = places
+        self._store = cache(store)
         self._places: Iterator[Place] = iter(())
         self._digests: set[str] = set()
         self._names: set[str] = set()
@@ -87,6 +92,8 @@ class FoundCopies:
 
     def bytes_of(self, digest: str, nbytes: int) -> tuple[ByteView, str] | None:
         """The bytes with a SHA-256, in hex, and the place that they are from."""
+        if (stored := self._stored(digest, nbytes)) is not None:
+            return stored, STORE
         while True:
             known = self._parts.get(digest, [])
             while known:
@@ -96,6 +103,17 @@ class FoundCopies:
                 del known[0]
             if not self._look_further():
                 return None
+
+    def _stored(self, digest: str, nbytes: int) -> ByteView | None:
+        store, name = self._store(), bytes.fromhex(digest)
+        if store is None or not store.has([name]):
+            return None
+        try:
+            raw = store.read(name)
+        except PayloadError:
+            # Damaged there: it may be elsewhere.
+            return None
+        return raw if len(raw) == nbytes else None
 
     def _look_further(self) -> bool:
         """Take in one more place; tells whether there was one."""
@@ -129,7 +147,7 @@ def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
 
     Of an array what is said of it, too. Whether it has that SHA-256 is not looked at.
     """
-    if any(data[: len(magic)] == magic for magic in (MAGIC, DELTA_MAGIC)):
+    if grammar.is_text(data) or data[: len(DELTA_MAGIC)] == DELTA_MAGIC:
         for found in read(data).arrays:
             chunks = [(chunk, view_of(data, chunk)) for chunk in found.chunks]
             for chunk, raw in chunks:
@@ -151,6 +169,12 @@ def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
         yield told, array.line.sha256.hex(), raw
         for ix, digest in enumerate(array.sha256):
             yield None, digest.hex(), raw[ix * size : (ix + 1) * size]
+
+
+def store_of_target(target: str) -> PayloadSource | None:
+    """The store of the repository that a target is in, None where there is none."""
+    repo = _repository(target)
+    return None if repo is None else local_payload(repo)
 
 
 def places(target: str, given: Iterable[str], threads: int | None = None) -> Iterator[Place]:

@@ -15,18 +15,23 @@ from pathlib import Path
 from wtxtgit.checkpoint import open as opener
 from wtxtgit.checkpoint import other_copies
 from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
-from wtxtgit.errors import CheckError, InputError, TextError, WtxtgitError
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TextError, WtxtgitError
+from wtxtgit.filter.content import local_payload
+from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import read_small, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, same_bytes, write_all
+from wtxtgit.model.array import Snapshot
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
+from wtxtgit.text.grammar import is_detached
 from wtxtgit.text.recovery import deltas, ledgers
 from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
 from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.verify import TextReport, read_wsum, verify
+from wtxtgit.text.write import TextWriter
 
 LEDGER_ENDING = ".wsum"
 
@@ -106,7 +111,10 @@ def recover_text(
     `given` are files, URLs and revisions to look in first. Raises InputError where
     nothing of a text is left.
     """
-    heal = other_copies.FoundCopies(partial(other_copies.places, target, tuple(given), threads))
+    heal = other_copies.FoundCopies(
+        partial(other_copies.places, target, tuple(given), threads),
+        partial(other_copies.store_of_target, target),
+    )
     plain, changes = undone(data)
     if plain[: len(DELTA_MAGIC)] == DELTA_MAGIC:
         return _recover_delta(target, data, bytes(plain), changes, heal)
@@ -125,11 +133,30 @@ def recover_text(
         # A layout that does not fit, for one: nothing is whole that `verify` refuses.
         if not verified.ok and any(p.kind != "pending" for p in verified.problems):
             text = None
+        elif is_detached(plain):
+            text, verified = _detached(target, recovery.snapshot, threads) or (text, verified)
     state = "partial"
     if text is not None:
         state = "intact" if len(text) == len(data) and same_bytes(text, data) else "whole"
     report = _report(target, recovery, state, verified)
     return RecoveredText(recovery, report, len(data), text, verified)
+
+
+def _detached(
+    target: str, snapshot: Snapshot, threads: int | None
+) -> tuple[ByteView, TextReport] | None:
+    """The detached text of what was recovered, with all of its payload in the repository's store.
+
+    None where there is no repository: then the text keeps its data.
+    """
+    try:
+        repo = opener.repository_of(target)
+    except EnvironmentFailure:
+        return None
+    with keeping(repo) as keep:
+        writer = TextWriter(snapshot, threads=threads, detached=True, keep=keep)
+        text = spooled(writer.stream())
+    return text, verify(text, payload=local_payload(repo), threads=threads)
 
 
 def _recover_delta(

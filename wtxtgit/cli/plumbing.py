@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from wtxtgit.text.write import TextWriter
 
 _BUFFER = 1024 * 1024
+_DETACHED_MEMORY = 64 * 1024 * 1024
+"""Bytes of a file that are held where texts are detached: large files are what that is for."""
 _SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread may have the interpreter: in Python's own 5 ms, git fills
 a pipe many times over, and would wait for us."""
@@ -97,7 +99,7 @@ def settings(*, detached: bool = False) -> FilterSettings:
         store=_store,
         learn=_learn,
         folder=_spool_folder,
-        in_memory=_forgiven(environment.memory) or ample(),
+        in_memory=_forgiven(environment.memory) or (_DETACHED_MEMORY if detached else ample()),
         threads=_forgiven(environment.threads),
         keeping=_keeping if detached else None,
         payload=_payload,
