@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from hashlib import sha256
@@ -389,3 +390,32 @@ class TestPlace:
         ):
             repo.git("config", "wtxtgit.storePath", value)
             assert store_of(repo.repository).folder == folder
+
+
+def test_a_full_disk_is_told_and_leaves_whole_packs(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "MAX_PACK", 4 * SIZE)
+    chunks = weights(12)
+    added(store, chunks[:1])
+    true = os.pwrite
+    room = 6 * SIZE
+
+    def pwrite(descriptor: int, data: bytes, offset: int) -> int:
+        nonlocal room
+        if room < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        room -= len(data)
+        return true(descriptor, data, offset)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", pwrite)
+        with pytest.raises(EnvironmentFailure, match="store/packs: no space left on device"):
+            added(store, chunks[1:])
+    there = again(store).has(map(named, chunks))
+    assert named(chunks[0]) in there
+    assert len(there) < 12
+    for name in there:
+        assert again(store).read(name)
+    added(again(store), chunks)
+    assert [bytes(again(store).read(named(chunk))) for chunk in chunks] == chunks

@@ -40,6 +40,8 @@ _SHORTEST = 16
 # What is so much larger than by the last base is about as small: two steps of training are, by
 # both, but not two times that some rows change.
 _AS_SMALL = 1.2
+# An XOR of less than half of the chunk is smaller than the chunk by itself.
+_LITTLE = 2
 _AS_FEW = 1.45
 
 
@@ -115,11 +117,12 @@ def encode_based(
         return _stored(data), None
     item = item if item in ITEMS[GROUPED] and size % item == 0 else 1
     groups = _grouped(np.frombuffer(mapped(data), np.uint8), item)
-    number = _nearest(groups, [base.grouped(item) for base in bases])
-    if number is not None:
+    if bases:
+        number = _nearest(groups, [base.grouped(item) for base in bases])
         frames = _frames(groups ^ bases[number].grouped(item), _own.numbers)
-        encoded = _worthwhile(data, frames, XOR, item)
-        return encoded, number if encoded.encoding == XOR else None
+        if _length(frames) * _LITTLE < size or _length(frames) < _estimated(groups):
+            encoded = _worthwhile(data, frames, XOR, item)
+            return encoded, number if encoded.encoding == XOR else None
     if item > 1:
         return _worthwhile(data, _frames(groups, _own.numbers), GROUPED, item), None
     sample = _sample(groups)
@@ -128,13 +131,18 @@ def encode_based(
     return _worthwhile(data, frames, ZSTD, 1), None
 
 
-def _nearest(groups: Bytes, bases: Sequence[Bytes]) -> int | None:
-    if not bases:
-        return None
+def _estimated(groups: Bytes) -> float:
+    """About how many bytes a chunk takes by itself."""
+    sample = _sample(groups)
+    return _length(_frames(sample, _own.numbers)) * groups.size / sample.size
+
+
+def _nearest(groups: Bytes, bases: Sequence[Bytes]) -> int:
+    """The first one of the bases to which a chunk is about as near as to the last one."""
+    if len(bases) == 1:
+        return 0
     sample = _sample(groups)
     lengths = [_length(_frames(sample ^ _sample(base), _own.numbers)) for base in bases]
-    if min(lengths) >= _length(_frames(sample, _own.numbers)):
-        return None
     # No sample tells of one row that changed.
     changed = [int(np.count_nonzero(groups != base)) for base in bases]
     return next(
@@ -157,7 +165,8 @@ def _worthwhile(data: ByteView, frames: list[bytes], encoding: int, item: int) -
     length = _length(frames)
     if length > len(data) - 1 - len(data) // _WORTHWHILE:
         return _stored(data)
-    return Encoded(frames, encoding, item, length)
+    # One piece to hash and to write.
+    return Encoded((b"".join(frames),), encoding, item, length)
 
 
 def _stored(data: ByteView) -> Encoded:
