@@ -14,7 +14,19 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import audit, cluster, compare, containers, git, growth, protocol, snapshots, start, text
+from bench import (
+    audit,
+    cluster,
+    compare,
+    containers,
+    git,
+    growth,
+    protocol,
+    snapshots,
+    start,
+    stores,
+    text,
+)  # fmt: skip
 from bench.chart import chart
 from bench.measure import BenchError, Place, Row
 from bench.plan import Figures
@@ -40,6 +52,7 @@ PARTS: dict[str, Part] = {
     "protocol": lambda place, o: protocol.filters(place, o.size, o.runs),
     "git": lambda place, o: git.adds_and_checkouts(place, o.size, o.runs),
     "growth": lambda place, o: growth.versions(place, o.size),
+    "store": lambda place, o: stores.versions(place, o.size),
     "git-diff": lambda place, o: compare.git_diffs(place, o.size, o.runs),
     "git-diff-many": lambda place, o: compare.git_diff_of_many(place, 100, o.runs),
     "audit": lambda place, o: audit.audits(place, o.commits, o.runs),

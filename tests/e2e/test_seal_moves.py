@@ -16,6 +16,8 @@ from tests.e2e.sealed import (
     assert_holds_by_any_range,
     text,
 )
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import staging
 from wtxtgit.text import ledger as text_ledger
 
 NEW, THIRD = "models/new.safetensors", "third.safetensors"
@@ -221,6 +223,20 @@ def test_a_failure_takes_the_move_back(chain: Sealed) -> None:
     assert not (chain.path / NEW_LEDGER).exists()
     (chain.path / ".git/index.lock").unlink()
     assert chain.git("ls-files", "-s") == before
+
+
+def test_what_fails_once_the_index_has_it_takes_nothing_back(chain: Sealed) -> None:
+    def fail(*_: object) -> None:
+        raise EnvironmentFailure("as a signal that comes late")
+
+    chain.put(2.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(staging, "add", fail)
+        chain.call("seal", "--staged", "--key", "alice", ok=(5,))
+    assert (chain.path / LEDGER).read_bytes() == chain.blob(LEDGER, "")
+    assert "are sealed already" in chain.seal().out
+    chain.commit()
+    assert_holds(chain)
 
 
 def test_a_reviewer_sees_the_chain(chain: Sealed) -> None:

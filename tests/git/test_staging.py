@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.git.histories import new_repo
 from tests.kit import Repo, safetensors
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import index, run, staging
+from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
 
 NAMES = [b"a.wsum", b"-n.wsum", b"x/new\nline.wsum", b"\xff\xfe.wsum", b":(top)s.wsum", b"*.wsum"]
@@ -150,3 +152,23 @@ def test_a_hook_of_a_partial_commit(
     assert repo.blob("a.wsum", "HEAD") == b"ledger"
     staged = {entry.path for entry in index.entries(repo.repository)}
     assert (b"a.wsum" in staged) is not partial
+
+
+def test_a_checkout_that_is_interrupted_leaves_no_file_out(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [repo.write(name, name) for name in ("a", "b", "gone")]
+    repo.add()
+    files.pop().unlink()
+    checked_out = staging._checkout
+
+    def interrupted(repository: Repository, paths: Iterable[bytes]) -> None:
+        """As git does that is told to end: what it was to write next is away."""
+        files[0].unlink()
+        monkeypatch.setattr(staging, "_checkout", checked_out)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(staging, "_checkout", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        staging.checkout(repo.repository, [b"a", b"b", b"gone"])
+    assert repo.status() == b"A  a\0A  b\0AD gone\0"

@@ -117,6 +117,15 @@ def test_what_an_index_does_not_list_is_told(sharded: Repo) -> None:
     assert "'hidden'" in flag.message
 
 
+def test_a_set_that_cannot_be_compared_hides_no_change(sharded: Repo) -> None:
+    shard(sharded, TWO, b=B * 2)
+    listed(sharded, a="part1.safetensors", b="part2.safetensors", gone="part2.safetensors")
+    committed(sharded, "topic")
+    found = by_path(reviewed(sharded))
+    assert Risk.UNREAD in risks(found[INDEX])
+    assert statuses(found[TWO]) == {"b": "changed"}
+
+
 def test_an_index_that_comes_along_hides_no_change(sharded: Repo) -> None:
     shard(sharded, "whole.safetensors", w=A)
     committed(sharded)

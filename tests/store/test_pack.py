@@ -100,10 +100,7 @@ class TestRefused:
             ("depth", {"encoding": XOR, "size": 30, "bases": (bytes(32),)}),
             ("depth", {"encoding": XOR, "size": 30, "bases": (bytes(32),), "depth": 9}),
             ("depth", {"depth": 1}),
-            (
-                "depth",
-                {"encoding": PREFIX, "size": 30, "bases": (bytes(32), b"a" * 32), "depth": 1},
-            ),
+            ("size", {"encoding": PREFIX, "size": 2**17 + 1, "bases": (bytes(32),), "depth": 1}),
         ],
     )
     def test_a_lie_in_the_index(self, tmp_path: Path, field: str, other: dict[str, object]) -> None:
@@ -186,6 +183,32 @@ class TestLies:
         ]  # fmt: skip
         content = pack_of(*((row, zeros) for row in made))
         self.read(tmp_path, content, one)
+
+    def test_bases_that_double_at_each_step(self, tmp_path: Path) -> None:
+        """Of hostile packs no more is decoded than of honest ones."""
+        import zstandard
+
+        data = b"\1" * 2**17
+        frames = zstandard.ZstdCompressor(write_content_size=True)
+        names = [bytes([n]) * 32 for n in range(10)]
+        first = frames.compress(data)
+        made = [(entry(first, name=names[0], encoding=ZSTD, size=len(data)), first)]
+        for depth in range(1, 9):
+            bases = (names[depth - 1],) * 2
+            place = 16 + depth * len(first)
+            made.append((
+                entry(first, name=names[depth], place=place, encoding=PREFIX, size=len(data),
+                      bases=bases, depth=depth),
+                first,
+            ))  # fmt: skip
+        self.read(tmp_path, pack_of(*made), names[8])
+
+    def test_a_base_that_is_too_large(self, tmp_path: Path) -> None:
+        large = bytes(2**17 + 1)
+        moved = entry(
+            b"x", place=16 + len(large), encoding=PREFIX, size=100, bases=(named(large),), depth=1
+        )
+        self.read(tmp_path, pack_of((entry(large), large), (moved, b"x")), named(b"x"))
 
     def test_a_base_of_another_size(self, tmp_path: Path) -> None:
         import zstandard

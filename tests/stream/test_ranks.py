@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyrage
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.stream.rings import KEY
 from wtxtgit.checkpoint.arrays import load
@@ -18,6 +20,7 @@ from wtxtgit.remotes.folder import Folder
 from wtxtgit.stream import upkeep
 from wtxtgit.stream.delivery import attempt
 from wtxtgit.stream.emission import EmissionOptions, Emitter, SnapshotRequest
+from wtxtgit.stream.index import GenerationIndex, IndexPart
 from wtxtgit.stream.log import Log, entry
 from wtxtgit.stream.overview import RankedState, read_ring
 from wtxtgit.stream.pull import pull
@@ -227,6 +230,47 @@ def test_what_a_delta_is_put_on_is_sent_though_it_never_was_whole(
     assert set(send(folder)) == {DeliveryState.DELIVERED}
     pull(Folder(tmp_path / "target"), None, tmp_path / "a.npz")
     assert_pulled(tmp_path / "a.npz", 2)
+
+
+def test_what_another_rank_has_lost_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
+    label = str(tmp_path / "target")
+    training = Training(folder, tmp_path / "target")
+    training.emit(1, 0, 1)
+    ring = training.rings[0]
+    assert ring.waits_for_ranks(label, looks_closely=True)
+    training.rings[2].failed(1, "no space left")
+    assert not ring.waits_for_ranks(label, looks_closely=True)
+    training.emit(2, 0, 1)
+    assert ring.waits_for_ranks(label, looks_closely=True)
+    training.close()
+
+
+@given(st.data())
+def test_an_index_has_one_spelling(data: st.DataObject) -> None:
+    parts = tuple(
+        IndexPart(rank, f"gen-000001.{rank}-of-2.wtxt", 9, bytes(32), bytes(32), bytes(32))
+        for rank in range(2)
+    )
+    content = bytearray(GenerationIndex(1, parts).content())
+    assert GenerationIndex.parse(bytes(content), "x") == GenerationIndex(1, parts)
+    place = data.draw(st.integers(0, len(content) - 1))
+    inserted = data.draw(st.binary(max_size=3))
+    rest = content[place + data.draw(st.integers(0, 2)) :]
+    changed = bytes(content[:place]) + inserted + bytes(rest)
+    if changed != content:
+        with pytest.raises(InputError):
+            GenerationIndex.parse(changed, "x")
+
+
+def test_numbers_of_an_index_are_sizes() -> None:
+    zeros = "00" * 32
+    fields = {"sha256": zeros, "sha256_all": zeros, "this": zeros}
+    lines = [entry("generation", gen=1, world=2)]
+    for rank in range(2):
+        file = f"gen-000001.{rank}-of-2.wtxt"
+        lines.append(entry("part", rank=rank, file=file, size=-9, **fields))
+    with pytest.raises(InputError):
+        GenerationIndex.parse(b"".join(line.line() for line in lines), "x")
 
 
 def test_ranks_keep_the_same_generations(folder: Path) -> None:

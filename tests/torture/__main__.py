@@ -15,7 +15,7 @@ from tests.torture.tables import keep
 
 PARTS = {
     "kills": 300, "signals": 60, "races": 50, "faults": 300, "recovery": 300, "inputs": 300,
-    "snapshots": 300, "operations": 300,
+    "snapshots": 300, "ranks": 300, "operations": 300,
 }  # fmt: skip
 """Parts, and how often each of its things is tried where nothing else is asked for."""
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.stream.rings import proved
 from tests.torture.tables import Table
+from wtxtgit.remotes.target import StoredFile
 from wtxtgit.stream.ring import RingBusy
 from wtxtgit.stream.state import read_state
 
@@ -70,6 +71,9 @@ class CountingFolder:
         with self._log.open("a") as log:
             log.writelines(f"{name}\n" for name in new)
         return new
+
+    def list(self, prefix: str = "") -> Sequence[StoredFile]:
+        return self._folder.list(prefix)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from wtxtgit.chain.check import TEXT_SUFFIX
 from wtxtgit.chain.encrypted import is_encrypted
 from wtxtgit.chain.seal_state import SealedContent, content_of
 from wtxtgit.checkpoint.wsum import wsum_at
-from wtxtgit.errors import CheckError, InputError, TrustError, counted
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TrustError, counted
 from wtxtgit.filter.content import (
     ArtifactFacts,
     detached_hash,
@@ -27,7 +27,7 @@ from wtxtgit.filter.content import (
 )
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.attributes import TreeAttributes
-from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.blobs import BlobReader, blob_id
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DETACHED_DRIVER, Repository
 from wtxtgit.io.files import failures, read_whole, replace_file, shown, shown_path, view_file
@@ -357,8 +357,10 @@ class SealedFiles:
             if self.is_staged:
                 self._stage(contents, gone)
         except BaseException:
-            for file, content_before in before.items():
-                _put_back(file, content_before)
+            # A signal, too, may come when the index has them already: then all is done.
+            if not (self.is_staged and self._are_staged(contents, gone)):
+                for file, content_before in before.items():
+                    _put_back(file, content_before)
             raise
 
     def _kept(self, path: bytes, before: dict[Path, bytes | None]) -> Path:
@@ -366,6 +368,17 @@ class SealedFiles:
         file = self._safe_file(path)
         before[file] = file.read_bytes() if file.is_file() else None
         return file
+
+    def _are_staged(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes]) -> bool:
+        """Whether the index has ledgers by now, and none where they were taken away."""
+        try:
+            oids = {entry.path: entry.oid for entry in index.entries(self.repo) if not entry.stage}
+        except EnvironmentFailure:
+            return False
+        return oids.keys().isdisjoint(removed) and all(
+            path in oids and blob_id([content], len(content), like=oids[path]) == oids[path]
+            for path, content in contents.items()
+        )
 
     def _stage(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes]) -> None:
         files = [

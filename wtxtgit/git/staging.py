@@ -68,6 +68,20 @@ def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:
 
 def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
     """Let git write the files of these paths from the index, whatever stands there."""
+    chosen = list(paths)
+    there = [path for path in chosen if os.path.lexists(repo.file(path))]
+    try:
+        _checkout(repo, chosen)
+    except Exception:
+        raise
+    except BaseException:
+        # Git takes a file away before it writes it, and one that is told to end leaves it so. A
+        # signal comes once: the next ones are ignored.
+        _checkout(repo, [path for path in there if not os.path.lexists(repo.file(path))])
+        raise
+
+
+def _checkout(repo: Repository, paths: Iterable[bytes]) -> None:
     chosen = run.joined(paths)
     # Git takes the index's lock where there is nothing to do, too.
     if chosen:

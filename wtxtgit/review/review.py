@@ -7,7 +7,7 @@ told with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from wtxtgit.chain import judge
@@ -170,7 +170,7 @@ class _ReviewWork:
         more += attribute_notes(self.repo, *ends)
         # One limit for flags and sizes: they are told side by side.
         limit = max_blob(self.repo)
-        compared = self.comparer(self.contents, changed)
+        compared = self._compared(changed)
         reviewed = [
             self._reviewed(
                 one,
@@ -193,6 +193,20 @@ class _ReviewWork:
             tuple(sorted(reviewed, key=_weight)),
             (*notes, *more),
         )
+
+    def _compared(self, changed: Sequence[ChangedCheckpoint]) -> list[Comparison]:
+        """Compare checkpoints, in their order; shards by themselves where their set can't be."""
+        compared = list(self.comparer(self.contents, changed))
+        pairs = zip(changed, compared, strict=True)
+        unread = {one.path for one, contents in pairs if one.parts and contents.report is None}
+        alone = [n for n, one in enumerate(changed) if one.part_of in unread]
+        again = [replace(changed[n], part_of=None) for n in alone]
+        # A cluster is not asked for nothing.
+        for n, contents in zip(
+            alone, self.comparer(self.contents, again) if again else (), strict=True
+        ):
+            compared[n] = contents
+        return compared
 
     def _with_wsum(
         self, changed: ChangedCheckpoint, files: JudgedFiles, known: dict[str, ArtifactFacts]

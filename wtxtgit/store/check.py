@@ -9,7 +9,7 @@ from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.report.store import DamagedPack, StoredPack, StoreListing, StoreVerdict
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import ChunkPack, file_digest
-from wtxtgit.store.reading import ChunkReading
+from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 
 _OTHER_NAME = "has another SHA-256 than its name says"
@@ -41,15 +41,18 @@ def check_store(
 
     `progress` gets counts of bytes, of `packs_size` together.
     """
-    own = store.own
+    own, held = store.own, DecodedBases()
     tasks = [
-        partial(check_pack, own, name, nbytes, pack, progress) for name, nbytes, pack in _packs(own)
+        partial(check_pack, own, held, name, nbytes, pack, progress)
+        for name, nbytes, pack in _packs(own)
     ]
     with Workers(tasks, worthwhile(threads, packs_size(store), len(tasks) or 1)) as workers:
         damaged = tuple(found for found in workers if found is not None)
     bad = sorted({chunk for pack in damaged for chunk in pack.chunks})
     lost = [
-        chunk for chunk in bad if ChunkReading((own,)).chunk(bytes.fromhex(chunk), None) is None
+        chunk
+        for chunk in bad
+        if ChunkReading((own,), held).chunk(bytes.fromhex(chunk), None) is None
     ]
     listed = list_store(store)
     return StoreVerdict(
@@ -64,6 +67,7 @@ def packs_size(store: Store) -> int:
 
 def check_pack(
     own: PackFolder,
+    held: DecodedBases,
     name: str,
     nbytes: int,
     pack: ChunkPack | None,
@@ -76,7 +80,7 @@ def check_pack(
     told = 0
     for row in pack.index.in_order():
         entry = pack.index.entry(row)
-        why = ChunkReading((own,)).why_damaged(pack, entry)
+        why = ChunkReading((own,), held).why_damaged(pack, entry)
         if why is not None:
             chunks[entry.name.hex()] = why
         if progress is not None:

@@ -30,12 +30,19 @@ _FOR_NUMBERS = zstandard.ZstdCompressionParameters(
     window_log=17, hash_log=6, chain_log=6, search_log=1, write_content_size=1,
 )  # fmt: skip
 _FOR_BYTES = 3
+_FOR_MOVED = 1
 # By what part the encoding has to be smaller to be worth the decoding.
 _WORTHWHILE = 64
 # What is tried first: runs of bytes of each group that make so many parts of it.
 _RUNS = 16
 _PART = 8
 _SHORTEST = 16
+# What is so much larger than by the last base is about as small: two steps of training are, by
+# both, but not two times that some rows change.
+_AS_SMALL = 1.2
+# An XOR of less than half of the chunk is smaller than the chunk by itself.
+_LITTLE = 2
+_AS_FEW = 1.45
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,41 +99,74 @@ class _OfThread(threading.local):
 _own = _OfThread()
 
 
-def encode(data: ByteView, item: int, base: DecodedChunk | None = None) -> Encoded:
-    """Encode a chunk of items of `item` bytes in what a sample of it shows to be the best way.
+def encode(data: ByteView, item: int) -> Encoded:
+    """Encode a chunk of items of `item` bytes by itself."""
+    return encode_based(data, item, ())[0]
 
-    `base` is a chunk that may be much the same at the same places.
+
+def encode_based(
+    data: ByteView, item: int, bases: Sequence[DecodedChunk]
+) -> tuple[Encoded, int | None]:
+    """Encode a chunk by its XOR with one of the bases, which have its size; gives which, too.
+
+    None where by itself it is as small, as far as a sample tells. The last base is the one that
+    is likely the nearest; of those that are about as near it is the first one.
     """
     size = len(data)
     if not 0 < size <= MAX_CODED:
-        return _stored(data)
-    if item not in ITEMS[GROUPED] or size % item:
-        item = 1
+        return _stored(data), None
+    item = item if item in ITEMS[GROUPED] and size % item == 0 else 1
     groups = _grouped(np.frombuffer(mapped(data), np.uint8), item)
-    if base is not None and base.size == size:
-        based = base.grouped(item)
-        if _is_nearer(groups, based):
-            return _worthwhile(data, _frames(groups ^ based, _own.numbers), XOR, item)
+    if bases:
+        number = _nearest(groups, [base.grouped(item) for base in bases])
+        frames = _frames(groups ^ bases[number].grouped(item), _own.numbers)
+        if _length(frames) * _LITTLE < size or _length(frames) < _estimated(groups):
+            encoded = _worthwhile(data, frames, XOR, item)
+            return encoded, number if encoded.encoding == XOR else None
     if item > 1:
-        return _worthwhile(data, _frames(groups, _own.numbers), GROUPED, item)
+        return _worthwhile(data, _frames(groups, _own.numbers), GROUPED, item), None
     sample = _sample(groups)
     is_text = _length(_frames(sample, _own.bytes)) < _length(_frames(sample, _own.numbers))
     frames = _frames(groups, _own.bytes if is_text else _own.numbers)
-    return _worthwhile(data, frames, ZSTD, 1)
+    return _worthwhile(data, frames, ZSTD, 1), None
 
 
-def _is_nearer(groups: Bytes, base: Bytes) -> bool:
-    """Whether a chunk's XOR with its base is smaller than the chunk, as far as a sample tells."""
+def _estimated(groups: Bytes) -> float:
+    """About how many bytes a chunk takes by itself."""
     sample = _sample(groups)
-    change = sample ^ _sample(base)
-    return _length(_frames(change, _own.numbers)) < _length(_frames(sample, _own.numbers))
+    return _length(_frames(sample, _own.numbers)) * groups.size / sample.size
+
+
+def _nearest(groups: Bytes, bases: Sequence[Bytes]) -> int:
+    """The first one of the bases to which a chunk is about as near as to the last one."""
+    if len(bases) == 1:
+        return 0
+    sample = _sample(groups)
+    lengths = [_length(_frames(sample ^ _sample(base), _own.numbers)) for base in bases]
+    # No sample tells of one row that changed.
+    changed = [int(np.count_nonzero(groups != base)) for base in bases]
+    return next(
+        number
+        for number in range(len(bases))
+        if lengths[number] <= _AS_SMALL * lengths[-1] and changed[number] <= _AS_FEW * changed[-1]
+    )
+
+
+def encode_moved(data: ByteView, bases: Sequence[DecodedChunk]) -> Encoded:
+    """Encode a chunk as what is in its bases, wherever."""
+    known = zstandard.ZstdCompressionDict(
+        b"".join(base.plain() for base in bases), dict_type=zstandard.DICT_TYPE_RAWCONTENT
+    )
+    frame = zstandard.ZstdCompressor(level=_FOR_MOVED, dict_data=known).compress(mapped(data))
+    return _worthwhile(data, [frame], PREFIX, 1)
 
 
 def _worthwhile(data: ByteView, frames: list[bytes], encoding: int, item: int) -> Encoded:
     length = _length(frames)
     if length > len(data) - 1 - len(data) // _WORTHWHILE:
         return _stored(data)
-    return Encoded(frames, encoding, item, length)
+    # One piece to hash and to write.
+    return Encoded((b"".join(frames),), encoding, item, length)
 
 
 def _stored(data: ByteView) -> Encoded:

@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from struct import Struct
@@ -34,7 +35,11 @@ ITEMS = {STORED: (1,), ZSTD: (1,), GROUPED: (2, 4, 8), XOR: (1, 2, 4, 8), PREFIX
 """What an encoding's item may be."""
 MAX_CODED = 16 * 1024 * 1024
 """Chunks of more bytes are stored as they are."""
+MAX_MOVED = 128 * 1024
+"""Bytes of a chunk that is decoded with a prefix, and of each of its bases: a chain of these
+doubles at each step, so no more than 64 MiB are decoded for one."""
 MAX_DEPTH = 8
+"""The longest chain of bases."""
 
 _COLUMNS = ("<u8", "<u8", "<u8", "<u4", "<u4", "u1", "u1", "u1", "u1")
 ROW_SIZE = NAME_SIZE + sum(np.dtype(column).itemsize for column in _COLUMNS)
@@ -74,9 +79,7 @@ class ChunkIndex:
         return self.names[row * NAME_SIZE : (row + 1) * NAME_SIZE]
 
     def entry(self, row: int) -> ChunkEntry:
-        place, length, size, base, second, encoding, item, depth, _ = (
-            int(column[row]) for column in self._columns
-        )
+        place, length, size, base, second, encoding, item, depth = self._rows[row].item()
         bases = tuple(
             self._bases[(number - 1) * NAME_SIZE : number * NAME_SIZE]
             for number in (base, second)
@@ -86,8 +89,32 @@ class ChunkIndex:
 
     def in_order(self) -> list[int]:
         """The rows in the order in which the chunks stand in the pack."""
+        return [int(row) for row in self._order]
+
+    def row_at(self, position: int) -> int:
+        """The row of the chunk that stands at a position, from 0, in that order."""
+        return int(self._order[position])
+
+    def position(self, name: bytes) -> int:
+        """The position of a chunk that the pack holds."""
+        return int(self._positions[first_row(self.names, self.count, name)])
+
+    @cached_property
+    def _rows(self) -> Column:
+        # Of one array with all columns a row costs one call.
+        rows = np.empty(self.count, ",".join(_COLUMNS[:-1]))
+        for field, column in zip(rows.dtype.names or (), self._columns, strict=False):
+            rows[field] = column
+        return rows
+
+    @cached_property
+    def _order(self) -> Column:
         place, length = self._columns[:2]
-        return [int(row) for row in np.lexsort((length, place))]
+        return np.lexsort((length, place))
+
+    @cached_property
+    def _positions(self) -> Column:
+        return np.argsort(self._order)
 
     @property
     def nbytes(self) -> int:
@@ -201,8 +228,8 @@ def _check_columns(columns: Sequence[Column], base_count: int, end: int) -> None
     check(size % np.maximum(item, 1) == 0, "item")
     check((base <= base_count) & ((base > 0) == has_base), "base")
     check((second <= base_count) & ((second == 0) | (encoding == PREFIX)), "base")
-    least = has_base.astype("u1") + (second > 0)
-    check((depth <= MAX_DEPTH) & (depth >= least) & ((depth > 0) == has_base), "depth")
+    check((encoding != PREFIX) | (size <= MAX_MOVED), "size")
+    check((depth <= MAX_DEPTH) & ((depth > 0) == has_base), "depth")
     check(zero == 0, "zero")
 
 

@@ -6,37 +6,108 @@ is checked by its name, and of several copies of a chunk the next one is taken w
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 
 from wtxtgit.errors import EnvironmentFailure, FormatError
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 from wtxtgit.store.encoding import DecodedChunk, decode
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import MAX_CODED, MAX_DEPTH, STORED, ChunkEntry, ChunkPack
+from wtxtgit.store.pack import (
+    MAX_CODED,
+    MAX_DEPTH,
+    MAX_MOVED,
+    STORED,
+    XOR,
+    ChunkEntry,
+    ChunkPack,
+)
+
+_MOST_HELD = 8 * 1024 * 1024
+MAX_HELD = 512 * 1024
+"""Bytes of a chunk up to which it is kept for a while after it was decoded."""
+_OTHER_BYTES = "has another SHA-256"
 
 
-def base_of(folder: PackFolder, name: bytes) -> tuple[DecodedChunk, int] | None:
-    """A chunk as the base of another one in the same folder, checked, and its depth.
+@dataclass(frozen=True, slots=True)
+class BaseChunk:
+    """A chunk that another one is encoded with: its bytes, and the copy's depth and bases."""
 
-    None where there is none, or it is not whole, or decoding it takes too much already.
+    name: bytes
+    data: DecodedChunk
+    depth: int
+    bases: tuple[bytes, ...]
+
+
+class DecodedBases:
+    """Chunks that were decoded for others a moment ago, for any thread.
+
+    Chunks that follow one another often have bases in common: rows that moved reach over two.
     """
-    found = ChunkReading((folder,)).base(name, MAX_DEPTH - 1)
-    # Of what is not whole no other chunk is to depend.
-    return found if found and sha256(found[0].plain()).digest() == name else None
+
+    def __init__(self) -> None:
+        self._chunks: OrderedDict[tuple[Path, bytes], DecodedChunk] = OrderedDict()
+        self._held = 0
+        self._lock = Lock()
+
+    def get(self, place: tuple[Path, bytes]) -> DecodedChunk | None:
+        with self._lock:
+            found = self._chunks.get(place)
+            if found is not None:
+                self._chunks.move_to_end(place)
+            return found
+
+    def put(self, place: tuple[Path, bytes], chunk: DecodedChunk) -> None:
+        with self._lock:
+            if place not in self._chunks and chunk.size <= MAX_HELD:
+                self._chunks[place] = chunk
+                self._held += chunk.size
+                while self._held > _MOST_HELD:
+                    self._held -= self._chunks.popitem(last=False)[1].size
+
+
+def base_of(folder: PackFolder, name: bytes, held: DecodedBases) -> BaseChunk | None:
+    """A chunk as the base of another one in the same folder, checked.
+
+    None where there is none, or it is not whole.
+    """
+    found = ChunkReading((folder,), held).base(name, MAX_DEPTH, MAX_CODED)
+    return found if found is not None and is_whole(found) else None
+
+
+def is_whole(base: BaseChunk) -> bool:
+    """Whether a base is what its name says: of what is not, no other chunk is to depend."""
+    return sha256(base.data.plain()).digest() == base.name
+
+
+def chain_of(folder: PackFolder, name: bytes, held: DecodedBases) -> list[BaseChunk]:
+    """A chunk and those that it is the XOR with, in turn, that with none first; not checked."""
+    reading = ChunkReading((folder,), held)
+    chain: list[BaseChunk] = []
+    found = reading.base(name, MAX_DEPTH, MAX_CODED)
+    while found is not None:
+        chain.insert(0, found)
+        if len(found.bases) != 1:
+            break
+        found = reading.base(found.bases[0], found.depth - 1, found.data.size)
+    return chain
 
 
 class ChunkReading:
     """The reading of one chunk, and of those that it is decoded with.
 
-    At first only the chunk itself is hashed. Where that fails, each of its bases is hashed too,
-    and each copy tried; those that fail are not tried again.
+    At first only the chunk itself is hashed. Where that fails, each of its bases is decoded anew
+    and hashed too, and each copy tried; those that fail are not tried again.
     """
 
-    def __init__(self, folders: Sequence[PackFolder]) -> None:
+    def __init__(self, folders: Sequence[PackFolder], held: DecodedBases) -> None:
         self._folders = folders
+        self._held = held
         self._failed: dict[tuple[Path, bytes], str] = {}
         self._is_checking = False
 
@@ -69,16 +140,23 @@ class ChunkReading:
                 return None
         return self._failed[pack.path, entry.name]
 
-    def base(self, name: bytes, most_depth: int) -> tuple[DecodedChunk, int] | None:
-        """A chunk that is a base, and its depth; checked where anything was wrong before."""
+    def base(self, name: bytes, most_depth: int, most_size: int) -> BaseChunk | None:
+        """A chunk that is a base; checked where anything was wrong before."""
         for pack, entry in self._copies(name):
-            if entry.depth <= most_depth:
+            if entry.depth > most_depth or entry.size > most_size:
+                continue
+            place = pack.path, name
+            found = None if self._is_checking else self._held.get(place)
+            if found is None:
                 found = self._decoded(pack, entry)
                 if found is None:
                     continue
-                if not self._is_checking or sha256(found.plain()).digest() == name:
-                    return found, entry.depth
-                self._fail(pack, entry, "has another SHA-256")
+                if self._is_checking and sha256(found.plain()).digest() != name:
+                    self._fail(pack, entry, _OTHER_BYTES)
+                    continue
+                if not self._is_checking:
+                    self._held.put(place, found)
+            return BaseChunk(name, found, entry.depth, entry.bases)
         return None
 
     def _copies(self, name: bytes) -> Iterator[tuple[ChunkPack, ChunkEntry]]:
@@ -100,21 +178,20 @@ class ChunkReading:
                 data = decoded.plain()
             if hashed(sha256(), pieces(data)).digest() == entry.name:
                 return data
-            self._fail(pack, entry, "has another SHA-256")
+            self._fail(pack, entry, _OTHER_BYTES)
         except EnvironmentFailure as error:
             self._fail(pack, entry, error.message)
         return None
 
     def _decoded(self, pack: ChunkPack, entry: ChunkEntry) -> DecodedChunk | None:
         bases = []
-        left = entry.depth - len(entry.bases)
+        most_size = entry.size if entry.encoding == XOR else MAX_MOVED
         for name in entry.bases:
-            found = self.base(name, left)
-            if found is None:
+            base = self.base(name, entry.depth - 1, most_size)
+            if base is None:
                 self._fail(pack, entry, f"can't be decoded without its base {name.hex()}")
                 return None
-            bases.append(found[0])
-            left -= found[1]
+            bases.append(base.data)
         try:
             return decode(entry, pack.encoded(entry), bases)
         except (FormatError, EnvironmentFailure) as error:

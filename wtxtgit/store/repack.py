@@ -22,7 +22,7 @@ from wtxtgit.store.check import check_pack
 from wtxtgit.store.encoding import Encoded
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import ChunkEntry, ChunkPack, file_digest
-from wtxtgit.store.reading import ChunkReading
+from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import MAX_PACK, NewPack
 
@@ -127,6 +127,7 @@ class _Mover:
         self._own = own
         self._moved = moved
         self._new: NewPack | None = None
+        self._held = DecodedBases()
         self.stuck: set[str] = set()
         self.made: set[str] = set()
 
@@ -169,7 +170,7 @@ class _Mover:
         """The best copy of a chunk that is whole; one that need not be moved, if it is as good."""
         copies = self._own.copies(chunk)
         for pack, entry in sorted(copies, key=lambda c: (c[1].depth, self._is_moved(c[0]))):
-            if ChunkReading((self._own,)).why_damaged(pack, entry) is None:
+            if ChunkReading((self._own,), self._held).why_damaged(pack, entry) is None:
                 return pack, entry
         return None
 
@@ -192,7 +193,7 @@ def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
             nbytes = path.stat().st_size
             if file_digest(path) == name:
                 continue
-            found = check_pack(own, name, nbytes, own.opened(name))
+            found = check_pack(own, DecodedBases(), name, nbytes, own.opened(name))
             if found is not None:
                 with failures(path, missing=EnvironmentFailure):
                     path.rename(path.with_name(path.name + ASIDE))

@@ -16,7 +16,7 @@ from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import NAME_SIZE
-from wtxtgit.store.reading import ChunkReading
+from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.writer import StoreWriter
 
 
@@ -31,6 +31,7 @@ class Store:
         self.own = PackFolder(folder)
         self.borrowed = tuple(PackFolder(path, is_own=False) for path in alternates)
         self._all = (self.own, *self.borrowed)
+        self._held = DecodedBases()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[StoreWriter]:
@@ -38,7 +39,7 @@ class Store:
 
         Where the block fails, some may be. Raises EnvironmentFailure where they can't be written.
         """
-        with StoreWriter(self.own, self.holds) as writer:
+        with StoreWriter(self.own, self._held, self.holds) as writer:
             yield writer
             writer.finish()
 
@@ -63,7 +64,7 @@ class Store:
         `size` is what a text says of it: a chunk of another size is none. Raises PayloadMissing;
         PayloadDamaged, which names the packs, where no copy is whole.
         """
-        reading = ChunkReading(self._all)
+        reading = ChunkReading(self._all, self._held)
         found = reading.chunk(name, size)
         if found is None and self.refresh():
             # Another process may have added it, or put it into another pack.

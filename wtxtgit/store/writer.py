@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -17,26 +18,33 @@ from typing import Self
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.files import failures
 from wtxtgit.io.temporary import new_file, opened_folder
-from wtxtgit.io.view import Buffer, ByteView, write_at
+from wtxtgit.io.view import Buffer, ByteView, mapped, write_at
 from wtxtgit.io.workers import in_background
-from wtxtgit.store.encoding import Encoded, encode
+from wtxtgit.store.encoding import Encoded, encode, encode_based, encode_moved
 from wtxtgit.store.folder import PackFolder
+from wtxtgit.store.moved import MovedRows
 from wtxtgit.store.pack import (
     HEAD,
-    MAX_CODED,
+    MAX_DEPTH,
+    MAX_MOVED,
     NAME_SIZE,
+    PREFIX,
     ROW_SIZE,
     TRAILER_SIZE,
-    XOR,
     ChunkEntry,
     format_end,
     index_of,
 )
-from wtxtgit.store.reading import base_of
+from wtxtgit.store.reading import MAX_HELD, BaseChunk, DecodedBases, chain_of, is_whole
 
 MAX_PACK = 64 * 1024 * 1024
 """Bytes of a pack, unless it is of one chunk."""
 _READ_ONLY = 0o444
+# A chunk of which more than this part is left, though it has a base, may have moved.
+_MUCH = 5 / 8
+_LEAST_MOVED = 4096
+# Less than this part is left only of rows that moved.
+_SMALL = 1 / 8
 
 
 class NewPack:
@@ -100,14 +108,24 @@ class NewPack:
                 self._end += view.nbytes
 
 
+@dataclass(frozen=True, slots=True)
+class BasedChunk:
+    """An encoded chunk, and the others that it is decoded with."""
+
+    encoded: Encoded
+    bases: tuple[BaseChunk, ...]
+
+
 class StoreWriter:
     """Adds chunks to a folder, from any thread; a context manager, by `Store.writing`.
 
-    `holds` tells of a name whether there is such a chunk, there or in an alternate.
+    `held` is shared with the store's readers; `holds` tells of a name whether there is such a
+    chunk, there or in an alternate.
     """
 
-    def __init__(self, own: PackFolder, holds: Callable[[bytes], bool]) -> None:
+    def __init__(self, own: PackFolder, held: DecodedBases, holds: Callable[[bytes], bool]) -> None:
         self._own = own
+        self._held = held
         self._holds = holds
         self._folder = own.packs
         self._lock = Lock()
@@ -115,6 +133,7 @@ class StoreWriter:
         self._begun: set[bytes] = set()
         self._pack: NewPack | None = None
         self._finishing: _Finishing | None = None
+        self._moved = MovedRows(own, held)
 
     def __enter__(self) -> Self:
         return self
@@ -140,20 +159,51 @@ class StoreWriter:
             self._begun.add(name)
         try:
             # Without the lock: this is what takes time.
-            known = None
-            if base not in (None, name) and len(data) <= MAX_CODED:
-                known = base_of(self._own, base)
-            encoded = encode(data, item_size, known[0] if known else None)
-            bases: tuple[bytes, ...] = ()
-            depth = 0
-            if encoded.encoding == XOR and known and base:
-                bases, depth = (base,), known[1] + 1
+            made = self._encoded(data, item_size, base)
             with self._lock:
-                self._add(name, encoded, len(data), bases, depth)
+                self._add(name, made, len(data))
         except BaseException:
             with self._lock:
                 self._begun.discard(name)
             raise
+
+    def _encoded(self, data: ByteView, item: int, base: bytes | None) -> BasedChunk:
+        chain = [] if base is None else self._chain(base, len(data))
+        encoded, number = encode_based(data, item, [base.data for base in chain])
+        if number is not None and not is_whole(chain[number]):
+            encoded, number = encode(data, item), None
+        best = BasedChunk(encoded, () if number is None else (chain[number],))
+        if encoded.length > _MUCH * len(data) and _LEAST_MOVED < len(data) <= MAX_MOVED:
+            best = self._moved_from(mapped(data), item, base, best)
+        return best
+
+    def _chain(self, base: bytes, size: int) -> list[BaseChunk]:
+        """What a chunk may be the XOR with: its base, and those that this is the XOR with.
+
+        A step of fine-tuning is about as near to the first version as to the last one, and chains
+        stay short so. Rows that changed are nearer to the last one.
+        """
+        chain = [base for base in chain_of(self._own, base, self._held) if base.data.size == size]
+        # What has changed little so many times is still much like the first one; and large ones
+        # are not kept, each would have to be decoded again.
+        is_long = chain and chain[-1].depth == MAX_DEPTH
+        return chain[:1] if is_long else chain if size <= MAX_HELD else chain[-1:]
+
+    def _moved_from(
+        self, data: memoryview, item: int, base: bytes | None, best: BasedChunk
+    ) -> BasedChunk:
+        """The chunk as what is in others, where that is smaller."""
+        sources = self._moved.sources(data, item, base)
+        if not sources:
+            return best
+        for bases in (*self._moved.behind(sources), sources):
+            if bases and max(base.depth for base in bases) < MAX_DEPTH:
+                moved = encode_moved(data, [base.data for base in bases])
+                if moved.encoding == PREFIX and moved.length < best.encoded.length:
+                    best = BasedChunk(moved, tuple(bases))
+                    if moved.length < len(data) * _SMALL:
+                        break
+        return best
 
     def finish(self) -> None:
         """See that all chunks are in packs that have their names, and on the disk."""
@@ -161,16 +211,16 @@ class StoreWriter:
             self._close_pack()
             self._end_finishing()
 
-    def _add(
-        self, name: bytes, encoded: Encoded, size: int, bases: tuple[bytes, ...], depth: int
-    ) -> None:
-        if self._pack is not None and not self._pack.has_room(encoded.length):
+    def _add(self, name: bytes, made: BasedChunk, size: int) -> None:
+        if self._pack is not None and not self._pack.has_room(made.encoded.length):
             self._close_pack()
         if self._pack is None:
             with failures(self._folder, missing=EnvironmentFailure):
                 self._folder.mkdir(parents=True, exist_ok=True)
             self._pack = NewPack(self._folder)
-        self._pack.add(name, encoded, size, bases, depth)
+        bases = tuple(base.name for base in made.bases)
+        depth = max((base.depth + 1 for base in made.bases), default=0)
+        self._pack.add(name, made.encoded, size, bases, depth)
 
     def _close_pack(self) -> None:
         """Have the pack finished while the next one is filled."""

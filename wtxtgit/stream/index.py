@@ -102,6 +102,8 @@ def _check(index: GenerationIndex) -> None:
         name = PartName.parse(part.file)
         if name is None or (name.gen, name.rank) != (index.gen, rank) or part.rank != rank.number:
             raise ValueError(part.file)
+        if part.size < 0 or {*map(len, (part.sha256, part.sha256_all, part.this))} != {32}:
+            raise ValueError(part.size)
         if part.wsum not in (None, part.file + WSUM_ENDING):
             raise ValueError(part.wsum)
 

@@ -16,6 +16,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from itertools import compress
 from pathlib import Path
 from typing import Self
 
@@ -138,7 +139,7 @@ class Ring:
 
     def is_whole(self, gen: int) -> bool:
         """Whether a generation counts: always, of one rank alone."""
-        return self.rank.is_alone or self.path(index_name(gen)).exists()
+        return self.rank.is_alone or os.path.lexists(self.path(index_name(gen)))
 
     def remove_unfinished(self) -> None:
         """Take away what was written of a generation that does not count."""
@@ -167,17 +168,27 @@ class Ring:
             if one.state is DeliveryState.SENT or self.is_whole(generation.gen):
                 yield generation, one
 
-    def waits_for_ranks(self, target: str) -> bool:
-        """Whether a target is to get what other ranks may still make whole, or send."""
+    def waits_for_ranks(self, target: str, *, looks_closely: bool = False) -> bool:
+        """Whether a target is to get what other ranks may still make whole, or send.
+
+        With `looks_closely` their logs are read, which say what they will never write.
+        """
         if self.rank.is_alone:
             return False
-        waiting = [(generation.gen, one.state) for generation, one in self._waiting(target)]
+        waiting = {generation.gen: one.state for generation, one in self._waiting(target)}
         if not waiting:
             return False
-        indexed = listed(self.folder, self.rank.world).indexed
-        newest = max(indexed, default=-1)
-        sent = DeliveryState.SENT
-        return any(state is sent or gen > newest or gen in indexed for gen, state in waiting)
+        listing = listed(self.folder, self.rank.world)
+        newest = max(listing.indexed, default=-1)
+        if any(waiting[gen] is DeliveryState.SENT or gen in listing.indexed for gen in waiting):
+            return True
+        hoped = [gen for gen in waiting if gen > newest]
+        if not looks_closely:
+            return bool(hoped)
+        missing = {gen: listing.missing(gen, self.rank) for gen in hoped}
+        late = {rank for ranks in missing.values() for rank in ranks}
+        states = {rank: read_state(self.folder, rank) for rank in late}
+        return any(all(states[rank].may_have(gen) for rank in missing[gen]) for gen in hoped)
 
     def _waiting(self, target: str) -> Iterator[tuple[Generation, Delivery]]:
         with self._change:
@@ -217,7 +228,12 @@ class Ring:
         whole, others = generations, set[int]()
         if not self.rank.is_alone:
             listing = listed(self.folder, self.rank.world)
-            whole = tuple(one for one in generations if one.gen in listing.indexed)
+            # The names of a folder are read one after the other: of two indexes that are written
+            # meanwhile the older one may be missing.
+            has_index = (
+                one.gen in listing.indexed or self.is_whole(one.gen) for one in generations
+            )
+            whole = tuple(compress(generations, has_index))
             others = self._may_become_whole(listing, keep)
         newest = {one.gen for one in whole[max(0, len(whole) - keep) :]}
         staying = {

@@ -154,6 +154,10 @@ class RingState(JsonObject):
         """Those that the ring holds, in order."""
         return tuple(self.generations_by_number.values())
 
+    def may_have(self, gen: int) -> bool:
+        """Whether a generation is there, or may still come: those that are emitted grow."""
+        return gen in self.generations_by_number or self.last is None or gen > self.last
+
     def take(self, line: LogLine) -> None:
         """Take a line of `wal` for true; raises KeyError or ValueError for one that is not ours."""
         fields = line.fields
@@ -319,7 +323,7 @@ def index_part(generation: Generation, rank: Rank) -> IndexPart:
 
 
 def awaited(folder: Path, rank: Rank) -> set[int]:
-    """The generations that a rank was asked for and has not answered."""
-    last = read_state(folder, rank).last
+    """The generations that a rank was asked for, and has or may still have."""
+    state = read_state(folder, rank)
     wanted = requested(folder, rank).items()
-    return {gen for gen, stands in wanted if stands and (last is None or gen > last)}
+    return {gen for gen, stands in wanted if stands and state.may_have(gen)}

@@ -22,7 +22,7 @@ from wtxtgit.text.grammar import CAP, is_array_name
 from wtxtgit.text.layout import NUMPY_DTYPES, with_layout
 
 
-class _Entry(NamedTuple):
+class _UnitedArray(NamedTuple):
     """What an array is called and seen as, what carries its bytes, and their SHA-256."""
 
     extent: Extent
@@ -41,7 +41,7 @@ def united(parts: Mapping[Rank, Weights]) -> Snapshot:
     chain, and has neither signature nor HMACs: those are the parts'. Raises InputError, which
     names it, for an array of which ranks have different ones.
     """
-    found: dict[str, tuple[Rank, _Entry]] = {}
+    found: dict[str, tuple[Rank, _UnitedArray]] = {}
     for rank, weights in parts.items():
         for name, entry in _entries(weights):
             other, known = found.setdefault(name, (rank, entry))
@@ -74,7 +74,7 @@ def united(parts: Mapping[Rank, Weights]) -> Snapshot:
     return replace(with_layout(layout, arrays, meta), audit=first.audit)
 
 
-def _entries(weights: Weights) -> Iterator[tuple[str, _Entry]]:
+def _entries(weights: Weights) -> Iterator[tuple[str, _UnitedArray]]:
     layout = weights.snapshot.layout
     if layout is not None and layout.is_container:
         raise InputError(f"a part is the text of a {layout.format} file, and not of arrays")
@@ -84,7 +84,7 @@ def _entries(weights: Weights) -> Iterator[tuple[str, _Entry]]:
     for extent in extents:
         if extent.array is not None:
             array = arrays[extent.array]
-            yield extent.name or "", _Entry(extent, array, digests[extent.array])
+            yield extent.name or "", _UnitedArray(extent, array, digests[extent.array])
 
 
 def _plain(array: Array) -> Extent:
