@@ -156,6 +156,18 @@ def test_cosigned(chain: Sealed) -> None:
     assert_holds(chain)
 
 
+def test_a_return_that_is_reverted(chain: Sealed) -> None:
+    """What comes back is the ledger that stood there while the file was gone, unsealed."""
+    chain.git("rm", "-q", MODEL)
+    chain.commit("gone")
+    chain.generation(7.0)
+    chain.git("revert", "--no-commit", "HEAD")
+    assert chain.call("seal", "--reseal", "--key", "alice").out.startswith(f"deleted   {MODEL}")
+    chain.commit("reverted")
+    assert_holds_by_any_range(chain)
+    assert last_is_deletion(chain)
+
+
 def test_a_deletion_that_is_reverted_twice(chain: Sealed) -> None:
     """Each revert brings an older ledger back; `--reseal` goes on from what is known."""
     chain.git("rm", "-q", MODEL)

@@ -46,8 +46,14 @@ class Chain:
         keys: tuple[SigningKey, ...] = (ALICE,),
         content: bytes | None = None,
         build: str | None = None,
+        form: bytes = b"",
+        signed_form: bytes | None = None,
     ) -> Chain:
-        """Add a record after the lines `before`; `signed` replaces those in what is signed."""
+        """Add a record after the lines `before`; `signed` replaces those in what is signed.
+
+        `form` are lines between the WSUM line and the signatures, and `signed_form` what
+        is signed in their place.
+        """
         self._gen += 1
         gen, build = f"{self._gen:06d}", build or f"c{self._gen}"
         schema = "fold/v1" if content is None else "opaque/v1"
@@ -60,9 +66,11 @@ class Chain:
             f"merkle_this={this.hex()}\n"
         )
         rest = f"{meta}{wsum}".encode()
+        covered = rest + (form if signed_form is None else signed_form)
+        rest += form
         move = b"".join(before) if signed is None else signed
         self.lines += [*before, *rest.splitlines(keepends=True)]
-        self.lines += sorted((_sign(key, HEAD + move + rest) for key in keys), key=_keyid)
+        self.lines += sorted((_sign(key, HEAD + move + covered) for key in keys), key=_keyid)
         self._prev = this
         return self
 
@@ -150,12 +158,72 @@ def made() -> dict[str, Made]:
         "move_after_wsum": _bad(head + meta + wsum + b + sign, "at stands before meta"),
         "move_twice": _bad(Chain().seal().seal(b, c), "one at line a record"),
         "move_alone": _bad(moved.text + c, "a record follows an at line"),
+        **_detached(),
         "deleted": _good(Chain().seal().seal(**deletion), "the last record is a sealed deletion"),
         "deleted_and_back": _good(
             Chain().seal().seal(**deletion).seal(), "content is sealed after a deletion"
         ),
         "emptied": _good(
             Chain().seal().seal(content=NOTHING), "an empty file: no deletion by its build"
+        ),
+    }
+
+
+def detached(spelled: bytes) -> bytes:
+    return b"detached sha256=" + spelled + b"\n"
+
+
+def _detached() -> dict[str, Made]:
+    """Records of detached texts."""
+    one, other = (detached(sha256(name).hexdigest().encode()) for name in (b"D", b"E"))
+    head, meta, wsum, line, sign = Chain().seal(form=one).lines
+    both = bytes(ALICE.verify_key), bytes(BOB.verify_key)
+    chain = Chain().seal(form=one, keys=(ALICE, BOB))
+    first, second = chain.lines[-2:]
+    return {
+        "detached": _good(Chain().seal(form=one), "the blob is a detached text"),
+        "detached_of_some": _good(
+            Chain().seal().seal(form=one).seal().seal(form=other), "the form changes in a chain"
+        ),
+        "detached_moved": _good(
+            Chain().seal().seal(at(b"models/b.fold"), form=one), "beside a move"
+        ),
+        "detached_co_signed": Made(chain.text, (), (2,), "every signature covers the line", both),
+        "detached_signatures_turned": Made(
+            b"".join([*chain.lines[:-2], second, first]),
+            ("structure",),
+            (2,),
+            "signatures out of order behind the line",
+            both,
+        ),
+        "detached_not_signed_for": Made(
+            Chain().seal(form=one, signed_form=b"").text,
+            ("signature",),
+            (0,),
+            "the line was put into a record that was signed without one",
+        ),
+        "detached_taken_away": Made(
+            Chain().seal(signed_form=one).text,
+            ("signature",),
+            (0,),
+            "the record was signed with the line",
+        ),
+        "detached_another": Made(
+            Chain().seal(form=other, signed_form=one).text,
+            ("signature",),
+            (0,),
+            "the record was signed with another detached text",
+        ),
+        "detached_twice": _bad(Chain().seal(form=one + other), "one line a record"),
+        "detached_before_meta": _bad(head + line + meta + wsum + sign, "it stands behind WSUM"),
+        "detached_before_wsum": _bad(head + meta + line + wsum + sign, "it stands behind WSUM"),
+        "detached_behind_sign": _bad(head + meta + wsum + sign + line, "it stands before sign"),
+        "detached_upper_hex": _bad(
+            Chain().seal(form=detached(b"AB" * 32)), "hashes are in lower case"
+        ),
+        "detached_short": _bad(Chain().seal(form=detached(b"ab" * 31)), "64 digits"),
+        "detached_field_more": _bad(
+            Chain().seal(form=one[:-1] + b" bytes=1\n"), "a line has no other fields"
         ),
     }
 

@@ -16,6 +16,7 @@ from wtxtgit.chain import judge
 from wtxtgit.chain.judge import JudgedFiles, attribute_twins, of_violation, untracked
 from wtxtgit.chain.reader import ChainReader, Facts, artifacts, signed
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
+from wtxtgit.errors import counted
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
@@ -116,6 +117,8 @@ class _Audit:
     _progress: Progress | None
     _walk: Walk
     _changes: dict[str, JudgedFiles] = field(default_factory=dict, init=False)
+    _lacking: int = field(default=0, init=False)
+    """Detached texts that were judged, not all of whose payload is at hand."""
     """The artifacts that each judged commit changes."""
 
     def visit(self, oid: str) -> None:
@@ -136,6 +139,7 @@ class _Audit:
         wanted = dict.fromkeys(oid for files in every for oid in files.blobs.values())
         # All blobs at once, so that processes share the reading; a verdict is never kept.
         known = self._facts.of(wanted, self._progress, opaque=opaque)
+        self._lacking = sum(known[oid].lacks_payload for oid in wanted)
         by_commit: dict[str, list[Finding]] = {}
         for oid, files in changes.items():
             brought = [of_violation(oid, one) for one in self._brought(oid, judged)]
@@ -339,5 +343,8 @@ class _Audit:
             yield "the trust root has no signers"
         if not judged:
             yield "no commit was judged"
+        if self._lacking:
+            texts = counted(self._lacking, "detached text")
+            yield f"{texts} held against the record alone: not all of the payload is at hand"
         if "_opener" in self.__dict__ and (note := self._opener.note()) is not None:
             yield note

@@ -293,7 +293,7 @@ def _altered(values: tuple[bytes, ...]) -> str | None:
 def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
     if facts.is_raw:
         return "raw-binary", "a binary, not the text that the filter makes of it"
-    if facts.fault is not None:
+    if facts.fault is not None and not facts.lacks_payload:
         return "corrupt-text", facts.fault
     if not facts.is_canonical:
         return "not-canonical", "a valid text, but not the one that clean gives"
@@ -321,11 +321,36 @@ def _judge_sign_line(facts: ArtifactFacts, standing: TrustFacts) -> Iterator[_Fo
         yield "untrusted-signer", message_, _WARNING
 
 
+def _judge_detached(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Found]:
+    """Whether a record is of a detached text, whose payload need not be at hand."""
+    is_named = facts.detached == last.detached
+    if not is_filtered:
+        # A checkout writes it as it is, whatever it stands for.
+        if facts.opaque == last.sha256_all:
+            return
+        if is_named:
+            message = "its attributes no longer name the filter, so a checkout writes its text"
+            yield "untracked-artifact", message, _ERROR
+        else:
+            yield _of_other_content(last)
+        return
+    if not is_named:
+        message = f"generation {last.meta.gen} of its ledger is not of this detached text"
+        yield "content-mismatch", message, _ERROR
+        return
+    content = facts.attached_opaque if facts.is_native else facts.sha256_all
+    if not facts.lacks_payload and facts.fault is None and content != last.sha256_all:
+        yield _of_other_content(last)
+
+
 def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Found]:
     """Whether a record is of what a checkout writes."""
     # The row of deletions comes first: such a record has no content to compare with.
     if is_deletion(last):
         yield "content-mismatch", "its deletion is sealed, and a file stands there", _ERROR
+        return
+    if facts.detached is not None:
+        yield from _judge_detached(facts, is_filtered, last)
         return
     if is_filtered and not facts.is_native:
         is_text = facts.sha256_all is not None and not facts.is_raw

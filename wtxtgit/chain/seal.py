@@ -189,12 +189,15 @@ class SealPlanner:
         """The artifacts that are meant, the signers first: other ledgers name theirs."""
         chosen = self._files.choose(paths, self._is_told_of)
         if self._options.reseal is not None and not paths:
-            # What reverts a deletion's own revert takes the file away, and brings the ledger back
-            # that ended with the deletion then.
+            # What reverts a file's return takes the file away, and brings the ledger back that
+            # stood there while it was gone, with a sealed deletion or without.
             chosen |= {
                 path
                 for path, ledger in self._files.standing.items()
-                if is_deletion(ledger.last) and self._files.is_gone(path) and self._is_fresh(path)
+                if ledger.place == path
+                and self._files.is_gone(path)
+                and self._is_fresh(path)
+                and (is_deletion(ledger.last) or self._is_older(path, ledger))
             }
         if self._options.cosign and not paths:
             chosen = {path for path in chosen if self._is_fresh(path)}
@@ -206,6 +209,11 @@ class SealPlanner:
         """Whether a ledger is another one than in the commit before."""
         before = self._files.ledger_at(self._parents[0], path) if self._parents else None
         return self._files.ledger(path) != before
+
+    def _is_older(self, path: bytes, ledger: Ledger) -> bool:
+        """Whether a ledger lacks what that of the commit before has."""
+        before = self._files.ledger_at(self._parents[0], path) if self._parents else None
+        return before is not None and not extends(ledger, before)
 
     def _is_told_of(self, path: bytes) -> bool:
         """Whether a ledger tells of an artifact that is gone."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,12 +18,18 @@ from wtxtgit.chain.encrypted import is_encrypted
 from wtxtgit.chain.seal_state import SealedContent, content_of
 from wtxtgit.checkpoint.wsum import wsum_at
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TrustError, counted
-from wtxtgit.filter.content import ArtifactFacts, examine, local_payload, with_wsum
+from wtxtgit.filter.content import (
+    ArtifactFacts,
+    detached_hash,
+    examine,
+    local_payload,
+    with_wsum,
+)
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader, blob_id
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import DETACHED_DRIVER, Repository
 from wtxtgit.io.files import failures, read_whole, replace_file, shown, shown_path, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
@@ -77,9 +83,14 @@ class SealedFiles:
                 stages.setdefault(entry.path, set()).add(entry.stage)
         return stages
 
-    @cached_property
-    def filtered(self) -> set[bytes]:
+    @property
+    def filtered(self) -> Set[bytes]:
         """Paths that the index's own attributes send through the filter, in conflict or not."""
+        return self.drivers.keys()
+
+    @cached_property
+    def drivers(self) -> dict[bytes, bytes]:
+        """The same paths, with their filters."""
         files = {
             path: entry.oid
             for path, entry in self.entries.items()
@@ -87,7 +98,7 @@ class SealedFiles:
         }
         paths = list(dict.fromkeys(e.path for e in self._all if e.is_file and not e.intended))
         with TreeAttributes(self.repo) as attributes:
-            return attributes.filtered(files, paths)
+            return attributes.drivers(files, paths)
 
     @cached_property
     def signers(self) -> frozenset[bytes]:
@@ -427,6 +438,9 @@ class ContentReader:
                 raise CheckError(f"{shown_path(path)}: {fault}")
         payload = partial(local_payload, self.files.repo)
         facts = examine(data, threads=self.threads, opaque=not is_filtered, payload=payload)
+        if self.files.drivers.get(path) == DETACHED_DRIVER and not facts.is_text:
+            # A file: git will have the detached text that clean makes of it.
+            facts = replace(facts, detached=detached_hash(data, threads=self.threads))
         if (wsum := self.files.wsum(path)) is not None:
             facts = with_wsum(facts, wsum, is_filtered=is_filtered)
         if self.files.is_staged and is_filtered and facts.is_raw:

@@ -9,7 +9,7 @@ state before the commit says what to keep, not the trees of its parents alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.chain.state_cache import KeptStates
@@ -279,6 +279,9 @@ class SealedContent:
         """Whether a record binds all of it: no other one is needed."""
         if is_deletion(record):
             return False
+        # What git has in the one form is not sealed by a record of the other one.
+        if self.facts.detached not in (None, record.detached):
+            return False
         return record.sha256_all == self.sha256_all or record.sha256_all in self.others
 
     def is_named_by(self, record: Record) -> bool:
@@ -296,7 +299,13 @@ class SealedContent:
         """
         gen = after.gen_of(ledger)
         if self.meta is not None and self.meta.gen >= gen and self._is_late(ledger, after):
-            return native_record(ledger, sha256_all=self.sha256_all, meta=self.meta, at=at)
+            return native_record(
+                ledger,
+                sha256_all=self.sha256_all,
+                meta=self.meta,
+                at=at,
+                detached=self.facts.detached,
+            )
         return next_record(
             ledger,
             sha256_all=self.sha256_all,
@@ -305,6 +314,7 @@ class SealedContent:
             schema=self.schema,
             gen=gen,
             at=at,
+            detached=self.facts.detached,
         )
 
     def _is_late(self, ledger: Ledger | None, after: After) -> bool:
@@ -316,6 +326,12 @@ class SealedContent:
 
 def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> SealedContent | None:
     """What a seal is of, None for a filtered text that does not verify."""
+    if facts.detached is not None and facts.is_text:
+        # Where nothing filters it, it stands for no more than its own bytes.
+        if not is_filtered:
+            facts = replace(facts, detached=None, sha256_all=None, meta=None)
+        elif facts.is_native:
+            facts = replace(facts, opaque=facts.attached_opaque)
     if is_filtered and not facts.is_native:
         if facts.sha256_all is None:
             return None

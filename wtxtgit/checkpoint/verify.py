@@ -301,6 +301,7 @@ def _ledger_verdict(
             signed.signatures,
             tuple(signature.keyid for signature in record.signatures),
             None if record.at is None else shown_path(record.at),
+            None if record.detached is None else record.detached.hex(),
         )
         records.append(facts)
     # One record without a good signature is what the user has to know of.

@@ -37,11 +37,11 @@ from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text.grammar import MAGIC, is_detached
-from wtxtgit.text.payload import FindPayload, PayloadSource, PayloadState
+from wtxtgit.text.payload import FindPayload, PayloadSource
 from wtxtgit.trust.local_secret import local_secret
 
 if TYPE_CHECKING:
@@ -68,8 +68,10 @@ class ArtifactFacts:
     `pending_root` is hash_all of a text that lacks nothing but its root, and
     `text_meta` the `meta` line of one that lacks no more. With its WSUM
     (`has_wsum`, see `with_wsum`) `opaque` is the content of both, and
-    `wsum_signed` what that one's signature is over, and the signature. A detached text
-    that `lacks_payload` may have other facts the next time.
+    `wsum_signed` what that one's signature is over, and the signature. `detached` (32
+    bytes) is the SHA-256 of a detached text, or of the one that clean makes of a file. One
+    that `lacks_payload` may have other facts the next time: without it nothing is wrong.
+    `attached_opaque` is `opaque` of the attached text of a native one.
     """
 
     size: int
@@ -85,6 +87,8 @@ class ArtifactFacts:
     text_meta: Meta | None = None
     wsum_signed: tuple[bytes, bytes] | None = None
     has_wsum: bool = False
+    detached: bytes | None = None
+    attached_opaque: bytes | None = None
     lacks_payload: bool = False
 
     @property
@@ -134,7 +138,10 @@ def examine(
     content that a checkout writes as it is. A native text is written so wherever it stands.
     """
     if is_detached(data):
-        return _examine_detached(data, threads, payload)
+        facts = _examine_detached(data, threads, payload)
+        if not (opaque or facts.stands_for_itself):
+            return facts
+        return replace(facts, opaque=opaque_hash(data, threads=threads))
     facts = _examine(data, threads)
     if not (opaque or facts.stands_for_itself):
         return facts
@@ -146,22 +153,39 @@ def examine(
 def _examine_detached(data: ByteView, threads: int | None, payload: FindPayload) -> ArtifactFacts:
     from wtxtgit.filter.clean import MOST_ATTACHED
     from wtxtgit.text.detached import attached
-    from wtxtgit.text.payload import NO_PAYLOAD
+    from wtxtgit.text.payload import DAMAGED, MISSING, NO_PAYLOAD
     from wtxtgit.text.verify import verify
 
     report = verify(data, threads=threads, payload=payload() or NO_PAYLOAD)
-    schema = report.index.meta.schema
+    schema, own = report.index.meta.schema, hashed(sha256(), pieces(data)).digest()
     if not report.ok:
         fault = clipped(str(report.problems[0]), MAX_MESSAGE)
-        lacks = report.payload not in (None, PayloadState.COMPLETE)
-        return ArtifactFacts(len(data), True, None, schema, fault=fault, lacks_payload=lacks)
+        # A chunk that is damaged in the store says nothing of the text either.
+        lacks = all(problem.kind in (MISSING, DAMAGED) for problem in report.problems)
+        return ArtifactFacts(
+            len(data), True, None, schema, fault=fault, detached=own, lacks_payload=lacks
+        )
     # Whatever is proved of it is proved of the attached text: only that is looked at further.
     text = spooled(attached(data, report.index, report.layout, threads=threads))
-    facts = replace(_examine(text, threads), size=len(data))
+    facts = replace(_examine(text, threads), size=len(data), detached=own)
     if facts.is_native:
-        return replace(facts, opaque=opaque_hash(text, threads=threads))
+        return replace(facts, attached_opaque=opaque_hash(text, threads=threads))
     is_canonical = facts.is_canonical and len(text) > MOST_ATTACHED
     return replace(facts, is_canonical=is_canonical)
+
+
+def detached_hash(data: ByteView, *, threads: int | None = None) -> bytes | None:
+    """The SHA-256 of the detached text that the driver `wtxt-detached` makes of a content.
+
+    None where it makes none.
+    """
+    from wtxtgit.filter.clean import clean_detached
+
+    cleaned = clean_detached(data, None, threads=threads)
+    writer = cleaned.writer
+    if not (is_detached(cleaned.source) if writer is None else writer.is_detached):
+        return None
+    return hashed(sha256(), cleaned.pieces()).digest()
 
 
 def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
@@ -219,7 +243,7 @@ def with_wsum(facts: ArtifactFacts, wsum: bytes, *, is_filtered: bool) -> Artifa
     section "Texts with a WSUM".
     """
     is_written_so = facts.stands_for_itself or not is_filtered
-    if not (facts.is_text and is_written_so):
+    if not (facts.is_text and is_written_so) or facts.detached is not None:
         return facts
     from wtxtgit.text.grammar import wsum_covered
     from wtxtgit.text.verify import read_wsum, wsum_problems
@@ -270,7 +294,7 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
     )
 
 
-_HASHES = ("sha256_all", "opaque", "pending_root")
+_HASHES = ("sha256_all", "opaque", "pending_root", "detached", "attached_opaque")
 FILE_NAME = "facts.sqlite"
 DIGEST_SIZE = 32
 

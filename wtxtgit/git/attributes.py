@@ -225,9 +225,15 @@ class TreeAttributes:
         EnvironmentFailure where a blob of them is not there, or a path can be
         none of a checkout.
         """
+        return set(self.drivers(attribute_files, paths))
+
+    def drivers(
+        self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
+    ) -> dict[bytes, bytes]:
+        """The same paths, with the filter of ours that each one has."""
         # More than is needed: who asks for them next needs no other process.
         values = self.values(attribute_files, paths, CHECKOUT)
-        return {path for path, (driver, *_) in values.items() if driver in FILTERS}
+        return {path: driver for path, (driver, *_) in values.items() if driver in FILTERS}
 
     def values(
         self,

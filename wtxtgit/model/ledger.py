@@ -46,7 +46,8 @@ class Record:
 
     `sha256_all`, `merkle_prev` and `merkle_this` are 32 bytes each.
     `signatures` are in ascending order of their keyid. `at` is the path to
-    which the ledger moves with this record, None where it stays.
+    which the ledger moves with this record, None where it stays. `detached` (32 bytes)
+    is the SHA-256 of the blob where that is a detached text, None otherwise.
     """
 
     meta: Meta
@@ -55,6 +56,7 @@ class Record:
     merkle_this: bytes
     signatures: tuple[Signature, ...] = ()
     at: bytes | None = None
+    detached: bytes | None = None
 
 
 def is_deletion(record: Record) -> bool:
@@ -140,4 +142,5 @@ def is_same(one: Record, other: Record) -> bool:
         and one.sha256_all == other.sha256_all
         and one.meta == other.meta
         and one.at == other.at
+        and one.detached == other.detached
     )

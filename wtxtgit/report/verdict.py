@@ -28,10 +28,11 @@ class RecordFacts(JsonObject):
 
     `keyids` are those that its signatures name, `signed_by` counts the
     signatures that a known key made. `at` is the path to which the ledger
-    moves with the record, None where it stays.
+    moves with the record, None where it stays. `detached` (hex) is the SHA-256 of the
+    blob where that is a detached text.
     """
 
-    KEYS = "gen ts build sha256_all signed_by keyids at?"
+    KEYS = "gen ts build sha256_all signed_by keyids at? detached?"
 
     gen: int
     ts: str
@@ -40,6 +41,7 @@ class RecordFacts(JsonObject):
     signed_by: int
     keyids: tuple[str, ...]
     at: str | None = None
+    detached: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

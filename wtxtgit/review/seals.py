@@ -150,7 +150,8 @@ class Seals:
         gen = ledger.last.meta.gen
         if changed.after is not None and changed.after.is_file:
             content = facts[changed.after.oid]
-            if changed.path in self.snapshot.filtered and content.sha256_all is None:
+            is_damaged = content.sha256_all is None and not content.lacks_payload
+            if changed.path in self.snapshot.filtered and is_damaged:
                 return SealVerdict(Sealing.STALE, "the text is damaged, so no seal is of it"), Flag(
                     Risk.DAMAGED, content.fault or "the text is damaged"
                 )

@@ -41,6 +41,7 @@ FIRST_PREV = bytes(32)
 """merkle_prev of the first record."""
 
 _AT_WORD = b"at "
+_DETACHED_WORD = b"detached "
 _SIGN_WORD = b"sign "
 # How many bytes of a wrong line or path a message quotes.
 _SHOWN = 40
@@ -50,6 +51,7 @@ _NO_COMPONENTS = frozenset({b"", b".", b".."})
 _PATH = rb"path=([A-Za-z0-9._/%-]+)\n"
 _HEAD = re.compile(VERSIONED_MAGIC + rb"repo=([0-9a-f]{64}) " + _PATH)
 _AT = re.compile(_AT_WORD + _PATH)
+_DETACHED = re.compile(_DETACHED_WORD + rb"sha256=([0-9a-f]{64})\n")
 _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
 _TO_ESCAPE = re.compile(rb"[^A-Za-z0-9._/-]")
 
@@ -117,13 +119,14 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
         yield Problem("merkle", message, line=first + 1)
     # In ascending order, so that a record has one spelling and no key signs twice.
     keyids = [signature.keyid for signature in record.signatures]
-    for line, (one, two) in enumerate(pairwise(keyids), first + 3):
+    signed = first + 2 + (record.detached is not None)
+    for line, (one, two) in enumerate(pairwise(keyids), signed + 1):
         if two <= one:
             what = "is there twice" if one == two else "is out of order"
             yield Problem("structure", f"the signature of keyid {two} {what}", line=line)
     if len(keyids) > MAX_SIGNATURES:
         message = f"{len(keyids)} signatures, a record has at most {MAX_SIGNATURES}"
-        yield Problem("structure", message, line=first + 2 + MAX_SIGNATURES)
+        yield Problem("structure", message, line=signed + MAX_SIGNATURES)
 
 
 def record_lines(ledger: Ledger) -> Iterator[int]:
@@ -131,7 +134,8 @@ def record_lines(ledger: Ledger) -> Iterator[int]:
     line = 2
     for record in ledger.records:
         yield line
-        line += 2 + (record.at is not None) + len(record.signatures)
+        line += 2 + len(record.signatures)
+        line += (record.at is not None) + (record.detached is not None)
 
 
 def parse_head(text: bytes, pos: int) -> tuple[LedgerHead, int] | None:
@@ -161,6 +165,19 @@ def format_at(path: bytes) -> bytes:
     return _bounded(_AT_WORD + b"path=%b\n" % _escaped(path))
 
 
+def parse_detached(text: bytes, pos: int) -> tuple[bytes, int] | None:
+    if (m := _DETACHED.match(text, pos)) is None:
+        return None
+    return bytes.fromhex(m[1].decode("ascii")), m.end()
+
+
+def format_detached(sha256: bytes) -> bytes:
+    """Format the line of a detached text; raises TextError for what is no SHA-256."""
+    if len(sha256) != _DIGEST_SIZE:
+        raise TextError("syntax", f"a hash has {len(sha256)} bytes, not {_DIGEST_SIZE}")
+    return _DETACHED_WORD + b"sha256=%b\n" % sha256.hex().encode("ascii")
+
+
 def format_record(record: Record) -> bytes:
     """Format a record's lines; raises TextError for values that they can't hold."""
     return _generation(record) + b"".join(map(_format_sign, record.signatures))
@@ -177,7 +194,7 @@ def format_ledger(ledger: Ledger) -> bytes:
 
 
 def covered(head: LedgerHead, record: Record) -> bytes:
-    """What a record's signatures are over: the first line, its `at`, meta and WSUM lines."""
+    """What a record's signatures are over: the first line, and its lines before them."""
     return format_head(head) + _generation(record)
 
 
@@ -242,11 +259,14 @@ class _LedgerReader:
         if wsum.signature is not None:
             message = "in a ledger a signature stands on a sign line, not on the WSUM line"
             self._fail("syntax", message, line=self._line - 1)
+        detached = None
+        if self._text.startswith(_DETACHED_WORD, self._pos):
+            detached = self._take(parse_detached, "detached")
         signatures: list[Signature] = []
         while self._text.startswith(_SIGN_WORD, self._pos):
             signatures.append(self._take(grammar.parse_sign, "sign"))
         hashes = (wsum.sha256_all, wsum.merkle_prev, wsum.merkle_this)
-        record = Record(meta, *hashes, tuple(signatures), at)
+        record = Record(meta, *hashes, tuple(signatures), at, detached)
         before = self._records[-1] if self._records else None
         for problem in check_link(before, record, self._place):
             line = first - 1 + (problem.line or 1)
@@ -284,7 +304,8 @@ def _generation(record: Record) -> bytes:
         raise TextError("syntax", f"a hash has not {_DIGEST_SIZE} bytes")
     wsum = grammar.Wsum(*digests, signature=None)
     at = b"" if record.at is None else format_at(record.at)
-    return at + _bounded(grammar.format_meta(record.meta)) + grammar.format_wsum(wsum)
+    generation = at + _bounded(grammar.format_meta(record.meta)) + grammar.format_wsum(wsum)
+    return generation if record.detached is None else generation + format_detached(record.detached)
 
 
 def _format_sign(signature: Signature) -> bytes:
@@ -357,13 +378,15 @@ def next_record(
     schema: str,
     gen: int | None = None,
     at: bytes | None = None,
+    detached: bytes | None = None,
 ) -> Record:
     """The record that seals content after a ledger's last, or first where there is none.
 
     `ts` is that of the last record where it would go back, `gen` counts on
-    unless it is given. `at` is the path to which the ledger moves. The record
-    is not signed. Raises TextError for values that no record can hold, for a
-    `gen` that does not grow, and for a move that moves nothing.
+    unless it is given. `at` is the path to which the ledger moves, `detached` the
+    SHA-256 of a blob that is a detached text. The record is not signed. Raises TextError
+    for values that no record can hold, for a `gen` that does not grow, and for a move
+    that moves nothing.
     """
     last = None if ledger is None else ledger.last
     if gen is None:
@@ -371,11 +394,16 @@ def next_record(
     if not grammar.is_time(ts):
         raise TextError("syntax", f'ts "{ts}" is no UTC time like 2025-10-09T03:12:45Z')
     meta = Meta(schema, gen, ts if last is None else max(ts, last.meta.ts), build)
-    return native_record(ledger, sha256_all=sha256_all, meta=meta, at=at)
+    return native_record(ledger, sha256_all=sha256_all, meta=meta, at=at, detached=detached)
 
 
 def native_record(
-    ledger: Ledger | None, *, sha256_all: bytes, meta: Meta, at: bytes | None = None
+    ledger: Ledger | None,
+    *,
+    sha256_all: bytes,
+    meta: Meta,
+    at: bytes | None = None,
+    detached: bytes | None = None,
 ) -> Record:
     """The record of a text that has a generation of its own: `meta` is taken as it is.
 
@@ -386,7 +414,8 @@ def native_record(
     before = None if ledger is None else ledger.last
     prev = FIRST_PREV if before is None else before.merkle_this
     grammar.format_meta(meta)
-    record = Record(meta, sha256_all, prev, digest.merkle(prev, sha256_all, meta), at=at)
+    this = digest.merkle(prev, sha256_all, meta)
+    record = Record(meta, sha256_all, prev, this, at=at, detached=detached)
     # Formatted for its checks: whatever is returned can be written.
     format_record(record)
     for problem in check_link(before, record, b"" if ledger is None else ledger.place):

@@ -2,7 +2,7 @@
 
 Of each record merkle_prev is known from the record before, and merkle_this covers
 content, time, generation and build (`docs/spec/ledger.md`, section "Records"). What
-only signatures cover (paths, schema, the signatures themselves) is taken as it stands.
+only signatures cover (paths, schema, form, the signatures themselves) is taken as it stands.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _STARTS = {
     "at": b"at path=",
     "meta": b"meta schema=",
     "wsum": b"WSUM 1 sha256_all=",
+    "detached": b"detached sha256=",
     "sign": b"sign ed25519=",
 }
 
@@ -47,6 +48,10 @@ def mended(text: bytes) -> tuple[bytes | None, tuple[str, ...]]:
             grammar.format_meta(parsed),
             grammar.format_wsum(grammar.Wsum(sha256_all, before, this, None)),
         ]
+        for line in record.get("detached", []):
+            if ledger.parse_detached(line + b"\n", 0) is None:
+                return None, (*notes, f"record {number + 1}: its detached line can't be read")
+            done.append(line + b"\n")
         for line in record.get("sign", []):
             if grammar.parse_sign(line + b"\n", 0) is None:
                 notes.append(f"record {number + 1}: a signature can't be read")
@@ -64,8 +69,9 @@ def _records(rest: Sequence[bytes]) -> Iterator[dict[str, list[bytes]]]:
         kind = _kind_of(line)
         if kind is None:
             continue
-        # A record's WSUM line comes once, and before its signatures alone.
-        if kind != "sign" and ("wsum" in record or kind in record):
+        # A record's WSUM line comes once, and before its form and its signatures alone.
+        ends = kind not in ("sign", "detached") and "wsum" in record
+        if ends or (kind != "sign" and kind in record):
             yield record
             record = {}
         record.setdefault(kind, []).append(line)
