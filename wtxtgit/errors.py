@@ -164,7 +164,9 @@ class EnvironmentFailure(WtxtgitError):
 
 
 class PayloadError(WtxtgitError):
-    """The payload of a detached text can't be had: `name` is the chunk's SHA-256."""
+    """The payload of a detached text can't be had: `name` is the chunk's SHA-256 (exit code 5)."""
+
+    exit_code = 5
 
     def __init__(self, name: bytes, message: str, *, hint: str | None = None) -> None:
         super().__init__(f"chunk {name.hex()}: {message}", hint=hint)
@@ -173,8 +175,6 @@ class PayloadError(WtxtgitError):
 
 class PayloadMissing(PayloadError):
     """No store at hand has the chunk (exit code 5)."""
-
-    exit_code = 5
 
 
 class PayloadDamaged(PayloadError):

@@ -174,6 +174,9 @@ def wrong(reference: Reference, place: Place) -> Iterator[str]:
             yield f"git fsck: {error}"
     for ring in place.rings:
         yield from (f"{one.file}: {one.why}" for one in check_ring(ring).generations if one.why)
+    had_payload, payload = reference.start.payload(), place.payload()
+    yield from (f"chunk {name} is gone" for name in had_payload if name not in payload)
+    yield from (f"chunk {name} {why}" for name, why in payload.items() if why is not None)
     files = place.files()
     for name, content in files.items():
         if NAME.search(os.fsencode(name)):

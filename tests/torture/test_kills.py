@@ -22,7 +22,7 @@ def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_what_is_killed_leaves_nothing_and_is_done_by_the_next_run() -> None:
-    few = ("add", "checkout", "key new", "seal --staged")
+    few = ("add", "checkout", "key new", "seal --staged", "store repack")
     done = torture("kills", "--tries", "6", "--only", *few)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("| 6 |") == len(few)

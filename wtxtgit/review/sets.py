@@ -26,7 +26,7 @@ from wtxtgit.review.changes import Branch, ChangedCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
-class _Listing:
+class _ListedSet:
     """The index of a set at one end, and the paths of the files that it lists."""
 
     entry: TreeEntry
@@ -37,7 +37,7 @@ class _Listing:
         return posixpath.dirname(self.entry.path)
 
 
-_Listings = Mapping[bytes, _Listing]
+_Indexes = Mapping[bytes, _ListedSet]
 """The sets of one end, by the paths of their indexes."""
 
 
@@ -54,7 +54,7 @@ def with_sets(
     """
     alone = {one.path: one for one in changed}
     with TreeReader(repo) as trees:
-        reader = _SetReader(repo, trees)
+        reader = _ListedSetReader(repo, trees)
         names = registry.index_endings()
         moved = {
             change.path
@@ -84,7 +84,7 @@ def with_sets(
 
 
 def _paired(
-    before: _Listings, after: _Listings, changed: Mapping[bytes, ChangedCheckpoint]
+    before: _Indexes, after: _Indexes, changed: Mapping[bytes, ChangedCheckpoint]
 ) -> Iterator[ChangedCheckpoint]:
     """Each set that is at either end, with where it was."""
     renamed: dict[bytes, bytes] = {}
@@ -108,7 +108,7 @@ def _paired(
 
 
 def _source(
-    listing: _Listing, before: _Listings, changed: Mapping[bytes, ChangedCheckpoint]
+    listing: _ListedSet, before: _Indexes, changed: Mapping[bytes, ChangedCheckpoint]
 ) -> bytes | None:
     """Where the index of a set was whose shards came from another folder; None if nowhere."""
     for shard in sorted(listing.files):
@@ -125,14 +125,14 @@ def _source(
     return None
 
 
-def _is_part(shard: ChangedCheckpoint, old: _Listing | None, new: _Listing | None) -> bool:
+def _is_part(shard: ChangedCheckpoint, old: _ListedSet | None, new: _ListedSet | None) -> bool:
     """Whether the set's index lists the shard wherever it is."""
     is_listed = shard.after is None or (new is not None and shard.path in new.files)
     base = shard.base_path
     return is_listed and (shard.before is None or (old is not None and base in old.files))
 
 
-class _SetReader:
+class _ListedSetReader:
     """The indexes of sets in trees."""
 
     def __init__(self, repo: Repository, trees: TreeReader) -> None:
@@ -140,7 +140,7 @@ class _SetReader:
         self._trees = trees
         self._files: dict[str, tuple[str, ...]] = {}
 
-    def listings(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, _Listing]:
+    def listings(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, _ListedSet]:
         """The sets whose index is in the folder of one of these paths, or above it."""
         folders = {above for path in paths for above in _above(path)}
         found = {}
@@ -154,7 +154,7 @@ class _SetReader:
                 listed = filter(is_in_folder, self._listed(entry))
                 files = frozenset(posixpath.join(folder, os.fsencode(file)) for file in listed)
                 if files:
-                    found[path] = _Listing(entry, files)
+                    found[path] = _ListedSet(entry, files)
         return found
 
     def _names(self, tree: str, folder: bytes) -> list[bytes]:

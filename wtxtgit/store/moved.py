@@ -50,7 +50,7 @@ class MovedRows:
         Its items have `item` bytes; `base` is the chunk that stood at its place, None where the
         version before had ended.
         """
-        if len(data) < _APART + _VALUE:
+        if len(data) < _APART + _VALUE or (base is None and not self._values):
             return []
         with self._lock:
             if not self._is_worth_looking():

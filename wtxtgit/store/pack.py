@@ -27,6 +27,7 @@ HEAD = b"WTXTPACK" + (1).to_bytes(4, "little") + bytes(4)
 _TRAILER = Struct("<QQQ32s8s")
 TRAILER_SIZE = _TRAILER.size
 _HASHED = 24
+_MOST_INDEX = 64 * 1024 * 1024
 _MAGIC_END = b"WTXTPEND"
 FILE_NAME = re.compile(r"([0-9a-f]{64})\.pack")
 
@@ -182,6 +183,8 @@ def parse_index(data: ByteView) -> ChunkIndex:
         _fail("is cut short: no trailer ends it", end, "trailer")
     if place < len(HEAD) or place + count * ROW_SIZE + base_count * NAME_SIZE != end or not count:
         _fail("has an index that does not fill its place", end, "trailer")
+    if end - place > _MOST_INDEX:
+        _fail(f"has an index of over {_MOST_INDEX} bytes", end, "trailer")
     content = mapped(data[place:end])
     if hashed(sha256(), (content, trailer[:_HASHED])).digest() != digest:
         _fail("has an index with another SHA-256", place, "index")

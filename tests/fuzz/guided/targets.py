@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.fuzz.guided import files, outside, texts
+from tests.fuzz.guided import files, outside, payload, texts
 
-TARGETS = {**texts.TARGETS, **files.TARGETS, **outside.TARGETS}
+TARGETS = {**texts.TARGETS, **files.TARGETS, **outside.TARGETS, **payload.TARGETS}

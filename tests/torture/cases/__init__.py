@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from tests.torture.cases.by_git import BY_GIT
 from tests.torture.cases.files import FILES
+from tests.torture.cases.payload import PAYLOAD
 from tests.torture.cases.rings import RINGS
 from tests.torture.cases.setup import SETUP
 from tests.torture.cases.trust import TRUST
 
-CASES = (*FILES, *TRUST, *SETUP, *RINGS, *BY_GIT)
+CASES = (*FILES, *TRUST, *SETUP, *RINGS, *PAYLOAD, *BY_GIT)

@@ -93,6 +93,6 @@ BY_GIT = (
     Killed("git merge: pre-merge-commit", merging, ("merge", "-q", "--no-edit", "topic"),
            is_git=True, may_miss=True, healed=(("merge", "--abort"),)),
     Killed("git am: pre-applypatch", mailed, ("am", "-q", "../mail"), is_git=True, may_miss=True,
-           over=128, healed=(("am", "--abort"),)),
+           over=128, healed=(("am", "--abort"), ("reset", "-q", "--hard"))),
     Killed("git diff: driver", branches, ("diff", "base", "topic"), is_git=True),
 )  # fmt: skip

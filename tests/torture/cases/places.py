@@ -13,6 +13,8 @@ from pathlib import Path
 from tests.torture.processes import run_forked
 from wtxtgit.git.driver import Launcher
 from wtxtgit.merge import conflicts
+from wtxtgit.store.check import check_store, list_store
+from wtxtgit.store.store import Store
 from wtxtgit.stream.ranks import LOCK, REQUESTS, WAL
 from wtxtgit.stream.state import read_state
 
@@ -80,6 +82,15 @@ class Place:
     def rings(self) -> tuple[Path, ...]:
         return tuple(ring for ring in (self.repo / RING, self.top / RING) if ring.is_dir())
 
+    def payload(self) -> dict[str, str | None]:
+        """The chunks of the store by name, and why each can't be read, None for one that can."""
+        store = Store(self.repo / ".git/wtxt/store")
+        verdict = check_store(store, 1)
+        lost = {name: why for pack in verdict.damaged for name, why in pack.chunks.items()}
+        packs = [pack for name in store.own.names if (pack := store.own.opened(name)) is not None]
+        there = [pack.index.name(row) for pack in packs for row in range(pack.index.count)]
+        return {name.hex(): lost.get(name.hex()) for name in there}
+
     def files(self) -> dict[str, bytes]:
         """What stands in the work tree, among the keys, and in rings but their logs."""
         folders = (self.repo, self.top / "home/.config", self.top / RING, self.top / SENT)
@@ -100,12 +111,14 @@ class Place:
         return {file.name: file.read_bytes() for file in found}
 
     def state(self) -> tuple[object, ...]:
-        """The index, what HEAD has, what is open of a merge; what rings say, and was pushed."""
+        """The index, what HEAD has, what is open of a merge; what rings and the store hold, and
+        was pushed."""
         tree = self.git("rev-parse", "-q", "--verify", "HEAD^{tree}", ok=None)
         open_paths = (self.repo / ".git" / conflicts.FOLDER).rglob("*.json")
         records = {path.name: path.read_bytes() for path in open_paths}
         said = [json.dumps(read_state(ring).as_dict()) for ring in self.rings]
-        return self.git("ls-files", "-s", "-z"), tree, records, said, self._pushed()
+        payload = self.payload(), len(list_store(Store(self.repo / ".git/wtxt/store")).packs)
+        return self.git("ls-files", "-s", "-z"), tree, records, said, self._pushed(), payload
 
     def ledgers(self) -> bytes:
         """Ledgers that are not as HEAD has them, or not staged."""
