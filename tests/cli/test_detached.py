@@ -161,7 +161,7 @@ class TestRecover:
     def test_what_the_store_has_is_not_healed(self, in_repo: Command) -> None:
         in_repo("detach", "n.wtxt")
         done = in_repo("recover", "n.wtxt")
-        assert (done.code, done.out) == (0, "n.wtxt: nothing is damaged\n")
+        assert (done.code, done.out) == (0, b"n.wtxt: nothing is damaged\n")
 
     def test_a_damaged_line_loses_its_chunk_and_no_other(self, in_repo: Command) -> None:
         in_repo("detach", "n.wtxt")
