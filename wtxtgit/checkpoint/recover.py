@@ -138,7 +138,7 @@ def recover_text(
     state = "partial"
     if text is not None:
         state = "intact" if len(text) == len(data) and same_bytes(text, data) else "whole"
-    report = _report(target, recovery, state, verified, is_detached=is_detached(plain))
+    report = _report(target, recovery, state, verified, has_payload=is_detached(plain))
     return RecoveredText(recovery, report, len(data), text, verified)
 
 
@@ -214,12 +214,10 @@ def _report(
     state: str,
     verified: TextReport | None,
     *,
-    is_detached: bool = False,
+    has_payload: bool = False,
 ) -> TextRecovery:
     arrays = tuple(
-        _array_fate(
-            name, array, other_copies.STORE if is_detached and array.nbytes > MAX_INLINE else None
-        )
+        _array_fate(name, array, is_payload=has_payload and (array.nbytes or 0) > MAX_INLINE)
         for name, array in zip(recovery.names, recovery.arrays, strict=True)
     )
     digest = None if state == "partial" or verified is None else verified.sha256_all
@@ -234,10 +232,10 @@ def _report(
     )
 
 
-def _array_fate(name: str, array: ArrayPieces, home: str | None) -> ArrayFate:
-    """What became of an array; `home` is where its chunks are if nothing is wrong with it."""
+def _array_fate(name: str, array: ArrayPieces, *, is_payload: bool) -> ArrayFate:
+    """What became of an array; the chunks of one that is payload should be in the store."""
     states = [
-        ChunkState.INTACT if home is not None and slot.source == home else slot.state
+        ChunkState.INTACT if is_payload and slot.source == other_copies.STORE else slot.state
         for slot in array.slots
     ]
     row = _row_size(array)
