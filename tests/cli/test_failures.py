@@ -63,10 +63,21 @@ def test_a_file_that_is_not_there(command: str, wtxtgit: Command) -> None:
     assert refused(done, 3) == "missing.wtxt: no such file or directory"
 
 
-@pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect"])
-def test_a_folder_is_no_file(command: str, wtxtgit: Command) -> None:
+NO_SET = "a folder, and no file in it lists the files of a checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("verify", NO_SET),
+        ("emit", "is a directory"),
+        ("restore", "is a directory"),
+        ("inspect", NO_SET),
+    ],
+)
+def test_a_folder_is_no_file(command: str, said: str, wtxtgit: Command) -> None:
     (wtxtgit.folder / "d.wtxt").mkdir()
-    assert refused(wtxtgit(command, "d.wtxt"), 3) == "d.wtxt: is a directory"
+    assert refused(wtxtgit(command, "d.wtxt"), 3) == f"d.wtxt: {said}"
 
 
 @pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect"])

@@ -9,14 +9,15 @@ from wtxtgit.errors import FormatError, TextError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.text.arrays import LazySnapshot, read
-from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.grammar import MAGIC, is_detached
 from wtxtgit.text.verify import TextReport, verify
-from wtxtgit.text.write import dumps
+from wtxtgit.text.write import TextWriter, dumps
 
 KINDS = frozenset(
     {
         *("syntax", "structure", "layout", "limit", "base64", "parity", "crc32c", "pending"),
         *("chunk_sha256", "array_sha256", "hmac", "root", "fastxor", "merkle", "signature"),
+        *("payload", "payload-missing"),
     }
 )
 """The kinds of the spec's section "Verdict of a verifier"."""
@@ -37,9 +38,14 @@ def check_text(text: bytes, **given: Any) -> TextReport:
     if report.ok:
         assert lazy is not None
         snapshot = read(view, **given).snapshot
-        assert dumps(snapshot) == text
+        writer = TextWriter(snapshot, detached=is_detached(text))
+        assert b"".join(writer.stream()) == text
     smudged = smudge(view)
-    if smudged.layout is None:
+    if smudged.attached is not None:
+        assert is_detached(text)
+        attached = b"".join(smudged.pieces())
+        assert dumps(read(memoryview(attached)).snapshot) == attached
+    elif smudged.layout is None:
         assert b"".join(smudged.pieces()) == text
     else:
         assert verify(view).ok

@@ -138,6 +138,9 @@ def test_the_command_line(repo: Repo) -> None:
     assert repo.wtxtgit("track", "*.fold").stdout == b"already tracked: *.fold\n"
     listed = json.loads(repo.wtxtgit("track", "--json").stdout)
     assert listed["patterns"][0] == {"pattern": "*.fold", "file": ".gitattributes"}
+    repo.wtxtgit("track", "--detached", "*.gguf")
+    listed = json.loads(repo.wtxtgit("track", "--json").stdout)
+    assert [one.get("detached") for one in listed["patterns"]] == [None, None, True]
     assert repo.wtxtgit("untrack", "*.fold").stdout == b"no longer tracking *.fold\n"
     assert repo.wtxtgit("untrack", ok=(2,)).stdout == b""
 

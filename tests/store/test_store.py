@@ -382,6 +382,23 @@ class TestPlace:
         assert borrowing.has(names) == set(names)
         assert borrowing.folder != store.folder
 
+    def test_it_is_shared_as_the_repository_is(self, tmp_path: Path) -> None:
+        repo = new_repo(tmp_path / "repo")
+        before = os.umask(0o077)
+        try:
+            added(store_of(repo.repository), weights(1))
+            private = packs(store_of(repo.repository))[0].stat().st_mode & 0o777
+            repo.git("config", "core.sharedRepository", "group")
+            repo.git("config", "wtxtgit.storePath", str(tmp_path / "team" / "store"))
+            added(store_of(repo.repository), weights(1))
+        finally:
+            os.umask(before)
+        assert private == 0o400
+        (path,) = packs(store_of(repo.repository))
+        assert path.stat().st_mode & 0o777 == 0o440
+        for folder in path.parents[:3]:
+            assert folder.stat().st_mode & 0o7777 == 0o2770
+
     def test_it_may_be_elsewhere(self, tmp_path: Path) -> None:
         repo = new_repo(tmp_path / "repo")
         for value, folder in (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Mapping
+from datetime import datetime
 from hashlib import sha256
 from math import prod
 
@@ -76,6 +77,10 @@ def judge(text: bytes, payload: Mapping[str, bytes]) -> tuple[set[str], str | No
 def _judge(reader: _Reader, payload: Mapping[str, bytes], kinds: set[str]) -> str:
     reader.take("first")
     gen, ts, build = reader.take("meta")
+    try:
+        datetime.fromisoformat(ts.removesuffix("Z"))
+    except ValueError:
+        raise Stop("syntax") from None
     reader.take("cap")
     if reader.at("pending"):
         raise Stop("structure")
@@ -169,6 +174,8 @@ def _inline(reader: _Reader, size: int) -> bytes:
             raise Stop("structure")
         line = reader.next()
         characters, _ = reader.take("data")
+        if len(characters) % 4 == 1:
+            raise Stop("syntax")
         raw += b64decode(characters + "=" * (-len(characters) % 4))
         if line.encode() + b"\n" != armored(raw[at:]) or len(raw) != min(size, at + 57):
             # Faults of armor are those of attached texts, which others hold fixed.

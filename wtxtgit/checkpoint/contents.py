@@ -17,11 +17,10 @@ from wtxtgit.containers.budget import most_decoded
 from wtxtgit.containers.format import ANY
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, Pages
-from wtxtgit.model.array import LAYOUT_ARRAY, Layout
+from wtxtgit.model.array import LAYOUT_ARRAY, NO_PAYLOAD, Layout, PayloadSource
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.grammar import is_text
-from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 
 if TYPE_CHECKING:  # a diff of two files does without all that reads texts
     from wtxtgit.text.file import TextFile

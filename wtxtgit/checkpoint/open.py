@@ -22,9 +22,9 @@ from wtxtgit.io.files import failures, shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
+from wtxtgit.model.array import NO_PAYLOAD, PayloadSource
 from wtxtgit.remotes import urls
 from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, is_detached, is_text
-from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 
 if TYPE_CHECKING:  # Files alone take neither git nor what reads texts.
     from wtxtgit.git.repository import Repository

@@ -26,10 +26,9 @@ from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, hashed, pieces
-from wtxtgit.model.array import Rows
+from wtxtgit.model.array import FindPayload, PayloadSource, Rows
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
-from wtxtgit.text.payload import FindPayload, PayloadSource
 from wtxtgit.text.recovery.pieces import joined, view_of
 from wtxtgit.text.recovery.reading import read
 

@@ -28,6 +28,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import PICKLE, AgeError, InputError, WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
 from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.model.array import PAYLOAD_MISSING
 from wtxtgit.model.findings import Findings, MemberFindings, Problem
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
@@ -39,7 +40,6 @@ from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.grammar import MAGIC, MAX_WSUM, is_text
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
-from wtxtgit.text.payload import MISSING
 from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.trust.age.armor import is_age
 from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
@@ -256,7 +256,7 @@ def public_keys_of(path: Path | None) -> tuple[bytes, ...]:
 
 
 def _text_verdict(path: str, report: TextReport, asked: Demands) -> FileVerdict:
-    errors = [p for p in report.problems if asked.require_payload or p.kind != MISSING]
+    errors = [p for p in report.problems if asked.require_payload or p.kind != PAYLOAD_MISSING]
     if asked.require_signed and (missing := _missing(report.signature)) is not None:
         errors.append(Problem("signature", missing))
     arrays = tuple(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from wtxtgit.checkpoint.emit import NewGeneration
-    from wtxtgit.text.payload import Keep
+    from wtxtgit.model.array import Keep
 
 
 _HASH = re.compile(r"[0-9a-f]{64}")

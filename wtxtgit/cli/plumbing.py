@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.io.view import Buffer, ByteView
-    from wtxtgit.text.payload import Keep, PayloadSource
+    from wtxtgit.model.array import Keep, PayloadSource
     from wtxtgit.text.write import TextWriter
 
 _BUFFER = 1024 * 1024

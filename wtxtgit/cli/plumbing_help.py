@@ -14,26 +14,35 @@ from wtxtgit.cli.plumbing import main
 _PASS_ON = {"ignore_unknown_options": True}
 
 
+_DETACHED = "As the driver wtxt-detached: the data of large arrays go into the store."
+
+
+def _form(detached: bool) -> list[str]:
+    return ["--detached"] if detached else []
+
+
 @click.command("filter-process")
-def filter_process() -> int:
+@click.option("--detached", is_flag=True, help=_DETACHED)
+def filter_process(detached: bool) -> int:
     """Clean and smudge files for git, over its filter protocol.
 
     Git starts this once a command and asks for one file after another:
     gitattributes(5), "Long Running Filter Process". It reads standard input
     and answers on standard output. `wtxtgit install` sets it as
-    filter.wtxt.process.
+    filter.wtxt.process and filter.wtxt-detached.process.
     """
-    return main(["filter-process"])
+    return main(["filter-process", *_form(detached)])
 
 
 @click.command(context_settings=_PASS_ON)
+@click.option("--detached", is_flag=True, help=_DETACHED)
 @click.argument("path", required=False)
-def clean(path: str | None) -> int:
+def clean(path: str | None, detached: bool) -> int:
     """Read a file on standard input, write its text to standard output.
 
     PATH is what messages call it. The text depends on the file's bytes alone.
     """
-    return main(["clean", *([path] if path else [])])
+    return main(["clean", *_form(detached), *([path] if path else [])])
 
 
 @click.command(context_settings=_PASS_ON)

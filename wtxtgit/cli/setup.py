@@ -74,7 +74,7 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
     if done.files.left:
         warn(
             f"still text in the work tree: {_names(done.files.left)}",
-            "wtxtgit verify PATH tells whether the text is damaged",
+            "wtxtgit status tells which lack their data, wtxtgit verify PATH which are damaged",
         )
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from wtxtgit.filter.payload import StagedTexts
-    from wtxtgit.text.payload import Keep
+    from wtxtgit.model.array import Keep
 
 Warn = Callable[[str, str | None], None]
 """Takes a message and a hint."""

@@ -64,7 +64,7 @@ class CheckedOut(JsonObject):
     `lacking_payload`: detached texts whose data are not all in the store.
     """
 
-    KEYS = "written changed left failed unnoted? lacking_payload"
+    KEYS = "written changed left failed unnoted? lacking_payload=lacking?"
 
     written: tuple[bytes, ...] = ()
     changed: tuple[bytes, ...] = ()
@@ -72,6 +72,10 @@ class CheckedOut(JsonObject):
     failed: tuple[Failed, ...] = ()
     unnoted: str | None = None
     lacking_payload: tuple[bytes, ...] = ()
+
+    @property
+    def lacking(self) -> tuple[bytes, ...] | None:
+        return self.lacking_payload or None
 
 
 def checkout(

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from wtxtgit.containers.any_format import split
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.model.array import PAYLOAD_MISSING, Keep
 from wtxtgit.text.grammar import MAGIC, is_detached
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.payload import MISSING, Keep
 from wtxtgit.text.write import Progress, TextWriter
 
 MOST_ATTACHED = 131_072
@@ -128,7 +128,7 @@ def _fault_of_detached(data: ByteView, threads: int | None) -> str | None:
 
     # Without its payload: what is at hand is no part of what clean gives.
     problems = verify(data, threads=threads).problems
-    wrong = [problem for problem in problems if problem.kind != MISSING]
+    wrong = [problem for problem in problems if problem.kind != PAYLOAD_MISSING]
     return f"not a valid detached text: {wrong[0]}" if wrong else None
 
 

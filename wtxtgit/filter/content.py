@@ -39,9 +39,8 @@ from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 from wtxtgit.io.workers import blake3_hasher
-from wtxtgit.model.array import Meta, Signature
+from wtxtgit.model.array import FindPayload, Meta, PayloadSource, Signature
 from wtxtgit.text.grammar import MAGIC, is_detached
-from wtxtgit.text.payload import FindPayload, PayloadSource
 from wtxtgit.trust.local_secret import local_secret
 
 if TYPE_CHECKING:
@@ -152,8 +151,8 @@ def examine(
 
 def _examine_detached(data: ByteView, threads: int | None, payload: FindPayload) -> ArtifactFacts:
     from wtxtgit.filter.clean import MOST_ATTACHED
+    from wtxtgit.model.array import NO_PAYLOAD, PAYLOAD_DAMAGED, PAYLOAD_MISSING
     from wtxtgit.text.detached import attached
-    from wtxtgit.text.payload import DAMAGED, MISSING, NO_PAYLOAD
     from wtxtgit.text.verify import verify
 
     report = verify(data, threads=threads, payload=payload() or NO_PAYLOAD)
@@ -161,7 +160,9 @@ def _examine_detached(data: ByteView, threads: int | None, payload: FindPayload)
     if not report.ok:
         fault = clipped(str(report.problems[0]), MAX_MESSAGE)
         # A chunk that is damaged in the store says nothing of the text either.
-        lacks = all(problem.kind in (MISSING, DAMAGED) for problem in report.problems)
+        lacks = all(
+            problem.kind in (PAYLOAD_MISSING, PAYLOAD_DAMAGED) for problem in report.problems
+        )
         return ArtifactFacts(
             len(data), True, None, schema, fault=fault, detached=own, lacks_payload=lacks
         )

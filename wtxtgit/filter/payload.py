@@ -14,10 +14,10 @@ from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import Keep
 from wtxtgit.store.place import store_of
 from wtxtgit.text.grammar import is_detached
 from wtxtgit.text.index import index as index_of
-from wtxtgit.text.payload import Keep
 
 Before = Callable[[], ByteView | None]
 """Gives the detached text that was there before, None where there is none."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from wtxtgit.filter.clean import Cleaned
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.io.spool import IncomingBytes
-    from wtxtgit.text.payload import Keep, PayloadSource
+    from wtxtgit.model.array import Keep, PayloadSource
     from wtxtgit.text.write import TextWriter
 
 Warn = Callable[[str, str | None], None]

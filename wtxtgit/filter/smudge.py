@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces, write_all
-from wtxtgit.model.array import Layout
+from wtxtgit.model.array import NO_PAYLOAD, FindPayload, Layout, PayloadSource
 from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes
 from wtxtgit.text.grammar import DETACHED_MAGIC, MAGIC, is_detached, is_text
 from wtxtgit.text.index import TextIndex, index
-from wtxtgit.text.payload import NO_PAYLOAD, FindPayload, PayloadSource
 from wtxtgit.text.verify import TextReport, verify
 
 if TYPE_CHECKING:

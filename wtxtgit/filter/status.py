@@ -79,8 +79,9 @@ def file_changes(
     doubtful = {path: entry for path, entry in asked.items() if seen[path].is_content}
     unchanged = []
     ours = drivers_alone(repo, doubtful) if doubtful else {}
+    driven = {driver for driver in {*ours.values()} if is_driven(repo, driver)}
     for path, driver in ours.items():
-        if not is_driven(repo, driver):
+        if driver not in driven:
             continue
         entry = doubtful[path]
         detached = driver == DETACHED_DRIVER

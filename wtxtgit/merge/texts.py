@@ -6,16 +6,15 @@ from collections.abc import Callable
 from functools import partial
 
 from wtxtgit.filter.clean import Cleaned, clean, clean_keeping
-from wtxtgit.filter.content import local_payload
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.merge.container import Merger
 from wtxtgit.merge.policy import stored_side_taken
+from wtxtgit.model.array import PayloadSource
 from wtxtgit.report.merge import MergeReport
 from wtxtgit.text.grammar import is_detached, is_text
-from wtxtgit.text.payload import PayloadSource
 
 
 def merge_texts(
@@ -72,7 +71,11 @@ def merge_texts(
 
 
 def _payload(repo: Repository | None) -> PayloadSource | None:
-    return None if repo is None else local_payload(repo)
+    if repo is None:
+        return None
+    from wtxtgit.store.place import store_of
+
+    return store_of(repo)
 
 
 def _fault(warning: str | None) -> str:

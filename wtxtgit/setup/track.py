@@ -90,9 +90,15 @@ class Pattern(JsonObject):
     Of files that match a `detached` one the data are in the store.
     """
 
+    KEYS = "pattern file detached=is_told?"
+
     pattern: bytes
     file: bytes
     detached: bool = False
+
+    @property
+    def is_told(self) -> bool | None:
+        return self.detached or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ _ROW = NAME_SIZE + 4 + 4
 _PACK = NAME_SIZE + 8
 _DIGEST = 32
 _INDEX_MODE = 0o644
+_READ_ONLY = 0o444
 # What the index does not tell of is read from each pack: up to so many packs, and so large a part
 # of all, that writing an index again is a small part of having written the packs.
 _UNTOLD_PACKS = 64
@@ -158,12 +159,14 @@ def parse_table(content: memoryview) -> ChunkTable:
 class PackFolder:
     """The packs of a store's folder, from any thread. One that is not there has none.
 
-    `is_own`: the file `index` is written where it is out of date.
+    `is_own`: the file `index` is written where it is out of date. `shared` are permission bits
+    that others get of new packs and folders beyond the user's umask.
     """
 
-    def __init__(self, folder: Path, *, is_own: bool = True) -> None:
+    def __init__(self, folder: Path, *, is_own: bool = True, shared: int = 0) -> None:
         self.folder = folder
         self.packs = folder / PACKS
+        self.shared = shared
         self._is_own = is_own
         self._lock = RLock()
         self._tables: tuple[ChunkTable, ...] | None = None
@@ -182,6 +185,16 @@ class PackFolder:
         """The packs that are there, and their lengths."""
         self._told()
         return dict(self._listed)
+
+    def make(self) -> None:
+        """Make the folder of the packs where there is none; raises OSError."""
+        missing = [path for path in (self.packs, *self.packs.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            if self.shared:
+                mode = stat.S_IMODE(path.stat().st_mode) | self.shared
+                # Who may read it may enter it, and what is made there is the group's.
+                path.chmod(mode | (mode & _READ_ONLY) >> 2 | stat.S_ISGID)
 
     def path(self, pack: str) -> Path:
         return self.packs / f"{pack}.pack"

@@ -22,9 +22,10 @@ def store_of(repo: Repository) -> Store:
     chosen = repo.config.path(PATH_KEY)
     folder = repo.common_dir / (chosen or _FOLDER)
     # gitrepository-layout(5): objects are in the git directory whose store it is.
-    borrowed = (objects.parent / _FOLDER for objects in Places.of(repo).borrowed)
+    places = Places.of(repo)
+    borrowed = (objects.parent / _FOLDER for objects in places.borrowed)
     others = [path for path in borrowed if not _is_same(path, folder)]
-    return Store(folder, alternates=others)
+    return Store(folder, alternates=others, shared=places.shared)
 
 
 def _is_same(one: Path, other: Path) -> bool:

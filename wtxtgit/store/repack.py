@@ -161,7 +161,7 @@ class _Mover:
         if self._new is not None and not self._new.has_room(entry.length):
             self._finish()
         if self._new is None:
-            self._new = NewPack(self._own.packs)
+            self._new = NewPack(self._own)
         held = pieces(pack.encoded(entry))
         encoded = Encoded(held, entry.encoding, entry.item, entry.length)
         self._new.add(chunk, encoded, entry.size, entry.bases, entry.depth)

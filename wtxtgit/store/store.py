@@ -23,12 +23,13 @@ from wtxtgit.store.writer import StoreWriter
 class Store:
     """The packs in `folder`, which need not be there yet, and those of `alternates`, for reading.
 
-    Any number of processes and threads may read and add at once.
+    Any number of processes and threads may read and add at once. `shared` are permission bits
+    that others get of what is added beyond the user's umask, core.sharedRepository.
     """
 
-    def __init__(self, folder: Path, *, alternates: Sequence[Path] = ()) -> None:
+    def __init__(self, folder: Path, *, alternates: Sequence[Path] = (), shared: int = 0) -> None:
         self.folder = folder
-        self.own = PackFolder(folder)
+        self.own = PackFolder(folder, shared=shared)
         self.borrowed = tuple(PackFolder(path, is_own=False) for path in alternates)
         self._all = (self.own, *self.borrowed)
         self._held = DecodedBases()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from threading import Lock
 from typing import Self
 
@@ -50,8 +50,9 @@ _SMALL = 1 / 8
 class NewPack:
     """A pack that is written. Raises EnvironmentFailure where it can't be."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, own: PackFolder) -> None:
+        folder = self._folder = own.packs
+        self._shared = own.shared & _READ_ONLY
         self._entries: list[ChunkEntry] = []
         self._hash = sha256()
         self._end = 0
@@ -91,6 +92,9 @@ class NewPack:
         """Bring it to the disk, and give it its name, without the ending."""
         self._put((format_end(index_of(self._entries), self._end),))
         with failures(self._folder, missing=EnvironmentFailure):
+            if self._shared:
+                status = os.fstat(self._made.descriptor)
+                os.fchmod(self._made.descriptor, stat.S_IMODE(status.st_mode) | self._shared)
             # Before it has the name: after a crash that would lead to an empty file.
             os.fsync(self._made.descriptor)
             name = self._hash.hexdigest()
@@ -216,8 +220,8 @@ class StoreWriter:
             self._close_pack()
         if self._pack is None:
             with failures(self._folder, missing=EnvironmentFailure):
-                self._folder.mkdir(parents=True, exist_ok=True)
-            self._pack = NewPack(self._folder)
+                self._own.make()
+            self._pack = NewPack(self._own)
         bases = tuple(base.name for base in made.bases)
         depth = max((base.depth + 1 for base in made.bases), default=0)
         self._pack.add(name, made.encoded, size, bases, depth)

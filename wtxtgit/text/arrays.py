@@ -19,11 +19,13 @@ from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.array import (
     LAYOUT_ARRAY,
     NATIVE_FORMAT,
+    NO_PAYLOAD,
     Array,
     ArrayNames,
     Extent,
     Layout,
     Meta,
+    PayloadSource,
     Snapshot,
     rows_for,
 )
@@ -39,7 +41,6 @@ from wtxtgit.text.layout import (
     view_as,
     with_layout,
 )
-from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, raise_first, refusal, verify
 
 

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from wtxtgit.io.view import Buffer, ByteView, Pages
-from wtxtgit.model.array import LAYOUT_ARRAY, Layout
+from wtxtgit.model.array import LAYOUT_ARRAY, Keep, Layout
 from wtxtgit.text.arrays import snapshot_of
 from wtxtgit.text.file import TextFile, layout_bytes
 from wtxtgit.text.index import TextIndex
-from wtxtgit.text.payload import Keep
 from wtxtgit.text.write import Progress, TextWriter
 
 

@@ -25,13 +25,19 @@ import numpy as np
 from wtxtgit.errors import CheckError, TextError
 from wtxtgit.io.view import Buffer, ByteView, Pages, same_bytes, view_of, write_at
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model.array import LAYOUT_ARRAY, NATIVE_FORMAT, Extent, Layout
+from wtxtgit.model.array import (
+    LAYOUT_ARRAY,
+    NATIVE_FORMAT,
+    NO_PAYLOAD,
+    Extent,
+    Layout,
+    PayloadSource,
+)
 from wtxtgit.model.findings import Problem
 from wtxtgit.text.armor import U1, line_count
 from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
-from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 from wtxtgit.text.verify import (
     Block,
     blocks_of,

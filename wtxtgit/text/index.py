@@ -24,7 +24,9 @@ from wtxtgit.io.view import ByteView, mapped, pieces
 from wtxtgit.model.array import (
     ITEM_SIZE,
     MAX_CHUNKS,
+    NO_PAYLOAD,
     Meta,
+    PayloadSource,
     Rows,
     Signature,
     bounded_product,
@@ -32,7 +34,6 @@ from wtxtgit.model.array import (
 )
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, grammar
-from wtxtgit.text.payload import NO_PAYLOAD, PayloadSource
 
 _T = TypeVar("_T")
 

@@ -32,7 +32,16 @@ import numpy as np
 from wtxtgit.errors import PayloadMissing, TextError, WtxtgitError, counted
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta
+from wtxtgit.model.array import (
+    LAYOUT_ARRAY,
+    NO_PAYLOAD,
+    PAYLOAD_DAMAGED,
+    PAYLOAD_MISSING,
+    Layout,
+    Meta,
+    PayloadSource,
+    PayloadState,
+)
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar
@@ -40,7 +49,6 @@ from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped, whole_blocks
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import layout_of
-from wtxtgit.text.payload import DAMAGED, MISSING, NO_PAYLOAD, PayloadSource, PayloadState
 
 # How many blocks of short arrays make one job.
 _JOB_BLOCKS = 1024
@@ -177,7 +185,7 @@ def decoded(text: ByteView, block: Block) -> memoryview:
     if (raw := decode(text, block)) is None:
         if block.array.payload is not None:
             message = "the payload changed while it was read"
-            raise TextError(DAMAGED, message, array=block.array.name)
+            raise TextError(PAYLOAD_DAMAGED, message, array=block.array.name)
         message = "the text changed while it was read"
         raise TextError("structure", message, array=block.array.name)
     return raw
@@ -191,7 +199,7 @@ def checked_bytes(text: ByteView, blocks: Iterable[Block]) -> Iterator[memoryvie
             raise refusal(problem)
         if checked.lacking:
             message = "a chunk's payload is not at hand"
-            raise TextError(MISSING, message, array=block.array.name, chunk=block.first)
+            raise TextError(PAYLOAD_MISSING, message, array=block.array.name, chunk=block.first)
         if checked.raw is None:
             raise TextError("structure", "a chunk can't be read", array=block.array.name)
         yield checked.raw
@@ -278,7 +286,7 @@ def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
             result.missing += 1
             continue
         except WtxtgitError as error:
-            result.problems.append(Problem(DAMAGED, error.message, line, array.name, ix))
+            result.problems.append(Problem(PAYLOAD_DAMAGED, error.message, line, array.name, ix))
             continue
         if chunk.nbytes != block.size:
             message = f"the chunk of this sha256 has {chunk.nbytes} bytes, not {block.size}"
@@ -403,7 +411,7 @@ class TextReport:
     @property
     def lacks_payload(self) -> bool:
         """Whether nothing is wrong with the text but that not all of its payload is at hand."""
-        return bool(self.problems) and all(p.kind == MISSING for p in self.problems)
+        return bool(self.problems) and all(p.kind == PAYLOAD_MISSING for p in self.problems)
 
     @property
     def is_container(self) -> bool:
@@ -473,7 +481,7 @@ def _tell_payload(report: TextReport, body: _ArrayChecks) -> None:
         report.payload = PayloadState.PARTLY if is_any else PayloadState.ABSENT
     if body.missing:
         message = f"{body.missing} of {counted(chunks, 'chunk')} are not at hand"
-        report.problems.append(Problem(MISSING, message))
+        report.problems.append(Problem(PAYLOAD_MISSING, message))
 
 
 def _same_chunk(stop: Problem, problems: list[Problem]) -> bool:

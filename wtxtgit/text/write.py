@@ -41,6 +41,7 @@ from wtxtgit.model.array import (
     LAYOUT_ARRAY,
     MAX_CHUNKS,
     Array,
+    Keep,
     Meta,
     Signature,
     Snapshot,
@@ -57,7 +58,6 @@ from wtxtgit.text.armor import (
     grouped,
     render_chunks,
 )
-from wtxtgit.text.payload import Keep
 
 _HASHES_SIZE = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
 RUN_TEXT = 3 * BLOCK_BYTES // 2

@@ -12,6 +12,7 @@ from tests.fuzz.guided.target import Target, refused
 from tests.fuzz.mutations import text_mutant
 from tests.fuzz.oracle import KINDS, check_text
 from tests.fuzz.test_memory import LAYOUTS, with_raw_layout
+from tests.text import edge_detached
 from tests.text.deltas import applied, made
 from wtxtgit.errors import TextError
 from wtxtgit.filter.clean import text_of
@@ -33,6 +34,7 @@ SMALL = 4000
 
 def vectors() -> Iterator[bytes]:
     yield from (case.text for case in cases())
+    yield from (made.text for made in edge_detached.made().values())
     files = (path for path, record in golden().items() if record["bytes"] <= SMALL)
     yield from (b"".join(text_of(memoryview(fixture(path))).pieces()) for path in files)
 

@@ -136,7 +136,7 @@ FILES = (
     Killed("finalize", pending_alone, ("finalize", "model.wtxt")),
     Killed("finalize --inline", pending, ("finalize", "model.wtxt", "--inline"), over=3),
     Killed("recover -o", texts, ("recover", "model.wtxt", "-o", OTHER)),
-    Killed("recover -o: container", cut_off, ("recover", "half.npz", "-o", "whole.npz"), code=1),
+    Killed("recover: container", cut_off, ("recover", "half.npz", "-o", "whole.npz"), code=1),
     Killed("recover --partial", holed,
            ("recover", "lost.wtxt", "-o", "lost.safetensors", "--partial"), code=1),
     Killed("recover --as-commit", damaged, ("recover", MODEL, "--as-commit")),

@@ -51,7 +51,7 @@ def sent(place: Place) -> None:
 
 RINGS = (
     Killed("ring push --to", ring, ("ring", "push", RING, "--to", f"../{SENT}")),
-    Killed("ring push --to: branch", ring_and_branch, ("ring", "push", RING, "--to", _BRANCH)),
+    Killed("ring push: branch", ring_and_branch, ("ring", "push", RING, "--to", _BRANCH)),
     Killed("ring retry", refused, ("ring", "retry", RING)),
     Killed("ring prune", ring_outside, ("ring", "prune", f"../{RING}", "--keep", "2")),
     Killed("ring prune GEN", ring, ("ring", "prune", RING, "1"), over=2),
