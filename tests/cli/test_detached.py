@@ -158,6 +158,11 @@ class TestRecover:
         assert in_repo("recover", "mailed.wtxt", "-o", "again.wtxt").code == 0
         assert (in_repo.folder / "again.wtxt").read_bytes() == text
 
+    def test_what_the_store_has_is_not_healed(self, in_repo: Command) -> None:
+        in_repo("detach", "n.wtxt")
+        done = in_repo("recover", "n.wtxt")
+        assert (done.code, done.out) == (0, b"n.wtxt: nothing is damaged\n")
+
     def test_a_damaged_line_loses_its_chunk_and_no_other(self, in_repo: Command) -> None:
         in_repo("detach", "n.wtxt")
         text = (in_repo.folder / "n.wtxt").read_bytes()
@@ -167,7 +172,7 @@ class TestRecover:
         report = json.loads(done.out)
         states = {array["name"]: array for array in report["arrays"]}
         assert (done.code, report["state"]) == (1, "partial")
-        assert (states["W"]["healed"], states["W"]["lost"]) == (3, 1)
+        assert (states["W"]["intact"], states["W"]["lost"]) == (3, 1)
         assert states["b"]["intact"] == 1
         # The array as a whole is somewhere else.
         api.dump(NATIVE, in_repo.folder / "copy.wtxt")

@@ -25,7 +25,7 @@ from wtxtgit.model.array import Snapshot
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
-from wtxtgit.text.grammar import is_detached
+from wtxtgit.text.grammar import MAX_INLINE, is_detached
 from wtxtgit.text.recovery import deltas, ledgers
 from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
 from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
@@ -138,7 +138,7 @@ def recover_text(
     state = "partial"
     if text is not None:
         state = "intact" if len(text) == len(data) and same_bytes(text, data) else "whole"
-    report = _report(target, recovery, state, verified)
+    report = _report(target, recovery, state, verified, has_payload=is_detached(plain))
     return RecoveredText(recovery, report, len(data), text, verified)
 
 
@@ -209,10 +209,15 @@ def _finalized(target: str) -> frozenset[bytes]:
 
 
 def _report(
-    target: str, recovery: PartialText, state: str, verified: TextReport | None
+    target: str,
+    recovery: PartialText,
+    state: str,
+    verified: TextReport | None,
+    *,
+    has_payload: bool = False,
 ) -> TextRecovery:
     arrays = tuple(
-        _array_fate(name, array)
+        _array_fate(name, array, is_payload=has_payload and (array.nbytes or 0) > MAX_INLINE)
         for name, array in zip(recovery.names, recovery.arrays, strict=True)
     )
     digest = None if state == "partial" or verified is None else verified.sha256_all
@@ -227,8 +232,12 @@ def _report(
     )
 
 
-def _array_fate(name: str, array: ArrayPieces) -> ArrayFate:
-    states = [slot.state for slot in array.slots]
+def _array_fate(name: str, array: ArrayPieces, *, is_payload: bool) -> ArrayFate:
+    """What became of an array; the chunks of one that is payload should be in the store."""
+    states = [
+        ChunkState.INTACT if is_payload and slot.source == other_copies.STORE else slot.state
+        for slot in array.slots
+    ]
     row = _row_size(array)
     return ArrayFate(
         name,
@@ -239,8 +248,8 @@ def _array_fate(name: str, array: ArrayPieces) -> ArrayFate:
         states.count(ChunkState.LOST),
         tuple(
             _chunk_fate(slot, array.chunk_size, row)
-            for slot in array.slots
-            if slot.state != ChunkState.INTACT
+            for slot, state in zip(array.slots, states, strict=True)
+            if state != ChunkState.INTACT
         ),
     )
 
