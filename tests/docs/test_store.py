@@ -18,6 +18,7 @@ def test_its_commands(repo: Repo) -> None:
     store = Store(repo.path / ".git/wtxt/store")
     for chunk in weights(2):
         added(store, [chunk])
+    repo.commit()
     done = run(steps(*blocks(PAGE, "console")), repo.path)
     assert_as_shown(done)
     assert len(packs(store)) == 1

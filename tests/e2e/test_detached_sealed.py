@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from dataclasses import replace
@@ -12,6 +13,8 @@ import pytest
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
+    OTHER,
+    ROOT,
     Sealed,
     assert_found,
     assert_holds,
@@ -26,6 +29,7 @@ from wtxtgit.text import ledger as text_ledger
 
 CHANCE = random.Random(2)  # noqa: S311 - the same in every run
 VALUES = [CHANCE.gauss(0, 1) for _ in range(24_000)]
+WHOLE = "*.safetensors filter=wtxt diff=wtxt merge=wtxt -text\n"
 ATTRIBUTES = "*.safetensors filter=wtxt-detached diff=wtxt merge=wtxt -text\n"
 
 
@@ -69,9 +73,18 @@ def last(repo: Sealed) -> Record:
     return read.last
 
 
+def assert_judged(repo: Sealed, *, verified: int = 0, held: int = 0) -> None:
+    """An audit holds, and says how far so many detached texts are proved."""
+    report = assert_holds(repo).report
+    assert report["detached"] == {"verified": verified, "held": held}
+    (note,) = (note for note in report["notes"] if "detached text" in note)
+    counts = [f"of {verified} the payload was verified"] if verified else []
+    counts += [f"of {held} the text alone was held against its seal"] if held else []
+    assert note.split(": ", 1)[1] == ", ".join(counts)
+
+
 def assert_only_held_against_the_record(repo: Sealed) -> None:
-    said = assert_holds(repo)
-    assert any("held against the record alone" in note for note in said.report["notes"])
+    assert_judged(repo, held=1)
 
 
 class TestSeal:
@@ -86,8 +99,7 @@ class TestSeal:
         assert kept.seal(MODEL).out == "all 1 are sealed already\n"
 
     def test_with_payload_all_is_proved(self, kept: Sealed) -> None:
-        said = assert_holds(kept)
-        assert not any("held against" in note for note in said.report["notes"])
+        assert_judged(kept, verified=1)
 
     def test_without_payload_the_line_is_what_it_is_held_against(self, kept: Sealed) -> None:
         forget(kept)
@@ -96,8 +108,64 @@ class TestSeal:
     def test_nothing_is_sealed_without_its_payload(self, kept: Sealed) -> None:
         put(kept, version(2.0), kept=False)
         said = kept.call("seal", "--staged", "--key", "alice", MODEL, ok=(1,))
-        assert "at hand" in said.err
+        assert said.err.splitlines() == [
+            f"wtxtgit: error: {MODEL}: 1 of 2 chunks are not at hand",
+            f"wtxtgit: hint: wtxtgit verify --require-payload -- {MODEL}",
+        ]
         assert kept.git("diff", "--cached", "--name-only").split() == [MODEL.encode()]
+        assert kept.call(*said.err.split("hint: wtxtgit ")[1].split(), ok=(1,)).out
+
+    def test_what_is_sealed_already_needs_no_payload(self, kept: Sealed) -> None:
+        forget(kept)
+        assert kept.seal().out == "all 3 are sealed already\n"
+        kept.generation(5.0, name=OTHER)
+        assert_judged(kept, held=1)
+
+    def test_without_payload_nothing_of_it_is_signed(self, kept: Sealed) -> None:
+        kept.add_signer("bob")
+        kept.change_signers("alice")
+        put(kept, version(2.0))
+        kept.seal(MODEL)
+        forget(kept)
+        before = kept.blob(LEDGER, "")
+        for arguments in (["--cosign"], ["--reseal"]):
+            said = kept.call("seal", "--staged", *arguments, "--key", "bob", MODEL, ok=(0, 1))
+            if said.code == 0:
+                assert arguments == ["--reseal"]
+                assert said.out == "all 1 are sealed already\n"
+            assert kept.blob(LEDGER, "") == before
+
+    def test_a_move_is_sealed_with_payload_alone(self, kept: Sealed) -> None:
+        kept.git("mv", MODEL, "moved.safetensors")
+        kept.git("mv", LEDGER, "moved.safetensors.wsum")
+        saved = kept.path / ".git/saved"
+        (kept.path / ".git/wtxt").rename(saved)
+        said = kept.call("seal", "--staged", "--key", "alice", ok=(1,))
+        assert "at hand" in said.err
+        saved.rename(kept.path / ".git/wtxt")
+        kept.seal()
+        kept.commit()
+        forget(kept)
+        # Both commits have the one blob.
+        assert_judged(kept, held=1)
+
+    def test_log_says_which_form_a_generation_has(self, kept: Sealed) -> None:
+        whole, made = kept.blob(MODEL, ROOT), kept.blob(MODEL, "HEAD")
+        assert len(made) < len(version(1.0))
+        new, old = json.loads(kept.call("log", MODEL, "--json").out)["generations"]
+        assert (new["detached"], new["size"]) == (sha256(made).hexdigest(), len(made))
+        assert "detached" not in old
+        assert old["size"] == len(whole)
+        lines = kept.call("log", MODEL).out.splitlines()
+        assert [" detached " in line for line in lines] == [False, True, False]
+
+    def test_a_check_says_what_it_did_without_payload(self, kept: Sealed) -> None:
+        put(kept, version(2.0))
+        kept.seal(MODEL)
+        assert "detached" not in kept.call("check", "--staged").out
+        forget(kept)
+        told = "note: 1 detached text: of 1 the text alone was held against its seal"
+        assert told in kept.call("check", "--staged").out.splitlines()
 
     def test_a_file_of_the_work_tree_is_sealed_as_git_will_have_it(self, kept: Sealed) -> None:
         kept.write(MODEL, safetensors(*VALUES, 3.0))
@@ -138,7 +206,106 @@ class TestSeal:
         assert_only_held_against_the_record(chain)
 
 
+class TestForms:
+    """A checkpoint changes its form and comes back, in one chain."""
+
+    def turn(self, repo: Sealed, value: float, *, detached: bool) -> str:
+        """Commit a version in a form, sealed."""
+        repo.write(".gitattributes", ATTRIBUTES if detached else WHOLE)
+        repo.add(".gitattributes")
+        if detached:
+            put(repo, version(value))
+        else:
+            repo.write(MODEL, version(value))
+            repo.add(MODEL)
+        repo.seal(MODEL)
+        return repo.commit(f"{value} {detached}")
+
+    @pytest.mark.slow
+    def test_there_and_back(self, chain: Sealed) -> None:
+        forms = [(1.0, False), (2.0, True), (2.0, False), (3.0, False), (3.0, True), (4.0, True)]
+        commits = [self.turn(chain, value, detached=detached) for value, detached in forms]
+        assert_judged(chain, verified=3)
+        records = text_ledger.read(chain.ledger()).ledger
+        assert records is not None
+        assert text_ledger.read(chain.ledger()).ok
+        forget(chain)
+        assert_judged(chain, held=3)
+        # From where anybody looked, and of each old commit.
+        for commit in commits:
+            said = chain.audit(commit)
+            assert (said.code, said.found) == (0, []), commit
+
+    def test_an_older_form_that_comes_back_unsealed(self, chain: Sealed) -> None:
+        self.turn(chain, 1.0, detached=True)
+        self.turn(chain, 2.0, detached=True)
+        chain.take("HEAD~1", MODEL)
+        bad = chain.commit()
+        forget(chain)
+        assert_found(chain, (bad, MODEL, "content-mismatch"))
+
+    def test_a_branch_that_changed_the_form_is_merged(self, chain: Sealed) -> None:
+        start = self.turn(chain, 1.0, detached=False)
+        chain.branch("side")
+        self.turn(chain, 1.0, detached=True)
+        chain.branch("main", start)
+        chain.generation(7.0, name=OTHER)
+        chain.merge("side")
+        assert_judged(chain, verified=1)
+        forget(chain)
+        assert_judged(chain, held=1)
+
+    @pytest.mark.slow
+    def test_both_branches_went_on(self, chain: Sealed) -> None:
+        start = self.turn(chain, 1.0, detached=False)
+        chain.branch("side")
+        self.turn(chain, 2.0, detached=True)
+        chain.branch("main", start)
+        self.turn(chain, 3.0, detached=False)
+        chain.merge("side", ok=(1,))
+        # Theirs is taken, with its form.
+        chain.git("checkout", "-q", "--theirs", "--", MODEL)
+        chain.git("checkout", "-q", "side", "--", ".gitattributes")
+        chain.add(MODEL)
+        chain.call("seal", "--reseal", "--key", "alice", MODEL)
+        chain.commit("merged")
+        assert_judged(chain, verified=1)
+        forget(chain)
+        assert_judged(chain, held=1)
+
+
 class TestAttacks:
+    def test_payload_of_another_text(self, kept: Sealed) -> None:
+        forget(kept)
+        store = store_of(kept.repository)
+        with store.writing() as writer:
+            for chunk in detached(version(9.0))[1].values():
+                writer.put(sha256(chunk).digest(), memoryview(chunk), 4)
+        assert_only_held_against_the_record(kept)
+
+    @pytest.mark.parametrize("payload", [True, False], ids=["payload", "none"])
+    def test_a_text_that_somebody_else_sealed(self, kept: Sealed, payload: bool) -> None:
+        """A whole text with the ledger, and the record's line, of a detached one."""
+        kept.write(MODEL, version(9.0))
+        kept.add(MODEL)
+        bad = kept.commit()
+        if not payload:
+            forget(kept)
+        assert_found(kept, (bad, MODEL, "content-mismatch"))
+
+    def test_a_root_that_is_another_text_s(self, kept: Sealed) -> None:
+        """A trusted signer's line for a text whose content the record does not have."""
+        ledger = text_ledger.read(kept.ledger()).ledger
+        assert ledger is not None
+        made = put(kept, version(9.0))
+        forged = replace(ledger.last, detached=sha256(made).digest())
+        unsigned = [replace(one, signatures=()) for one in (*ledger.records[:-1], forged)]
+        kept.write(LEDGER, signed_ledger(kept, MODEL, unsigned, secret("alice")))
+        kept.git("reset", "-q", "--soft", "HEAD~1")
+        kept.git("add", "--all")
+        bad = kept.commit()
+        assert_found(kept, (bad, MODEL, "content-mismatch"))
+
     @pytest.mark.parametrize("payload", [True, False], ids=["payload", "none"])
     def test_other_chunks_under_a_sealed_root(self, kept: Sealed, payload: bool) -> None:
         ours, theirs = detached(version(1.0))[0], version(9.0)

@@ -33,7 +33,7 @@ WHOLE = (
     *("status", "status --json", "ls-files", "doctor", "check --staged", "hook pre-commit"),
     *("signers list", "signers list --json", "signers threshold", "key list", "ring ls ."),
     *("key show alice", "hook pre-push", "hook commit-msg", "track"),
-    *("store ls", "store verify", "store repack"),
+    *("store ls", "store verify", "store repack", "store use", "fetch", "push"),
     *(f"audit --trust-root root --format {form}" for form in ("text", "json", "sarif", "github")),
     *(f"review root..HEAD --format {form}" for form in ("text", "md", "html", "json")),
 )
@@ -51,6 +51,7 @@ OF_A_FILE = (
     ),
     *("recover @", "recover --json @", "recover x.wtxt -o y.wtxt", "recover --json HEAD:@"),
     *("restore x.wtxt -o r.safetensors", "delta apply HEAD~1:@ d.wtxtdelta -o a.wtxt"),
+    *("fetch @", "push @", "store use @"),
     *("attach @", "detach @", "detach x.wtxt -o @.wtxt", "attach @.wtxt"),
     *("finalize @", "track @", "untrack @", "salvage @", "taridx cat @ @", "taridx verify @"),
     *("taridx build @.tar -o t.taridx", "ring verify @", "ring prune @", "key import @"),

@@ -48,6 +48,8 @@ ONCE = [
     "recover damaged.fold --ecc -o mended.fold",
     "delta make a.wtxt b.wtxt -o d.wtxt",
     "taridx ls index.taridx",
+    "fetch",
+    "push",
     "store ls",
     "ring ls exp1",
     "pull exp1 -o pulled.npz",

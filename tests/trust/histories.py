@@ -98,7 +98,12 @@ class Desk:
     def seal(self, path: bytes, keys: tuple[bytes, ...]) -> None:
         beside = path + LEDGER_SUFFIX
         before = self.ledgers.get(beside) or begin(path, self.ledgers.get(SIGNERS_LEDGER))
-        self.put(beside, seal(before, self.content(path), keys))
+        self.put(beside, seal(before, self.content(path), keys, detached=self.form(path)))
+
+    def form(self, path: bytes) -> bytes | None:
+        """The hash of a file's detached text: every other content has one."""
+        number = self.files.get(path)
+        return content((number, "D")) if isinstance(number, int) and number % 2 else None
 
 
 def _edit(desk: Desk, past: list[Desk], path: bytes, what: int) -> None:
@@ -253,6 +258,21 @@ def _twin(desk: Desk, past: list[Desk], path: bytes, n: int, *keys: bytes) -> No
     desk.put(path + LEDGER_SUFFIX, Ledger(ledger.head, records))
 
 
+def _reform(desk: Desk, past: list[Desk], path: bytes, n: int, *keys: bytes) -> None:
+    """Take away the line of a detached text, or put one in; sign that, where there are keys."""
+    ledger = desk.ledgers.get(path + LEDGER_SUFFIX)
+    if ledger is None:
+        return
+    n %= len(ledger.records)
+    old = ledger.records[n]
+    new = replace(old, detached=content("D") if old.detached is None else None)
+    if keys:
+        made = (sign(ledger.head, new, key) for key in sorted(set(keys)))
+        new = replace(new, signatures=tuple(made))
+    records = (*ledger.records[:n], new, *ledger.records[n + 1 :])
+    desk.put(path + LEDGER_SUFFIX, Ledger(ledger.head, records))
+
+
 def _join(desk: Desk, past: list[Desk], number: int, path: bytes, *keys: bytes) -> None:
     """Seal later than what another commit has at a path, if that does not go on from here."""
     beside = path + LEDGER_SUFFIX
@@ -287,6 +307,7 @@ ACTS: dict[str, Callable[..., None]] = {
     "break": _break,
     "cut": _cut,
     "twin": _twin,
+    "reform": _reform,
     "join": _join,
 }
 
@@ -518,6 +539,7 @@ def _random_acts(draw: Random, number: int, keys: list[bytes], honest: bool) -> 
         [("seal elsewhere", path, signer)],
         [("countersign", STRANGER)],
         [("twin", any_path, draw.randrange(3), *([signer] * draw.randrange(2)))],
+        [("reform", any_path, draw.randrange(3), *([signer] * draw.randrange(2)))],
     ]
     return draw.choice(hostile)
 

@@ -87,7 +87,7 @@ def ancestors(history: Sequence[Commit], number: int) -> set[int]:
 def name_of(ledger: Ledger, n: int) -> RecordId:
     """What makes a record that very one: the first line and all records up to it, unsigned."""
     records = ledger.records[: n + 1]
-    said = ((r.at, r.meta, r.sha256_all, r.merkle_prev, r.merkle_this) for r in records)
+    said = ((r.at, r.meta, r.sha256_all, r.merkle_prev, r.merkle_this, r.detached) for r in records)
     return (ledger.head, *said)
 
 

@@ -56,7 +56,8 @@ def keyid(key: bytes) -> str:
 
 
 def sign(head: LedgerHead, record: Record, key: bytes) -> Signature:
-    covered = (head, record.at, record.meta, record.sha256_all, record.merkle_prev)
+    said = (record.meta, record.sha256_all, record.merkle_prev, record.detached)
+    covered = (head, record.at, *said)
     return Signature(
         sha512(key + repr((*covered, record.merkle_this)).encode()).digest(), keyid(key)
     )
@@ -91,6 +92,7 @@ def seal(
     keys: Iterable[bytes] = (),
     *,
     at: bytes | None = None,
+    detached: bytes | None = None,
     gen: int | None = None,
     ts: str | None = None,
     name: str = "",
@@ -106,7 +108,8 @@ def seal(
     meta = Meta(gen=gen, ts=ts, build=build, host=name or "any")
     previous = records[-1].merkle_this if records else bytes(32)
     link = previous + sha256_all + f"{meta.ts}{gen:06d}{build}".encode()
-    record = Record(meta, sha256_all, previous, sha256(link).digest(), at=at)
+    this = sha256(link).digest()
+    record = Record(meta, sha256_all, previous, this, at=at, detached=detached)
     ledger = Ledger(head, (*records, record))
     signatures = (sign(head, record, key) for key in keys)
     return add_signatures(ledger, len(records), *signatures)

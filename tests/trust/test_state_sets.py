@@ -88,6 +88,7 @@ class TestWords:
             replace(last, merkle_prev=bytes(32)),
             replace(last, merkle_this=bytes(32)),
             replace(last, at=b"x"),
+            replace(last, detached=bytes(32)),
         ):
             changed = replace(OURS, records=(*BASE.records, other))
             assert not extends(changed, OURS)

@@ -16,14 +16,13 @@ from wtxtgit.chain import judge
 from wtxtgit.chain.judge import JudgedFiles, attribute_twins, of_violation, untracked
 from wtxtgit.chain.reader import ChainReader, Facts, artifacts, signed
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
-from wtxtgit.errors import counted
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH
-from wtxtgit.report.audit import AuditReport, Finding, Severity, as_errors
+from wtxtgit.report.audit import AuditReport, DetachedTexts, Finding, Severity, as_errors
 from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccepted
 from wtxtgit.trust.step import step
 
@@ -117,9 +116,8 @@ class _Audit:
     _progress: Progress | None
     _walk: Walk
     _changes: dict[str, JudgedFiles] = field(default_factory=dict, init=False)
-    _lacking: int = field(default=0, init=False)
-    """Detached texts that were judged, not all of whose payload is at hand."""
     """The artifacts that each judged commit changes."""
+    _detached: DetachedTexts | None = field(default=None, init=False)
 
     def visit(self, oid: str) -> None:
         """Look at a commit's changes as it is walked to, if it is one to be judged."""
@@ -139,7 +137,7 @@ class _Audit:
         wanted = dict.fromkeys(oid for files in every for oid in files.blobs.values())
         # All blobs at once, so that processes share the reading; a verdict is never kept.
         known = self._facts.of(wanted, self._progress, opaque=opaque)
-        self._lacking = sum(known[oid].lacks_payload for oid in wanted)
+        self._detached = judge.detached_texts(every, known.__getitem__)
         by_commit: dict[str, list[Finding]] = {}
         for oid, files in changes.items():
             brought = [of_violation(oid, one) for one in self._brought(oid, judged)]
@@ -323,6 +321,7 @@ class _Audit:
             found,
             walk.count_unjudged(),
             tuple(self._notes(judged)),
+            self._detached,
         )
 
     def _trusted_at(self, tip: str) -> frozenset[bytes]:
@@ -343,8 +342,7 @@ class _Audit:
             yield "the trust root has no signers"
         if not judged:
             yield "no commit was judged"
-        if self._lacking:
-            texts = counted(self._lacking, "detached text")
-            yield f"{texts} held against the record alone: not all of the payload is at hand"
+        if self._detached is not None:
+            yield str(self._detached)
         if "_opener" in self.__dict__ and (note := self._opener.note()) is not None:
             yield note

@@ -25,7 +25,7 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.repository import FILTERS, UNSPECIFIED
 from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
-from wtxtgit.report.audit import Finding, Severity
+from wtxtgit.report.audit import DetachedTexts, Finding, Severity
 from wtxtgit.text.digest import SignatureState, check_header, check_wsum
 from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.trust.state import TrustFacts, Violation, quoted
@@ -288,6 +288,15 @@ def _altered(values: tuple[bytes, ...]) -> str | None:
         if value not in _UNSET:
             return name
     return None
+
+
+def detached_texts(files: Iterable[JudgedFiles], facts_of: FactsOf) -> DetachedTexts | None:
+    """How far the detached texts among some files are proved, None where there are none."""
+    oids = {oid for some in files for path, oid in some.blobs.items() if path in some.filtered}
+    found = [facts for facts in map(facts_of, oids) if facts.detached is not None]
+    held = sum(facts.lacks_payload for facts in found)
+    verified = sum(facts.fault is None for facts in found)
+    return DetachedTexts(verified, held) if verified or held else None
 
 
 def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:

@@ -30,10 +30,11 @@ class LogEntry(JsonObject):
     `size` is None for one of several records that came with one commit, but
     for the last. `signers` are principals, or the keyids of unknown keys.
     `verdict` is "ok", or the kinds of what an audit finds of the record's
-    chain and signatures.
+    chain and signatures. `detached` (hex) is the SHA-256 of the detached text
+    that the record names, if any.
     """
 
-    KEYS = "gen ts build signers sha256_all:hex commit size verdict"
+    KEYS = "gen ts build signers sha256_all:hex commit size verdict detached?"
 
     gen: int
     ts: str
@@ -43,6 +44,7 @@ class LogEntry(JsonObject):
     commit: str | None
     size: int | None
     verdict: str
+    detached: str | None = None
 
 
 def log(
@@ -106,6 +108,7 @@ def generations(
                 oid,
                 None if blob is None else blobs.size(blob),
                 _verdict(walk, brought, record.meta.gen, tip),
+                None if record.detached is None else record.detached.hex(),
             )
         )
         after = oid

@@ -101,6 +101,18 @@ def audit_push(
         yield PushedRef(ref, report)
 
 
+def ends(repo: Repository, refs: Iterable[Ref], remote: str | None) -> tuple[list[str], list[str]]:
+    """The commits that refs are pushed at, and those that the other side is known to have."""
+    tips, known = [], _remote_tips(repo, remote)
+    for ref in refs:
+        tip, was = _commit(repo, ref.local_oid), _commit(repo, ref.remote_oid)
+        if tip is not None:
+            tips.append(tip)
+        if was is not None:
+            known.append(was)
+    return list(dict.fromkeys(tips)), list(dict.fromkeys(known))
+
+
 def _parse_line(line: bytes) -> Ref:
     match = _LINE.fullmatch(line)
     if match is None:

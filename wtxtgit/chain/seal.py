@@ -242,6 +242,7 @@ class SealPlanner:
             )
             self._remember(path, plan)
             return plan
+        self.contents.check_payload(path, content)
         if ledger is not None and at is not None and self._options.reseal is None:
             self._check_move(path, ledger)
         if ledger is None:
@@ -355,6 +356,7 @@ class SealPlanner:
     ) -> LedgerPlan | None:
         if ledger is None:
             return None
+        self.contents.check_payload(path, content)
         if not content.is_named_by(ledger.last):
             raise CheckError(
                 f"{shown_path(path)}: its last record is of other content",

@@ -450,7 +450,8 @@ class ContentReader:
             )
         content = content_of(facts, is_filtered=is_filtered)
         is_taken_for_text = path.endswith(TEXT_SUFFIX) or facts.has_wsum
-        if content is None or (facts.fault is not None and is_taken_for_text):
+        is_wrong = facts.fault is not None and not (content is not None and content.is_withheld)
+        if content is None or (is_wrong and is_taken_for_text):
             raise CheckError(f"{shown_path(path)}: {facts.fault}", hint=self._hint(path, facts))
         if is_filtered and not facts.is_canonical:
             raise CheckError(
@@ -462,8 +463,16 @@ class ContentReader:
             self.doubts.append(doubt)
         return content
 
+    def check_payload(self, path: bytes, content: SealedContent) -> None:
+        """Raise CheckError for a detached text that can't be verified, so that nobody signs it."""
+        if content.is_withheld:
+            facts = content.facts
+            raise CheckError(f"{shown_path(path)}: {facts.fault}", hint=self._hint(path, facts))
+
     def _hint(self, path: bytes, facts: ArtifactFacts) -> str:
         """What to do about a text that does not hold."""
+        if facts.lacks_payload:
+            return f"wtxtgit verify --require-payload -- {quoted(path)}"
         if facts.pending_root is None or facts.has_wsum:
             return f"wtxtgit verify -- {quoted(path)}"
         wsum = path + WSUM_SUFFIX

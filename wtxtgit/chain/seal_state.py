@@ -265,7 +265,9 @@ class SealedContent:
 
     `sha256_all` (32 bytes) is what a record of it has, `schema` that text's.
     `others` are hashes that bind its bytes as well, `own` is the hash that older
-    records of it may have, which binds less. `meta` is a native text's own.
+    records of it may have, which binds less. `meta` is a native text's own. Of one that
+    `is_withheld` no hash is known: what it holds is not all at hand, so it may be sealed
+    already, and no new record can be made of it.
     """
 
     facts: ArtifactFacts
@@ -275,6 +277,10 @@ class SealedContent:
     own: bytes | None = None
     meta: Meta | None = None
 
+    @property
+    def is_withheld(self) -> bool:
+        return self.facts.lacks_payload and self.facts.detached is not None
+
     def is_sealed_by(self, record: Record) -> bool:
         """Whether a record binds all of it: no other one is needed."""
         if is_deletion(record):
@@ -282,6 +288,9 @@ class SealedContent:
         # What git has in the one form is not sealed by a record of the other one.
         if self.facts.detached not in (None, record.detached):
             return False
+        # Who sealed this very text has seen what it holds.
+        if self.is_withheld:
+            return True
         return record.sha256_all == self.sha256_all or record.sha256_all in self.others
 
     def is_named_by(self, record: Record) -> bool:
@@ -334,7 +343,7 @@ def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> SealedContent | No
             facts = replace(facts, opaque=facts.attached_opaque)
     if is_filtered and not facts.is_native:
         if facts.sha256_all is None:
-            return None
+            return SealedContent(facts, b"", facts.schema) if facts.lacks_payload else None
         return SealedContent(facts, facts.sha256_all, facts.schema)
     if facts.opaque is None:
         raise AssertionError("nobody asked for the hash of its bytes")

@@ -30,7 +30,7 @@ from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
-from wtxtgit.report.audit import Finding, Severity, as_errors
+from wtxtgit.report.audit import DetachedTexts, Finding, Severity, as_errors
 from wtxtgit.report.check import LARGE_BLOB, CheckedFile, CheckReport, Occasion
 from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.grammar import WSUM_SUFFIX
@@ -251,13 +251,16 @@ class _CheckWork:
                 known = with_wsum(known, wsum, is_filtered=False)
             if not known.is_text:
                 yield Finding("", entry.path, "corrupt-text", "this is no WTXT text")
-            elif known.fault is not None:
+            elif known.fault is not None and not known.lacks_payload:
                 yield Finding("", entry.path, "corrupt-text", known.fault)
             else:
                 yield from judge.judge_sign_line("", entry.path, known, after)
 
     def _notes(self) -> Iterator[str]:
         """What is staged without what belongs to it, and breaks no rule."""
+        lacking = sum(facts.lacks_payload for facts in self._facts.values())
+        if lacking:
+            yield str(DetachedTexts(0, lacking))
         for path in self._staged.entries:
             text = path.removesuffix(WSUM_SUFFIX)
             if path != text and text not in self._staged.entries and self._wsum(text) is not None:

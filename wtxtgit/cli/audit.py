@@ -40,6 +40,7 @@ from wtxtgit.report.figures import HASH_SHOWN, OID_SHOWN, size
 from wtxtgit.version import __version__
 
 if TYPE_CHECKING:
+    from wtxtgit.chain.log import LogEntry
     from wtxtgit.trust.age.identities import AgeIdentity
 
 _MOST = 200
@@ -225,13 +226,19 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
             ", ".join(generation.signers) or "none",
             generation.sha256_all.hex()[:HASH_SHOWN],
             (generation.commit or "")[:_LOG_OID_SHOWN],
-            "" if generation.size is None else size(generation.size),
+            _blob_size(generation),
             generation.verdict,
         )
         for generation in generations
     ]
     columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
     print_table(columns, rows, right=("gen", "size"), split=4)
+
+
+def _blob_size(generation: LogEntry) -> str:
+    if generation.size is None:
+        return ""
+    return size(generation.size) + (" detached" if generation.detached is not None else "")
 
 
 def annotate(report: AuditReport) -> None:

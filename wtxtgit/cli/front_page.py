@@ -75,6 +75,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
     },
     "Payload": {
+        "fetch": ("payload:fetch", "Fetch the data of detached texts."),
+        "push": ("payload:push", "Send the data of detached texts to the remote."),
         "store": ("store:store", "List, check and repack what detached texts leave out."),
     },
     "Training": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,12 @@ from wtxtgit.cli.boundary import complain, note, warn
 from wtxtgit.cli.commit_hooks import finding_line
 from wtxtgit.cli.options import discover, is_strict, root_of_trust
 from wtxtgit.cli.output import print_json
+from wtxtgit.errors import EnvironmentFailure, counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wtxtgit.chain.push import Ref
     from wtxtgit.git.repository import Repository
 
 _MOST = 50
@@ -31,7 +36,8 @@ def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
 
     pre-commit, pre-merge-commit and pre-applypatch check what is about to be
     committed, as `wtxtgit check --staged` does, but for files that are as in
-    HEAD; pre-push audits what is pushed. Exit code 1 or 4 refuses it. With the
+    HEAD; pre-push audits what is pushed, and sends the data of detached texts
+    to the remote first. Any exit code but 0 refuses it. With the
     config wtxtgit.autoSeal pre-commit seals what is staged first; with
     wtxtgit.strict warnings are errors. `wtxtgit
     install --hooks` installs all of them, ARGUMENTS are git's.
@@ -59,6 +65,8 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     told_of = (repo, refs, remote, root, environment.processes, key_file)
     pushed = list(push.audit_push(*told_of, strict=is_strict(repo)))
     codes = [one.report.exit_code for one in pushed]
+    if not any(codes):
+        codes.append(_push_payload(repo, refs, remote, as_json=as_json))
     if as_json:
         print_json({"refs": pushed})
         return _worst(codes)
@@ -73,6 +81,29 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
         for line in one.report.notes if one.report.findings else ():
             note(line)
     return _worst(codes)
+
+
+def _push_payload(
+    repo: Repository, refs: Sequence[Ref], remote: str | None, *, as_json: bool
+) -> int:
+    """Send what the commits need, before a ref leads there; nothing is pushed where that fails."""
+    from wtxtgit.chain import push
+    from wtxtgit.remotes import store_url
+    from wtxtgit.remotes.payload_remote import push_commits
+
+    tips, known = push.ends(repo, refs, remote)
+    if not tips:
+        return 0
+    sent = push_commits(repo, lambda: store_url.chosen(repo, remote), tips, known)
+    for text in sent.lacking:
+        complain(
+            f"{os.fsdecode(text.path)}: {counted(text.chunks, 'chunk')} of its data are neither "
+            f"here nor at {sent.remote}",
+            "wtxtgit add of the file puts them into the store",
+        )
+    if sent.chunks and not as_json:
+        note(f"{counted(sent.chunks, 'chunk')} of payload sent to {sent.remote}")
+    return EnvironmentFailure.exit_code if sent.lacking else 0
 
 
 def _worst(codes: list[int]) -> int:

@@ -25,7 +25,7 @@ _FOUND = 1
 
 @click.group()
 def store() -> None:
-    """List, check and repack the payload of detached texts.
+    """List, check and repack the payload of detached texts; say where it is sent.
 
     It lies in packs in the repository's git directory, or where the config
     wtxtgit.storePath says.
@@ -102,6 +102,35 @@ def verify(as_json: bool) -> int:
                 f"{size(verdict.payload)}"
             )
     return 0 if verdict.ok else _FOUND
+
+
+@store.command()
+@click.argument("url", required=False)
+@_json
+def use(url: str | None, as_json: bool) -> None:
+    """Say which remote payload is sent to and fetched from.
+
+    URL is git+REMOTE, or a folder as fsspec knows it: file:///FOLDER,
+    s3://BUCKET/FOLDER. It becomes the config wtxtgit.store of this repository.
+    Without it what is in use is shown, and who says so.
+
+    \b
+    wtxtgit store use
+    wtxtgit store use s3://models/store
+    """
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.remotes import store_url
+
+    repo = Repository.discover()
+    found = store_url.chosen(repo) if url is None else store_url.use(repo, url)
+    if is_printed(found, as_json):
+        return
+    why = {
+        store_url.UrlOrigin.CONFIG: f"the config {store_url.KEY} says so",
+        store_url.UrlOrigin.TREE: f"{store_url.FILE.decode()} says so; nothing is sent there "
+        "before wtxtgit store use URL has",
+    }
+    print_line(f"{found.shown}: {why.get(found.origin, 'since nothing else is said')}")
 
 
 @store.command()

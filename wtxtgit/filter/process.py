@@ -215,7 +215,7 @@ def warn_of_payload(paths: Sequence[bytes], warn: Warn) -> None:
     names = _shown(first) + (f" and {counted(len(others), 'more file')}" if others else "")
     warn(
         f"left as detached texts, since not all of their data are in the store: {names}",
-        "once they are, wtxtgit checkout writes the files",
+        "wtxtgit fetch brings them, and writes the files",
     )
 
 

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 _ANY = tuple(range(256))
 _REFS = "refs/wtxtgit/targets"
 # Hooks of the remote run all the same: git takes our configuration from their environment.
-_NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
+NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
 # A server that says nothing for so many seconds has gone; git itself would wait for ever.
-_PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
+PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
 _ENVIRONMENT: run.Environment = {
     # Words that are looked at below.
     "LC_ALL": "C",
     # Whoever delivers has no terminal: a question would wait for ever.
     "GIT_TERMINAL_PROMPT": "0",
 }
-_WITH_PASSWORD = re.compile(r"[a-z+.-]+://[^/]*:[^/]*@|https?://[^/]*@", re.IGNORECASE)
+WITH_PASSWORD = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@|https?://[^/]*@", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 _NO_BRANCH = "couldn't find remote ref"
 _PUSHED = re.compile(rb"^[ *]\t", re.MULTILINE)
@@ -70,7 +70,7 @@ class RemoteBranch:
     def __init__(self, repo: Repository, remote: str, branch: str) -> None:
         if not remote or remote.startswith("-"):
             raise UsageError(f'"{shown(remote)}" is no remote')
-        if _WITH_PASSWORD.match(remote):
+        if WITH_PASSWORD.match(remote):
             raise UsageError("the remote's URL has credentials in it", hint="git help credentials")
         if run.call("check-ref-format", f"refs/heads/{branch}", ok=(0, 1)).code:
             raise UsageError(f'"{shown(branch)}" is no name for a branch')
@@ -96,12 +96,12 @@ class RemoteBranch:
         for is_last in _attempts():
             # Nothing but that one ref is written: no tags, no remote-tracking branch.
             done = self._repo.call(
-                *_NO_HOOKS, *_PATIENCE, "fetch", "--quiet", "--no-tags", "--no-prune", "--refmap=",
+                *NO_HOOKS, *PATIENCE, "fetch", "--quiet", "--no-tags", "--no-prune", "--refmap=",
                 "--no-write-fetch-head", "--no-recurse-submodules",
                 "--end-of-options", self._remote, f"+{self._there}:{self._here}",
                 env=_ENVIRONMENT, ok=_ANY,
             )  # fmt: skip
-            words = _words(done.stderr)
+            words = words_of(done.stderr)
             if done.code == 0:
                 return self.seen()
             if _NO_BRANCH in words:
@@ -117,7 +117,7 @@ class RemoteBranch:
         Raises RemoteUnavailable and RemoteRefused.
         """
         done = self._repo.call(
-            *_NO_HOOKS, *_PATIENCE, "push", "--porcelain", "--no-verify", "--no-follow-tags",
+            *NO_HOOKS, *PATIENCE, "push", "--porcelain", "--no-verify", "--no-follow-tags",
             "--recurse-submodules=no",
             "--end-of-options", self._remote, f"{commit}:{self._there}",
             env=_ENVIRONMENT, ok=_ANY,
@@ -126,7 +126,7 @@ class RemoteBranch:
             # A commit of the same second may be one that was pushed before: that has no line.
             self._remember(commit)
             return _PUSHED.search(done.stdout) is not None
-        words = _words(done.stdout + b"\n" + done.stderr)
+        words = words_of(done.stdout + b"\n" + done.stderr)
         if _MOVED_ON.search(words):
             return False
         raise self._failure(words)
@@ -225,11 +225,11 @@ class RemoteBranch:
     def _remember(self, commit: str) -> None:
         # Only what saves the next fetch: another process may be writing it.
         with contextlib.suppress(EnvironmentFailure):
-            self._repo.git(*_NO_HOOKS, "update-ref", self._here, commit)
+            self._repo.git(*NO_HOOKS, "update-ref", self._here, commit)
 
     def _forget(self) -> None:
         with contextlib.suppress(EnvironmentFailure):
-            self._repo.git(*_NO_HOOKS, "update-ref", "-d", self._here)
+            self._repo.git(*NO_HOOKS, "update-ref", "-d", self._here)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[pygit2.Repository]:
@@ -247,8 +247,7 @@ class RemoteBranch:
             raise RemoteUnavailable(f"{shown(self._repo.common_dir)}: {shown(words)}") from None
 
     def _failure(self, words: str) -> EnvironmentFailure:
-        kind = RemoteRefused if _NEVER.search(words) else RemoteUnavailable
-        return kind(f"{self.label}: {words[-_SHOWN:] or 'git says nothing'}")
+        return failure(self.label, words)
 
 
 class _Pieces(io.RawIOBase):
@@ -289,7 +288,13 @@ def _attempts() -> Iterator[bool]:
         yield number == MOST_ATTEMPTS
 
 
-def _words(output: bytes) -> str:
+def failure(label: str, words: str) -> EnvironmentFailure:
+    """The error for what git said of a remote, which is one of those of targets."""
+    kind = RemoteRefused if _NEVER.search(words) else RemoteUnavailable
+    return kind(f"{label}: {words[-_SHOWN:] or 'git says nothing'}")
+
+
+def words_of(output: bytes) -> str:
     """What git said, in one line, without what a URL has before its host."""
     told = " ".join(output.decode("utf-8", "replace").split())
     return shown(_CREDENTIALS.sub("", told))

@@ -165,15 +165,34 @@ class WithFindings:
 
 
 @dataclass(frozen=True, slots=True)
+class DetachedTexts(JsonObject):
+    """How many detached texts were judged, and by what; those that are damaged not counted.
+
+    Of those `verified` all of the payload was, those `held` were compared with their seals
+    alone, since not all of it is at hand.
+    """
+
+    verified: int
+    held: int
+
+    def __str__(self) -> str:
+        texts = counted(self.verified + self.held, "detached text")
+        parts = [f"of {self.verified} the payload was verified"] if self.verified else []
+        parts += [f"of {self.held} the text alone was held against its seal"] if self.held else []
+        return f"{texts}: {', '.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
 class AuditReport(WithFindings, JsonObject):
     """What became of a range of commits.
 
     `commits` were judged, `unjudged` are those that the trust root reaches.
     `artifacts` and `generations` are those at the tip, `signers` the
-    principals trusted there, `notes` what a reader has to know besides.
+    principals trusted there, `notes` what a reader has to know besides. `detached` is there
+    where a detached text was judged.
     """
 
-    KEYS = "ok commits unjudged artifacts generations signers notes findings"
+    KEYS = "ok commits unjudged artifacts generations signers notes detached? findings"
 
     commits: int
     artifacts: int = 0
@@ -182,6 +201,7 @@ class AuditReport(WithFindings, JsonObject):
     findings: tuple[Finding, ...] = ()
     unjudged: int = 0
     notes: tuple[str, ...] = ()
+    detached: DetachedTexts | None = None
 
 
 def totals(report: AuditReport) -> str:

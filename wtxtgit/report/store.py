@@ -91,3 +91,53 @@ class StoreRepacked(JsonObject):
     size_after: int
     dropped: int
     aside: tuple[DamagedPack, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LackingPayload(JsonObject):
+    """How many chunks of a detached text, by its path from the top level, can't be had."""
+
+    path: bytes
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPack(JsonObject):
+    """A pack of a remote that is not what it should be, of which nothing is used."""
+
+    pack: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadPushed(JsonObject):
+    """What a push sent: chunks, and the packs that hold them; `lacking` is in no store at hand.
+
+    `remote` is None where none was asked, since nothing was to be sent.
+    """
+
+    remote: str | None = None
+    chunks: int = 0
+    nbytes: int = 0
+    packs: tuple[str, ...] = ()
+    lacking: tuple[LackingPayload, ...] = ()
+
+    KEYS = "remote? chunks bytes=nbytes packs lacking"
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFetched(JsonObject):
+    """What a fetch brought: chunks that were needed, and the packs that came.
+
+    `remote` is None where all was at hand. `refused` are packs that are not what they should be,
+    `lacking` is what did not come.
+    """
+
+    remote: str | None = None
+    chunks: int = 0
+    nbytes: int = 0
+    packs: tuple[str, ...] = ()
+    refused: tuple[RefusedPack, ...] = ()
+    lacking: tuple[LackingPayload, ...] = ()
+
+    KEYS = "remote? chunks bytes=nbytes packs refused lacking"

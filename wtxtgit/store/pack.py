@@ -28,6 +28,9 @@ _TRAILER = Struct("<QQQ32s8s")
 TRAILER_SIZE = _TRAILER.size
 _HASHED = 24
 _MOST_INDEX = 64 * 1024 * 1024
+MAX_END = _MOST_INDEX + TRAILER_SIZE
+"""Bytes of a pack's index and trailer."""
+_MOST_PACK = 1 << 48
 _MAGIC_END = b"WTXTPEND"
 FILE_NAME = re.compile(r"([0-9a-f]{64})\.pack")
 
@@ -176,8 +179,27 @@ def parse_index(data: ByteView) -> ChunkIndex:
         _fail(f"is cut short: {size} bytes", 0, "head")
     if data[: len(HEAD)] != HEAD:
         _fail("has no head of a pack of version 1", 0, "head")
+    return _parse_end(data, size)[0]
+
+
+def parse_end(end: ByteView) -> tuple[ChunkIndex, int]:
+    """The index that index and trailer of a pack hold, and how many bytes the pack has.
+
+    Raises FormatError where they break a rule.
+    """
+    if len(end) < ROW_SIZE + _TRAILER.size:
+        _fail(f"is cut short: {len(end)} bytes", 0, "trailer")
+    place = int.from_bytes(mapped(end[len(end) - _TRAILER.size :])[:8], "little")
+    if place > _MOST_PACK:
+        _fail("has an index that does not fill its place", 0, "trailer")
+    return _parse_end(end, place + len(end))
+
+
+def _parse_end(data: ByteView, size: int) -> tuple[ChunkIndex, int]:
+    """The index of a pack of `size` bytes, of which `data` is the end, or all; and that size."""
+    before = size - len(data)
     end = size - _TRAILER.size
-    trailer = mapped(data[end:])
+    trailer = mapped(data[end - before :])
     place, count, base_count, digest, magic = _TRAILER.unpack(trailer)
     if magic != _MAGIC_END:
         _fail("is cut short: no trailer ends it", end, "trailer")
@@ -185,7 +207,7 @@ def parse_index(data: ByteView) -> ChunkIndex:
         _fail("has an index that does not fill its place", end, "trailer")
     if end - place > _MOST_INDEX:
         _fail(f"has an index of over {_MOST_INDEX} bytes", end, "trailer")
-    content = mapped(data[place:end])
+    content = mapped(data[place - before : end - before])
     if hashed(sha256(), (content, trailer[:_HASHED])).digest() != digest:
         _fail("has an index with another SHA-256", place, "index")
     at = count * NAME_SIZE
@@ -197,7 +219,7 @@ def parse_index(data: ByteView) -> ChunkIndex:
     _check_names(index.names, place, "name")
     _check_names(bytes(content[at:]), place + at, "base")
     _check_columns(columns, base_count, place)
-    return index
+    return index, size
 
 
 def _check_names(names: bytes, at: int, field: str) -> None:
@@ -274,6 +296,12 @@ class ChunkPack:
     @property
     def nbytes(self) -> int:
         return len(self._data)
+
+    @property
+    def end(self) -> bytes:
+        """Its index and trailer, as `parse_end` takes them."""
+        place = int.from_bytes(mapped(self._data[self.nbytes - TRAILER_SIZE :])[:8], "little")
+        return bytes(mapped(self._data[place:]))
 
     def encoded(self, entry: ChunkEntry) -> ByteView:
         """The encoded bytes of a chunk of its index."""

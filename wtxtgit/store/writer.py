@@ -71,6 +71,11 @@ class NewPack:
     def names(self) -> list[bytes]:
         return [entry.name for entry in self._entries]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it so far."""
+        return self._end
+
     def has_room(self, length: int) -> bool:
         """Whether a chunk with so many encoded bytes may be added."""
         index = (len(self._entries) + 1) * ROW_SIZE + (self._bases + 2) * NAME_SIZE

@@ -1,0 +1,120 @@
+"""Which remote a store has, and what a tree may name as one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit import Repo
+from wtxtgit.errors import UsageError
+from wtxtgit.git.repository import Repository
+from wtxtgit.remotes.store_url import UrlOrigin, chosen, use
+
+AT = "//"
+"""Before what only looks like a host."""
+HOSTILE = [
+    "git+ext::sh -c 'touch ran'",
+    "git+ext::touch%20ran",
+    "git+--upload-pack=touch ran",
+    "git+-u",
+    "--config=x",
+    f"git+ssh:{AT}-oProxyCommand=touch/x",
+    f"git+https:{AT}user:secret@example.com/x",
+    f"git+https:{AT}secret@example.com/x",
+    "s3://key:secret@bucket/x",
+    "git+file:///somebody/x",
+    "git+/somebody/x",
+    "git+../x",
+    "git+nowhere",
+    "git+example.com:x",
+    "git+http://example.com/x",
+    "git+git://example.com/x",
+    "file:///somebody/x",
+    "/somebody/x",
+    "memory://x",
+    "local:///somebody/x",
+    "simplecache::file:///somebody/x",
+    "reference://x",
+    "zip://x::s3://y",
+    "s3://bucket/x?token=secret",
+    "https://example.com/x",
+    "lfs",
+    "oci://example.com/x",
+    "S3://bucket",
+    "s3://bucket/\x1b[31m",
+]
+NOT_EVEN_OF_THE_USER = [
+    "", "git+", "git+-x", "-x", "git+ext::touch ran", "simplecache::s3://x", "x", "/x",
+    "https://example.com/x", "oci://x/y", f"git+https:{AT}user:secret@example.com/x",
+]  # fmt: skip
+
+
+@pytest.fixture
+def here(repo: Repo) -> Repo:
+    repo.git("remote", "add", "origin", "https://example.com/x.git")
+    return repo
+
+
+def named(repo: Repo, url: str) -> None:
+    repo.git("config", "--file", str(repo.path / "s"), "store.url", url)
+    repo.write(".wtxt/store", (repo.path / "s").read_bytes())
+
+
+def choose(repo: Repo, remote: str | None = None) -> tuple[str, str, bool]:
+    found = chosen(Repository.discover(repo.path), remote)
+    return found.url, found.origin, found.may_push
+
+
+def test_the_config_comes_before_the_tree_and_that_before_the_git_remote(here: Repo) -> None:
+    assert choose(here) == ("git+origin", UrlOrigin.DEFAULT, True)
+    assert choose(here, "fork") == ("git+fork", UrlOrigin.DEFAULT, True)
+    named(here, "s3://bucket/x")
+    assert choose(here, "fork") == ("s3://bucket/x", UrlOrigin.TREE, False)
+    assert use(here.repository, "file:///x").may_push
+    assert choose(here) == ("file:///x", UrlOrigin.CONFIG, True)
+
+
+@pytest.mark.parametrize("url", ["git+https://example.com/y", "git+ssh://example.com/y"])
+def test_a_tree_may_name_git_remotes_elsewhere(here: Repo, url: str) -> None:
+    named(here, url)
+    assert choose(here) == (url, UrlOrigin.TREE, False)
+
+
+def test_the_index_tells_where_the_work_tree_does_not(here: Repo) -> None:
+    named(here, "s3://bucket/x")
+    here.add(".wtxt/store")
+    (here.path / ".wtxt/store").unlink()
+    assert choose(here)[0] == "s3://bucket/x"
+
+
+def test_nothing_is_included_and_no_link_is_followed(here: Repo) -> None:
+    secret = here.path / "secret"
+    secret.write_text("[store]\n\turl = s3://from/elsewhere\n")
+    here.write(".wtxt/store", f"[include]\n\tpath = {secret}\n")
+    assert choose(here)[0] == "git+origin"
+    (here.path / ".wtxt/store").unlink()
+    (here.path / ".wtxt/store").symlink_to(secret)
+    assert choose(here)[0] == "git+origin"
+
+
+def test_hostile_urls_of_a_tree(here: Repo) -> None:
+    for url in HOSTILE:
+        named(here, url)
+        with pytest.raises(UsageError) as raised:
+            choose(here)
+        told = f"{raised.value.message} {raised.value.hint}"
+        assert "secret" not in told
+        assert "\x1b" not in told
+    assert not (here.path / "ran").exists()
+
+
+@pytest.mark.parametrize("url", NOT_EVEN_OF_THE_USER)
+def test_urls_that_no_engine_takes(here: Repo, url: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        use(here.repository, url)
+    assert "secret" not in raised.value.message
+    assert choose(here)[0] == "git+origin"
+
+
+def test_without_any_remote(repo: Repo) -> None:
+    with pytest.raises(UsageError, match="no remote"):
+        choose(repo)

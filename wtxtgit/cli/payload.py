@@ -1,0 +1,167 @@
+"""`wtxtgit fetch` and `push`: the payload of detached texts, from and to a remote."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.options import discover
+from wtxtgit.cli.output import is_printed, print_line, progress
+from wtxtgit.errors import EnvironmentFailure, UsageError, counted
+from wtxtgit.report.figures import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.report.store import LackingPayload
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[REV...] [PATH...]")
+@click.option("-n", "--dry-run", is_flag=True, help="Fetch nothing, show what would be.")
+@_json
+def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+    """Fetch the data of detached texts, and write the files that stand as text.
+
+    Of the commits REV, or of the index; with PATH of those files and folders
+    alone. What came whole is not fetched again, whenever a fetch ends. Exit
+    code 5 where anything did not come.
+
+    \b
+    wtxtgit fetch
+    wtxtgit fetch main~3 model.safetensors
+    """
+    from wtxtgit.git import index
+    from wtxtgit.remotes import detached_texts, store_url
+    from wtxtgit.remotes.payload_fetch import fetch_payload
+    from wtxtgit.remotes.payload_remote import place_of
+    from wtxtgit.store.place import store_of
+
+    repo = discover()
+    revisions, paths = _sorted_out(repo, words)
+    texts = list(detached_texts.of_index(repo, paths)) if not revisions else []
+    for revision in revisions:
+        places = [repo.path_from_top(path) for path in paths]
+        texts += detached_texts.of_tree(repo, revision, places)
+    store = store_of(repo)
+    with progress("fetch", None) as advance:
+        done = fetch_payload(
+            store,
+            lambda: place_of(repo, store_url.chosen(repo)),
+            texts,
+            advance,
+            dry_run=dry_run,
+        )
+    if is_printed(done, as_json):
+        pass
+    elif done.remote is None:
+        print_line("nothing is missing")
+    else:
+        for pack in done.refused:
+            boundary.complain(f"{done.remote}: pack {pack.pack} {pack.why}")
+        _complain_of(done.lacking, f"not at {done.remote}")
+        would = "would come" if dry_run else "came"
+        print_line(
+            f"{counted(done.chunks, 'chunk')} {would} from {done.remote}: "
+            f"{counted(len(done.packs), 'pack')}, {size(done.nbytes)}"
+        )
+    # What other commits have need not be tracked now.
+    is_elsewhere = bool(revisions and paths) and not index.entries(repo, paths)
+    if not (dry_run or repo.is_bare or is_elsewhere):
+        _write_files(repo, paths, as_json=as_json)
+    return EnvironmentFailure.exit_code if done.lacking or done.refused else 0
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[REMOTE] [REV...]")
+@click.option("-n", "--dry-run", is_flag=True, help="Send nothing, show what would be.")
+@_json
+def push(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+    """Send the data of detached texts to where others fetch it from.
+
+    Of all commits that REV reach, without it those of HEAD: what the remote
+    lacks, in packs. REMOTE is a git remote; without it the one that `wtxtgit
+    store use` shows. Git's own push does so by itself where `wtxtgit install
+    --hooks` was run. Exit code 5 where data are in no store at hand.
+
+    \b
+    wtxtgit push
+    wtxtgit push origin main
+    """
+    from wtxtgit.git.history import resolve_commit
+    from wtxtgit.remotes import store_url
+    from wtxtgit.remotes.payload_remote import push_commits
+
+    repo = discover()
+    names = store_url.remotes(repo) if words else []
+    remote = words[0] if words and words[0] in names else None
+    revisions = words if remote is None else words[1:]
+    tips = [resolve_commit(repo, revision) for revision in revisions or ("HEAD",)]
+
+    def choose() -> store_url.StoreUrl:
+        return store_url.chosen(repo) if remote is None else store_url.given(remote)
+
+    with progress("push", None) as advance:
+        done = push_commits(repo, choose, tips, progress=advance, dry_run=dry_run)
+    if is_printed(done, as_json):
+        pass
+    elif done.remote is None:
+        print_line("no commit has a detached text")
+    else:
+        _complain_of(done.lacking, "in no store at hand")
+        sent = "would be sent" if dry_run else "sent"
+        print_line(
+            f"{counted(done.chunks, 'chunk')} {sent} to {done.remote}"
+            + ("" if dry_run else f": {counted(len(done.packs), 'pack')}, {size(done.nbytes)}")
+        )
+    return EnvironmentFailure.exit_code if done.lacking else 0
+
+
+def _sorted_out(repo: Repository, words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Revisions, and paths after them; what may be either is for the user to say."""
+    from wtxtgit.git.history import resolve_tree
+
+    revisions: list[str] = []
+    paths: list[str] = []
+    for word in words:
+        try:
+            is_revision = not paths and not word.startswith("-") and bool(resolve_tree(repo, word))
+        except EnvironmentFailure:
+            is_revision = False
+        if is_revision and os.path.lexists(repo.here / word):
+            raise UsageError(f"{word!a} is a revision and a file", hint=f"./{word} is the file")
+        (revisions if is_revision else paths).append(word)
+    return revisions, paths
+
+
+def _write_files(repo: Repository, paths: list[str], *, as_json: bool) -> None:
+    """Write files that stand as detached texts; those that were changed are left."""
+    from wtxtgit.cli.plumbing import settings
+    from wtxtgit.filter import checkout as filter_checkout
+
+    with progress("checkout", None) as advance:
+        done = filter_checkout.checkout(
+            repo,
+            paths,
+            settings(),
+            boundary.warn,
+            key_file=environment.facts_key(),
+            progress=advance,
+        )
+    for one in done.failed:
+        boundary.warn(f"{os.fsdecode(one.path)}: {one.message}")
+    if done.unnoted is not None:
+        boundary.complain(f"the index could not be told: {done.unnoted}", filter_checkout.UNNOTED)
+    if not as_json:
+        print_line(f"{counted(len(done.written), 'file')} written")
+
+
+def _complain_of(lacking: Iterable[LackingPayload], where: str) -> None:
+    for text in lacking:
+        boundary.complain(f"{os.fsdecode(text.path)}: {counted(text.chunks, 'chunk')} {where}")
