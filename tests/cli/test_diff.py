@@ -200,9 +200,11 @@ class TestRevisions:
         found = self.found(commits, "HEAD:m/w.safetensors", "HEAD:raw.safetensors")
         assert found["tensors"][0]["row_ranges"] == [[0, 1]]
 
-    @pytest.mark.parametrize("side", ["HEAD:nothing", "nowhere:m/w.safetensors", "HEAD:m"])
-    def test_what_is_not_there(self, side: str, commits: Repo) -> None:
-        done = commits.wtxtgit("diff", side, "HEAD:m/w.safetensors", ok=(5,))
+    @pytest.mark.parametrize(
+        ("side", "code"), [("HEAD:nothing", 5), ("nowhere:m/w.safetensors", 5), ("HEAD:m", 3)]
+    )
+    def test_what_is_not_there(self, side: str, code: int, commits: Repo) -> None:
+        done = commits.wtxtgit("diff", side, "HEAD:m/w.safetensors", ok=(code,))
         assert done.stdout == b""
         assert done.stderr.startswith(b"wtxtgit: error: ")
 

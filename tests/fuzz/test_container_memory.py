@@ -359,7 +359,9 @@ def test_a_false_count_allocates_nothing(name: str) -> None:
 
 def test_false_sizes_in_a_set_allocate_nothing() -> None:
     for name, field in (("aeroset", b'"size_bytes"'), ("safetensors-index", b'"total_size"')):
-        for index, members in sets()[name]:
+        told = [(index, members) for index, members in sets()[name] if field in index]
+        assert told
+        for index, members in told:
             at = index.index(field) + len(field)
             end = min(index.find(mark, at) for mark in (b",", b"}") if index.find(mark, at) >= 0)
             for count in COUNTS:
