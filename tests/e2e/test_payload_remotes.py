@@ -130,6 +130,7 @@ def fetched(clone: Repo, *words: str) -> bytes:
 
 
 class TestAGitRemote:
+    @pytest.mark.slow
     def test_a_clone_gets_the_files_and_a_version_little(
         self, own: Repo, bare: Path, tmp_path: Path
     ) -> None:

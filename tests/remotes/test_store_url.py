@@ -96,6 +96,7 @@ def test_nothing_is_included_and_no_link_is_followed(here: Repo) -> None:
     assert choose(here)[0] == "git+origin"
 
 
+@pytest.mark.slow
 def test_hostile_urls_of_a_tree(here: Repo) -> None:
     for url in HOSTILE:
         named(here, url)
