@@ -472,7 +472,7 @@ class ContentReader:
     def _hint(self, path: bytes, facts: ArtifactFacts) -> str:
         """What to do about a text that does not hold."""
         if facts.lacks_payload:
-            return f"wtxtgit verify --require-payload -- {quoted(path)}"
+            return "wtxtgit fetch brings what is lacking"
         if facts.pending_root is None or facts.has_wsum:
             return f"wtxtgit verify -- {quoted(path)}"
         wsum = path + WSUM_SUFFIX

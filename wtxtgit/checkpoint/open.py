@@ -273,7 +273,7 @@ def refuse_text(report: TextReport, name: str) -> None:
     if problem.kind == "pending":
         hint = f"--wsum FILE names its WSUM, wtxtgit finalize {shlex.quote(name)} makes one"
     elif report.lacks_payload:
-        hint = "the repository that a file is in has its payload, in its own store"
+        hint = "wtxtgit fetch, in the repository that the file is in, brings its payload"
     else:
         hint = f"wtxtgit verify -- {shlex.quote(name)} lists all that is wrong"
     raise CheckError(f"{name}: {problem}", hint=hint)

@@ -217,8 +217,8 @@ class State(StrEnum):
 
 
 HELP = {
-    State.DETACHED: "stands as a detached text, without its data: once these are in the store, "
-    "wtxtgit checkout -- PATH writes the file",
+    State.DETACHED: "stands as a detached text, without its data: wtxtgit fetch brings them, and "
+    "writes the file",
     State.MODIFIED: "git add -- PATH takes the change up",
     State.TEXT: "stands as text in the work tree: wtxtgit install writes the files again",
     State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
