@@ -12,7 +12,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.torture.snapshots import ROOT, VICTIMS, CountingFolder
+from tests.torture.snapshots import ROOT, VICTIMS, CountingFolder, run_trials
 from tests.torture.tables import Table
 from wtxtgit.remotes.folder import Folder
 from wtxtgit.stream import upkeep
@@ -151,16 +150,4 @@ def trial(folder: Path, number: random.Random) -> str | None:
 
 def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) -> Table:
     """Kill `tries` times in all."""
-    number = random.Random(seed)  # noqa: S311 - the same kills each time
-    broken = []
-    begun = time.monotonic()
-    trials = -(-tries // KILLS)
-    for each in range(trials):
-        place = folder / str(each)
-        place.mkdir()
-        wrong = trial(place, number)
-        if wrong is not None:
-            broken.append(f"trial {each}: {wrong}")
-    print(f"{trials * KILLS} kills, {time.monotonic() - begun:.0f} s", flush=True)
-    row = (str(trials * KILLS), str(trials), str(len(broken)))
-    return Table(("kills", "rings of 3 ranks", "broken rings"), [row], broken)
+    return run_trials(trial, "rings of 3 ranks", KILLS, folder, tries, seed)

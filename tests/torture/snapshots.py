@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,16 +171,28 @@ def trial(folder: Path, number: random.Random) -> str | None:
 
 def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) -> Table:
     """Kill `tries` times in all."""
+    return run_trials(trial, "rings", KILLS, folder, tries, seed)
+
+
+def run_trials(
+    trial: Callable[[Path, random.Random], str | None],
+    rings: str,
+    kills: int,
+    folder: Path,
+    tries: int,
+    seed: int,
+) -> Table:
+    """Kill `tries` times in all, `kills` times a trial, each of which says what is wrong then."""
     number = random.Random(seed)  # noqa: S311 - the same kills each time
     broken = []
     begun = time.monotonic()
-    trials = -(-tries // KILLS)
+    trials = -(-tries // kills)
     for each in range(trials):
         place = folder / str(each)
         place.mkdir()
         wrong = trial(place, number)
         if wrong is not None:
             broken.append(f"trial {each}: {wrong}")
-    print(f"{trials * KILLS} kills, {time.monotonic() - begun:.0f} s", flush=True)
-    row = (str(trials * KILLS), str(trials), str(len(broken)))
-    return Table(("kills", "rings", "broken rings"), [row], broken)
+    print(f"{trials * kills} kills, {time.monotonic() - begun:.0f} s", flush=True)
+    row = (str(trials * kills), str(trials), str(len(broken)))
+    return Table(("kills", rings, "broken rings"), [row], broken)
