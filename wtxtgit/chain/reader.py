@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
-from wtxtgit.filter.content import ArtifactFacts, ContentCache, examine, local_payload
+from wtxtgit.filter.content import ArtifactFacts, ContentCache, examine
 from wtxtgit.git.attributes import MAX_FILE
 from wtxtgit.git.blobs import BlobReader, TooLarge, sizes
 from wtxtgit.git.commit_files import CommitFiles
@@ -27,6 +27,7 @@ from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.spool import spooled
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, Record
+from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger as text
 from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC
 from wtxtgit.text.ledger import LedgerReport, RecordSigners, signed_by
@@ -341,7 +342,7 @@ def read_facts(blobs: BlobReader, blob: Wanted, threads: int) -> tuple[str, Arti
     """Read a blob; gives its id and its facts, or raises EnvironmentFailure."""
     oid, opaque = blob
     data = spooled(blobs.chunks(oid))
-    payload = partial(local_payload, blobs.repo)
+    payload = partial(store_of, blobs.repo)
     return oid, examine(data, threads=threads, opaque=opaque, payload=payload)
 
 

@@ -22,7 +22,6 @@ from wtxtgit.filter.content import (
     ArtifactFacts,
     detached_hash,
     examine,
-    local_payload,
     with_wsum,
 )
 from wtxtgit.git import history, index, staging
@@ -35,6 +34,7 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, extends
 from wtxtgit.model.plain import JsonObject
+from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import SignatureState, check_header, check_wsum
 from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, WSUM_SUFFIX
@@ -436,7 +436,7 @@ class ContentReader:
             fault = self.opener.fault(data, shown_path(path), path)
             if fault is not None:
                 raise CheckError(f"{shown_path(path)}: {fault}")
-        payload = partial(local_payload, self.files.repo)
+        payload = partial(store_of, self.files.repo)
         facts = examine(data, threads=self.threads, opaque=not is_filtered, payload=payload)
         if self.files.drivers.get(path) == DETACHED_DRIVER and not facts.is_text:
             # A file: git will have the detached text that clean makes of it.

@@ -21,12 +21,12 @@ from wtxtgit.checkpoint import open as opener
 from wtxtgit.errors import InputError, PayloadError, TextError, WtxtgitError
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
-from wtxtgit.filter.content import local_payload
 from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.array import FindPayload, PayloadSource, Rows
+from wtxtgit.store.place import store_of
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
 from wtxtgit.text.recovery.pieces import joined, view_of
@@ -173,7 +173,7 @@ def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
 def store_of_target(target: str) -> PayloadSource | None:
     """The store of the repository that a target is in, None where there is none."""
     repo = _repository(target)
-    return None if repo is None else local_payload(repo)
+    return None if repo is None else store_of(repo)
 
 
 def places(target: str, given: Iterable[str], threads: int | None = None) -> Iterator[Place]:

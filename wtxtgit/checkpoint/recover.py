@@ -16,13 +16,13 @@ from wtxtgit.checkpoint import open as opener
 from wtxtgit.checkpoint import other_copies
 from wtxtgit.checkpoint.restore import TEXT_ENDING, restore_verified
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TextError, WtxtgitError
-from wtxtgit.filter.content import local_payload
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import read_small, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, same_bytes, write_all
 from wtxtgit.model.array import Snapshot
 from wtxtgit.model.plain import JsonObject
+from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
 from wtxtgit.text.grammar import MAX_INLINE, is_detached
@@ -156,7 +156,7 @@ def _detached(
     with keeping(repo) as keep:
         writer = TextWriter(snapshot, threads=threads, detached=True, keep=keep)
         text = spooled(writer.stream())
-    return text, verify(text, payload=local_payload(repo), threads=threads)
+    return text, verify(text, payload=store_of(repo), threads=threads)
 
 
 def _recover_delta(

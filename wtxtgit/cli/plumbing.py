@@ -122,10 +122,10 @@ def _staged() -> StagedTexts:
 
 def _payload() -> PayloadSource | None:
     from wtxtgit.errors import EnvironmentFailure
-    from wtxtgit.filter.content import local_payload
+    from wtxtgit.store.place import store_of
 
     try:
-        return local_payload(_repository())
+        return store_of(_repository())
     except EnvironmentFailure:
         return None
 

@@ -39,7 +39,7 @@ from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 from wtxtgit.io.workers import blake3_hasher
-from wtxtgit.model.array import FindPayload, Meta, PayloadSource, Signature
+from wtxtgit.model.array import FindPayload, Meta, Signature
 from wtxtgit.text.grammar import MAGIC, is_detached
 from wtxtgit.trust.local_secret import local_secret
 
@@ -114,13 +114,6 @@ def written_facts(writer: TextWriter) -> ArtifactFacts:
     """
     meta = writer.meta
     return ArtifactFacts(writer.size, True, writer.root.sha256_all, meta.schema, text_meta=meta)
-
-
-def local_payload(repo: Repository) -> PayloadSource:
-    """The store of a repository, which has the payload of its detached texts."""
-    from wtxtgit.store.place import store_of
-
-    return store_of(repo)
 
 
 def examine(

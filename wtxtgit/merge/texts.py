@@ -14,6 +14,7 @@ from wtxtgit.merge.container import Merger
 from wtxtgit.merge.policy import stored_side_taken
 from wtxtgit.model.array import PayloadSource
 from wtxtgit.report.merge import MergeReport
+from wtxtgit.store.place import store_of
 from wtxtgit.text.grammar import is_detached, is_text
 
 
@@ -71,11 +72,7 @@ def merge_texts(
 
 
 def _payload(repo: Repository | None) -> PayloadSource | None:
-    if repo is None:
-        return None
-    from wtxtgit.store.place import store_of
-
-    return store_of(repo)
+    return None if repo is None else store_of(repo)
 
 
 def _fault(warning: str | None) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.files import Places
-from wtxtgit.store.store import Store
+
+if TYPE_CHECKING:
+    from wtxtgit.store.store import Store
 
 PATH_KEY = "wtxtgit.storePath"
 """The key for where the store is; a relative path starts from the common git directory."""
@@ -19,6 +21,10 @@ def store_of(repo: Repository) -> Store:
 
     Nothing is made or read before it is needed. Raises EnvironmentFailure where git fails.
     """
+    # Most repositories have no detached texts, and never load what reads packs.
+    from wtxtgit.git.store.files import Places
+    from wtxtgit.store.store import Store
+
     chosen = repo.config.path(PATH_KEY)
     folder = repo.common_dir / (chosen or _FOLDER)
     # gitrepository-layout(5): objects are in the git directory whose store it is.
