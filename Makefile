@@ -6,7 +6,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
+# What was installed for some tests alone: not again, while others use it.
+TORCH_READY = $(VENV)/.torch
+SERVERS_READY = $(VENV)/.servers
 LONGEST = tests/e2e/test_large_files.py tests/scale tests/fuzz
+# MiB of the model.
+TOUR = 3072
 TORCH = torch==2.13.*
 FUZZER = atheris==3.*
 
@@ -15,7 +20,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 
 PYTEST = $(BIN)/python -m pytest -q -n auto
 # The slow tests wait for other processes: for one that waits another one goes on.
-SOME_MORE = -n $$(($$(getconf _NPROCESSORS_ONLN) + 2))
+SOME_MORE = -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 # A file's tests share what is dear to make, a cluster or a history: they stay together.
 # The longest ones come first, so that no core waits for them at the end.
 BY_FILE = --dist loadfile --no-loadscope-reorder
@@ -26,8 +31,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers \
-  test-more lint types layers wheel check structure torture fuzz bench bench-docs bench-deps torch-deps \
-  browser-deps remotes-deps trainers-deps fuzz-deps format clean
+  test-more tour lint types layers wheel check structure torture fuzz bench bench-docs bench-deps torch-deps \
+  browser-deps remotes-deps trainers-deps fuzz-deps more-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -53,6 +58,9 @@ test-slow: $(READY)  ## the slow tests
 test-large: $(READY)  ## files of 2 GiB within 256 MiB of address space; takes 9 GiB of disk
 	$(BIN)/python -m pytest -q -m large
 
+tour: $(READY)  ## a model of 3 GiB on a forge that refuses large blobs; takes 20 GiB of disk
+	WTXTGIT_TOUR=$(TOUR) $(BIN)/python -m pytest -q --durations=1 tests/e2e/test_forge_limit.py
+
 test-torch: torch-deps  ## torch files against torch itself, which is installed first
 	$(PYTEST) -m torch
 
@@ -68,8 +76,11 @@ test-remotes: remotes-deps  ## targets against real servers: S3, a registry, git
 test-more: torch-deps browser-deps remotes-deps  ## all that `make test` leaves aside, in one run
 	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "slow or large or torch or browser or remote" $(LONGEST) $(FOLDERS)
 
-torch-deps: $(READY)  ## install torch, without CUDA where pip is told of such a build
+torch-deps: $(TORCH_READY)  ## install torch, without CUDA where pip is told of such a build
+
+$(TORCH_READY): $(READY)
 	@$(PIP) '$(TORCH)'
+	@touch $@
 
 trainers-deps: torch-deps  ## install those frameworks
 	@$(PIP) --editable '.[trainers]'
@@ -77,10 +88,19 @@ trainers-deps: torch-deps  ## install those frameworks
 fuzz-deps: $(READY)  ## install atheris, where it has a wheel for this Python
 	@$(PIP) --only-binary :all: '$(FUZZER)' || true
 
-remotes-deps: $(READY)  ## install those servers; a registry from Debian's packages, where there is none
-	@$(PIP) --editable '.[servers]'
+remotes-deps: $(SERVERS_READY)  ## install those servers; a registry from Debian's packages, where there is none
 	@command -v docker-registry >/dev/null || { apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker-registry; }
+
+$(SERVERS_READY): $(READY)
+	@$(BIN)/python -c 'import sys, tomllib; \
+	  extras = tomllib.load(sys.stdin.buffer)["project"]["optional-dependencies"]; \
+	  print(*extras["servers"], sep="\n")' < pyproject.toml > $@.txt
+	@$(PIP) --requirement $@.txt
+	@rm $@.txt && touch $@
+
+more-deps: $(READY)  ## all that `make test-more` and `make fuzz` install, one after the other
+	@$(MAKE) --no-print-directory -j1 torch-deps remotes-deps fuzz-deps browser-deps
 
 browser-deps:  ## install Chromium and its driver from Debian's packages, where there is none
 	@command -v chromedriver >/dev/null || { apt-get update -qq && \

@@ -19,6 +19,7 @@ from bench import (
     cluster,
     compare,
     containers,
+    detached,
     git,
     growth,
     protocol,
@@ -51,6 +52,7 @@ PARTS: dict[str, Part] = {
     "merge": lambda place, o: compare.merges(place, o.size, o.runs),
     "protocol": lambda place, o: protocol.filters(place, o.size, o.runs),
     "git": lambda place, o: git.adds_and_checkouts(place, o.size, o.runs),
+    "detached": lambda place, o: detached.adds_and_checkouts(place, o.size, o.runs),
     "growth": lambda place, o: growth.versions(place, o.size),
     "store": lambda place, o: stores.versions(place, o.size),
     "git-diff": lambda place, o: compare.git_diffs(place, o.size, o.runs),
@@ -61,6 +63,9 @@ PARTS: dict[str, Part] = {
     "cluster": lambda place, o: cluster.verifications(place, o.size, o.runs),
     "big-text": lambda place, o: text.commands(place, o.big, o.runs) if o.big else [],
     "big-git": lambda place, o: git.adds_and_checkouts(place, o.big, o.runs) if o.big else [],
+    "big-detached": lambda place, o: (
+        detached.adds_and_checkouts(place, o.big, o.runs, bf16=False) if o.big else []
+    ),
 }
 """In the order in which they are measured and told."""
 

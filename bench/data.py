@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.measure import MIB, WTXTGIT, Place, command
 
@@ -15,6 +16,9 @@ CHUNK_ROWS = 16
 """Rows of it in a chunk of 64 KiB."""
 _SEED = 20250101
 _BLOCK = 4096
+_ITEM = {"F32": 4, "BF16": 2}
+
+Values = npt.NDArray[np.float32]
 
 
 def model_of(place: Place, size: int) -> Path:
@@ -22,6 +26,18 @@ def model_of(place: Place, size: int) -> Path:
     path = place.top / f"model-{size}.safetensors"
     if not path.exists():
         _write(path, {"w": (size * MIB // 4 // COLUMNS, COLUMNS)})
+    return path
+
+
+def weights_of(place: Place, size: int, dtype: str, *, is_tuned: bool = False) -> Path:
+    """A safetensors file of one matrix of F32 or BF16, `size` MiB; made once.
+
+    One that `is_tuned` has all values changed by about a thousandth, before they are rounded.
+    """
+    path = place.top / f"weights-{size}-{dtype}{'-tuned' * is_tuned}.safetensors"
+    if not path.exists():
+        rows = size * MIB // _ITEM[dtype] // COLUMNS
+        _write(path, {"w": (rows, COLUMNS)}, dtype, is_tuned=is_tuned)
     return path
 
 
@@ -68,21 +84,33 @@ def changed_chunks(model: Path, path: Path) -> Path:
     return path
 
 
-def _write(path: Path, shapes: dict[str, tuple[int, int]]) -> None:
+def _write(
+    path: Path, shapes: dict[str, tuple[int, int]], dtype: str = "F32", *, is_tuned: bool = False
+) -> None:
     entries: dict[str, object] = {}
     end = 0
     for name, (count, columns) in shapes.items():
-        start, end = end, end + count * columns * 4
-        entries[name] = {"dtype": "F32", "shape": [count, columns], "data_offsets": [start, end]}
+        start, end = end, end + count * columns * _ITEM[dtype]
+        entries[name] = {"dtype": dtype, "shape": [count, columns], "data_offsets": [start, end]}
     header = json.dumps(entries).encode()
     header += b" " * (-len(header) % 8)
-    generator = np.random.default_rng(_SEED)
+    generator, steps = np.random.default_rng(_SEED), np.random.default_rng((_SEED, 2))
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for count, columns in shapes.values():
             for start in range(0, count, _BLOCK):
                 some = min(_BLOCK, count - start), columns
-                file.write(generator.standard_normal(some, dtype=np.float32).data)
+                values = generator.standard_normal(some, dtype=np.float32)
+                if is_tuned:
+                    step = steps.standard_normal(some, dtype=np.float32)
+                    values *= 1 + np.float32(1e-3) * step
+                file.write((values if dtype == "F32" else as_bf16(values)).data)
+
+
+def as_bf16(values: Values) -> npt.NDArray[np.uint16]:
+    """Rounded to the nearest, to even."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
 def _matrix(model: Path) -> tuple[bytearray, np.ndarray]:

@@ -51,7 +51,12 @@ class Repository:
         """Empty, with the model in its work tree."""
         shutil.rmtree(self.path, ignore_errors=True)
         shutil.copytree(self.place.top / f"template-{self.kind}", self.path, symlinks=True)
-        os.link(self.model, self.file)
+        self.replace_file(self.model)
+
+    def replace_file(self, content: Path) -> None:
+        """Have another file in the work tree."""
+        self.drop_file()
+        os.link(content, self.file)
 
     def drop_file(self) -> None:
         self.file.unlink(missing_ok=True)
@@ -193,9 +198,10 @@ def repository(place: Place, kind: str, model: Path) -> Repository:
         case "lfs":
             command(place, "git", "lfs", "install", "--local", cwd=template)
             command(place, "git", "lfs", "track", NAME, cwd=template)
-        case "filter" | "own":
+        case "filter" | "own" | "detached" | "own-detached":
+            form = ("--detached",) if kind.endswith("detached") else ()
             command(place, *WTXTGIT, "install", "--local", cwd=template)
-            command(place, *WTXTGIT, "track", NAME, cwd=template)
+            command(place, *WTXTGIT, "track", *form, NAME, cwd=template)
         case "told":
             (template / ".gitattributes").write_text(f"{NAME} filter=told -text\n")
     if kind != "raw":

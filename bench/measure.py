@@ -67,11 +67,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: seconds, and the most bytes that its processes held at once."""
+    """One run: seconds, and the most bytes that its processes held at once.
+
+    `own` is what the first of them was resident with, `below` the anonymous ones of all others.
+    """
 
     seconds: float
     resident: int | None = None
     anonymous: int | None = None
+    own: int = 0
+    below: int = 0
 
 
 @dataclass(frozen=True)
@@ -257,4 +262,4 @@ def output(place: Place, *argv: str | Path, cwd: Path | None = None) -> tuple[Sa
     # A process counts the memory of the one that started it as its own most.
     if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
         resident = max(resident, usage.ru_maxrss * 1024)
-    return Sample(seconds, resident, watch.anonymous), last
+    return Sample(seconds, resident, watch.anonymous, watch.own, watch.below), last

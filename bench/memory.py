@@ -19,6 +19,10 @@ class Watch:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self.resident = 0
         self.anonymous = 0
+        self.own = 0
+        """The most that the process itself was resident with."""
+        self.below = 0
+        """The most anonymous memory of all below it."""
 
     def __enter__(self) -> Watch:
         self._thread.start()
@@ -34,8 +38,10 @@ class Watch:
             peak = max((sizes.get("VmHWM", 0) for sizes in found), default=0)
             now = sum(sizes.get("VmRSS", 0) for sizes in found)
             self.resident = max(self.resident, peak, now)
-            anonymous = sum(sizes.get("RssAnon", 0) for sizes in found)
-            self.anonymous = max(self.anonymous, anonymous)
+            anonymous = [sizes.get("RssAnon", 0) for sizes in found]
+            self.anonymous = max(self.anonymous, sum(anonymous))
+            self.own = max(self.own, found[0].get("VmHWM", 0))
+            self.below = max(self.below, sum(anonymous[1:]))
 
 
 def descendants(pid: int) -> list[int]:

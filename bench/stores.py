@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bench.data import COLUMNS
+from bench.data import COLUMNS, as_bf16
 from bench.measure import MIB, Against, BenchError, Place, Row, Sample, Subject, rows, timed
 from wtxtgit.io.workers import Workers, default_threads
 from wtxtgit.store.store import Store
@@ -125,14 +125,8 @@ def _data(history: History, size: int) -> Iterator[memoryview]:
     chance = np.random.default_rng(_SEED)
     values = _weights(chance, size * MIB // history.item // COLUMNS)
     for _ in range(VERSIONS):
-        yield memoryview((values if history.item == 4 else _bf16(values)).tobytes())
+        yield memoryview((values if history.item == 4 else as_bf16(values)).tobytes())
         values = history.step(values, chance)
-
-
-def _bf16(values: Matrix) -> npt.NDArray[np.uint16]:
-    """Rounded to the nearest, to even."""
-    bits = values.view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
 def _name(chunks: list[memoryview], names: list[bytes]) -> None:

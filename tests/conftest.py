@@ -20,7 +20,10 @@ from wtxtgit.git import run
 # Timings are never judged, and what is tried is the same in every run, so that a
 # failure is one of the change at hand; WTXTGIT_EXPLORE=1 looks for new cases.
 EXPLORE = "WTXTGIT_EXPLORE"
-settings.register_profile("wtxtgit", deadline=None, derandomize=not os.environ.get(EXPLORE))
+_EXPLORES = bool(os.environ.get(EXPLORE))
+settings.register_profile(
+    "wtxtgit", max_examples=100 if _EXPLORES else 30, deadline=None, derandomize=not _EXPLORES
+)
 settings.load_profile("wtxtgit")
 
 _CONFIG = f"""\
@@ -52,7 +55,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many mutants ran, and why, where there were some."""
     passed = terminalreporter.getreports("passed")
     if any("test_many_mutants" in report.nodeid for report in passed):
-        for line in changes.told([*changes.PACKAGES, changes.TEXT, changes.TRUST]):
+        for line in changes.told([*changes.PACKAGES, changes.TEXT, changes.TRUST, changes.AUDIT]):
             terminalreporter.write_line(line)
 
 

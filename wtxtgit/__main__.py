@@ -89,5 +89,17 @@ def _shared_diff(arguments: list[str]) -> int | None:
     return code
 
 
+def _end(code: int) -> None:
+    """End the process; git waits for a filter's end, which has nothing left to do by then.
+
+    Taking the interpreter apart takes as long as loading a good part of it.
+    """
+    if sys.argv[1:2] == ["filter-process"]:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _end(main())

@@ -78,6 +78,15 @@ class CheckError(WtxtgitError):
     exit_code = 1
 
 
+class LacksPayload(CheckError):
+    """Not all data of a detached text are at hand, and some of those were needed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, hint="wtxtgit fetch, in the repository that the file is in, brings its payload"
+        )
+
+
 class UsageError(WtxtgitError):
     """The command or the call was not meant like this (exit code 2)."""
 
@@ -202,6 +211,16 @@ class RemoteRefused(EnvironmentFailure):
 
     It is not there, or the user may not, or what is there already stands against it.
     """
+
+
+def expected(error: BaseException) -> WtxtgitError | None:
+    """An error that a user is told of as it is: see `lacking`; None for a bug."""
+    return error if isinstance(error, WtxtgitError) else lacking(error)
+
+
+def explain(error: BaseException) -> str:
+    """Say in a line what an exception means to a user."""
+    return str(expected(error) or f"this is a bug in wtxtgit: {type(error).__name__}: {error}")
 
 
 def lacking(error: BaseException) -> EnvironmentFailure | None:

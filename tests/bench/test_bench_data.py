@@ -12,10 +12,12 @@ from bench.data import (
     CHUNK_ROWS,
     COLUMNS,
     arrays_of,
+    as_bf16,
     changed_chunks,
     changed_rows,
     model_of,
     text_of,
+    weights_of,
 )
 from bench.measure import MIB, Place
 from wtxtgit.text.verify import verify
@@ -45,6 +47,26 @@ def test_a_model_is_the_same_every_time(tmp_path: Path) -> None:
     assert weights.shape == (MIB // 4 // COLUMNS, COLUMNS)
     assert weights.dtype == np.float32
     assert weights.std() == pytest.approx(1.0, abs=0.01)
+
+
+def test_tuned_weights(place: Place) -> None:
+    before, after = (
+        load_file(weights_of(place, 1, "F32", is_tuned=it))["w"] for it in (False, True)
+    )
+    assert (before == load_file(model_of(place, 1))["w"]).all()
+    assert (before != after).mean() > 0.99
+    assert np.abs(after / before - 1).max() < 0.01
+
+
+def test_tuned_weights_of_bf16(place: Place) -> None:
+    paths = [weights_of(place, 1, "BF16", is_tuned=it) for it in (False, True)]
+    contents = [path.read_bytes() for path in paths]
+    assert contents[0][:-MIB] == contents[1][:-MIB]
+    bits = [np.frombuffer(content[-MIB:], np.uint16) for content in contents]
+    values, others = ((one.astype(np.uint32) << 16).view(np.float32) for one in bits)
+    assert (as_bf16(values) == bits[0]).all()
+    assert 0.1 < (bits[0] != bits[1]).mean() < 0.5
+    assert np.abs(others / values - 1).max() < 0.02
 
 
 def test_many_arrays(place: Place) -> None:

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from tests.remotes.servers import served
 
 HTTP = "http" + "://"
 """Put before what is no host that a page could link to."""
@@ -76,11 +78,5 @@ class _Handler(SimpleHTTPRequestHandler):
 def http_store(folder: Path, *, wrong: int = 0, gate: Gate | None = None) -> Iterator[str]:
     """Serve a folder; gives `HOST:PORT`."""
     handler = partial(_Handler, directory=str(folder), wrong=wrong, gate=gate)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(handler) as host:
+        yield host

@@ -132,7 +132,7 @@ def test_only_format_errors_escape(raw: bytes) -> None:
 )
 def test_the_walk_ends_where_the_library_ends(value: object, rest: bytes) -> None:
     raw = msgpack.packb(value)
-    assert msgpack_limits._walk(raw + rest, "tidx", 0)[0] == len(raw)
+    assert msgpack_limits.end_of(raw + rest, "tidx") == len(raw)
 
 
 @pytest.mark.parametrize("limit", ["MAX_VALUES", "MAX_CONTAINERS"])

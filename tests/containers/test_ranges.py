@@ -98,14 +98,14 @@ def test_names_are_numbered_in_file_order_and_losers_take_none() -> None:
 
 
 def test_many_equal_names_are_not_quadratic() -> None:
-    count = 100_000
+    count = 20_000
     data = b"\1" * count
     started = time.process_time()
     result = ranges.cut(
         "fold", memoryview(data), [tensor("w", n, n + 1, (1,)) for n in range(count)]
     )
     assert result.arrays[-1].name == f"w__{count}"
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize(

@@ -299,7 +299,7 @@ def test_deep_values_are_refused() -> None:
     deep: dict[str, bytes] = {
         "lists": b"](" * 1001 + b"N" + b"e" * 1001,
         "tuples": b"N" + b"\x85" * 50_000,
-        "calls": b"N" + b")R" * 50_000,
+        "calls": b"N" + b")R" * 10_000,
         "states": b"N)RN" + b"\x85" * 1001 + b"b",
     }
     for value in deep.values():
@@ -309,7 +309,7 @@ def test_deep_values_are_refused() -> None:
 def test_what_is_called_may_be_anything() -> None:
     called = list_of(vector("0", 2)) + b")R"
     assert listed(named(w=vector("0", 2), x=called)) == ["w", "x.0"]
-    deep = b"N" + b"\x85" * 300_000 + b")R"
+    deep = b"N" + b"\x85" * 100_000 + b")R"
     assert "nested too deeply" in why_opaque(named(w=vector("0", 2), x=deep))
 
 
@@ -325,7 +325,7 @@ def test_long_names_are_bounded() -> None:
     key = text("k" * 2**20) + b"q\x00"
     tensors = b"".join(tuple_of(number(n)) + vector("0", 2) for n in range(500))
     value = b"}(" + key + b"}(" + tensors + b"uu"
-    assert "too many tensors" in why_opaque(value)
+    assert "lists more than" in why_opaque(value)
 
 
 def test_cyclic_values_end() -> None:

@@ -639,7 +639,7 @@ def test_many_tensors_of_the_same_bytes_are_refused(monkeypatch: pytest.MonkeyPa
 
 
 def test_many_tensors_are_sealed_fast() -> None:
-    count = 5_000
+    count = 4_000
     pairs = [(text(f"t{n}"), tensor("0", count, [1], [1], offset=n)) for n in range(count)]
     data = archive(dict_of(*pairs), {"0": bytes(4 * count)})
     container = opened(data)

@@ -104,7 +104,7 @@ def test_the_readme_lists_the_same_commands() -> None:
 
 
 def test_the_help_of_a_group_lists_its_commands() -> None:
-    assert set(GROUPS) == {"taridx", "delta", "ring", "store", "key", "signers"}
+    assert set(GROUPS) == {"taridx", "delta", "ring", "store", "migrate", "key", "signers"}
     for name, wanted in GROUPS.items():
         _, _, listed = help_of(name).partition("\nCommands:\n")
         assert tuple(re.findall(r"^  ([a-z-]+)  +[A-Z].*$", listed, re.MULTILINE)) == wanted

@@ -19,6 +19,9 @@ def test_its_commands(repo: Repo) -> None:
     for chunk in weights(2):
         added(store, [chunk])
     repo.commit()
+    repo.git("init", "-q", "--bare", "../origin.git")
+    repo.git("remote", "add", "origin", "../origin.git")
+    repo.git("push", "-q", "origin", "HEAD")
     done = run(steps(*blocks(PAGE, "console")), repo.path)
     assert_as_shown(done)
     assert len(packs(store)) == 1

@@ -251,41 +251,51 @@ def test_warnings_are_those_of_the_filter(here: Sealed) -> None:
 
 
 def test_what_changes_meanwhile_is_not_added(here: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wtxtgit.filter import add
+    from wtxtgit.filter import clean as cleaning
 
     file = here.write(MODEL, safetensors(1.0))
     settled(here, MODEL)
-    clean = add.clean
+    clean = cleaning.clean
 
     def meanwhile(*arguments: object, **options: object) -> object:
         made = clean(*arguments, **options)  # type: ignore[arg-type]
         file.touch()
         return made
 
-    monkeypatch.setattr(add, "clean", meanwhile)
+    monkeypatch.setattr(cleaning, "clean", meanwhile)
     assert "changed while it was read" in here.call("add", MODEL, ok=(5,)).err
     assert b"model" not in staged(here)
     assert list((here.path / ".git/objects/pack").glob("*")) == []
 
 
-def test_what_is_mapped_and_changes_without_its_times_is_not_added(here: Sealed) -> None:
+@pytest.mark.parametrize("made_by", ["clean", "clean_keeping"])
+def test_what_is_mapped_and_changes_without_its_times_is_not_added(
+    here: Sealed, made_by: str
+) -> None:
     from wtxtgit.filter import add
+    from wtxtgit.filter import clean as cleaning
 
-    file = here.write(MODEL, safetensors(1.0))
-    clean = add.clean
+    if made_by == "clean_keeping":
+        here.write(".gitattributes", b"*.safetensors filter=wtxt-detached -text\n")
+    first, second = (safetensors(*range(start, start + 40_000)) for start in (0, 1))
+    file = here.write(MODEL, first)
+    clean = getattr(cleaning, made_by)
 
     def meanwhile(*arguments: object, **options: object) -> object:
-        made = clean(*arguments, **options)  # type: ignore[arg-type]
-        file.write_bytes(safetensors(2.0))
+        made = clean(*arguments, **options)
+        file.write_bytes(second)
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(add, "clean", meanwhile)
+        patch.setattr(cleaning, made_by, meanwhile)
         patch.setattr(add, "moment_of", lambda _status: (0,))
         assert "changed while it was read" in here.call("add", MODEL, ok=(5,)).err
+    assert b"model" not in staged(here)
     here.call("add", MODEL)
-    text = b"".join(clean(memoryview(safetensors(2.0))).pieces())
-    assert here.blob(MODEL) == text
+    whole = cleaning.clean(memoryview(second)).writer
+    assert whole is not None
+    writer = whole if made_by == "clean" else whole.detached(None)
+    assert here.blob(MODEL) == b"".join(writer.stream())
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.cluster.processes import Processes, busy, with_write_end
 from tests.e2e.sealed import MODEL, OTHER, ROOT, Sealed, text
+from tests.e2e.test_detached_sealed import ATTRIBUTES, forget, put, version
 from tests.kit import LAUNCHER, Repo
 from wtxtgit.chain.reader import Facts
 from wtxtgit.checkpoint import verify
@@ -190,6 +192,52 @@ def test_progress(topic: Sealed, shared: Processes) -> None:
     Facts(repo, 1).of(oids, here.append)
     verify.verify_files(names, verify.demands(), progress=here.append)
     with connected(shared.address) as cluster:
-        Facts(repo, 1, examiner=examiner(cluster, repo, None)).of(oids, there.append)
+        on_cluster = examiner(cluster, repo, None, pytest.fail)
+        Facts(repo, 1, examiner=on_cluster).of(oids, there.append)
         cluster_verify.verify_files(cluster, names, verify.demands(), progress=there.append)
     assert sum(here) == sum(there) > 0
+
+
+class TestDetachedTexts:
+    """Workers read payload by the URL of the store, whatever their clone has of it."""
+
+    @pytest.fixture
+    def detached(self, chain: Sealed, tmp_path: Path) -> Sealed:
+        """A branch with a sealed detached text, whose payload is in a folder and nowhere else."""
+        chain.branch("topic")
+        chain.write(".gitattributes", ATTRIBUTES)
+        chain.add(".gitattributes")
+        put(chain, version(1.0))
+        chain.seal(MODEL)
+        chain.commit()
+        chain.call("store", "use", (tmp_path / "there").as_uri())
+        chain.call("push")
+        forget(chain)
+        return chain
+
+    def test_it_is_read_by_url(self, detached: Sealed, shared: Processes) -> None:
+        command = (*AUDIT, "topic", "--json", "--scheduler", shared.address)
+        done = process(detached, *command)
+        assert json.loads(done.stdout)["detached"] == {"verified": 1, "held": 0}
+        assert done.stderr == b""
+        # Nothing of it stays in the clone, and here the text alone was looked at.
+        assert not list(detached.path.glob(".git/wtxt/store/packs/*"))
+        here = process(detached, *AUDIT, "topic", "--json")
+        assert json.loads(here.stdout)["detached"] == {"verified": 0, "held": 1}
+        review = process(detached, *REVIEW, "--json", "--scheduler", shared.address)
+        (model,) = (a for a in json.loads(review.stdout)["artifacts"] if a["path"] == MODEL)
+        assert "not-compared" not in [flag["risk"] for flag in model["flags"]]
+        assert not list(detached.path.glob(".git/wtxt/store/packs/*"))
+
+    def test_what_a_worker_can_not_open_is_told(self, detached: Sealed, shared: Processes) -> None:
+        detached.git("config", "wtxtgit.store", "git+origin")
+        detached.git("remote", "add", "origin", "../nowhere.git")
+        done = process(detached, *AUDIT, "topic", "--json", "--scheduler", shared.address)
+        assert json.loads(done.stdout)["detached"] == {"verified": 0, "held": 1}
+        (line,) = done.stderr.decode().splitlines()
+        assert line.startswith("wtxtgit: note: workers read no payload from git+origin")
+
+    def test_a_store_that_is_gone(self, detached: Sealed, shared: Processes) -> None:
+        detached.git("config", "wtxtgit.store", "file:///nowhere/at/all")
+        done = process(detached, *AUDIT, "topic", "--json", "--scheduler", shared.address)
+        assert json.loads(done.stdout)["detached"] == {"verified": 0, "held": 1}

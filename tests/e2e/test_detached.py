@@ -191,7 +191,7 @@ class TestSmudge:
         (kept.path / NAME).unlink()
         done = kept.run("git", "checkout", "--", NAME)
         assert (kept.path / NAME).read_bytes() == kept.blob(NAME)
-        assert b"left as text" in done.stderr
+        assert b"left as a detached text" in done.stderr
         assert kept.status() == b""
 
     def test_the_other_driver_reads_it_too(self, kept: Repo) -> None:

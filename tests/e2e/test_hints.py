@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from tests.e2e.sealed import (
     text,
 )
 from tests.kit import LAUNCHER
+from tests.kit.lfs import kept_by_lfs
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB
@@ -92,6 +94,12 @@ def read(told: dict[str, str]) -> Finding:
 
 def raw(repo: Sealed) -> None:
     repo.add_raw(MODEL, checkpoint(2.0))
+
+
+def pointer(repo: Sealed) -> None:
+    if shutil.which("git-lfs") is None:
+        pytest.skip("git-lfs is not installed: apt install git-lfs")
+    repo.add_raw(MODEL, kept_by_lfs(repo.path / ".git/lfs", checkpoint(2.0))[0])
 
 
 def damaged(repo: Sealed) -> None:
@@ -222,6 +230,7 @@ def looks_like_one(repo: Sealed) -> None:
 
 MAKERS: list[tuple[str, Make]] = [
     ("raw-binary", raw),
+    ("lfs-pointer", pointer),
     ("corrupt-text", damaged),
     ("not-canonical", other_spelling),
     ("untracked-artifact", link),

@@ -1,6 +1,7 @@
 """Files of some GiB through commands that may use a quarter of one of address space.
 
-2 GiB, or as many as WTXTGIT_LARGE says.
+2 GiB through git; through other commands, and of detached texts, somewhat more than that limit.
+Where WTXTGIT_LARGE says how many, as many GiB through all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import IO
 
 import pytest
 
+from bench.memory import Watch
 from tests.data import seeded
 from tests.kit import LAUNCHER, Repo
 from tests.kit.temporary import DISK
@@ -28,12 +30,17 @@ from tests.kit.temporary import DISK
 pytestmark = pytest.mark.large
 
 GIB = 1024**3
-SIZE = int(os.environ.get("WTXTGIT_LARGE", "2")) * GIB
+_GIVEN = os.environ.get("WTXTGIT_LARGE")
+SIZE = int(_GIVEN or "2") * GIB
 LIMIT = GIB // 4
 """Of which Python and its libraries take 107 MiB."""
+OVER = SIZE if _GIVEN else LIMIT * 5 // 4
+"""Bytes of a file that has no room in memory."""
 ISLANDS = 300
 ISLAND = 100_000
 NOTHING = Path(os.devnull)
+CHUNK = 64 * 1024
+MOST_OF_GIT, MOST_OF_FILTER = 64 * 1024**2, 192 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -138,34 +145,36 @@ def tmp_path(disk: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="module")
-def large(disk: Path) -> Model:
-    """A file and its text, made under the limit."""
-    if shutil.disk_usage(disk).free < 3 * SIZE:
+def test_a_large_file_is_checked_and_comes_back(tmp_path: Path) -> None:
+    if shutil.disk_usage(tmp_path).free < 3 * OVER:
         pytest.skip("less disk is free than three times such a file")
-    return model(disk, SIZE)
-
-
-def test_a_large_file_is_checked_and_comes_back(large: Model) -> None:
-    assert large.text.stat().st_size > SIZE * 4 // 3
+    large = model(tmp_path, OVER)
+    assert large.text.stat().st_size > OVER * 4 // 3
     run("verify", large.text)
     with running("restore", large.text, "-o", "-") as restored:
         assert digest(restored) == large.sha256
 
 
-def test_a_large_file_goes_into_git_and_comes_back(large: Model, repo: Repo, driver: None) -> None:
-    if shutil.disk_usage(repo.path).free < 3 * SIZE:
+def test_a_large_file_goes_into_git_and_comes_back(repo: Repo, driver: None, disk: Path) -> None:
+    if shutil.disk_usage(disk).free < 3 * SIZE:
         pytest.skip("less disk is free than three times such a file")
     repo.track("*.safetensors")
     file = repo.path / "model.safetensors"
-    os.link(large.path, file)
+    make(file, SIZE)
+    with file.open("rb") as made:
+        wanted = digest(made)
     run("add", "model.safetensors", cwd=repo.path)
-    assert int(repo.git("cat-file", "-s", ":model.safetensors")) == large.text.stat().st_size
+    assert int(repo.git("cat-file", "-s", ":model.safetensors")) > SIZE * 4 // 3
     file.unlink()
     run("checkout", "model.safetensors", cwd=repo.path)
     with file.open("rb") as written:
-        assert digest(written) == large.sha256
-    assert repo.git("diff-files") == b""
+        assert digest(written) == wanted
+    # Not `git diff-files`: of a file of the index's own second it reads all, which is not its test.
+    listed = repo.git("ls-files", "--debug", "model.safetensors").decode()
+    status = file.stat()
+    at = divmod(status.st_mtime_ns, 10**9)
+    assert f"mtime: {at[0]}:{at[1]}\n" in listed
+    assert f"size: {status.st_size & 0xFFFFFFFF}\t" in listed
 
 
 def test_a_filter_takes_and_gives_large_files(tmp_path: Path) -> None:
@@ -178,6 +187,64 @@ def test_a_filter_takes_and_gives_large_files(tmp_path: Path) -> None:
         assert digest(emitted) == wanted
     with running("smudge", "model.safetensors", stdin=small.text) as smudged:
         assert digest(smudged) == small.sha256
+
+
+def of_different_chunks(path: Path, size: int) -> str:
+    """Write a matrix of which no two chunks are the same, and little else; gives the SHA-256."""
+    shape = [size // 4096, 1024]
+    header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        start = file.tell()
+        file.truncate(start + size)
+        for number in range(size // CHUNK):
+            os.pwrite(file.fileno(), struct.pack("<I", number + 1), start + number * CHUNK)
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def held(repo: Repo, *argv: str | Path, stdin: Path = NOTHING) -> tuple[int, int, int]:
+    """What a command held at most: resident itself; anonymous below it, and in all."""
+    with stdin.open("rb") as given:
+        process = subprocess.Popen(
+            argv, cwd=repo.path, stdin=given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+    assert process.stderr is not None
+    with process, Watch(process.pid) as watch:
+        errors = process.stderr.read()
+    assert process.returncode == 0, errors[-2000:]
+    return watch.own, watch.below, watch.anonymous
+
+
+def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk: Path) -> None:
+    if shutil.disk_usage(disk).free < 3 * OVER:
+        pytest.skip("less disk is free than three times such a file")
+    file = repo.path / "model.safetensors"
+    repo.write(".gitattributes", "*.safetensors filter=wtxt-detached -text\n")
+    wanted = of_different_chunks(file, OVER)
+    git, below, _ = held(repo, "git", "add", "model.safetensors")
+    assert git < MOST_OF_GIT
+    assert below < MOST_OF_FILTER
+    text = repo.path.parent / "text"
+    text.write_bytes(repo.blob("model.safetensors"))
+    assert text.read_bytes().startswith(b"WTXT-DETACHED 1\n")
+    # Anew: what is there already is not encoded again.
+    repo.git("rm", "-q", "--cached", "model.safetensors")
+    shutil.rmtree(repo.path / ".git" / "wtxt" / "store")
+    _, _, own = held(repo, *LAUNCHER.arguments, "add", "--", "model.safetensors")
+    assert own < MOST_OF_FILTER
+    file.unlink()
+    _, _, own = held(repo, *LAUNCHER.arguments, "checkout", "--", "model.safetensors")
+    assert own < MOST_OF_FILTER
+    with file.open("rb") as written:
+        assert digest(written) == wanted
+    file.unlink()
+    # Git holds what smudge gives: only the filter's part of it is ours.
+    for _ in range(2):
+        _, _, own = held(repo, *LAUNCHER.arguments, "smudge", "model.safetensors", stdin=text)
+        assert own < MOST_OF_FILTER
+        # Proved before, and not.
+        shutil.rmtree(repo.path / ".git" / "wtxtgit", ignore_errors=True)
 
 
 def test_what_has_no_room_says_so(tmp_path: Path) -> None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import struct
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
+from tests.cluster.stores import HTTP
 from tests.e2e.test_detached import ATTRIBUTES, NAME
 from tests.kit import LAUNCHER, Repo
 from tests.kit.starts import WTXTGIT
+from tests.remotes import servers
+from wtxtgit.errors import UsageError
 from wtxtgit.git import run
+from wtxtgit.remotes.payload import store_url
+from wtxtgit.remotes.payload.remote import push_commits
 
 ROWS = 100
 
@@ -35,57 +36,11 @@ def model(seed: int = 0) -> bytes:
     return struct.pack("<Q", len(header)) + header + values.tobytes()
 
 
-class _Backend(BaseHTTPRequestHandler):
-    """git-http-backend(1), as a web server runs it."""
-
-    root = ""
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            body = b""
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        told = {
-            "GIT_PROJECT_ROOT": self.root, "GIT_HTTP_EXPORT_ALL": "1", "REMOTE_USER": "somebody",
-            "PATH_INFO": url.path, "QUERY_STRING": url.query, "REQUEST_METHOD": self.command,
-            "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(len(body)),
-            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "REMOTE_ADDR": "127.0.0.1",
-        }  # fmt: skip
-        done = subprocess.run(
-            [run.executable(), "http-backend"],
-            input=body, env={**os.environ, **told}, stdout=subprocess.PIPE, check=True,
-        )  # fmt: skip
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        lines = [line.decode().split(": ", 1) for line in head.split(b"\r\n")]
-        status = next((value for name, value in lines if name == "Status"), "200")
-        self.send_response(int(status[:3]))
-        for name, value in lines:
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """A server of the repositories in the folder; gives its URL."""
-    handler = type("Handler", (_Backend,), {"root": str(tmp_path)})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
-        thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{served.server_port}"
-        served.shutdown()
-        thread.join()
+    with servers.git_backend(tmp_path) as host:
+        yield f"{HTTP}{host}"
 
 
 @pytest.fixture
@@ -111,7 +66,8 @@ def own(repo: Repo, driver: None, bare: Path) -> Repo:
 
 
 def cloned(bare: Path | str, name: str, folder: Path) -> Repo:
-    run.git("clone", "-q", str(bare), str(folder / name))
+    """A clone to which no data come by themselves."""
+    run.git("clone", "-q", "-c", "wtxtgit.fetch=false", str(bare), str(folder / name))
     return Repo(folder / name)
 
 
@@ -221,9 +177,50 @@ class TestAFolder:
         fetched(other)
         assert other.path.joinpath(NAME).read_bytes() == model()
 
+    @pytest.mark.slow
+    def test_it_is_served_to_all_others(self, own: Repo, bare: Path, tmp_path: Path) -> None:
+        there = tmp_path / "there"
+        own.wtxtgit("store", "use", there.as_uri())
+        own.git("push", "-q", "origin", "main")
+        other = cloned(bare.as_uri(), "other", tmp_path)
+        with servers.files(there) as host, servers.before(host) as front:
+            other.wtxtgit("store", "use", f"{HTTP}{front.host}/")
+            (pack,) = there.glob("*.pack")
+            for fault in (
+                servers.Fault("txt", status=404),
+                servers.Fault("[.]pack", status=503, stays=True),
+                servers.Fault("[.]pack", bytes_given=9),
+                servers.Fault("[.]pack", status=404),
+            ):
+                front.faults = [fault]
+                done = other.wtxtgit("fetch", ok=(5,))
+                assert front.host.encode() in done.stderr
+                assert b"Traceback" not in done.stderr
+            assert pack.stem.encode() in done.stderr
+            front.faults.clear()
+            fetched(other)
+            assert other.path.joinpath(NAME).read_bytes() == model()
+            # What is there already needs no folder that can be written to.
+            other.git("commit", "-q", "--allow-empty", "-m", "nothing")
+            other.wtxtgit("push")
+            other.write(NAME, model(1))
+            other.git("commit", "-qam", "more")
+            done = other.wtxtgit("push", ok=(5,))
+            told = done.stderr.decode().splitlines()
+            assert "can only be read from" in told[0]
+            assert [line.partition(": ")[2].partition(": ")[0] for line in told[1:]] == ["hint"]
+
     def test_nothing_is_sent_where_the_tree_alone_says(self, own: Repo) -> None:
         own.write(".wtxt/store", "[store]\n\turl = s3://bucket/store\n")
         for command in (("wtxtgit", "push"), ("git", "push", "origin", "main")):
             call = own.wtxtgit if command[0] == "wtxtgit" else own.git
             with pytest.raises(AssertionError, match="wtxtgit store use s3://bucket/store"):
                 call(*command[1:])
+
+    def test_nor_where_nothing_can_be_sent(self, own: Repo) -> None:
+        own.write(".wtxt/store", "[store]\n\turl = https://example.com/store\n")
+        repo = own.repository
+        tips = [own.git("rev-parse", "HEAD").decode().strip()]
+        with pytest.raises(UsageError, match="the tree alone names") as raised:
+            push_commits(repo, lambda: store_url.chosen(repo), tips)
+        assert raised.value.hint == "wtxtgit store use URL, of the folder that it serves"

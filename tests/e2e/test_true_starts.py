@@ -24,6 +24,7 @@ ONCE = [
     "uninstall --local",
     "track *.npy",
     "untrack *.safetensors",
+    "migrate info",
     "doctor",
     "add b.safetensors",
     "checkout model.safetensors",

@@ -17,7 +17,7 @@ pytestmark = [
         reason="this system's calls are not known: run it on Linux, x86-64 or arm64",
     ),
 ]
-_TRIED = 60
+_TRIED = 30
 """Trials where `WTXTGIT_FAULTS` is not `all`."""
 
 

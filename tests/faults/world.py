@@ -21,6 +21,7 @@ import pyrage
 
 from tests.data import FIXTURES
 from tests.kit import ATTRIBUTES, LAUNCHER, safetensors
+from tests.kit.lfs import kept_by_lfs
 from tests.kit.starts import TRUE_START
 from tests.store.chunks import added, weights
 from tests.stream.rings import filled
@@ -50,7 +51,7 @@ class Call:
     """A file of `files` that the command gets."""
     folder: str = "repo"
     finds: bool = False
-    """Whether it looks for what is wrong with the system."""
+    """Whether exit code 1 tells what is wrong: with the system, or where things are sent to."""
 
     @property
     def by_git(self) -> bool:
@@ -72,6 +73,7 @@ COMMANDS = {
         Call("uninstall"),
         Call("track *.gguf"),
         Call("untrack *.fold"),
+        Call("migrate info"),
         Call("doctor", finds=True),
         Call("doctor --json", finds=True),
         Call("add changed.safetensors"),
@@ -105,13 +107,15 @@ COMMANDS = {
         Call("store ls"),
         Call("store verify"),
         Call("store repack"),
+        Call("store prune --recent 0", folder="detached"),
         Call("store use git+origin"),
-        Call("fetch"),
-        Call("push"),
+        Call("store import --from-lfs refs/lfs/tree"),
+        Call("fetch", folder="lacking"),
+        Call("push", folder="detached"),
         Call("ring ls ../files/exp1"),
         Call("ring verify ../files/exp1"),
         Call("ring prune ../files/exp1 1"),
-        Call("ring push ../files/exp1 --to ../files/sent"),
+        Call("ring push ../files/exp1 --to ../files/sent", finds=True),
         Call("pull ../files/exp1 -o ../files/out.safetensors"),
         Call("convert changed.safetensors ../files/out.npz"),
         Call("convert small.fold ../files/out.safetensors"),
@@ -224,11 +228,12 @@ class World:
         )
 
     def left_behind(self) -> list[str]:
-        """Temporary files and locks."""
+        """Temporary files and locks, but for those of a git that fetched packs: a later fetch of
+        ours takes them away."""
         return sorted(
             path.relative_to(self.folder).as_posix()
             for path in self.folder.rglob("*")
-            if path.name.startswith(_TEMPORARY)
+            if (path.name.startswith(_TEMPORARY) and "/wtxt/objects/" not in path.as_posix())
             or path.name.endswith(".lock")
             or (path.parent.name == "temporary")
         )
@@ -281,6 +286,8 @@ def make(folder: Path) -> None:
     world.git("checkout", "-q", "main")
     for seed in (1, 2):
         added(Store(repo / ".git/wtxt/store"), weights(40, seed))
+    _write_pointer(world)
+    _make_detached(world)
     shutil.copytree(repo, folder / "staged")
     (folder / "staged" / MODEL).write_bytes(model(3))
     world.git("add", MODEL, folder="staged")
@@ -296,6 +303,32 @@ def make(folder: Path) -> None:
     world.wtxtgit("taridx build ../files/train_0.tar -o ../files/train.taridx")
 
 
+def _make_detached(world: World) -> None:
+    """A repository with payload of which its remote has the older part, and a clone without any."""
+    repo = world.folder / "detached"
+    remote = ".git/remote.git"
+    world.git("init", "-q", "--initial-branch=main", str(repo), folder="home")
+    world.git("init", "-q", "--bare", remote, folder="detached")
+    world.git("remote", "add", "origin", remote, folder="detached")
+    detached = ATTRIBUTES.replace("filter=wtxt", "filter=wtxt-detached")
+    (repo / ".gitattributes").write_text(f"*.safetensors {detached}\n")
+    for number in (1, 2, 3):
+        (repo / MODEL).write_bytes(model(number))
+        world.git("add", ".", folder="detached")
+        world.git("commit", "-q", "-m", f"version {number}", folder="detached")
+        if number == 2:
+            world.wtxtgit("push", folder="detached")
+            world.git("push", "-q", "origin", "main", folder="detached")
+            clone = ("clone", "-q", f"../detached/{remote}", "../lacking")
+            world.git(*clone, folder="detached")
+            lacking = world.folder / "lacking"
+            shutil.rmtree(lacking / ".git/wtxt")
+            (lacking / MODEL).write_bytes(
+                world.git("cat-file", "blob", f":{MODEL}", folder="lacking")
+            )
+            world.git("add", ".", folder="lacking")
+
+
 def _write_encrypted(files: Path) -> None:
     secret, other = (pyrage.x25519.Identity.generate() for _ in range(2))
     (files / "identity").touch(mode=0o600)
@@ -305,6 +338,19 @@ def _write_encrypted(files: Path) -> None:
     text = dumps({"w": np.zeros(_VALUES)})
     encrypted = pyrage.encrypt(text, [secret.to_public()], armored=True)
     (files / "old.wtxt.age").write_bytes(encrypted)
+
+
+def _write_pointer(world: World) -> None:
+    """A tree with a checkpoint as git-lfs keeps it."""
+    pointer = world.folder / "files/pointer"
+    content = safetensors(*range(40_000))
+    pointer.write_bytes(kept_by_lfs(world.folder / "repo/.git/lfs", content)[0])
+    blob = world.git("hash-object", "-w", pointer).decode().strip()
+    world.git("update-index", "--add", "--cacheinfo", f"100644,{blob},large.safetensors")
+    pointer.unlink()
+    tree = world.git("write-tree").decode().strip()
+    world.git("update-ref", "refs/lfs/tree", tree)
+    world.git("reset", "-q")
 
 
 def _write_tar(path: Path) -> None:

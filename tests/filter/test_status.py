@@ -7,6 +7,7 @@ import pytest
 from tests.kit import Repo, safetensors
 from wtxtgit.filter import status as ops
 from wtxtgit.filter.status import State
+from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer
 from wtxtgit.setup import doctor, install
 
 MODEL = safetensors(1.0, 2.0, 3.0)
@@ -193,6 +194,9 @@ def test_formats_by_the_first_lines() -> None:
     assert ops.format_of(b"") == "opaque"
     assert ops.format_of(b"W") == "raw"
     assert ops.format_of(MODEL) == "raw"
+    pointer = format_pointer(LfsObject("00" * 32, 5))
+    assert ops.format_of(pointer) == ops.format_of(pointer, len(pointer)) == "lfs-pointer"
+    assert ops.format_of(pointer, 2000) == "raw"
 
 
 @pytest.mark.slow

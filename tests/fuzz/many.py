@@ -8,6 +8,9 @@ from collections.abc import Callable
 from tests.containers import gguf_files, samples, torch_files, zip_files
 from tests.data import delta_named, ledger_cases
 from tests.fuzz.test_memory import HEAD, LINE, arr, ch, idx
+from wtxtgit.model.array import Array, Extent, Layout, Meta
+from wtxtgit.text.layout import schema_of, with_layout
+from wtxtgit.text.write import dumps
 
 DELTA_HEAD = b"".join(delta_named("unchanged").delta.splitlines(keepends=True)[:4])
 ONE_BYTE = b"AA" + b"=" * 74 + b" 0\n"
@@ -32,26 +35,48 @@ def endless_chunk(n: int) -> bytes:
     return HEAD + arr(size, size) + idx(size, b"1") + ch(size, b"1" * 12) + LINE * n
 
 
-# Of each how it is made, how many for a start, and the bytes of memory that one of them costs.
-TEXTS: dict[str, tuple[Callable[[int], bytes], int, int]] = {
-    "tiny arrays": (tiny_arrays, 1_500, 0),
-    "tiny chunks": (tiny_chunks, 3_000, 0),
-    "lines of a chunk without an end": (endless_chunk, 20_000, 0),
-    "bytes of one line": (lambda n: HEAD + b"arr name=" + b"W" * n, 2_000_000, 0),
-    "empty lines": (lambda n: HEAD + b"\n" * n, 1_000_000, 0),
-    "blanks of a header": (lambda n: b"WTXT 1\nmeta " + b" " * n, 2_000_000, 0),
-    "dimensions": (lambda n: HEAD + arr(b",".join([b"1"] * n) + b",8", b"8"), 150_000, 60),
-    "items of an audit line": (lambda n: HEAD + b"audit " + b'a="" ' * n + b"\n", 200_000, 0),
-    "starts of chunks": (lambda n: HEAD + b"ch ix=\n" * n, 100_000, 0),
+Rows = dict[str, tuple[Callable[[int], bytes], int]]
+
+
+def dimensions(n: int, each: bytes = b"1") -> bytes:
+    return HEAD + arr(b",".join([each] * n) + b",0", b"0")
+
+
+def extents(n: int, extent: Extent) -> bytes:
+    """A text whose layout has so many extents without an array."""
+    size = len(extent.hex or b"") + (extent.zeros or 0)
+    layout = Layout("opaque", 8 + n * size, (Extent("data"), *[extent] * n))
+    data = Array("data", "u8", (8,), memoryview(bytes(8)))
+    return dumps(with_layout(layout, [data], Meta(schema=schema_of("opaque"))), threads=1)
+
+
+def removed(n: int) -> bytes:
+    return DELTA_HEAD + b"".join(b"del name=a%07d\n" % k for k in range(n))
+
+
+# Of each how it is made, and how many for a start.
+TEXTS: Rows = {
+    "tiny arrays": (tiny_arrays, 1_500),
+    "tiny chunks": (tiny_chunks, 3_000),
+    "lines of a chunk without an end": (endless_chunk, 20_000),
+    "bytes of one line": (lambda n: HEAD + b"arr name=" + b"W" * n, 2_000_000),
+    "empty lines": (lambda n: HEAD + b"\n" * n, 1_000_000),
+    "blanks of a header": (lambda n: b"WTXT 1\nmeta " + b" " * n, 2_000_000),
+    "dimensions": (dimensions, 60_000),
+    "items of an audit line": (lambda n: HEAD + b"audit " + b'a="" ' * n + b"\n", 200_000),
+    "starts of chunks": (lambda n: HEAD + b"ch ix=\n" * n, 100_000),
 }
-DELTAS: dict[str, tuple[Callable[[int], bytes], int, int]] = {
-    "removed arrays": (
-        lambda n: DELTA_HEAD + b"".join(b"del name=a%07d\n" % k for k in range(n)),
-        20_000,
-        250,
-    ),
-    "bytes of one line": (lambda n: DELTA_HEAD + b"arr name=" + b"W" * n, 2_000_000, 0),
+DELTAS: Rows = {
+    "removed arrays": (removed, 20_000),
+    "bytes of one line": (lambda n: DELTA_HEAD + b"arr name=" + b"W" * n, 2_000_000),
 }
+# As many as a text may have that is no longer: twice as many are refused.
+MOST_IN_TEXTS: Rows = {
+    "dimensions": (dimensions, 400_000),
+    "large dimensions": (lambda n: dimensions(n, b"300"), 400_000),
+    "runs of zeros": (lambda n: extents(n, Extent(zeros=1)), 250_000),
+}
+MOST_IN_DELTAS: Rows = {"removed arrays": (removed, 250_000)}
 
 
 def ledger(n: int) -> bytes:
@@ -66,14 +91,27 @@ def _tensors(n: int) -> bytes:
     return samples.safetensors(b"{" + b",".join(item % k for k in range(n)) + b"}")
 
 
+def _gapped(n: int) -> bytes:
+    """Tensors of a byte, and behind each as many as become an array of the text."""
+    item = b'"%d":{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}'
+    items = b",".join(item % (k, 66 * k, 66 * k + 1) for k in range(n))
+    return samples.safetensors(b"{" + items + b"}", b"x" * (66 * n))
+
+
+def _dimensions(n: int) -> bytes:
+    dims = b",".join([b"300"] * n)
+    item = b'{"a":{"dtype":"U8","shape":[0,' + dims + b'],"data_offsets":[0,0]}}'
+    return samples.safetensors(item)
+
+
 def _tags(n: int) -> bytes:
-    tags = b",".join(b'"%d":""' % k for k in range(n))
+    tags = b",".join(b'"%06d":"ab"' % k for k in range(n))
     return samples.safetensors(b'{"__metadata__":{' + tags + b"}}")
 
 
 def _tidx(n: int) -> bytes:
-    listed = samples.tidx([samples.aero_entry(str(k), 0, 0) for k in range(n)])
-    return samples.aero([(b"TIDX", b"t", listed), (b"WTSH", b"weights.shard0", b"")])
+    listed = samples.tidx([samples.aero_entry(str(k), k, 1) for k in range(n)])
+    return samples.aero([(b"TIDX", b"t", listed), (b"WTSH", b"weights.shard0", b"x" * n)])
 
 
 def _maps(n: int) -> bytes:
@@ -82,13 +120,18 @@ def _maps(n: int) -> bytes:
 
 
 def _mlcp(n: int) -> bytes:
-    records = (samples.mlcp_record(b"%d" % k, "Int8", [0], 0) for k in range(n))
+    records = (samples.mlcp_record(b"%d" % k, "Int8", [1], 1) + b"x" for k in range(n))
     return samples.mlcp({"shards": [n]}, struct.pack("<i", n) + b"".join(records))
 
 
 def _infos(n: int) -> bytes:
-    infos = [gguf_files.info(f"w{k}", (0,), 0) for k in range(n)]
-    return gguf_files.gguf([gguf_files.ARCHITECTURE], infos)
+    infos = [gguf_files.info(f"w{k}", (1,), 32 * k, 24) for k in range(n)]
+    return gguf_files.gguf([gguf_files.ARCHITECTURE], infos, data=b"x" * (32 * n))
+
+
+def _entries(n: int) -> bytes:
+    value = gguf_files.array(0, 64, bytes(64))
+    return gguf_files.gguf([gguf_files.entry(f"k{k}", 9, value) for k in range(n)], [])
 
 
 def _strings(n: int) -> bytes:
@@ -101,13 +144,18 @@ def _members(n: int) -> bytes:
     return zip_files.zipped([zip_files.Entry(b"%d.npy" % k, one) for k in range(n)])
 
 
-def _views(n: int) -> bytes:
-    pairs = ((torch_files.text(str(k)), torch_files.vector("0", 0)) for k in range(n))
-    return torch_files.archive(torch_files.dict_of(*pairs), {"0": b""})
+def _storages(n: int) -> bytes:
+    pairs = ((torch_files.text(str(k)), torch_files.vector(str(k), 1)) for k in range(n))
+    return torch_files.archive(torch_files.dict_of(*pairs), {str(k): bytes(4) for k in range(n)})
+
+
+def _keys(n: int) -> bytes:
+    pairs = b"".join(torch_files.text(f"{k:06d}") + b"N" for k in range(n))
+    return torch_files.archive(b"}(" + pairs + b"u", {})
 
 
 def _chunks(n: int) -> bytes:
-    return samples.fold([samples.fold_chunk(b"BLOB", b"")] * n)
+    return samples.fold([samples.fold_chunk(b"BLOB", b"x")] * n)
 
 
 def _pickled(items: bytes) -> bytes:
@@ -119,25 +167,38 @@ def _npy(n: int) -> bytes:
     return zip_files.npy_text(header, version=(2, 0))
 
 
-FILES: dict[str, tuple[Callable[[int], bytes], int, int]] = {
-    "tensors of a safetensors header": (_tensors, 3_000, 1100),
-    "tags of a safetensors header": (_tags, 12_000, 280),
+# As many as a file may list that is no larger, within some percent: twice as many are refused.
+FILES: Rows = {
+    "tensors of a safetensors header": (_tensors, 15_000),
+    "tensors of a byte and gaps": (_gapped, 11_000),
+    "tags of a safetensors header": (_tags, 92_000),
     "lists of a safetensors header": (
         lambda n: samples.safetensors(b'{"a":[' + b"[]," * n + b"0]}"),
-        60_000,
-        100,
+        93_000,
     ),
-    "members of an npz": (_members, 500, 4500),
-    "tensors of a GGUF": (_infos, 3_000, 1000),
-    "texts of a GGUF": (_strings, 40_000, 100),
-    "chunks of a FOLD": (_chunks, 1_500, 1600),
-    "chunks of an AERO": (lambda n: samples.aero([(b"ABCD", b"n", b"x")] * n), 1_500, 2600),
-    "tensors of a TIDX": (_tidx, 1_500, 1600),
-    "maps of a TIDX": (_maps, 60_000, 100),
-    "tensors of an MLCP": (_mlcp, 3_000, 800),
-    "rows of a TARIDX": (lambda n: samples.taridx(b"", b"", bytes(32) * n), 30_000, 280),
-    "views of a torch file": (_views, 800, 1300),
-    "objects of a pickle": (lambda n: _pickled(b"N" * n), 30_000, 30),
-    "lists of a pickle": (lambda n: _pickled(b"]" * n), 10_000, 300),
-    "dimensions of an npy": (_npy, 50_000, 30),
+    "characters of a tag": (
+        lambda n: samples.safetensors(
+            b'{"__metadata__":{"a":"' + b"a" * n + "\U0001f600".encode() + b'"}}'
+        ),
+        5_200_000,
+    ),
+    "dimensions of a tensor": (_dimensions, 320_000),
+    "members of an npz": (_members, 11_000),
+    "tensors of a GGUF": (_infos, 18_000),
+    "keys of a GGUF": (_entries, 26_000),
+    "texts of a GGUF": (_strings, 400_000),
+    "chunks of a FOLD": (_chunks, 19_500),
+    "chunks of an AERO": (lambda n: samples.aero([(b"ABCD", b"n", b"x")] * n), 22_000),
+    "tensors of a TIDX": (_tidx, 9_000),
+    "maps of a TIDX": (_maps, 90_000),
+    "tensors of an MLCP": (_mlcp, 17_000),
+    "rows of a TARIDX": (lambda n: samples.taridx(b"", b"", bytes(32) * n), 300_000),
+    "tensors of a torch file": (_storages, 4_200),
+    "objects of a pickle": (lambda n: _pickled(b"N" * n), 650_000),
+    "tuples of a pickle": (lambda n: _pickled(b"N\x85" * n), 108_000),
+    "calls of a pickle": (lambda n: _pickled(b"ca\nb\n)R" * n), 26_000),
+    "keys of a pickle": (_keys, 66_000),
+    "dimensions of an npy": (_npy, 340_000),
 }
+UNBOUNDED = frozenset({"texts of a GGUF", "rows of a TARIDX"})
+"""What costs no more than its bytes."""

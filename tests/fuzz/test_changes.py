@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.changes import MUTANTS, TEXT, TRUST, _concerns, share, told, why_all
+from tests.kit.changes import AUDIT, MUTANTS, TEXT, TRUST, _concerns, share, told, why_all
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,10 @@ def test_a_change_concerns_the_formats_that_go_through_it(path: str, packages: s
 @pytest.mark.parametrize(
     ("path", "rooms"),
     [
-        ("wtxtgit/text/armor.py", {TEXT, TRUST}),
-        ("wtxtgit/model/ledger.py", {TEXT, TRUST}),
-        ("wtxtgit/trust/state.py", {TRUST}),
+        ("wtxtgit/text/armor.py", {TEXT, TRUST, AUDIT}),
+        ("wtxtgit/model/ledger.py", {TEXT, TRUST, AUDIT}),
+        ("wtxtgit/trust/state.py", {TRUST, AUDIT}),
+        ("wtxtgit/git/trees.py", {AUDIT}),
         ("tests/trust/naive.py", {TRUST}),
         ("tests/fuzz/mutations.py", {TEXT}),
         ("wtxtgit/containers/fold/read.py", set()),
@@ -37,7 +38,7 @@ def test_a_change_concerns_the_formats_that_go_through_it(path: str, packages: s
     ],
 )
 def test_a_change_concerns_the_rooms_that_hang_on_it(path: str, rooms: set[str]) -> None:
-    assert {room for room in (TEXT, TRUST) if _concerns(path, room)} == rooms
+    assert {room for room in (TEXT, TRUST, AUDIT) if _concerns(path, room)} == rooms
 
 
 def test_a_variable_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:

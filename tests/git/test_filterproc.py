@@ -7,6 +7,8 @@ from io import BytesIO
 import pytest
 
 from wtxtgit.git.filter_protocol import (
+    CAN_DELAY,
+    LIST,
     MAX_PAYLOAD,
     FilterProcess,
     PacketReader,
@@ -47,7 +49,7 @@ def test_handshake() -> None:
     )
     process.handshake()
     assert answered.getvalue() == lines(b"git-filter-server", b"version=2") + lines(
-        b"capability=clean", b"capability=smudge"
+        b"capability=clean", b"capability=smudge", b"capability=delay"
     )
 
 
@@ -178,3 +180,35 @@ def test_only_the_standard_library_is_loaded() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.strip() == b"[]"
+
+
+def test_what_is_delayed_is_asked_for_again() -> None:
+    process, answered = conversation(
+        lines(b"git-filter-client", b"version=2")
+        + lines(b"capability=smudge", b"capability=delay")
+        + request(b"smudge", b"a", b"text", b"can-delay=1")
+        + lines(b"command=list_available_blobs")
+        + request(b"smudge", b"a", b"")
+        + lines(b"command=list_available_blobs")
+    )
+    process.handshake()
+    answered.truncate(0)
+    answered.seek(0)
+    requests = process.requests()
+    first = next(requests)
+    assert (first.command, first.pathname, CAN_DELAY in first.keys) == ("smudge", b"a", True)
+    process.delayed()
+    assert next(requests).command == LIST
+    process.available([b"a"])
+    again = next(requests)
+    assert (again.pathname, b"".join(again.content), CAN_DELAY in again.keys) == (b"a", b"", False)
+    process.success([b"file"])
+    assert next(requests).command == LIST
+    process.available([])
+    assert list(requests) == []
+    assert answered.getvalue() == (
+        lines(b"status=delayed")
+        + lines(b"pathname=a") + lines(b"status=success")
+        + lines(b"status=success") + content(b"file") + b"0000"
+        + b"0000" + lines(b"status=success")
+    )  # fmt: skip

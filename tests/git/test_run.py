@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,6 +67,77 @@ def test_a_stream_that_is_not_read_to_its_end_does_not_hang(repo: Repo) -> None:
     oid = repo.git("rev-parse", ":big").decode().strip()
     with repo.repository.stream("cat-file", "blob", oid) as blob:
         assert blob.stdout.read(10) == bytes(10)
+
+
+class _TerminatedHereError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stdin", [b"", b"file\0"])
+def test_a_git_that_has_no_input_may_end_what_it_is_at(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stdin: bytes
+) -> None:
+    def terminated(*_: object) -> None:
+        raise _TerminatedHereError
+
+    def communicate(self: subprocess.Popen[bytes], given: bytes) -> tuple[bytes, bytes]:
+        if not stdin:
+            gate.write_text("go on\n")
+        return usual(self, given)
+
+    usual = subprocess.Popen.communicate
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+    # The hook has this process told to end while it waits, and git ends once the hook has.
+    gate, trace = tmp_path / "gate", tmp_path / "trace"
+    os.mkfifo(gate)
+    steps = [f"read line < {gate}", f"kill -TERM {os.getpid()}"]
+    hook = repo.path / ".git/hooks/post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("\n".join(["#!/bin/sh", *(reversed(steps) if stdin else steps), ""]))
+    hook.chmod(0o755)
+    repo.path.joinpath("file").write_text("content")
+    asked = ("-z", "--stdin") if stdin else ("file",)
+    env = {"GIT_TRACE2_EVENT": str(trace)}
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        with pytest.raises(_TerminatedHereError):
+            run.call("update-index", "--add", *asked, cwd=repo.path, stdin=stdin, env=env)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if stdin:
+            gate.write_text("go on\n")
+    assert (b'"event":"exit"' in trace.read_bytes()) == (not stdin)
+
+
+_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
+
+
+@pytest.mark.skipif(not _CHILDREN.exists(), reason="/proc has no children here: run it on Linux")
+@pytest.mark.parametrize("start", [run.call, run.GitStream])
+def test_a_signal_while_git_starts_leaves_none_behind(
+    repo: Repo, start: Callable[..., object]
+) -> None:
+    def terminated(*_: object) -> None:
+        raise _TerminatedHereError
+
+    def just_started(_frame: object, event: str, called: object) -> None:
+        if event == "c_return" and getattr(called, "__name__", "") == "fork_exec":
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def interrupted() -> None:
+        sys.setprofile(just_started)
+        start("cat-file", "--batch", cwd=repo.path)
+
+    children = _CHILDREN.read_bytes()
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        with pytest.raises(_TerminatedHereError):
+            interrupted()
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGTERM, before)
+    assert _CHILDREN.read_bytes() == children
 
 
 def test_outside_a_repository(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.data import seeded
 from tests.io.copies import Copies, windowed
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io import view as io_view
-from wtxtgit.io.view import PIECE, FileWindows, Windowed, mapped, pieces, view_of
+from wtxtgit.io.view import PIECE, FileWindows, Windowed, mapped, pieces, view_of, write_parts
 
 places = st.one_of(st.none(), st.integers(-40, 40))
 
@@ -242,3 +242,18 @@ def test_where_there_is_little_room_less_is_mapped(tmp_path: Path) -> None:
         f"no room to map {2**30} bytes of a file "
         "ulimit -v shows how much address space a process may use\n"
     )
+
+
+@pytest.mark.parametrize("most", [1, 7, 10**6])
+def test_parts_are_written_whatever_the_system_takes(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [bytes([n % 256]) * (n % 5) for n in range(2000)]
+
+    def writev(descriptor: int, parts: list[memoryview]) -> int:
+        return os.write(descriptor, b"".join(parts)[:most])
+
+    monkeypatch.setattr(os, "writev", writev)
+    with (tmp_path / "written").open("wb") as file:
+        write_parts(file.fileno(), parts)
+    assert (tmp_path / "written").read_bytes() == b"".join(parts)

@@ -18,10 +18,14 @@ ROOT = Path(__file__).parents[2]
 CONTAINERS = "wtxtgit/containers/"
 MUTANTS = "WTXTGIT_MUTANTS"
 PACKAGES = sorted(one.name for one in FORMATS)
-TEXT, TRUST = "text", "trust"
+TEXT, TRUST, AUDIT = "text", "trust", "audit"
 _ROOMS = {
     TEXT: ("wtxtgit/text/",),
     TRUST: ("wtxtgit/trust/", "wtxtgit/text/", "wtxtgit/model/", "tests/trust/"),
+    AUDIT: (
+        *("wtxtgit/chain/", "wtxtgit/trust/", "wtxtgit/text/", "wtxtgit/model/", "wtxtgit/git/"),
+        *("wtxtgit/filter/", "wtxtgit/cli/", "wtxtgit/report/", "tests/e2e/", "pyproject.toml"),
+    ),
 }
 """What is tried beside the formats, and what that hangs on."""
 _SHARED = (
@@ -73,8 +77,8 @@ def _concerns(path: str, subject: str) -> bool:
     # What mends texts decides nothing about those that are whole.
     if path.startswith("wtxtgit/text/recovery/"):
         return False
-    if subject == TRUST:
-        return path.startswith(_ROOMS[TRUST])
+    if subject in (TRUST, AUDIT):
+        return path.startswith(_ROOMS[subject])
     if subject == TEXT:
         return path.startswith((*_ROOMS[TEXT], *_SHARED))
     folder = path.removeprefix(CONTAINERS).partition("/")[0]

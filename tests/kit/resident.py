@@ -41,13 +41,20 @@ def growth_of(call: Callable[[], object]) -> int:
     return int(growth)
 
 
-def mapped(data: bytes) -> memoryview:
-    """Bytes as those of a large file are at hand: mapped, and of none of this process's memory."""
+def made(make: Callable[[], bytes]) -> memoryview:
+    """Bytes as those of a large file are at hand: mapped, and of none of this process's memory.
+
+    They are made in another one: memory that this one had before would not grow it again.
+    """
     descriptor = os.memfd_create("input")
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        growth_of(lambda: _write(descriptor, make()))
         return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
     finally:
         os.close(descriptor)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

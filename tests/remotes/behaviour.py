@@ -9,7 +9,7 @@ import pytest
 
 from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, UsageError
 from wtxtgit.io.view import BLOCK, PIECE, mapped
-from wtxtgit.remotes.target import Outgoing, Target, outgoing
+from wtxtgit.remotes.target import Outgoing, RangedTarget, Target, outgoing
 
 TEXT = b"WTXT/1.1 gen=1\n"
 SECRET = "pass-word-of-a-test"  # noqa: S105
@@ -115,3 +115,24 @@ def refused(error: BaseException) -> str:
     told = f"{error} {error.hint} {error!r}"
     assert SECRET not in told
     return told
+
+
+class RangedTests:
+    """Run by each kind of target that gives parts of files, beside `TargetTests`."""
+
+    def test_parts_of_a_file(self, target: RangedTarget) -> None:
+        content = os.urandom(PIECE + 100)
+        target.put([file("x", content)])
+        spans = [(50, 60), (0, 1), (PIECE - 5, len(content)), (0, len(content))]
+        given = [bytes(mapped(part)) for part in target.ranges("x", spans)]
+        assert given == [content[start:stop] for start, stop in spans]
+        assert isinstance(target, RangedTarget)
+
+    def test_parts_that_are_not_there(self, target: RangedTarget) -> None:
+        target.put([file("x", b"some")])
+        parts = target.ranges("x", [(0, 2), (2, 5)])
+        assert bytes(mapped(next(parts))) == b"so"
+        with pytest.raises(InputError):
+            next(parts)
+        with pytest.raises(InputError):
+            list(target.ranges("gone", [(0, 1)]))

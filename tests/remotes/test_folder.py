@@ -12,14 +12,21 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.stores import HTTP
-from tests.remotes.behaviour import SECRET, TargetTests, fetched, file, names, refused
+from tests.remotes.behaviour import (
+    SECRET,
+    RangedTests,
+    TargetTests,
+    fetched,
+    file,
+    names,
+    refused,
+)
 from wtxtgit.errors import RemoteRefused, RemoteUnavailable
 from wtxtgit.io import files as io_files
 from wtxtgit.remotes.folder import Folder
-from wtxtgit.remotes.target import Target
 
 
-class TestOnDisk(TargetTests):
+class TestOnDisk(RangedTests, TargetTests):
     @pytest.fixture
     def target(self, tmp_path: Path) -> Folder:
         return Folder(tmp_path / "not" / "yet")
@@ -89,9 +96,9 @@ class TestOnDisk(TargetTests):
         assert fetched(target, "x") == bytes(file("x").content)
 
 
-class TestInMemory(TargetTests):
+class TestInMemory(RangedTests, TargetTests):
     @pytest.fixture
-    def target(self) -> Iterator[Target]:
+    def target(self) -> Iterator[Folder]:
         import fsspec
 
         yield Folder("memory://run/1")

@@ -83,8 +83,8 @@ def test_the_users_repository_is_left_alone(target: Git, repo: Repo, home: Path)
         repo.git("config", key, value)
     repo.write(".git/info/attributes", "* filter=x\n")
     before = [repo.status(), (repo.path / ".git/index").read_bytes(), refs(repo), head(repo)]
-    # Git's own status asks the filter.
-    (home / "ran").unlink()
+    # Git's own status asks the filter, if the index is as young as the file.
+    (home / "ran").unlink(missing_ok=True)
     target.put([file("x", b"a\r\nb\n")])
     other = Git("origin", "snapshots", "runs/1", repository=repo.path)
     assert fetched(other, "x", b"a\r\nb\n") == b"a\r\nb\n"

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import base64
-import logging
 import pickle
 import shutil
-import threading
-import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cluster.stores import HTTP
 from tests.kit import Repo
 from tests.remotes.behaviour import SECRET, TEXT, TargetTests, fetched, file, names, refused, sha256
+from tests.remotes.lfs_server import Server, server, started
 from wtxtgit.errors import (
     EnvironmentFailure,
     InputError,
@@ -24,92 +20,13 @@ from wtxtgit.errors import (
     RemoteUnavailable,
     UsageError,
 )
+from wtxtgit.git.credentials import Login
 from wtxtgit.remotes.lfs import LFS
+from wtxtgit.remotes.lfs_batch import _BatchSession
 
+__all__ = ["server", "started"]
 pytestmark = pytest.mark.remote
 HTTPS = HTTP.replace("p:", "ps:")
-Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Any]
-
-
-class Gate:
-    """Before the server: who says no password is sent away; answers can be chosen."""
-
-    def __init__(self, app: Wsgi) -> None:
-        self._app = app
-        self.is_closed = False
-        self.answers: list[tuple[str, str, list[tuple[str, str]], bytes]] = []
-        self.asked: list[str] = []
-
-    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-        self.asked.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}")
-        for answer in self.answers:
-            path, status, headers, body = answer
-            if path in environ["PATH_INFO"]:
-                self.answers.remove(answer)
-                environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-                start(status, headers)
-                return [body]
-        wanted = "Basic " + base64.b64encode(f"user:{SECRET}".encode()).decode()
-        is_batch = environ["PATH_INFO"].endswith("/batch")
-        if self.is_closed and is_batch and environ.get("HTTP_AUTHORIZATION") != wanted:
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            start("401 UNAUTHORIZED", [("LFS-Authenticate", 'Basic realm="x"')])
-            return [SECRET.encode()]
-        # giftless would take the password for one of its tokens.
-        environ.pop("HTTP_AUTHORIZATION", None) if is_batch else None
-        return self._app(environ, start)
-
-
-class Server:
-    def __init__(self, folder: Path) -> None:
-        with warnings.catch_warnings():
-            # Of the packages that it is made of.
-            warnings.simplefilter("ignore")
-            from flask import Flask
-            from giftless.app import init_app
-            from werkzeug.serving import make_server
-
-            logging.getLogger("werkzeug").setLevel(logging.ERROR)
-            config = {
-                "LEGACY_ENDPOINTS": False,
-                "AUTH_PROVIDERS": ["giftless.auth.allow_anon:read_write"],
-                "PRE_AUTHORIZED_ACTION_PROVIDER": {
-                    "factory": "giftless.auth.jwt:factory",
-                    "options": {"algorithm": "HS256", "private_key": "k" * 64},
-                },
-                "TRANSFER_ADAPTERS": {
-                    "basic": {"options": {"storage_options": {"path": str(folder)}}}
-                },
-            }
-            app = init_app(Flask("lfs"), config)
-        self.folder = folder
-        self.gate = Gate(app.wsgi_app)
-        self.running = make_server("127.0.0.1", 0, self.gate, threaded=True)
-        self.url = f"{HTTP}127.0.0.1:{self.running.server_port}/o/r.git/info/lfs"
-
-    def objects(self) -> list[str]:
-        return sorted(path.name for path in self.folder.rglob("*") if path.is_file())
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("lfs"))
-    thread = threading.Thread(target=server.running.serve_forever)
-    thread.start()
-    yield server
-    server.running.shutdown()
-    thread.join()
-    server.running.server_close()
-
-
-@pytest.fixture
-def server(started: Server) -> Server:
-    shutil.rmtree(started.folder)
-    started.folder.mkdir()
-    started.gate.is_closed = False
-    started.gate.answers = []
-    started.gate.asked = []
-    return started
 
 
 @pytest.fixture
@@ -299,3 +216,17 @@ def test_another_process_may_have_it(target: LFS) -> None:
     again = pickle.loads(pickle.dumps(target))  # noqa: S301 - our own
     assert list(again.put([file("x")])) == ["x"]
     assert fetched(target, "x") == TEXT
+
+
+def test_no_server_leads_away_from_tls(repo: Repo) -> None:
+    import httpx
+
+    def led(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(302, headers={"location": f"{HTTP}example.com/other"})
+
+    url = f"{HTTPS}example.com/o/r"
+    action = {"href": f"{url}/object"}
+    with httpx.Client(transport=httpx.MockTransport(led)) as http:
+        session = _BatchSession("label", http, url, Login(repo.repository, url))
+        with pytest.raises(RemoteRefused, match="without TLS"), session.answered(action):
+            pass

@@ -9,25 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.chunks import SIZE, added, damage, named, nbytes, trained, weights
+from tests.remotes.places import NEW, OLD, holds, text
+from tests.store.chunks import SIZE, added, damage, named, nbytes, weights
 from tests.store.test_kills import killed
+from wtxtgit.errors import RemoteRefused
 from wtxtgit.io import temporary
-from wtxtgit.remotes import payload_push
-from wtxtgit.remotes.detached_texts import DetachedText
+from wtxtgit.io.workers import Workers
 from wtxtgit.remotes.folder import Folder
-from wtxtgit.remotes.pack_place import TargetPacks
-from wtxtgit.remotes.payload_fetch import fetch_payload
-from wtxtgit.remotes.payload_push import push_payload
+from wtxtgit.remotes.payload import push as payload_push
+from wtxtgit.remotes.payload.detached_texts import DetachedText
+from wtxtgit.remotes.payload.fetch import fetch_payload
+from wtxtgit.remotes.payload.place import LIST, TargetPacks
+from wtxtgit.remotes.payload.push import push_payload
+from wtxtgit.remotes.target import Outgoing
 from wtxtgit.report.store import PayloadFetched, PayloadPushed
 from wtxtgit.store import writer
 from wtxtgit.store.store import Store
-
-OLD = weights(6)
-NEW = [*trained(OLD[:2]), *OLD[2:]]
-
-
-def text(chunks: Sequence[bytes], path: bytes = b"m.safetensors") -> DetachedText:
-    return DetachedText(path, tuple(map(named, chunks)))
 
 
 def place(folder: Path) -> TargetPacks:
@@ -42,30 +39,8 @@ def fetched(store: Path, remote: Path, *texts: DetachedText) -> PayloadFetched:
     return fetch_payload(Store(store), lambda: place(remote), texts)
 
 
-def holds(store: Path, chunks: Sequence[bytes]) -> bool:
-    there = Store(store)
-    return [bytes(there.read(named(chunk))) for chunk in chunks] == list(chunks)
-
-
 def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    """A store with two versions, the later one as what it differs by."""
-    store = Store(tmp_path / "own")
-    added(store, OLD)
-    added(store, NEW, before=OLD)
-    return store.folder
-
-
-@pytest.fixture
-def there(tmp_path: Path, own: Path) -> Path:
-    """A folder with both versions."""
-    remote = tmp_path / "there"
-    assert not pushed(own, remote, text(OLD), text(NEW)).lacking
-    return remote
 
 
 @pytest.fixture
@@ -88,7 +63,7 @@ def test_what_was_sent_comes_elsewhere_and_once(tmp_path: Path, own: Path, there
 def test_a_version_takes_what_it_differs_by(
     tmp_path: Path, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payload_push, "_ENOUGH", SIZE)
+    monkeypatch.setattr(payload_push, "_LEAST", SIZE)
     remote, other = tmp_path / "there", tmp_path / "other"
     first = pushed(own, remote, text(OLD))
     assert fetched(other, remote, text(OLD)).nbytes == first.nbytes
@@ -123,6 +98,73 @@ def test_a_damaged_chunk_is_not_sent(tmp_path: Path, own: Path) -> None:
     assert not fetched(tmp_path / "other", tmp_path / "there", text(OLD)).refused
 
 
+class TestTheListOfAFolder:
+    """For readers that can't list."""
+
+    def listed(self, there: Path) -> list[str]:
+        return (there / "packs.txt").read_text().splitlines()
+
+    def names(self, there: Path) -> list[str]:
+        return sorted(path.stem for path in there.glob("*.pack"))
+
+    def test_it_names_all_packs(self, own: Path, tmp_path: Path) -> None:
+        there = tmp_path / "there"
+        for chunks in (OLD, NEW):
+            pushed(own, there, text(chunks))
+            assert self.listed(there) == self.names(there)
+        assert len(self.listed(there)) == 2
+
+    def test_a_push_mends_what_a_killed_one_left(self, own: Path, there: Path) -> None:
+        wanted = self.listed(there)
+        (there / "packs.txt").unlink()
+        assert not pushed(own, there, text(NEW)).packs
+        assert self.listed(there) == wanted
+
+    def test_another_one_wrote_meanwhile(
+        self, own: Path, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A list that was made before another writer's pack was there does not stay."""
+        added(Store(own), [b"z" * 5000])
+        writing = Folder.put
+
+        def slow(folder: Folder, files: Sequence[Outgoing], **options: bool) -> Sequence[str]:
+            if files[0].name == LIST:
+                monkeypatch.setattr(Folder, "put", writing)
+                pushed(own, there, text([b"z" * 5000], b"x"))
+            return writing(folder, files, **options)
+
+        (there / LIST).unlink()
+        monkeypatch.setattr(Folder, "put", slow)
+        pushed(own, there, text(NEW))
+        assert len(self.listed(there)) == 2
+        assert self.listed(there) == self.names(there)
+
+    def test_many_write_at_once(self, tmp_path: Path) -> None:
+        there = tmp_path / "there"
+        stores = [Store(tmp_path / f"own {number}") for number in range(4)]
+        for number, store in enumerate(stores):
+            added(store, weights(2, number))
+        tasks = [
+            partial(pushed, store.folder, there, text(weights(1, number)), text(weights(2, number)))
+            for number, store in enumerate(stores)
+        ]
+        with Workers(tasks, 4) as done:
+            assert not [one.lacking for one in done if one.lacking]
+        assert self.listed(there) == self.names(there)
+
+    def test_who_may_only_read_and_sends_nothing(
+        self, own: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refused(*_: object, **__: object) -> None:
+            raise RemoteRefused("denied")
+
+        monkeypatch.setattr(Folder, "put", refused)
+        (there / LIST).unlink()
+        assert not pushed(own, there, text(NEW)).lacking
+        with pytest.raises(RemoteRefused):
+            pushed(own, there.with_name("more"), text(NEW))
+
+
 class TestARemoteThatLies:
     def refused(self, there: Path, tmp_path: Path) -> str:
         """Fetch, nothing of which is used; gives why."""
@@ -149,7 +191,19 @@ class TestARemoteThatLies:
     def test_a_pack_that_goes_on(self, there: Path, tmp_path: Path) -> None:
         (pack,) = there.glob("*.pack")
         pack.write_bytes(pack.read_bytes() + b"x")
-        assert "more than" in self.refused(there, tmp_path)
+        assert "not given" in self.refused(there, tmp_path)
+
+    def test_an_index_that_is_larger_than_any(
+        self, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read: list[str] = []
+        get = Folder.get
+        monkeypatch.setattr(Folder, "get", lambda *words: (read.append(words[1]), get(*words))[1])
+        (index,) = there.glob("*.index")
+        with index.open("r+b") as file:
+            file.truncate(1 << 40)
+        assert "not given" in self.refused(there, tmp_path)
+        assert not read
 
     def test_a_damaged_index(self, there: Path, tmp_path: Path) -> None:
         (index,) = there.glob("*.index")
@@ -164,11 +218,16 @@ class TestARemoteThatLies:
         (other_index,) = (tmp_path / "more").glob("*.index")
         shutil.copy(other, pack)
         shutil.copy(other_index, index)
-        assert "another SHA-256" in self.refused(there, tmp_path)
+        done = fetched(tmp_path / "other", there, text(OLD))
+        assert ("another SHA-256" in done.refused[0].why, len(done.lacking)) == (True, 1)
+        assert not Store(tmp_path / "other").own.names
+        # Of parts each chunk is what it is asked for by.
+        done = fetched(tmp_path / "third", there, text(OLD[:3]))
+        assert holds(tmp_path / "third", OLD[:3])
 
     def test_an_index_of_another_pack(self, own: Path, there: Path, tmp_path: Path) -> None:
         extra = added(Store(own), [b"z" * 5000])
-        pushed(own, tmp_path / "more", text(NEW), DetachedText(b"x", tuple(extra)))
+        pushed(own, tmp_path / "more", text(NEW), DetachedText(b"x", tuple(extra), 5000))
         (index,) = there.glob("*.index")
         (other,) = (tmp_path / "more").glob("*.index")
         shutil.copy(other, index)

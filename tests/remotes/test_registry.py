@@ -46,7 +46,7 @@ def started(folder: Path, *more: str) -> Iterator[str]:
     lines = [
         "version: 0.1",
         "log: {level: info}",
-        f"storage: {{filesystem: {{rootdirectory: {folder}/data}}}}",
+        f"storage: {{filesystem: {{rootdirectory: {folder}/data}}, delete: {{enabled: true}}}}",
         f"http: {{addr: '{host}'}}",
         *more,
     ]

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.stores import HTTP
-from tests.remotes.behaviour import SECRET, TargetTests, file, refused
+from tests.remotes.behaviour import SECRET, RangedTests, TargetTests, file, refused
+from tests.remotes.places import FaultTests, FileTests, PushFaultTests
+from tests.remotes.servers import Front, before
+from tests.remotes.test_pack_places import StoreBehind
 from wtxtgit.errors import RemoteRefused
 from wtxtgit.remotes.folder import Folder
-from wtxtgit.remotes.target import Target
+from wtxtgit.remotes.payload.place import TargetPacks
 
 pytestmark = pytest.mark.remote
 
@@ -49,9 +52,9 @@ def bucket(server: str) -> Iterator[str]:
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-class TestS3(TargetTests):
+class TestS3(RangedTests, TargetTests):
     @pytest.fixture
-    def target(self, bucket: str, request: pytest.FixtureRequest) -> Target:
+    def target(self, bucket: str, request: pytest.FixtureRequest) -> Folder:
         return Folder(f"s3://{bucket}/runs/{request.node.name}")
 
 
@@ -59,3 +62,33 @@ def test_a_bucket_that_is_not_there() -> None:
     with pytest.raises(RemoteRefused) as raised:
         Folder("s3://gone/x").put([file("y")])
     refused(raised.value)
+
+
+class TestPacks(FileTests, FaultTests, PushFaultTests):
+    tells_times = True
+    is_dear = True
+
+    @pytest.fixture
+    def front(self, server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
+        import s3fs
+
+        with before(server.removeprefix(HTTP)) as front:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"{HTTP}{front.host}")
+            monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+            s3fs.S3FileSystem.clear_instance_cache()
+            yield front
+        s3fs.S3FileSystem.clear_instance_cache()
+
+    @pytest.fixture
+    def folder(self, bucket: str, request: pytest.FixtureRequest) -> str:
+        return f"{bucket}/packs/{request.node.name}"
+
+    @pytest.fixture
+    def place(self, folder: str) -> TargetPacks:
+        return TargetPacks(Folder(f"s3://{folder}"))
+
+    @pytest.fixture
+    def behind(self, folder: str) -> StoreBehind:
+        import s3fs
+
+        return StoreBehind(s3fs.S3FileSystem(), folder)

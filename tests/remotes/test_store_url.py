@@ -7,7 +7,7 @@ import pytest
 from tests.kit import Repo
 from wtxtgit.errors import UsageError
 from wtxtgit.git.repository import Repository
-from wtxtgit.remotes.store_url import UrlOrigin, chosen, use
+from wtxtgit.remotes.payload.store_url import UrlOrigin, chosen, given, use
 
 AT = "//"
 """Before what only looks like a host."""
@@ -36,15 +36,52 @@ HOSTILE = [
     "reference://x",
     "zip://x::s3://y",
     "s3://bucket/x?token=secret",
-    "https://example.com/x",
-    "lfs",
-    "oci://example.com/x",
+    f"git+https:{AT}127.0.0.1/x",
+    "git+oci://example.com/x",
+    "http://example.com/x",
+    f"http:{AT}127.0.0.1/x",
+    f"https:{AT}127.0.0.1/x",
+    f"https:{AT}[::1]/x",
+    f"https:{AT}0x7f000001/x",
+    f"https:{AT}2130706433/x",
+    f"https:{AT}127.0.0.0x1/x",
+    f"https:{AT}localhost/x",
+    f"https:{AT}localhost./x",
+    f"https:{AT}x.localhost/x",
+    f"https:{AT}metadata/x",
+    "https://example.com/x?token=secret",
+    "https://example.com/x#secret",
+    f"https:{AT}user:secret@example.com/x",
+    f"https:{AT}user@example.com/x",
+    f"https:{AT}example.com:secret@127.0.0.1/x",
+    f"https:{AT}example.com:/x",
+    f"https:{AT}/x",
+    "oci://localhost:5000/x",
+    "oci://127.0.0.1:5000/x",
+    "oci://registry/x",
+    "oci://example.com/x:tag",
+    "oci://example.com",
+    "oci://EXAMPLE.com/x",
+    "LFS",
+    "lfs:origin",
+    "lfs+",
+    "lfs+origin",
+    f"lfs+https:{AT}127.0.0.1/x",
+    "lfs+http://example.com/x",
+    f"lfs+ssh:{AT}example.com/x",
+    "lfs+file:///somebody/x",
+    f"lfs+https:{AT}user:secret@example.com/x",
+    f"lfs+https:{AT}secret@example.com/x",
+    "lfs+https://example.com/x?token=secret",
     "S3://bucket",
     "s3://bucket/\x1b[31m",
 ]
 NOT_EVEN_OF_THE_USER = [
     "", "git+", "git+-x", "-x", "git+ext::touch ran", "simplecache::s3://x", "x", "/x",
-    "https://example.com/x", "oci://x/y", f"git+https:{AT}user:secret@example.com/x",
+    "http://example.com/x", f"https:{AT}/x", "https://example.com/x?y", "oci://x", "oci://x/y:tag",
+    f"oci:{AT}user:secret@example.com/x", f"https:{AT}secret@example.com/x",
+    f"git+https:{AT}user:secret@example.com/x",
+    "lfs+", "lfs+x", "lfs+s3://x/y", "lfs+https://example.com/x#y", f"lfs+https:{AT}secret@x/y",
 ]  # fmt: skip
 
 
@@ -73,10 +110,33 @@ def test_the_config_comes_before_the_tree_and_that_before_the_git_remote(here: R
     assert choose(here) == ("file:///x", UrlOrigin.CONFIG, True)
 
 
-@pytest.mark.parametrize("url", ["git+https://example.com/y", "git+ssh://example.com/y"])
-def test_a_tree_may_name_git_remotes_elsewhere(here: Repo, url: str) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "git+https://example.com/y", f"git+https:{AT}example.com:8443/y", f"git+ssh:{AT}host/y",
+        "https://example.com/y", f"https:{AT}1.example.com:8443", "oci://example.com:5000/x/y",
+    ],
+)  # fmt: skip
+def test_a_tree_may_name_what_is_elsewhere(here: Repo, url: str) -> None:
     named(here, url)
     assert choose(here) == (url, UrlOrigin.TREE, False)
+
+
+@pytest.mark.parametrize("url", ["lfs", "lfs+https://example.com/y"])
+def test_a_tree_may_name_servers_of_git_lfs(here: Repo, url: str) -> None:
+    named(here, url)
+    assert choose(here) == (url, UrlOrigin.TREE, False)
+    # A server can't list: a git remote does, the one that is pushed to.
+    assert chosen(here.repository, "fork").remote == "fork"
+    assert given(here.repository, "fork").url == "git+fork"
+    use(here.repository, url)
+    assert choose(here) == (url, UrlOrigin.CONFIG, True)
+    assert chosen(here.repository).remote == "origin"
+    found = given(here.repository, "fork")
+    assert (found.url, found.remote, found.may_push) == (url, "fork", True)
+    here.git("remote", "remove", "origin")
+    with pytest.raises(UsageError, match="needs a git remote"):
+        choose(here)
 
 
 def test_the_index_tells_where_the_work_tree_does_not(here: Repo) -> None:

@@ -19,16 +19,21 @@ ENDINGS = ("safetensors", "npz", "gguf", "fold", "pt", "aero", "checkpoint")
 
 
 def checkpoint(names: Iterable[str], seed: int = 0) -> bytes:
-    """Make a safetensors file of seeded float32 matrices, 4 by 4."""
+    """Make a safetensors file of seeded float32 matrices, 4 by 4; larger ones where it has many.
+
+    A file may not list any number of tiny things.
+    """
     listed = list(names)
-    spans = [[64 * n, 64 * n + 64] for n in range(len(listed))]
+    side = 4 if len(listed) <= 10_000 else 20
+    nbytes = 4 * side * side
+    spans = [[nbytes * n, nbytes * (n + 1)] for n in range(len(listed))]
     header = {
-        name: {"dtype": "F32", "shape": [4, 4], "data_offsets": span}
+        name: {"dtype": "F32", "shape": [side, side], "data_offsets": span}
         for name, span in zip(listed, spans, strict=True)
     }
     spelled = json.dumps(header, separators=(",", ":")).encode()
     spelled += b" " * (-len(spelled) % 8)
-    values = np.random.default_rng(seed).standard_normal((len(listed), 16)).astype("<f4")
+    values = np.random.default_rng(seed).standard_normal((len(listed), side * side)).astype("<f4")
     return struct.pack("<Q", len(spelled)) + spelled + values.tobytes()
 
 

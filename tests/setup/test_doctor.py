@@ -12,6 +12,7 @@ from tests.kit import ATTRIBUTES, Repo, safetensors
 from wtxtgit.git import index_file
 from wtxtgit.git.repository import Config
 from wtxtgit.io.temporary import aside_folder
+from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer
 from wtxtgit.setup import doctor as ops
 from wtxtgit.setup import install
 from wtxtgit.setup.diagnosis import CheckResult, Level
@@ -132,6 +133,23 @@ def test_edits_of_raw_binaries_are_not_staged(tracked: Repo) -> None:
     assert "--fix leaves 'edited one.safetensors'" in left.fix
     (check,) = (c for c in ops.repair(tracked.repository).checks if c.name == "raw-binary")
     assert check == left
+
+
+def test_pointers_of_git_lfs_are_no_content(tracked: Repo) -> None:
+    pointer = format_pointer(LfsObject("00" * 32, 5))
+    tracked.add_raw("p.safetensors", pointer)
+    tracked.commit("pointer", "--no-verify")
+    assert checks(tracked)["raw-binary"].level is Level.OK
+    check = checks(tracked)["lfs-pointer"]
+    assert (check.level, check.fixable) == (Level.ERROR, False)
+    assert check.message == "committed as pointers of git-lfs, not as the files: p.safetensors"
+    assert check.fix == "git lfs pull, then git add --renormalize -- p.safetensors, then commit"
+    ops.repair(tracked.repository)
+    assert tracked.blob("p.safetensors") == pointer
+    said = tracked.wtxtgit("track", "p.*").stderr.decode()
+    assert "warning: committed as pointers of git-lfs: p.safetensors\n" in said
+    assert "hint: git lfs pull, then git add --renormalize -- p.safetensors makes" in said
+    assert "raw binary" not in said
 
 
 def test_paths_with_intent_to_add_are_no_raw_binaries(tracked: Repo) -> None:

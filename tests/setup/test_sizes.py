@@ -123,6 +123,12 @@ def test_files_that_are_staged_changed_or_about_to_be(tracked: Repo) -> None:
     assert changed.text > changed.binary
 
 
+def test_what_is_too_large_is_better_kept_detached() -> None:
+    check = diagnosis.forge(of(200 * MIB), MAX_FORGE_BLOB)
+    assert check.fix is not None
+    assert check.fix.startswith("wtxtgit track --detached ")
+
+
 def test_nothing_is_told_where_nothing_is_large() -> None:
     found = of(MIB)
     assert diagnosis.forge(found, MAX_FORGE_BLOB).message == (
@@ -144,7 +150,9 @@ def test_what_can_be_raised_and_what_is_too_large_are_told_apart() -> None:
     assert check.fixable
     assert check.fix is not None
     assert check.fix.startswith("git config core.bigFileThreshold 819m")
-    assert "deltas would take 4.39 GiB of memory, of 4 GiB here: wtxtgit convert" in check.fix
+    assert (
+        "deltas would take 4.39 GiB of memory, of 4 GiB here: wtxtgit track --detached" in check.fix
+    )
     only = diagnosis.deltas(of(900 * MIB), DEFAULTS, DEFAULTS, small)
     assert not only.fixable
     assert only.fix is not None

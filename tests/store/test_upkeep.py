@@ -190,7 +190,7 @@ class TestRepack:
         added(store, weights(1))
         with opened_folder(store.folder) as folder:
             fcntl.flock(folder, fcntl.LOCK_EX)
-            with pytest.raises(EnvironmentFailure, match="another repack is at work"):
+            with pytest.raises(EnvironmentFailure, match="another repack or prune is at work"):
                 repack_store(store)
 
     def test_others_read_and_add_meanwhile(

@@ -141,8 +141,9 @@ def test_what_has_not_begun_is_dropped_for_what_is_newer(ring: Path) -> None:
         snapshots.flush()
         assert "dropped" in str(snapshots)
     weights = proved(ring)
-    # The first one may have been under way when the second one came.
-    assert {0, 5} <= set(weights) <= {0, 1, 5}
+    # One of the others may have been under way when the next one came: which one, the threads say.
+    assert {0, 5} <= set(weights)
+    assert len(weights) <= 3
     assert np.all(weights[5]["layer.w"] == 5)
     counts = read_state(ring).counts
     assert counts.emitted + counts.dropped == 6
@@ -190,8 +191,9 @@ def test_of_several_ranks_all_keep_the_same_ones(ring: Path) -> None:
         with pytest.raises(UsageError, match="gen is missing"):
             snapshots.publish(state())
     gens = [one.gen for one in read_state(ring, Rank(1, 2)).generations]
-    # 16 and 20 times 500; the first one may have been under way when the second one came.
-    assert gens in ([8000, 10_000], [500, 8000, 10_000])
+    # 16 and 20 times 500, and at most one that was under way when the next one came.
+    assert {8000, 10_000} <= set(gens)
+    assert len(gens) <= 3
 
 
 def test_all_of_them_where_that_is_wanted(ring: Path) -> None:

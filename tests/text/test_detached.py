@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import combinations
@@ -33,8 +33,20 @@ class Chunks:
         self.chunks = {sha256(chunk).digest(): chunk for chunk in chunks}
         self.damaged = set(damaged)
 
+    def want(self, names: Iterable[bytes], progress: object = None) -> None:
+        pass
+
     def has(self, names: Iterable[bytes]) -> set[bytes]:
         return {name for name in names if name in self.chunks}
+
+    def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
+        return None
+
+    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
+        return False
+
+    def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
+        return {}
 
     def read(self, name: bytes) -> ByteView:
         if name in self.damaged:
@@ -87,7 +99,9 @@ def test_a_valid_text_has_one_detached_text(case: Any) -> None:
     writer = TextWriter(
         snapshot,
         detached=True,
-        keep=lambda name, chunk, _size, _array, _ix: kept.__setitem__(name, bytes(chunk)),
+        keep=lambda names, data, size, _item, _array, _first: kept.update(
+            (name, bytes(data[k * size : (k + 1) * size])) for k, name in enumerate(names)
+        ),
     )
     text = b"".join(writer.stream())
     expected, payload = detached(case.text)

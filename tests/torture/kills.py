@@ -13,7 +13,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +66,15 @@ class Reference:
     @cached_property
     def state(self) -> tuple[object, ...]:
         return self.end.state()
+
+    @cached_property
+    def payload(self) -> tuple[Set[str], Set[str]]:
+        """The chunks at the start, here and at remotes."""
+        return self.start.payload().keys(), self.start.payload_there().keys()
+
+    @cached_property
+    def end_payload(self) -> tuple[Set[str], Set[str]]:
+        return self.end.payload().keys(), self.end.payload_there().keys()
 
     @cached_property
     def ledgers(self) -> bytes:
@@ -174,9 +183,15 @@ def wrong(reference: Reference, place: Place) -> Iterator[str]:
             yield f"git fsck: {error}"
     for ring in place.rings:
         yield from (f"{one.file}: {one.why}" for one in check_ring(ring).generations if one.why)
-    had_payload, payload = reference.start.payload(), place.payload()
-    yield from (f"chunk {name} is gone" for name in had_payload if name not in payload)
-    yield from (f"chunk {name} {why}" for name, why in payload.items() if why is not None)
+    # What goes in the end may have gone.
+    for had, payload, stays in zip(
+        reference.payload,
+        (place.payload(), place.payload_there()),
+        reference.end_payload,
+        strict=True,
+    ):
+        yield from (f"chunk {name} is gone" for name in had & stays if name not in payload)
+        yield from (f"chunk {name} {why}" for name, why in payload.items() if why is not None)
     files = place.files()
     for name, content in files.items():
         if NAME.search(os.fsencode(name)):
@@ -218,7 +233,10 @@ def wrong_again(reference: Reference, place: Place) -> Iterator[str]:
     case = reference.case
     for command in case.healed:
         place.git(*command, ok=None)
+    undo = place.spoil_what_came() if case.fetches else None
     ended = _run(case, place, 0, None)
+    if undo is not None:
+        undo()
     if ended.code not in (case.code, case.over):
         yield f"run again it ends with {ended.code}"
         return
@@ -241,6 +259,8 @@ def wrong_again(reference: Reference, place: Place) -> Iterator[str]:
                 yield f"run again {name} holds other content, or is for others"
         if place.ledgers() != reference.ledgers:
             yield f"run again {place.ledgers()!r} differ from the index, not {reference.ledgers!r}"
+    if case.same_packs and place.packs() != reference.end.packs():
+        yield f"run again there are {place.packs()} packs"
     lock, aside = place.repo / ".git/index.lock", place.repo / ".git/wtxtgit/tmp"
     if lock.exists():
         yield "run again the index is locked"

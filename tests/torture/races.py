@@ -1,7 +1,8 @@
-"""Two processes at once: each does its work, or says in a line why it can't now.
+"""Two or more processes at once: each does its work, or says in a line why it can't now.
 
-Of each pair the second one starts at a random moment of the first one's run. Afterwards what was
-refused is run again, and then all is as it is where one was run after the other.
+Of each pair the second one, and any others, start at random moments of the first one's run.
+Afterwards what was refused is run again, and then all is as it is where one was run after the
+other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kit.fork_server import import_all
-from tests.torture.cases import setup, starts, trust
+from tests.torture.cases import payload, setup, starts, trust
 from tests.torture.cases.places import Place, new_place
 from tests.torture.cases.starts import KEY, MODEL, OTHER
 from tests.torture.tables import Table
@@ -30,15 +31,24 @@ _LINE = re.compile(r"wtxtgit: (error|hint|warning|note): .")
 
 @dataclass(frozen=True)
 class Pair:
-    """Two commands, and the codes that one may end with which finds all done by the other."""
+    """Two commands or more, and the codes that one may end with which finds all done by others."""
 
     name: str
     prepare: Callable[[Place], None]
     first: Sequence[str]
     second: Sequence[str]
     over: Sequence[int] = ()
+    more: Sequence[Sequence[str]] = ()
+    over_again: bool = False
+    """Whether the first one leaves what it finds in use, and has more to do afterwards."""
+
+    @property
+    def later(self) -> Sequence[Sequence[str]]:
+        """All but the first one."""
+        return (self.second, *self.more)
 
 
+_PRUNE = ("store", "prune", "--recent", "0")
 PAIRS = (
     Pair("seal", starts.unsealed, ("seal", *KEY), ("seal", *KEY)),
     Pair("seal --staged", starts.sealed, ("seal", "--staged", *KEY), ("seal", "--staged", *KEY)),
@@ -63,6 +73,16 @@ PAIRS = (
          ("emit", MODEL, "-o", "other.wtxt")),
     Pair("resolve", starts.conflict, ("resolve", MODEL, "--strategy", "theirs"),
          ("resolve", MODEL, "--strategy", "theirs"), over=(3,)),
+    Pair("git add in four work trees", payload.four_work_trees, ("git", "-C", "../wt0", "add", "."),
+         ("git", "-C", "../wt1", "add", "."),
+         more=(("git", "-C", "../wt2", "add", "."), ("git", "-C", "../wt3", "add", "."))),
+    Pair("push: detached", payload.with_folder, ("push",), ("push",)),
+    Pair("fetch: detached", payload.lacking, ("fetch", "HEAD~1", "HEAD"), ("fetch", "HEAD")),
+    Pair("store repack, add", payload.changed, ("store", "repack"), ("add", ".")),
+    Pair("store prune, add", payload.old_and_changed, _PRUNE, ("add", "."), over_again=True),
+    Pair("store prune, git add", payload.old_and_changed, _PRUNE, ("git", "add", "."),
+         over_again=True),
+    Pair("store prune", payload.old, _PRUNE, _PRUNE),
     Pair("recover --as-commit", starts.damaged, ("recover", MODEL, "--as-commit"),
          ("recover", MODEL, "--as-commit")),
 )  # fmt: skip
@@ -114,8 +134,11 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
         for _ in range(tries):
             place = _copy(start, folder / "try")
             running = [_started(pair.first, place, "first")]
-            time.sleep(chosen.uniform(0, seconds))
-            running.append(_started(pair.second, place, "second"))
+            begin = time.monotonic()
+            moments = sorted(chosen.uniform(0, seconds) for _ in pair.later)
+            for number, (moment, command) in enumerate(zip(moments, pair.later, strict=True)):
+                time.sleep(max(0, begin + moment - time.monotonic()))
+                running.append(_started(command, place, f"later {number}"))
             for one in running:
                 one.end()
             refused += any(one.code for one in running)
@@ -134,15 +157,22 @@ def _one_after_the_other(
 ) -> tuple[list[tuple[object, ...]], float]:
     """What there may be in the end, and the seconds that the first command takes."""
     ends = []
-    for commands in ((pair.first, pair.second), (pair.second, pair.first)):
+    every = (pair.first, *pair.later)
+    for commands in (every, every[::-1]):
         place = _copy(start, folder / "try")
         begin = time.monotonic()
         for number, command in enumerate(commands):
             one = _started(command, place, "usual")
             one.end()
-            assert one.code in (0, *pair.over * number), (command, one.code, one.words.read_text())
+            assert one.code in (0, *pair.over * min(number, 1)), (
+                command,
+                one.code,
+                one.words.read_text(),
+            )
             if command is pair.first and not number:
                 seconds = time.monotonic() - begin
+        if pair.over_again:
+            _started(pair.first, place, "over again").end()
         ends.append(_state(place))
         shutil.rmtree(place.top)
     return ends, seconds
@@ -161,6 +191,8 @@ def _wrong(
         if again.code not in (0, *pair.over):
             told = one.words.read_text(), again.words.read_text()
             yield f"{' '.join(one.command)} ended with {one.code}, then {again.code}: {told}"
+    if pair.over_again:
+        _started(pair.first, place, "over again").end()
     state = _state(place)
     if state not in wanted:
         other = [part for part, *usual in zip(state, *wanted, strict=True) if part not in usual]
@@ -186,7 +218,8 @@ def _state(place: Place) -> tuple[object, ...]:
             files[name] = "" if "/keys/" in name else str(hash(content))
     listed, *_ = place.state()
     index = [line for line in listed.split(b"\0") if not line.endswith(b".wsum")]
-    return sorted(files.items()), index, place.settings(), place.git("ls-files", "-z")
+    payload = place.payload(), place.payload_there()
+    return sorted(files.items()), index, place.settings(), place.git("ls-files", "-z"), payload
 
 
 def _copy(start: Place, to: Path) -> Place:

@@ -47,8 +47,8 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
                 found.append(f"{what}ended with {outcome.code}")
             # Unlike what is killed, it takes back what it was at.
             aside = place.repo / ".git/wtxtgit/tmp"
-            if (aside.exists() and any(aside.iterdir())) or any(place.repo.rglob("*.lock")):
-                found.append(f"{what}something is left")
+            left = [*aside.rglob("*"), *place.repo.rglob("*.lock")]
+            found += [f"{what}{one.relative_to(place.repo)} is left" for one in left]
             each = list(wrong(reference, place)) or list(wrong_again(reference, place))
             found += [what + one for one in each]
             shutil.rmtree(place.top)

@@ -300,6 +300,11 @@ def detached_texts(files: Iterable[JudgedFiles], facts_of: FactsOf) -> DetachedT
 
 
 def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
+    if facts.is_pointer:
+        # What reads pointers: audits meet few.
+        from wtxtgit.remotes.lfs_pointer import POINTER
+
+        return "lfs-pointer", POINTER
     if facts.is_raw:
         return "raw-binary", "a binary, not the text that the filter makes of it"
     if facts.fault is not None and not facts.lacks_payload:

@@ -25,6 +25,7 @@ from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.spool import spooled
+from wtxtgit.model.array import PayloadSource
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, Record
 from wtxtgit.store.place import store_of
@@ -338,12 +339,17 @@ class Facts:
         return sum(sizes(self._repo, (oid for oid, _ in blobs)).values()) if blobs else 0
 
 
-def read_facts(blobs: BlobReader, blob: Wanted, threads: int) -> tuple[str, ArtifactFacts]:
-    """Read a blob; gives its id and its facts, or raises EnvironmentFailure."""
+def read_facts(
+    blobs: BlobReader, blob: Wanted, threads: int, payload: PayloadSource | None = None
+) -> tuple[str, ArtifactFacts]:
+    """Read a blob; gives its id and its facts, or raises EnvironmentFailure.
+
+    The payload of a detached text is that of the repository's store, unless it is given.
+    """
     oid, opaque = blob
     data = spooled(blobs.chunks(oid))
-    payload = partial(store_of, blobs.repo)
-    return oid, examine(data, threads=threads, opaque=opaque, payload=payload)
+    find = partial(store_of, blobs.repo) if payload is None else lambda: payload
+    return oid, examine(data, threads=threads, opaque=opaque, payload=find)
 
 
 class _Worker:

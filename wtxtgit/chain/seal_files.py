@@ -34,6 +34,7 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, extends
 from wtxtgit.model.plain import JsonObject
+from wtxtgit.remotes.lfs_pointer import POINTER
 from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import SignatureState, check_header, check_wsum
@@ -443,6 +444,11 @@ class ContentReader:
             facts = replace(facts, detached=detached_hash(data, threads=self.threads))
         if (wsum := self.files.wsum(path)) is not None:
             facts = with_wsum(facts, wsum, is_filtered=is_filtered)
+        if facts.is_pointer:
+            raise CheckError(
+                f"{shown_path(path)}: {POINTER}",
+                hint=f"git lfs pull brings the file, then git add -- {quoted(path)}",
+            )
         if self.files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
                 f"{shown_path(path)}: staged as a binary, not as the text of the filter",

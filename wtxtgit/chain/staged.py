@@ -115,6 +115,7 @@ class _CheckWork:
 
     def __post_init__(self) -> None:
         self._facts: dict[str, ArtifactFacts] = {}
+        self._of_texts: Mapping[str, ArtifactFacts] = {}
         self._tree = self._walk.reader.tree(self._staged.snapshot)
 
     def report(self, notes: Sequence[str]) -> CheckReport:
@@ -135,7 +136,13 @@ class _CheckWork:
         for finding in findings:
             by_path.setdefault(finding.path, []).append(finding)
         files = tuple(
-            self._file(path, judged.after, by_path.get(path, []), sizes.get(path))
+            self._file(
+                path,
+                judged.after,
+                by_path.get(path, []),
+                sizes.get(path),
+                has_content=not self._lacks_payload(path),
+            )
             for path in paths
             if path in self._staged.entries
             or path + LEDGER_SUFFIX in self._staged.entries
@@ -245,6 +252,7 @@ class _CheckWork:
         """Verify native texts, each with the WSUM beside it."""
         texts = [entry for entry in self._staged.texts if not is_encrypted(entry.path)]
         facts = self._facts_of.of(entry.oid for entry in texts)
+        self._of_texts = facts
         for entry in texts:
             known = facts[entry.oid]
             if (wsum := self._wsum(entry.path)) is not None:
@@ -297,8 +305,21 @@ class _CheckWork:
         known = blob_sizes(self._repo, files.values())
         return {path: known[oid] for path, oid in files.items()}
 
+    def _lacks_payload(self, path: bytes) -> bool:
+        entry = self._staged.entries.get(path)
+        if entry is None:
+            return False
+        facts = self._facts.get(entry.oid) or self._of_texts.get(entry.oid)
+        return facts is not None and facts.lacks_payload
+
     def _file(
-        self, path: bytes, after: TrustFacts, mine: Sequence[Finding], size: int | None
+        self,
+        path: bytes,
+        after: TrustFacts,
+        mine: Sequence[Finding],
+        size: int | None,
+        *,
+        has_content: bool,
     ) -> CheckedFile:
         ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
         gen = None
@@ -312,7 +333,7 @@ class _CheckWork:
             worst = min(mine, key=lambda finding: finding.severity is not Severity.ERROR)
             state = f"{worst.kind}: {worst.message}"
         elif gen is None:
-            state = "verified"
+            state = "verified" if has_content else "its data are not at hand"
         else:
             by = f"by {', '.join(signers)}" if signers else "by no trusted signer"
             is_there = path in self._staged.entries

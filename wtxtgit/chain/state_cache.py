@@ -4,7 +4,7 @@ A state is a function of the trust root, the commit and the program's version,
 so it holds whenever both are met again. It is no verdict: what is about to be
 committed or pushed is judged anew, and `wtxtgit audit` walks all the way. Only
 states of commits in which no rule was broken are kept. Whose rows are
-believed is told in `io.row_file`.
+believed is told in `io.cache_file`.
 
 A row names ledgers by the blobs that hold them at that commit; others stand
 in it as text.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from wtxtgit.checkpoint.open import as_checked_out, blob
 from wtxtgit.containers import any_format, registry
 from wtxtgit.git.repository import Repository
+from wtxtgit.remotes.lfs_pointer import read_pointer
 from wtxtgit.report.audit import ODD_CHECKPOINT, Finding
 
 
@@ -23,7 +24,11 @@ def judge_contents(repo: Repository, commit: str, blobs: Mapping[bytes, str]) ->
         # Of a set, as it is alone: its index says what is in it.
         if registry.part_note(os.fsdecode(path)) is not None:
             continue
-        data = as_checked_out(os.fsdecode(path), blob(repo, oid), None).data
+        content = blob(repo, oid)
+        # What it is wrong for is judged as such.
+        if read_pointer(content) is not None:
+            continue
+        data = as_checked_out(os.fsdecode(path), content, None).data
         if any_format.identify(data) in (None, *registry.set_names()):
             continue
         findings = any_format.check(data)

@@ -24,9 +24,10 @@ from wtxtgit.checkpoint.open import payload_for
 from wtxtgit.checkpoint.wsum import wsum_at, wsum_path
 from wtxtgit.errors import DamageWarning, InputError, counted
 from wtxtgit.io.files import shown, view_file, write_output
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.array import Meta, Snapshot
 from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
 from wtxtgit.text.arrays import LazySnapshot, Weights, read, snapshot_from
@@ -95,9 +96,9 @@ def load(
 
     `wsum` is the content of its WSUM; without it that of `PATH.root.wsum`, if there is one.
     The payload of a detached text is that of the repository it is in. Raises TextError with
-    the first thing that does not hold.
+    the first thing that does not hold, and InputError for a pointer of git-lfs.
     """
-    text = view_file(Path(path))
+    text = _read(path)
     wsum = wsum_at(wsum_path(Path(path))) if wsum is None else wsum
     return read(
         text,
@@ -132,7 +133,7 @@ def open(path: File) -> Iterator[LazySnapshot]:  # noqa: A001 - the name that js
     `snapshot.problems` say what can't be read, and raise TextError when they are indexed.
     Raises TextError where no array is left.
     """
-    text = view_file(Path(path))
+    text = _read(path)
     snapshot = LazySnapshot(text, damaged=True, payload=payload_for(str(path), text))
     if snapshot.is_damaged:
         first, *others = snapshot.problems
@@ -185,7 +186,7 @@ def verify(
     `wsum` is as for `load`. A detached text whose payload is not all at hand has a problem
     of the kind "payload-missing".
     """
-    text = view_file(Path(path))
+    text = _read(path)
     return text_verify.verify(
         text,
         payload=payload_for(str(path), text),
@@ -212,11 +213,17 @@ def salvage(
 
     given = str(path)
     options = ReadOptions(integrity_key=hmac_key)
-    data = view_file(Path(path))
+    data = _read(path)
     if not salvaging.is_container(data):
         raise InputError(f"{shown(given)}: no checkpoint that we know")
     done = salvaging.salvage(given, data, options)
     return done.report if out is None else salvaging.write(done, Path(out), options)
+
+
+def _read(path: File) -> ByteView:
+    data = view_file(Path(path))
+    refuse_pointer(shown(str(path)), data)
+    return data
 
 
 def _snapshot(

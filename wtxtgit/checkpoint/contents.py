@@ -19,6 +19,7 @@ from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import LAYOUT_ARRAY, NO_PAYLOAD, Layout, PayloadSource
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
+from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.grammar import is_text
 
@@ -245,6 +246,7 @@ def _of_file(
     notes += [f"{name}: {line}" for line in any_format.in_one_line(refused)]
     notes += [f"{name}: {line}" for line in description.unlisted]
     if description.format == "opaque":
+        refuse_pointer(name, data)
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")
     if options.decryption_key is None and any(part.is_encrypted for part in description.parts):

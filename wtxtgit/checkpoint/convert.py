@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 
 from wtxtgit.checkpoint.members import members
-from wtxtgit.checkpoint.open import open_target
+from wtxtgit.checkpoint.open import open_target, refuse_text, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
@@ -254,6 +254,8 @@ def _read(
     """What the source says, its tensors, and what they do not tell."""
     target = open_target(name, threads=threads)
     if target.report is not None:
+        if target.report.lacks_payload:
+            refuse_text(target.report, shown_name(name))
         raise InputError(
             f"{name}: a native text", hint=f"wtxtgit restore {name} -o FILE.npz gives its arrays"
         )

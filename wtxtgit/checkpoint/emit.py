@@ -19,6 +19,7 @@ from wtxtgit.io.files import read_small, shown, view_file, write_output
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.array import Keep, Meta, Signature, Snapshot, rows_for
 from wtxtgit.remotes import urls
+from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.setup.keys import key_of_file
 from wtxtgit.text import digest
 from wtxtgit.text.arrays import read
@@ -66,11 +67,14 @@ def emit(
 ) -> Cleaned:
     """Make the text of the file at `path` or URL; a path starts from `folder`, if given.
 
+    Raises InputError for a pointer of git-lfs.
+
     `ask` gives the passphrase of the key that signs. With `keep` the text is a detached one:
     `keep` gets its payload, all of it once the writer's root is asked for.
     """
     name = str(path)
     data = urls.read_url(name) if urls.is_url(name) else view_file(Path(path), folder)
+    refuse_pointer(shown_name(name), data)
     data = attached_text(name, data, TargetPlace(folder), threads=threads)
     # As clean: whoever emits a file gets the text that git would store.
     if generation.is_plain:

@@ -8,7 +8,6 @@ is, since another ciphertext would be another blob that says nothing new.
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from wtxtgit.checkpoint.encrypted import checked_text, head_of, opened_text, read_identities
-from wtxtgit.checkpoint.open import blob, shown_name
+from wtxtgit.checkpoint.open import attached_text, blob, shown_name
 from wtxtgit.checkpoint.restore import restore_verified
 from wtxtgit.errors import AgeError, InputError, UsageError
 from wtxtgit.filter.clean import Cleaned, text_of
@@ -29,6 +28,7 @@ from wtxtgit.io.view import Buffer, ByteView, mapped, pieces, write_all
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, RECIPIENTS_PATH
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes import urls
+from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.grammar import MAGIC, is_detached
 from wtxtgit.trust.age import identities as age_identities
 from wtxtgit.trust.age import recipients as age_recipients
@@ -109,12 +109,12 @@ def encrypt_file(
     """
     name = shown_name(str(source))
     data = _read(source)
+    refuse_pointer(name, data)
     if is_age(data):
         raise AgeError(f"{name}: it is encrypted already", hint="wtxtgit rekey changes for whom")
     if is_detached(data):
-        # An age file is opened where there is no store.
-        hint = f"wtxtgit attach -- {shlex.quote(name)} puts its payload into it"
-        raise InputError(f"{name}: a detached text, without what is to be encrypted", hint=hint)
+        # An age file is opened where there is no store: it holds all of the text.
+        data = attached_text(str(source), data, threads=threads)
     if data[: len(MAGIC)] == MAGIC:
         # What does not verify would be opened for nothing.
         checked_text(data, name, threads=threads, progress=progress)

@@ -52,6 +52,8 @@ def finalize(
     if prev is not None and len(prev) != HASH_SIZE:
         raise UsageError(f"prev has {len(prev)} bytes, not {HASH_SIZE}")
     text = view_file(file)
+    if grammar.is_detached(text):
+        raise InputError(f"{shown(file)}: a detached text, which always has a root")
     if text[: len(grammar.MAGIC)] != grammar.MAGIC:
         raise InputError(f"{shown(file)}: no WTXT text")
     report = verify(text, threads=threads, progress=progress)

@@ -13,9 +13,10 @@ from wtxtgit.errors import InputError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import shown, view_file, write_output
 from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
+from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.detached import attached, rewritten
 from wtxtgit.text.grammar import is_detached, is_text
-from wtxtgit.text.index import quote
+from wtxtgit.text.index import index, quote
 from wtxtgit.text.verify import verify
 
 Write = Callable[[Iterable[Buffer]], None]
@@ -36,8 +37,9 @@ def attach(
     for one that does not verify, or whose payload is not at hand.
     """
     text = _read(path)
-    payload = payload_for(str(path), text)
-    report = verify(text, payload=payload, threads=threads, progress=progress)
+    indexed = index(text, payload=payload_for(str(path), text))
+    indexed.want_payload(progress)
+    report = verify(text, indexed=indexed, threads=threads, progress=progress)
     refuse_text(report, shown(path))
     if is_detached(text):
         _put(attached(text, report.index, report.layout, threads=threads), out, write)
@@ -82,6 +84,7 @@ def detach(
 def _read(path: Path) -> ByteView:
     text = view_file(path)
     if not is_text(text):
+        refuse_pointer(shown(path), text)
         raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
     return text
 

@@ -171,7 +171,7 @@ def _inspect_container(
     budget = ReadBudget.of(description, options, len(data))
     refused: list[str] = []
     facts = tuple(
-        _facts(tensor, budget, arrays.get((tensor.offset, tensor.name)), progress)
+        tensor_facts(tensor, budget, arrays.get((tensor.offset, tensor.name)), progress)
         for tensor in any_format.tensors(description, options, refused=refused)
     )
     return Inspection(
@@ -227,7 +227,7 @@ def _inspect_text(
             )
     reason = None
     if report.lacks_payload:
-        reason = f"a detached text: {report.problems[0].message}"
+        reason = f"a detached text: {report.problems[0].message}, wtxtgit fetch brings them"
     elif not report.ok:
         reason = f"{len(report.problems)} problems, wtxtgit verify lists them"
     return Inspection(
@@ -300,7 +300,7 @@ def _notes(name: str, description: Description, options: ReadOptions) -> Iterato
         yield f"{counted(encrypted, 'encrypted part')}: --key F opens what is encrypted"
 
 
-def _facts(
+def tensor_facts(
     tensor: Tensor,
     budget: ReadBudget,
     array: str | None,

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.wsum import ENDING, wsum_at, wsum_path
-from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError
+from wtxtgit.errors import CheckError, EnvironmentFailure, LacksPayload, UsageError
 from wtxtgit.io.files import failures, shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.model.array import NO_PAYLOAD, PayloadSource
 from wtxtgit.remotes import urls
+from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, is_detached, is_text
 
 if TYPE_CHECKING:  # Files alone take neither git nor what reads texts.
@@ -119,14 +120,21 @@ def shown_name(target: str) -> str:
 def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) -> ByteView:
     """The bytes of a target as they are; `threads` may inflate a blob.
 
-    Raises InputError and EnvironmentFailure.
+    Raises InputError, of a pointer of git-lfs too, and EnvironmentFailure.
     """
     if is_url(target, place):
-        return urls.read_url(target)
+        data = urls.read_url(target)
+        refuse_pointer(shown_name(target), data, "another URL has the file itself")
+        return data
     if is_file(target, place):
-        return view_file(Path(target), place.folder)
+        data = view_file(Path(target), place.folder)
+        refuse_pointer(shown_name(target), data)
+        return data
     repo = place.repository()
-    return blob(repo, blob_oid(target, repo), threads)
+    data = blob(repo, blob_oid(target, repo), threads)
+    hint = f"git show {shlex.quote(target)} | git lfs smudge > FILE gives the file"
+    refuse_pointer(shown_name(target), data, hint)
+    return data
 
 
 def read_checkpoint(
@@ -207,8 +215,8 @@ def wsum_beside(text: str, place: TargetPlace = HERE) -> bytes | None:
 def payload_for(target: str | None, data: ByteView, place: TargetPlace = HERE) -> PayloadSource:
     """Where the payload of a target is looked for, if its content `data` is a detached text.
 
-    That is the store of the repository that a file or blob is in; of any other target, of
-    that of this process, as for no target. Without a repository there is no payload.
+    That is the store of the repository that a file or blob is in, and its remote; of any other
+    target, of that of this process, as for no target. Without a repository there is no payload.
     """
     if not is_detached(data):
         return NO_PAYLOAD
@@ -232,12 +240,12 @@ def repository_of(target: str | None, place: TargetPlace = HERE) -> Repository:
 
 
 def payload_in(repo: Repository, data: ByteView) -> PayloadSource:
-    """The store of a repository, for a content that is a detached text."""
+    """That of a repository, for a content that is a detached text."""
     if not is_detached(data):
         return NO_PAYLOAD
-    from wtxtgit.store.place import store_of
+    from wtxtgit.remotes.payload.on_demand import FetchedPayload
 
-    return store_of(repo)
+    return FetchedPayload.of(repo)
 
 
 def read_attached(
@@ -258,9 +266,12 @@ def attached_text(
     if not is_detached(data):
         return data
     from wtxtgit.text.detached import attached
+    from wtxtgit.text.index import index
     from wtxtgit.text.verify import verify
 
-    report = verify(data, payload=payload_for(target, data, place), threads=threads)
+    indexed = index(data, payload=payload_for(target, data, place))
+    indexed.want_payload()
+    report = verify(data, indexed=indexed, threads=threads)
     refuse_text(report, shown_name(target))
     return spooled(attached(data, report.index, report.layout, threads=threads))
 
@@ -270,10 +281,10 @@ def refuse_text(report: TextReport, name: str) -> None:
     if report.ok:
         return
     problem = report.problems[0]
+    if report.lacks_payload:
+        raise LacksPayload(f"{name}: {problem}")
     if problem.kind == "pending":
         hint = f"--wsum FILE names its WSUM, wtxtgit finalize {shlex.quote(name)} makes one"
-    elif report.lacks_payload:
-        hint = "wtxtgit fetch, in the repository that the file is in, brings its payload"
     else:
         hint = f"wtxtgit verify -- {shlex.quote(name)} lists all that is wrong"
     raise CheckError(f"{name}: {problem}", hint=hint)
@@ -331,11 +342,16 @@ def as_checked_out(
     Of a text `wsum` gives the WSUM that goes with it: together they are as a text with a root.
     """
     if not is_text(data):
+        # A member of a set, which was not read as a target.
+        refuse_pointer(shown(name), data)
         return OpenedTarget(name, data)
     from wtxtgit.filter.smudge import smudge_verified
+    from wtxtgit.text.index import index
     from wtxtgit.text.verify import verify
 
-    report = verify(data, wsum=wsum(), threads=threads, payload=payload)
+    indexed = index(data, payload=payload)
+    indexed.want_payload()
+    report = verify(data, wsum=wsum(), threads=threads, indexed=indexed)
     smudged = smudge_verified(data, report, threads=threads)
     if smudged.layout is None:
         return OpenedTarget(name, data, report, smudged.warning)

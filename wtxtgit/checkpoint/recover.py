@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -139,7 +139,12 @@ def recover_text(
     if text is not None:
         state = "intact" if len(text) == len(data) and same_bytes(text, data) else "whole"
     report = _report(target, recovery, state, verified, has_payload=is_detached(plain))
+    if is_detached(plain) and any(one.lost for one in report.arrays):
+        report = replace(report, notes=(*report.notes, _MAY_BE_FETCHED))
     return RecoveredText(recovery, report, len(data), text, verified)
+
+
+_MAY_BE_FETCHED = "what is lost of its data may be at the repository's remote: wtxtgit fetch"
 
 
 def _detached(

@@ -18,6 +18,7 @@ from wtxtgit.io.files import named, replace_file, shown, view_file, write_output
 from wtxtgit.io.view import ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.tensors import tensor_bytes
 
 _Facts = list[tuple[str, str, tuple[int, ...], bytes]]
@@ -52,6 +53,7 @@ def repack(
     compression, CheckError for a file that does not hold.
     """
     data = view_file(path)
+    refuse_pointer(shown(path), data)
     known = registry.detected(data)
     if known is None or known.repack is None:
         kind = "a file of no known format has" if known is None else f"{known.name} files have"

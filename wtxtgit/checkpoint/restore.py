@@ -16,6 +16,7 @@ from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, InputError, UsageError, clipped
 from wtxtgit.io.files import shown, view_file, write_output
 from wtxtgit.io.view import Buffer, ByteView, write_all
+from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces
 from wtxtgit.text.grammar import is_text
@@ -52,9 +53,11 @@ def restore(
     """Restore the text at `path` to the file `out`, or through `write` where it is None."""
     text = view_file(path)
     if not is_text(text):
+        refuse_pointer(shown(path), text)
         raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
     wsum_bytes = wsum_at(wsum_path(path)) if wsum is None else given_wsum(wsum)
     indexed = index(text, payload=payload_for(str(path), text))
+    indexed.want_payload(progress)
     # The layout is read before it is verified; what is written by it counts only if all verifies.
     assumed = None if out is None else assumed_layout(text, indexed)
     # One pass: the file is written while the text is verified, and gets its name only if all holds.

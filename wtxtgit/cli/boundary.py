@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
-from wtxtgit.errors import EnvironmentFailure, WtxtgitError, lacking
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError, explain, lacking
 
 BUG = 70
 _STDOUT, _STDERR = 1, 2
@@ -25,6 +25,9 @@ _COLLECTED = (10_000, 10, 100)
 There is next to none, and Python's own figures have all that is held of 100,000
 tensors walked through so often that it takes a quarter of a command's time.
 """
+_TURN = 0.0005
+"""Seconds after which a thread may have the interpreter: in Python's own 5 ms, git fills
+a pipe many times over, and another thread hashes some MiB, and both would wait."""
 
 
 class Terminated(BaseException):
@@ -32,7 +35,21 @@ class Terminated(BaseException):
 
 
 def run(command: Callable[[], int | None]) -> int:
-    """Run a command; give its exit code whatever happens in it."""
+    """Run a command; give its exit code whatever happens in it.
+
+    Garbage is looked for less often meanwhile, and threads take shorter turns.
+    """
+    collected, turn = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(*_COLLECTED)
+    sys.setswitchinterval(_TURN)
+    try:
+        return _run(command)
+    finally:
+        gc.set_threshold(*collected)
+        sys.setswitchinterval(turn)
+
+
+def _run(command: Callable[[], int | None]) -> int:
     closed = _fill_closed_streams()
     if _STDOUT in closed:
         complain("standard output is closed")
@@ -83,21 +100,8 @@ def _failed(error: Exception) -> int:
 
     if os.environ.get("WTXTGIT_DEBUG"):
         raise error
-    complain(
-        f"this is a bug in wtxtgit: {type(error).__name__}: {error}",
-        "WTXTGIT_DEBUG=1 shows where; please report it",
-    )
+    complain(explain(error), "WTXTGIT_DEBUG=1 shows where; please report it")
     return BUG
-
-
-def run_porcelain(command: Callable[[], int | None]) -> int:
-    """Run a command of the user, or a hook, as `run` does; garbage is looked for less often."""
-    usual = gc.get_threshold()
-    gc.set_threshold(*_COLLECTED)
-    try:
-        return run(command)
-    finally:
-        gc.set_threshold(*usual)
 
 
 def _fill_closed_streams() -> set[int]:

@@ -26,7 +26,7 @@ _AUTO_SEAL = "wtxtgit.autoSeal"
 
 def main(_arguments: list[str]) -> int:
     """Run the pre-commit hook; gives the exit code."""
-    return boundary.run_porcelain(lambda: run(_PRE_COMMIT))
+    return boundary.run(lambda: run(_PRE_COMMIT))
 
 
 def run(name: str, *, as_json: bool = False) -> int:

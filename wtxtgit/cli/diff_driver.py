@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.output import file_size, print_line, print_table, progress
-from wtxtgit.errors import UsageError, WtxtgitError, counted, lacking
+from wtxtgit.errors import UsageError, counted, expected, explain
 from wtxtgit.git.external_diff import DiffFile, Pair, Unmerged, parse
 from wtxtgit.report.figures import size
 
@@ -61,13 +61,10 @@ def _show(pair: Pair) -> None:
             _compare(pair)
     except BrokenPipeError:
         raise
-    except WtxtgitError as error:
-        _print_failed(pair, str(error))
     except Exception as error:  # git would not show the files after this one
-        if os.environ.get("WTXTGIT_DEBUG"):
+        if expected(error) is None and os.environ.get("WTXTGIT_DEBUG"):
             raise
-        about = f"this is a bug in wtxtgit: {type(error).__name__}: {error}"
-        _print_failed(pair, str(lacking(error) or about))
+        _print_failed(pair, explain(error))
 
 
 def _compare(pair: Pair) -> None:

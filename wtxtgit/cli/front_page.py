@@ -37,6 +37,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "uninstall": ("setup:uninstall", "Take back what install did."),
         "track": ("setup:track", "Keep files that match a pattern as text in git."),
         "untrack": ("setup:untrack", "Stop tracking a pattern."),
+        "migrate": ("migrate:migrate", "Bring a history into texts, and back."),
         "doctor": ("setup:doctor", "Find what is set up wrong, and mend it."),
     },
     "Files": {

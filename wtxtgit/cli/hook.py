@@ -88,8 +88,8 @@ def _push_payload(
 ) -> int:
     """Send what the commits need, before a ref leads there; nothing is pushed where that fails."""
     from wtxtgit.chain import push
-    from wtxtgit.remotes import store_url
-    from wtxtgit.remotes.payload_remote import push_commits
+    from wtxtgit.remotes.payload import store_url
+    from wtxtgit.remotes.payload.remote import push_commits
 
     tips, known = push.ends(repo, refs, remote)
     if not tips:

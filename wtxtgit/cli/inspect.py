@@ -49,28 +49,33 @@ _MOST = 20
 
 @click.command()
 @click.argument("target", metavar="FILE|REV:PATH")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int:
+def inspect(
+    target: str, names: tuple[str, ...], key: Path | None, max_chunk: int, as_json: bool
+) -> int:
     """Show the parts, tensors and values of a checkpoint, a set, or a text.
 
     REV:PATH takes the file as it was in a commit. A folder is the checkpoint whose
-    index or shards are in it.
+    index or shards are in it. NAME is a tensor: those alone are read, and of a
+    detached text fetched.
 
     \b
     wtxtgit inspect model.safetensors
     wtxtgit inspect runs/step-100
     wtxtgit inspect HEAD~3:model.fold --json
+    wtxtgit inspect HEAD:model.safetensors layers.0.q
     """
     from wtxtgit.checkpoint.inspect import inspect as inspect_checkpoint
+    from wtxtgit.checkpoint.inspect_tensors import inspect_tensors
 
     with progress("inspecting", file_size(Path(target))) as advance:
-        inspection = inspect_checkpoint(
-            target,
-            read_options(key, max_chunk),
-            threads=environment.threads(),
-            progress=advance,
-        )
+        options, threads = read_options(key, max_chunk), environment.threads()
+        if names:
+            inspection = inspect_tensors(target, options, names, threads=threads, progress=advance)
+        else:
+            inspection = inspect_checkpoint(target, options, threads=threads, progress=advance)
     if is_printed(inspection, as_json):
         return 0
     print_line(f"{inspection.path}: {inspection.format}, {size(inspection.size)}")

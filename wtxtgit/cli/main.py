@@ -57,7 +57,7 @@ def cli() -> None:
 
 def main(arguments: list[str]) -> int:
     """Run a command line; gives the exit code."""
-    return boundary.run_porcelain(lambda: _run(arguments))
+    return boundary.run(lambda: _run(arguments))
 
 
 def _run(arguments: list[str]) -> int:

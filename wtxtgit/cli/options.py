@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.errors import InputError, UsageError
+from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
 from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 if TYPE_CHECKING:
@@ -199,9 +200,10 @@ def examiner(workers: Cluster | None, repo: Repository, clone: Path | None) -> E
     """What finds facts about blobs on the cluster, if there is one."""
     if workers is None:
         return None
+    from wtxtgit.cli.boundary import note
     from wtxtgit.cluster.tasks import examiner as on_cluster
 
-    return on_cluster(workers, repo, clone)
+    return on_cluster(workers, repo, clone, note)
 
 
 def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
@@ -218,3 +220,20 @@ def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
 def piped() -> bytes:
     """What is piped in: keys, so no more than any have."""
     return sys.stdin.buffer.read(_MAX_PIPED)
+
+
+def revisions_and_paths(repo: Repository, words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Revisions, and paths after them; what may be either is for the user to say."""
+    from wtxtgit.git.history import resolve_tree
+
+    revisions: list[str] = []
+    paths: list[str] = []
+    for word in words:
+        try:
+            is_revision = not paths and not word.startswith("-") and bool(resolve_tree(repo, word))
+        except EnvironmentFailure:
+            is_revision = False
+        if is_revision and os.path.lexists(repo.here / word):
+            raise UsageError(f"{word!a} is a revision and a file", hint=f"./{word} is the file")
+        (revisions if is_revision else paths).append(word)
+    return revisions, paths

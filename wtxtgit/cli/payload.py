@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.options import discover
+from wtxtgit.cli.options import discover, revisions_and_paths
 from wtxtgit.cli.output import is_printed, print_line, progress
-from wtxtgit.errors import EnvironmentFailure, UsageError, counted
+from wtxtgit.errors import EnvironmentFailure, counted
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Fetch the data of detached texts, and write the files that stand as text.
 
     Of the commits REV, or of the index; with PATH of those files and folders
-    alone. What came whole is not fetched again, whenever a fetch ends. Exit
+    alone. What came whole is not fetched again, whenever a fetch ends. Where
+    a file stands as text since its data are damaged here, they come anew. Exit
     code 5 where anything did not come.
 
     \b
@@ -38,18 +39,25 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     wtxtgit fetch main~3 model.safetensors
     """
     from wtxtgit.git import index
-    from wtxtgit.remotes import detached_texts, store_url
-    from wtxtgit.remotes.payload_fetch import fetch_payload
-    from wtxtgit.remotes.payload_remote import place_of
+    from wtxtgit.remotes.payload import detached_texts, store_url
+    from wtxtgit.remotes.payload.fetch import fetch_payload, set_damaged_aside
+    from wtxtgit.remotes.payload.remote import place_of
     from wtxtgit.store.place import store_of
 
     repo = discover()
-    revisions, paths = _sorted_out(repo, words)
+    revisions, paths = revisions_and_paths(repo, words)
     texts = list(detached_texts.of_index(repo, paths)) if not revisions else []
     for revision in revisions:
         places = [repo.path_from_top(path) for path in paths]
         texts += detached_texts.of_tree(repo, revision, places)
     store = store_of(repo)
+    if not (dry_run or revisions or repo.is_bare):
+        # Files whose data are here stand as text where these are damaged, most likely.
+        for damaged in set_damaged_aside(repo, store, texts):
+            boundary.complain(
+                f"{store.folder}: pack {damaged.pack} is damaged, and set aside: "
+                f"{counted(len(damaged.chunks), 'chunk')} lost"
+            )
     with progress("fetch", None) as advance:
         done = fetch_payload(
             store,
@@ -64,7 +72,10 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
         print_line("nothing is missing")
     else:
         for pack in done.refused:
-            boundary.complain(f"{done.remote}: pack {pack.pack} {pack.why}")
+            boundary.complain(
+                f"{done.remote}: pack {pack.pack} {pack.why}",
+                "wtxtgit push --check, in a clone that has its data, sends them again",
+            )
         _complain_of(done.lacking, f"not at {done.remote}")
         would = "would come" if dry_run else "came"
         print_line(
@@ -73,16 +84,19 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
         )
     # What other commits have need not be tracked now.
     is_elsewhere = bool(revisions and paths) and not index.entries(repo, paths)
+    is_written = True
     if not (dry_run or repo.is_bare or is_elsewhere):
-        _write_files(repo, paths, as_json=as_json)
-    return EnvironmentFailure.exit_code if done.lacking or done.refused else 0
+        is_written = _write_files(repo, paths, is_all_here=not done.lacking, as_json=as_json)
+    is_done = is_written and not (done.lacking or done.refused)
+    return 0 if is_done else EnvironmentFailure.exit_code
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[REMOTE] [REV...]")
 @click.option("-n", "--dry-run", is_flag=True, help="Send nothing, show what would be.")
+@click.option("--check", is_flag=True, help="Read what is there, send again what is damaged.")
 @_json
-def push(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+def push(words: tuple[str, ...], dry_run: bool, check: bool, as_json: bool) -> int:
     """Send the data of detached texts to where others fetch it from.
 
     Of all commits that REV reach, without it those of HEAD: what the remote
@@ -95,8 +109,8 @@ def push(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     wtxtgit push origin main
     """
     from wtxtgit.git.history import resolve_commit
-    from wtxtgit.remotes import store_url
-    from wtxtgit.remotes.payload_remote import push_commits
+    from wtxtgit.remotes.payload import store_url
+    from wtxtgit.remotes.payload.remote import push_commits
 
     repo = discover()
     names = store_url.remotes(repo) if words else []
@@ -105,15 +119,17 @@ def push(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     tips = [resolve_commit(repo, revision) for revision in revisions or ("HEAD",)]
 
     def choose() -> store_url.StoreUrl:
-        return store_url.chosen(repo) if remote is None else store_url.given(remote)
+        return store_url.chosen(repo) if remote is None else store_url.given(repo, remote)
 
     with progress("push", None) as advance:
-        done = push_commits(repo, choose, tips, progress=advance, dry_run=dry_run)
+        done = push_commits(repo, choose, tips, progress=advance, dry_run=dry_run, check=check)
     if is_printed(done, as_json):
         pass
     elif done.remote is None:
         print_line("no commit has a detached text")
     else:
+        for pack in done.damaged:
+            boundary.complain(f"{done.remote}: pack {pack.pack} {pack.why}")
         _complain_of(done.lacking, "in no store at hand")
         sent = "would be sent" if dry_run else "sent"
         print_line(
@@ -123,25 +139,11 @@ def push(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     return EnvironmentFailure.exit_code if done.lacking else 0
 
 
-def _sorted_out(repo: Repository, words: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Revisions, and paths after them; what may be either is for the user to say."""
-    from wtxtgit.git.history import resolve_tree
+def _write_files(repo: Repository, paths: list[str], *, is_all_here: bool, as_json: bool) -> bool:
+    """Write files that stand as detached texts; those that were changed are left.
 
-    revisions: list[str] = []
-    paths: list[str] = []
-    for word in words:
-        try:
-            is_revision = not paths and not word.startswith("-") and bool(resolve_tree(repo, word))
-        except EnvironmentFailure:
-            is_revision = False
-        if is_revision and os.path.lexists(repo.here / word):
-            raise UsageError(f"{word!a} is a revision and a file", hint=f"./{word} is the file")
-        (revisions if is_revision else paths).append(word)
-    return revisions, paths
-
-
-def _write_files(repo: Repository, paths: list[str], *, as_json: bool) -> None:
-    """Write files that stand as detached texts; those that were changed are left."""
+    Tells whether all others could be; where not all data are here those are others, too.
+    """
     from wtxtgit.cli.plumbing import settings
     from wtxtgit.filter import checkout as filter_checkout
 
@@ -149,17 +151,23 @@ def _write_files(repo: Repository, paths: list[str], *, as_json: bool) -> None:
         done = filter_checkout.checkout(
             repo,
             paths,
-            settings(),
+            # All that can come has come.
+            settings()._replace(fetched=lambda: None),
             boundary.warn,
             key_file=environment.facts_key(),
             progress=advance,
         )
     for one in done.failed:
-        boundary.warn(f"{os.fsdecode(one.path)}: {one.message}")
+        boundary.complain(f"{os.fsdecode(one.path)}: {one.message}")
     if done.unnoted is not None:
         boundary.complain(f"the index could not be told: {done.unnoted}", filter_checkout.UNNOTED)
-    if not as_json:
+    is_left = is_all_here and bool(done.lacking_payload)
+    if not as_json and (done.written or not (done.failed or is_left)):
         print_line(f"{counted(len(done.written), 'file')} written")
+    if is_left and not done.failed:
+        files = counted(len(done.lacking_payload), "file")
+        boundary.complain(f"{files} left as text, though all data are here")
+    return not (done.failed or is_left or done.unnoted is not None)
 
 
 def _complain_of(lacking: Iterable[LackingPayload], where: str) -> None:

@@ -7,8 +7,8 @@ is imported before git was answered; click never is.
 from __future__ import annotations
 
 import os
-import sys
-from functools import cache
+import time
+from functools import cache, partial
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,25 +18,25 @@ from wtxtgit.errors import UsageError
 from wtxtgit.filter.process import FilterSettings, filtered, serve
 from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, widen_pipe
 from wtxtgit.io.spool import ample, spooled
-from wtxtgit.io.view import write_all
+from wtxtgit.io.view import write_all, write_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from wtxtgit.filter.content import ContentCache
     from wtxtgit.filter.payload import StagedTexts
+    from wtxtgit.filter.proved import ProvedTexts
     from wtxtgit.git.repository import Repository
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.io.view import Buffer, ByteView
     from wtxtgit.model.array import Keep, PayloadSource
+    from wtxtgit.remotes.payload.on_demand import FetchedPayload
     from wtxtgit.text.write import TextWriter
 
 _BUFFER = 1024 * 1024
 _DETACHED_MEMORY = 64 * 1024 * 1024
 """Bytes of a file that are held where texts are detached: large files are what that is for."""
-_SWITCH_INTERVAL = 0.0005
-"""Seconds after which a thread may have the interpreter: in Python's own 5 ms, git fills
-a pipe many times over, and would wait for us."""
 
 
 class _StandardOutput:
@@ -46,13 +46,26 @@ class _StandardOutput:
         write_all(1, (data,))
         return memoryview(data).nbytes
 
+    def writelines(self, parts: Sequence[Buffer]) -> None:
+        """Write parts in order, without putting them together."""
+        write_parts(1, parts)
+
     def flush(self) -> None:
         """All was written already."""
 
 
 def main(arguments: list[str]) -> int:
     """Run one of the three; `arguments` start with its name."""
-    return boundary.run(lambda: _run(arguments))
+    return boundary.run(lambda: _run_and_keep(arguments))
+
+
+def _run_and_keep(arguments: list[str]) -> int:
+    try:
+        return _run(arguments)
+    finally:
+        # Those of all files at once.
+        if _proved.cache_info().currsize:
+            _proved().close()
 
 
 def _run(arguments: list[str]) -> int:
@@ -61,7 +74,6 @@ def _run(arguments: list[str]) -> int:
     detached = rest[:1] == ["--detached"] and command != "smudge"
     paths = [word for word in rest[detached:] if word != "--"]
     chosen = settings(detached=detached)
-    sys.setswitchinterval(_SWITCH_INTERVAL)
     for descriptor in (0, 1):
         widen_pipe(descriptor)
     if command == "filter-process":
@@ -93,6 +105,7 @@ def _pieces(source: FileIO) -> Iterator[Buffer]:
 
 def settings(*, detached: bool = False) -> FilterSettings:
     """What this environment and repository say about filtering; `detached` is the driver."""
+    _started()
     return FilterSettings(
         skip_smudge=environment.skip_smudge(),
         wanted=_wanted,
@@ -103,6 +116,8 @@ def settings(*, detached: bool = False) -> FilterSettings:
         threads=_forgiven(environment.threads),
         keeping=_keeping if detached else None,
         payload=_payload,
+        fetched=_fetched,
+        proved=_proved,
     )
 
 
@@ -120,14 +135,50 @@ def _staged() -> StagedTexts:
     return StagedTexts(_repository())
 
 
+@cache
+def _proved() -> ProvedTexts:
+    from wtxtgit.filter.proved import ProvedTexts
+
+    def opened() -> ContentCache:
+        from wtxtgit.filter.content import ContentCache
+
+        return ContentCache(_repository(), environment.facts_key())
+
+    return ProvedTexts(opened, _started())
+
+
+@cache
+def _started() -> int:
+    """When this was first asked, in ns."""
+    return time.time_ns()
+
+
 def _payload() -> PayloadSource | None:
     from wtxtgit.errors import EnvironmentFailure
-    from wtxtgit.store.place import store_of
+    from wtxtgit.remotes.payload.on_demand import FetchedPayload
 
     try:
-        return store_of(_repository())
+        return FetchedPayload.of(_repository())
     except EnvironmentFailure:
         return None
+
+
+@cache
+def _fetched() -> FetchedPayload | None:
+    """The payload, with what comes from a remote; None where nothing is to come by itself."""
+    from wtxtgit.cli.output import progress
+    from wtxtgit.errors import EnvironmentFailure
+    from wtxtgit.remotes.payload.on_demand import FetchedPayload
+    from wtxtgit.remotes.payload.store_url import trusted
+
+    try:
+        if trusted(_repository()) is None:
+            return None
+        found = FetchedPayload.of(_repository())
+    except EnvironmentFailure:
+        return None
+    found.showing = partial(progress, "fetch", None)
+    return found
 
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
@@ -136,8 +187,9 @@ def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
     from wtxtgit.text.grammar import MAGIC
 
     with ContentCache(_repository(), environment.facts_key()) as known:
-        # Git hashes the text meanwhile, and shall have a core for that.
-        digest, is_binary = content_digest(data, threads=1), data[: len(MAGIC)] != MAGIC
+        # Git hashes the text meanwhile, and shall have a core for that unless it is short.
+        threads = None if text.is_detached else 1
+        digest, is_binary = content_digest(data, threads=threads), data[: len(MAGIC)] != MAGIC
         if text.is_detached:
             known.put_blob(digest, len(data), oid, detached=True)
             return

@@ -150,7 +150,7 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     """
     from wtxtgit.errors import counted
     from wtxtgit.setup import track as setup_track
-    from wtxtgit.setup.diagnosis import arguments, listed
+    from wtxtgit.setup.diagnosis import arguments, listed, shown
     from wtxtgit.setup.sizes import MAX_DIFF_LINES
 
     repo = discover()
@@ -168,12 +168,30 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
             f"committed as raw binary: {listed(follows.raw)}",
             f"git add --renormalize -- {names} makes text of them with the next commit",
         )
+    if follows.pointers:
+        warn(
+            f"committed as pointers of git-lfs: {listed(follows.pointers)}",
+            f"{setup_track.pull_hint(follows.pointers)} makes text of the files with the next "
+            "commit",
+        )
+    if follows.of_lfs:
+        include = " ".join(f"--include {pattern}" for pattern in map(shown, follows.of_lfs))
+        note(
+            f"git-lfs had {listed(follows.of_lfs)}: its line stays, and the one below it counts",
+            f"wtxtgit migrate import --from-lfs {include} makes texts of what history has, too",
+        )
+    if follows.other_form:
+        note(
+            f"stored in git as before, until they are added again: {listed(follows.other_form)}",
+            f"{setup_track.form_hint(repo, follows.other_form)}, with .gitattributes in one commit",
+        )
     for large in follows.sizes[:_LARGE_SHOWN]:
         warn(f"{listed([large.path])}: {large.message}")
     if follows.over_forges:
         note(
             f"{counted(follows.over_forges, 'text')} may be refused by forges",
-            "wtxtgit track --detached PATTERN keeps the data beside git, and texts of hashes in it",
+            f"wtxtgit track --detached {_one(done)} keeps the data beside git, and in git texts of "
+            "hashes: 0.25% of the files",
         )
     if len(follows.sizes) > _LARGE_SHOWN:
         warn(f"{len(follows.sizes) - _LARGE_SHOWN} more files are as large; --json lists them")
@@ -211,6 +229,14 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     if is_printed(done, as_json):
         return
     _print(done, "no longer tracking", "not tracked here")
+
+
+def _one(done: Tracking) -> str:
+    """The pattern that was asked for; of several, somebody has to choose."""
+    from wtxtgit.setup.diagnosis import arguments
+
+    every = (*done.changed, *done.unchanged)
+    return arguments(every) if len(every) == 1 else "PATTERN"
 
 
 def _print(done: Tracking, changed: str, unchanged: str) -> None:

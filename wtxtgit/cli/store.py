@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
-from wtxtgit.errors import counted
+from wtxtgit.errors import EnvironmentFailure, UsageError, counted
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _FOUND = 1
 
 @click.group()
 def store() -> None:
-    """List, check and repack the payload of detached texts; say where it is sent.
+    """List, check, repack, prune and import the payload of detached texts; say where it is sent.
 
     It lies in packs in the repository's git directory, or where the config
     wtxtgit.storePath says.
@@ -95,7 +97,10 @@ def verify(as_json: bool) -> int:
         for chunk in verdict.lost:
             complain(f"chunk {chunk} is lost")
         if verdict.damaged:
-            complain(f"{counted(len(verdict.damaged), 'pack')} of {verdict.packs} damaged")
+            complain(
+                f"{counted(len(verdict.damaged), 'pack')} of {verdict.packs} damaged",
+                "wtxtgit store repack sets them aside, wtxtgit fetch brings what is lost",
+            )
         else:
             print_line(
                 f"ok  {counted(verdict.packs, 'pack')}, {counted(verdict.chunks, 'chunk')}, "
@@ -110,16 +115,17 @@ def verify(as_json: bool) -> int:
 def use(url: str | None, as_json: bool) -> None:
     """Say which remote payload is sent to and fetched from.
 
-    URL is git+REMOTE, or a folder as fsspec knows it: file:///FOLDER,
-    s3://BUCKET/FOLDER. It becomes the config wtxtgit.store of this repository.
-    Without it what is in use is shown, and who says so.
+    URL is git+REMOTE, oci://HOST/NAME at a container registry, or a folder as
+    fsspec knows it: file:///FOLDER, s3://BUCKET/FOLDER. From https://example.com/FOLDER
+    payload is only fetched. It becomes the config wtxtgit.store of this
+    repository. Without it what is in use is shown, and who says so.
 
     \b
     wtxtgit store use
     wtxtgit store use s3://models/store
     """
     from wtxtgit.git.repository import Repository
-    from wtxtgit.remotes import store_url
+    from wtxtgit.remotes.payload import store_url
 
     repo = Repository.discover()
     found = store_url.chosen(repo) if url is None else store_url.use(repo, url)
@@ -157,7 +163,190 @@ def repack(as_json: bool) -> int:
             f"{counted(done.packs_after, 'pack')}, {size(done.size_after)} now; "
             f"{counted(done.dropped, 'doubled chunk')} dropped"
         )
+        if done.aside:
+            complain(
+                f"{counted(len(done.aside), 'pack')} set aside",
+                "wtxtgit fetch brings what is lost, where the remote has it",
+            )
     return _FOUND if done.aside else 0
+
+
+_days = click.IntRange(min=0, max=1_000_000)
+
+
+@store.command()
+@click.option("--remote", is_flag=True, help="Drop packs of the remote that no ref needs.")
+@click.option("-n", "--dry-run", is_flag=True, help="Drop nothing, show what would go.")
+@click.option("-f", "--force", is_flag=True, help="With --remote: do it, not only show it.")
+@click.option(
+    "--recent", type=_days, metavar="DAYS", help="Keep what commits of so many days need."
+)
+@click.option(
+    "--expire", type=_days, metavar="DAYS", help="Drop what nothing leads to after so many days."
+)
+@click.option("--verify-remote", is_flag=True, help="Read and hash what the remote says it has.")
+@_json
+def prune(
+    remote: bool,
+    dry_run: bool,
+    force: bool,
+    recent: int | None,
+    expire: int | None,
+    verify_remote: bool,
+    as_json: bool,
+) -> None:
+    """Drop data that the remote has and that is not needed here now.
+
+    What work trees, their indexes, stashes, unpushed commits and commits of
+    the last days need stays: 10 days, or the config wtxtgit.pruneRecent. So
+    does all that the remote does not have. What no commit, index or reflog
+    leads to goes as in git gc, after two weeks or the config gc.pruneExpire,
+    whether the remote has it or not. Not for stores that other repositories
+    borrow from.
+
+    With --remote packs of the remote are shown that no ref of the git remotes
+    needs, and that came before that time; with --force they are taken away.
+
+    \b
+    wtxtgit store prune --dry-run
+    wtxtgit store prune --recent 30
+    wtxtgit store prune --remote --force
+    """
+    if remote and (recent is not None or verify_remote):
+        raise UsageError("--recent and --verify-remote are about what is here, not --remote")
+    if force and (dry_run or not remote):
+        raise UsageError("--force is for --remote, without --dry-run")
+    if remote:
+        _prune_remote(expire, force=force, as_json=as_json)
+    else:
+        _prune_here(recent, expire, dry_run=dry_run, verify=verify_remote, as_json=as_json)
+
+
+def _prune_here(
+    recent: int | None, expire: int | None, *, dry_run: bool, verify: bool, as_json: bool
+) -> None:
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.remotes.payload.prune import prune_payload, rules
+
+    repo = Repository.discover()
+    what = rules(repo, time.time(), recent, expire, verify=verify)
+    with progress("pruning", None) as advance:
+        done = prune_payload(repo, what, advance, dry_run=dry_run)
+    if is_printed(done, as_json):
+        return
+    if done.unsent:
+        where = done.remote or "a remote"
+        print_line(f"kept: {counted(done.unsent, 'chunk')} of old commits, not seen at {where}")
+    if done.young:
+        print_line(f"kept: {counted(done.young, 'chunk')} that nothing leads to, not old enough")
+    told = f"{done.store}: {counted(done.chunks, 'chunk')}, {size(done.nbytes)}"
+    if dry_run:
+        print_line(f"{told} would go, of {size(done.size_before)}")
+    else:
+        print_line(
+            f"{told} dropped; {counted(done.packs_before, 'pack')}, {size(done.size_before)} "
+            f"before, {counted(done.packs_after, 'pack')}, {size(done.size_after)} now"
+        )
+
+
+def _prune_remote(expire: int | None, *, force: bool, as_json: bool) -> None:
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.remotes.payload.prune import DAY, expiry
+    from wtxtgit.remotes.payload.remote_prune import prune_remote
+
+    repo = Repository.discover()
+    now = time.time()
+    limit = expiry(repo, now) if expire is None else now - expire * DAY
+    done = prune_remote(repo, limit, force=force)
+    if is_printed(done, as_json):
+        return
+    if done.gone:
+        rows = [(one.pack[:12], "" if one.size is None else size(one.size)) for one in done.gone]
+        print_table(("pack", "size"), rows, right=("size",))
+        print_line()
+    total = sum(one.size or 0 for one in done.gone)
+    refs = f"{counted(done.refs, 'ref')} of {', '.join(done.git_remotes)}"
+    print_line(
+        f"{done.remote}: {len(done.gone)} of {counted(done.packs, 'pack')}, {size(total)}, "
+        f"{'taken away' if force else 'would go'}; {refs} and of here need none of them"
+    )
+    if done.young:
+        print_line(f"kept: {counted(done.young, 'pack')} that nothing needs, not old enough")
+    if done.gone and not force:
+        print_line("--force takes them away")
+    if done.note is not None:
+        print_line(done.note)
+
+
+@store.command("import")
+@click.argument("words", nargs=-1, metavar="[REV...] [PATH...]")
+@click.option(
+    "--from-lfs", is_flag=True, required=True, expose_value=False, help="Take what git-lfs has."
+)
+@click.option("--all", "with_history", is_flag=True, help="Those of all commits that REV reach.")
+@click.option("-n", "--dry-run", is_flag=True, help="Import nothing, show what would be.")
+@_json
+def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_json: bool) -> int:
+    """Put what git-lfs has fetched into the store, without a checkout.
+
+    For a pattern that moves from git-lfs to `track --detached`: of checkpoints
+    for which HEAD, or the commits REV, have pointers the data get into the
+    store, so that versions of them that are added later take what they differ
+    by. Git gets their texts: the blob of each is shown, for whoever puts it
+    into the index or rewrites history. With PATH of those files and folders
+    alone, whatever they are. Exit code 5 where git-lfs lacks any.
+
+    \b
+    wtxtgit store import --from-lfs
+    wtxtgit store import --from-lfs --all model.safetensors
+    """
+    from wtxtgit.cli.options import discover, revisions_and_paths
+    from wtxtgit.filter.from_lfs import import_objects
+    from wtxtgit.remotes import lfs_objects as lfs
+
+    repo = discover()
+    revisions, paths = revisions_and_paths(repo, words)
+    with progress("import", None) as advance:
+        done = import_objects(
+            repo,
+            revisions or ["HEAD"],
+            [repo.path_from_top(path) for path in paths],
+            with_history=with_history,
+            dry_run=dry_run,
+            threads=environment.threads(),
+            progress=advance,
+        )
+    if not is_printed(done, as_json):
+        if done.objects:
+            columns = ("object", "size", "form", "blob", "path")
+            rows = [
+                (
+                    one.object[:12],
+                    size(one.nbytes),
+                    "" if dry_run else "detached" if one.detached else "attached",
+                    one.blob or "",
+                    os.fsdecode(one.path),
+                )
+                for one in done.objects
+            ]
+            print_table(columns, rows, right=("size",))
+            print_line()
+        # A hint once, after the last one that it helps.
+        last = {lack.why: lack for lack in done.lacking}
+        fetch = "git lfs fetch" + (" --all" if with_history or revisions else "")
+        hints = {lfs.MISSING: fetch, lfs.DAMAGED: "git lfs fsck"}
+        for lack in done.lacking:
+            complain(
+                f"{os.fsdecode(lack.path)}: {lack.object[:12]}: {lack.why}",
+                hints[lack.why] if last[lack.why] is lack else None,
+            )
+        if done.others:
+            print_line(f"{counted(done.others, 'object')} left, which are no checkpoints")
+        print_line(
+            f"{counted(len(done.objects), 'object')} of git-lfs "
+            + ("would be imported" if dry_run else f"imported: {size(done.nbytes)} in new packs")
+        )
+    return EnvironmentFailure.exit_code if done.lacking else 0
 
 
 def _complain_of(folder: Path, damaged: Iterable[DamagedPack]) -> None:

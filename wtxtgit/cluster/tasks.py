@@ -26,6 +26,7 @@ from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import HERE, TargetPlace, checkpoint_oid, is_blob, read_checkpoint
 from wtxtgit.checkpoint.verify import Demands, unreadable, verify_data
 from wtxtgit.cluster.client import Cluster, Progress
+from wtxtgit.cluster.payload import payload_of, url_for_workers
 from wtxtgit.containers import any_format
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
 from wtxtgit.filter.content import ArtifactFacts
@@ -38,6 +39,7 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import MemberFindings
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes import urls
+from wtxtgit.remotes.payload.store_url import StoreUrl
 from wtxtgit.report.verdict import FileVerdict, Verdict
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.contents import BranchReader, Comparer, Comparison
@@ -65,16 +67,27 @@ def clone_at(folder: Path) -> Iterator[Repository]:
 class _Blobs:
     clone: Path
     wanted: tuple[Wanted, ...]
+    store: StoreUrl | None
 
 
-def examiner(cluster: Cluster, repo: Repository, clone: Path | None) -> Examiner:
-    """Find facts on a cluster; `clone` is its workers' clone, None for `repo`'s path."""
+def examiner(
+    cluster: Cluster, repo: Repository, clone: Path | None, note: Callable[[str], None]
+) -> Examiner:
+    """Find facts on a cluster; `clone` is its workers' clone, None for `repo`'s path.
+
+    `note` gets a line where the workers lack payload, and can't open where it is.
+    """
     folder = clone or repo.home
 
     def examined(blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
-        items = [_Blobs(folder, batch) for batch in _batches(repo, blobs)]
+        url, why_not = url_for_workers(repo)
+        items = [_Blobs(folder, batch, url) for batch in _batches(repo, blobs)]
+        lacks_payload = False
         for _, facts in cluster.run(_examine, items, tuple):
+            lacks_payload = lacks_payload or any(one.lacks_payload for _, one in facts)
             yield from facts
+        if lacks_payload and why_not is not None:
+            note(why_not)
 
     return examined
 
@@ -95,8 +108,12 @@ def _batches(repo: Repository, blobs: list[Wanted]) -> Iterator[tuple[Wanted, ..
 
 
 def _examine(blobs: _Blobs, _progress: Progress) -> tuple[tuple[str, ArtifactFacts], ...]:
+    found = []
     with clone_at(blobs.clone) as repo, BlobReader(repo) as reader:
-        return tuple(read_facts(reader, blob, 1) for blob in blobs.wanted)
+        for blob in blobs.wanted:
+            with payload_of(repo, blobs.store) as payload:
+                found.append(read_facts(reader, blob, 1, payload))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +125,7 @@ class _ComparisonTask:
     options: ReadOptions
     with_distributions: bool
     changed: ChangedCheckpoint
+    store: StoreUrl | None
 
 
 def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
@@ -119,10 +137,9 @@ def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
         if reader.options.decryption_key is not None:
             cluster.refuse_secrets("a key")
         folder = clone or reader.repo.home
-        items = [
-            _ComparisonTask(folder, reader.branch, reader.options, reader.with_distributions, one)
-            for one in changed
-        ]
+        url, _ = url_for_workers(reader.repo)
+        about = reader.branch, reader.options, reader.with_distributions
+        items = [_ComparisonTask(folder, *about, one, url) for one in changed]
         done = dict(cluster.run(_compare, items, Comparison, reader.progress))
         return (done[number] for number in range(len(items)))
 
@@ -130,7 +147,11 @@ def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
 
 
 def _compare(asked: _ComparisonTask, progress: Progress) -> Comparison:
-    with clone_at(asked.clone) as repo, ObjectStore(repo) as store:
+    with (
+        clone_at(asked.clone) as repo,
+        ObjectStore(repo) as store,
+        payload_of(repo, asked.store),
+    ):
         reader = BranchReader(
             repo, store, asked.branch, asked.options, 1, asked.with_distributions, progress
         )

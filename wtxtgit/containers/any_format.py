@@ -4,9 +4,8 @@ A file's format is detected (`registry`), and its record says who reads,
 describes and checks it (`format`); its package is loaded then, and no sooner.
 
 Files in chunks of a container are looked into where they are of formats of
-tensors alone. A few compressed bytes can claim millions of entries, so those
-of files that were decoded are limited further than those of files that stand
-in a repository as they are.
+tensors alone. A few compressed bytes can claim millions of entries: what all
+of them list is bounded by what they take up in the container.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wtxtgit.containers import ranges
-from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.cursor import ListingBudget, quoted
 from wtxtgit.containers.format import Container, FileSet, OpenMember, WholeFiles
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.registry import (
@@ -37,9 +36,6 @@ if TYPE_CHECKING:  # a filter checks nothing, and starts for every command
     from wtxtgit.model.salvage import Salvage
 
 _DEFAULTS = ReadOptions()
-# Values that the JSON header of a file may have that was compressed: a few compressed bytes can
-# stand for any number of them. Headers that stand in a repository as they are have MAX_JSON alone.
-MAX_DECODED_VALUES = 2_000_000
 
 
 def split(data: ByteView) -> Cut:
@@ -155,9 +151,24 @@ def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> 
             continue
         if data is None:
             continue
-        for problem in check(data, options).errors:
+        for problem in _checked(data, options, ListingBudget(chunk.stored)).errors:
             findings.error(problem.message, problem.field, None, chunk.name, kind=problem.kind)
     return findings
+
+
+def _checked(data: ByteView, options: ReadOptions, listing: ListingBudget) -> Findings:
+    """Check a file in a chunk."""
+    known = detected(data)
+    if known is None or known.nested is None:
+        return check(data, options)
+    from wtxtgit.model.findings import Findings
+
+    try:
+        return known.check().check(known.nested().read(data, listing), options)
+    except FormatError as error:
+        findings = Findings()
+        findings.refuse(error)
+        return findings
 
 
 def tensors(
@@ -178,8 +189,10 @@ def tensors(
     over = [] if refused is None else refused
     yield from description.tensors
     count = characters = 0
+    # One for all chunks: their tensors are mostly kept.
+    listing = ListingBudget(sum(chunk.stored for chunk in description.nested))
     for chunk in description.nested:
-        for tensor in _tensors_in(chunk, options, reasons, over):
+        for tensor in _tensors_in(chunk, options, reasons, over, listing):
             count += 1
             characters += len(tensor.name)
             if count > MAX_TENSORS or characters > MAX_JSON:
@@ -286,13 +299,15 @@ def _opened(nested: Nested) -> ByteView | None:
     if known is None:
         starts = (f.whole_magic for f in FORMATS if f.nested and f.whole is not None)
         return data if any(data[: len(magic)] == magic for magic in starts) else None
-    if known.nested_limits is not None and nested.offset is None:
-        known.nested_limits().refuse_values(data, MAX_DECODED_VALUES)
-    return data if known.nested else None
+    return None if known.nested is None else data
 
 
 def _tensors_in(
-    nested: Nested, options: ReadOptions, untold: list[str], refused: list[str]
+    nested: Nested,
+    options: ReadOptions,
+    untold: list[str],
+    refused: list[str],
+    listing: ListingBudget,
 ) -> Iterator[Tensor]:
     """The tensors of a file in a chunk as `chunk/tensor`, in its order.
 
@@ -302,7 +317,7 @@ def _tensors_in(
     where = f"chunk {quoted(nested.name)}"
     try:
         data = _opened(nested)
-        inner = None if data is None else describe(data, options)
+        inner = None if data is None else _described(data, options, listing)
     except FormatError as error:
         untold.append(f"{where}: {error.message}")
         if error.kind == "limit":
@@ -323,6 +338,15 @@ def _tensors_in(
             yield replace(tensor, name=name, offset=nested.offset + tensor.offset)
 
 
+def _described(data: ByteView, options: ReadOptions, listing: ListingBudget) -> Description:
+    """What a file in a chunk says of itself; raises FormatError."""
+    known = detected(data)
+    if known is not None and known.nested is not None:
+        return known.describe().describe(known.nested().read(data, listing), options)
+    whole = _whole(data)
+    return describe(data, options) if whole is None else whole.describe(data, options, listing)
+
+
 def _again(nested: Nested, options: ReadOptions, n: int, tensor: Tensor) -> ByteView | PackedBytes:
     """The bytes of a decoded file's tensor, which do not keep the file."""
     size, offset = tensor.nbytes, tensor.offset
@@ -330,4 +354,8 @@ def _again(nested: Nested, options: ReadOptions, n: int, tensor: Tensor) -> Byte
         return memoryview(b"")
     if offset is not None:
         return PackedBytes(size, lambda: nested.open()[offset : offset + size])
-    return PackedBytes(size, lambda: describe(nested.open(), options).tensors[n].data)
+    return PackedBytes(size, lambda: _inner(nested, options).tensors[n].data)
+
+
+def _inner(nested: Nested, options: ReadOptions) -> Description:
+    return _described(nested.open(), options, ListingBudget(nested.stored))

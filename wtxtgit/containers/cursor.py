@@ -1,9 +1,16 @@
-"""Bounded reads from a buffer: a failed read says which field stopped where."""
+"""Bounded reads from a buffer: a failed read says which field stopped where.
+
+What is read is bounded, too: each thing that a file lists becomes objects in memory, so the file's
+size bounds them all. What counts how much is a rule of the form: a file that lists more is opaque,
+whoever reads it. Counts are the bytes that CPython's objects take at the most, held against the
+size twice: of what is read of a file, and of what its text would be made of.
+Spec: `docs/spec/containers.md`, "What a file lists"
+"""
 
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Any, Literal, NoReturn
 
@@ -13,6 +20,26 @@ from wtxtgit.io.view import ByteView, mapped
 # Bytes of a text that are decoded at once: a length that is made of a tensor's bytes may be
 # gigabytes.
 TEXT_STEP = 1 << 16
+LEAST = 32 * 2**20
+"""What the things of a file of any size may count."""
+BYTE = 2
+"""What each byte of a file adds to that."""
+ITEM = 700
+"""A tensor, a chunk, a member: what may become a range of the file."""
+LETTER = 4
+"""A byte of an item's name and dtype in UTF-8."""
+ARRAY = 1500
+"""An array of the text, with its extent."""
+EXTENT = 250
+"""An extent without an array."""
+SPELLED = 8
+"""A byte of an array's name and dtype: layout and text spell them again."""
+VALUE = 100
+"""A value among others, and a dimension."""
+CONTAINER = 250
+"""A list or an object; and a key."""
+TEXT = 2
+"""A byte of what is parsed: it is decoded, and stands in values again."""
 # Characters of a name from the input that an error repeats: a name may be as long as the file.
 MAX_QUOTED = 60
 
@@ -118,3 +145,46 @@ class Cursor:
     def record(self, layout: Struct, field: str) -> tuple[Any, ...]:
         """The fields of a fixed record; the layout states its own byte order."""
         return unpack_at(layout, self.data, self.skip(layout.size, field))
+
+
+class ListingBudget:
+    """What may still be listed of a file of `size` bytes."""
+
+    __slots__ = ("_size", "left")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.left = LEAST + BYTE * size
+
+    def count(self, amount: int, offset: int, field: str) -> None:
+        """Count what `field` lists at `offset`; raises FormatError (limit) for too much."""
+        self.left -= amount
+        if self.left < 0:
+            fail(
+                f"{field} lists more than a file of {self._size} bytes may",
+                offset=offset,
+                field=field,
+                kind="limit",
+            )
+
+    def apart(self) -> ListingBudget:
+        """The same for what is not kept: it counts as long as it is looked at."""
+        listing = ListingBudget(self._size)
+        listing.left = self.left
+        return listing
+
+    def item(
+        self, words: Iterable[str], offset: int, field: str, *, rank: int = 0, times: int = 1
+    ) -> None:
+        """Count what has these words for its name and dtype, and becomes so many items."""
+        self.count(ITEM * times + LETTER * letters(words) + VALUE * rank, offset, field)
+
+
+def letters(words: Iterable[str]) -> int:
+    """Bytes of words in UTF-8."""
+    # Of ASCII, as most names are, nothing has to be encoded.
+    return sum(len(word) if word.isascii() else _nbytes(word) for word in words)
+
+
+def _nbytes(word: str) -> int:
+    return len(word.encode("utf-8", "surrogatepass"))

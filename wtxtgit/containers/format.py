@@ -20,6 +20,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 
 if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
+    from wtxtgit.containers.cursor import ListingBudget
     from wtxtgit.containers.ranges import Range
     from wtxtgit.containers.tar_index import TarIndexing
     from wtxtgit.model.findings import Findings, MemberFindings
@@ -260,7 +261,9 @@ class WholeFiles(Protocol):
     def claims(self, data: ByteView) -> bool:
         """Whether the file's first bytes say that it is one."""
 
-    def describe(self, data: ByteView, options: ReadOptions) -> Description:
+    def describe(
+        self, data: ByteView, options: ReadOptions, listing: ListingBudget | None = None
+    ) -> Description:
         """What the file says of itself; raises FormatError."""
 
     def check(self, data: ByteView) -> Findings:
@@ -308,11 +311,11 @@ class IndexMaker(Protocol):
         """
 
 
-class NestedLimits(Protocol):
-    """What is refused of a file that stands compressed in a chunk of another one."""
+class NestedReader(Protocol):
+    """How a file that stands in a chunk of another one is read."""
 
-    def refuse_values(self, data: ByteView, most: int) -> None:
-        """Raise FormatError (limit) where its header has more than `most` values."""
+    def read(self, data: ByteView, listing: ListingBudget, /) -> Container:
+        """Read the file: what it lists counts in the outer one's `listing`; raises FormatError."""
 
 
 class ArrayWriter(Protocol):
@@ -385,9 +388,8 @@ class Format(NamedTuple):
     """Whether the tags that a file describes are not in its metadata."""
     chunk_values: Lazy[ChunkValues] | None = None
 
-    nested: bool = False
-    """Whether a chunk of another file is looked into where it holds such a file."""
-    nested_limits: Lazy[NestedLimits] | None = None
+    nested: Lazy[NestedReader] | None = None
+    """What reads such a file in a chunk of another one; None where it is not looked into."""
 
     tar_index: Lazy[TarIndexing] | None = None
     """What `wtxtgit taridx` works with: a format whose files index the members of tars."""

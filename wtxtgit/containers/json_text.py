@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from wtxtgit.containers.cursor import MAX_QUOTED, fail, quoted
+from wtxtgit.containers.cursor import (
+    CONTAINER,
+    MAX_QUOTED,
+    TEXT,
+    VALUE,
+    ListingBudget,
+    fail,
+    quoted,
+)
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
@@ -25,10 +33,16 @@ MAX_INTEGER_CHARACTERS = len(str(MIN_INTEGER))
 # that are taken for JSON show one soon.
 FIRST_SCAN = 256
 
-_STRING = re.compile(rb'"[^"]*"')
+# Bytes whose brackets are looked at together.
+DEPTH_STEP = 1 << 20
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 """Brackets as signed bytes: what each adds to the depth."""
-_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b'[{]}"')
+# Characters that Python's strings hold in four bytes each, as all others beside them: those of four
+# bytes, and escapes, which may be a pair that stands for one. From U+0100 on it is two.
+_WIDE = re.compile(rb"[\xf0-\xff]|\\u")
+_BEYOND_LATIN = re.compile(rb"[\xc4-\xef]")
 Path = tuple[str | int, ...]
 """Where a value is: keys of objects and numbers in lists, from the outside in."""
 _Replacements = list[tuple[int, int, str]]
@@ -39,26 +53,24 @@ _DECODER = json.JSONDecoder()
 _Tree = dict[str | int, "_Tree | _NewText"]
 
 
-def parse(data: ByteView, what: str, *, offset: int = 0, unique_keys: bool = False) -> object:
+def parse(
+    data: ByteView,
+    what: str,
+    *,
+    offset: int = 0,
+    unique_keys: bool = False,
+    listing: ListingBudget | None = None,
+    repeated: list[str] | None = None,
+) -> object:
     """The value of a JSON text that starts at `offset` of its file.
 
     NaN and Infinity are read. Of equal keys the last one counts, unless
-    `unique_keys` refuses them. `what` names the text in errors.
+    `unique_keys` refuses them; `repeated` is given them. `what` names the text
+    in errors, its values count in the `listing` of its file.
 
     Raises FormatError (limit or structure).
     """
-    if len(data) > MAX_JSON:
-        fail(f"{what} of {len(data)} bytes is too long", offset=offset, field=what, kind="limit")
-    # Before the text is copied: binary data is refused at its first NUL.
-    _refuse_nul(data, what, offset)
-    raw = bytes(data)
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        fail(f"{what} is not UTF-8", offset=offset + error.start, field=what)
-    # json.loads recurses, and its own limit depends on the stack that is left.
-    if _depth(raw) > MAX_DEPTH:
-        fail(f"{what} is nested too deeply", offset=offset, field=what, kind="limit")
+    text = _text(data, what, offset, listing)
 
     def integer(digits: str) -> int:
         # int() takes quadratic time: longer ones are over 64 bits without a look at them.
@@ -70,31 +82,64 @@ def parse(data: ByteView, what: str, *, offset: int = 0, unique_keys: bool = Fal
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         value = dict(pairs)
         if len(value) < len(pairs):
-            fail(f"{what} has the same key twice", offset=offset, field=what)
+            if repeated is None:
+                fail(f"{what} has the same key twice", offset=offset, field=what)
+            repeated.append(what)
         return value
 
+    hook = unique if unique_keys or repeated is not None else None
     try:
-        value: object = json.loads(
-            text, parse_int=integer, object_pairs_hook=unique if unique_keys else None
-        )
+        value: object = json.loads(text, parse_int=integer, object_pairs_hook=hook)
     except json.JSONDecodeError as error:
-        fail(f"{what} is not JSON", offset=offset + len(text[: error.pos].encode()), field=what)
+        fail(f"{what} is not JSON", offset=offset + _bytes_before(text, error.pos), field=what)
     except RecursionError:
         fail(f"{what} is nested too deeply", offset=offset, field=what, kind="limit")
     return value
 
 
-def refuse_repeated_keys(data: ByteView, what: str, *, offset: int = 0) -> None:
-    """Raise FormatError where an object of a text that was parsed before has a key twice.
+def _text(data: ByteView, what: str, offset: int, listing: ListingBudget | None) -> str:
+    """A JSON text, decoded, whose values are bounded, and how deep they nest."""
+    if len(data) > MAX_JSON:
+        fail(f"{what} of {len(data)} bytes is too long", offset=offset, field=what, kind="limit")
+    listing = listing or ListingBudget(len(data))
+    # Before it is copied: a few compressed bytes can stand for a text of any length.
+    listing.count(TEXT * len(data), offset, what)
+    # That, too: binary data is refused at its first NUL.
+    _refuse_nul(data, what, offset)
+    raw = bytes(data)
+    listing.count(_counted(raw), offset, what)
+    # json.loads recurses, and its own limit depends on the stack that is left.
+    is_deep = _depth(raw) > MAX_DEPTH
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        fail(f"{what} is not UTF-8", offset=offset + error.start, field=what)
+    if is_deep:
+        fail(f"{what} is nested too deeply", offset=offset, field=what, kind="limit")
+    return text
 
-    Nothing but lists is held meanwhile.
+
+def _counted(raw: bytes) -> int:
+    """What the values of a JSON text count beside TEXT, by its bytes: no value is made for it.
+
+    Commas, colons and brackets in strings count as well.
     """
+    width = 1
+    if b"\\" in raw or not raw.isascii():
+        if _WIDE.search(raw):
+            width = 4
+        elif _BEYOND_LATIN.search(raw):
+            width = 2
+    opened = raw.count(b"[") + raw.count(b"{") + raw.count(b":")
+    return TEXT * (width - 1) * len(raw) + CONTAINER * opened + VALUE * raw.count(b",")
 
-    def unique(pairs: list[tuple[str, object]]) -> None:
-        if len({key for key, _ in pairs}) < len(pairs):
-            fail(f"{what} has the same key twice", offset=offset, field=what)
 
-    json.loads(bytes(data), object_pairs_hook=unique)
+def _bytes_before(text: str, end: int) -> int:
+    """Bytes of so many characters; nothing is copied whole, as a text may be all that fits."""
+    return sum(
+        len(text[start : min(start + DEPTH_STEP, end)].encode())
+        for start in range(0, end, DEPTH_STEP)
+    )
 
 
 def check_name(name: str, what: str, *, offset: int) -> None:
@@ -123,7 +168,7 @@ def _refuse_nul(data: ByteView, what: str, offset: int) -> None:
         nul = bytes(data[start : start + step]).find(0)
         if nul >= 0:
             fail(f"{what} is not JSON", offset=offset + start + nul, field=what)
-        start, step = start + step, step * 2
+        start, step = start + step, min(step * 2, DEPTH_STEP)
 
 
 def _depth(raw: bytes) -> int:
@@ -131,9 +176,24 @@ def _depth(raw: bytes) -> int:
     # Mostly there are too few brackets for that, and nothing is copied.
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return 0
-    without_escapes = raw.replace(rb"\\", b"").replace(rb"\"", b"")
-    brackets = _STRING.sub(b"", without_escapes).translate(_STEPS, _NOT_BRACKETS)
-    return max(accumulate(memoryview(brackets).cast("b")), default=0)
+    deepest = depth = 0
+    in_string = False
+    rest = b""
+    for start in range(0, len(raw), DEPTH_STEP):
+        block = rest + raw[start : start + DEPTH_STEP]
+        if b"\\" in block:
+            # An escape that the next block ends is looked at there.
+            rest = b"\\" if (len(block) - len(block.rstrip(b"\\"))) % 2 else b""
+            block = _ESCAPE.sub(b"", block)
+        else:
+            rest = b""
+        parts = block.translate(None, _NOT_BRACKETS).split(b'"')
+        outside = b"".join(parts[int(in_string) :: 2])
+        in_string ^= len(parts) % 2 == 0
+        steps = memoryview(outside.translate(_STEPS)).cast("b")
+        deepest = max(deepest, max(accumulate(steps, initial=depth)))
+        depth += sum(steps)
+    return deepest
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +206,7 @@ class _NewText:
 def replaced(text: str, edits: Mapping[Path, object]) -> str:
     """The text with the values at these places replaced; none is inside another.
 
-    `text` is one that `json_limits.parse` has read. Of equal keys the last one
+    `text` is one that `parse` has read. Of equal keys the last one
     counts, as it does there. Raises FormatError for a place that is not there.
     """
     tree: _Tree = {}

@@ -9,7 +9,7 @@ Spec: `docs/spec/containers.md`, "What is opaque"; https://github.com/msgpack/ms
 
 from __future__ import annotations
 
-from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.cursor import CONTAINER, TEXT, VALUE, ListingBudget, fail
 from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
@@ -18,6 +18,10 @@ FIXMAP, FIXARRAY, FIXSTR, NIL = 0x80, 0x90, 0xA0, 0xC0
 NEVER_USED = 0xC1
 NEGATIVE_FIXINT = 0xE0
 ARRAY16, MAP16, MAP32 = 0xDC, 0xDE, 0xDF
+_MAPS = frozenset((*range(FIXMAP, FIXARRAY), MAP16, MAP32))
+STR8 = 0xD9
+# Bytes of a string below which its characters are in what a value counts.
+LONG = 32
 FIXEXT = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 EXT_LENGTHS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 """Width of the length before an extension's type code."""
@@ -62,20 +66,28 @@ def _fixed_sizes() -> list[int]:
 _FIXED_SIZES = _fixed_sizes()
 
 
-def parse(raw: bytes, what: str, *, offset: int = 0) -> object:
+def parse(
+    raw: bytes, what: str, *, offset: int = 0, listing: ListingBudget | None = None
+) -> object:
     """The first value in `raw`; bytes after it are ignored.
 
     Maps keep their string keys alone, of equal ones the last. Extensions are
-    None. `what` and `offset` (of the text in its file) are for errors.
+    None. `what` and `offset` (of the text in its file) are for errors, its
+    values count in the `listing` of the file.
 
     Raises FormatError (limit or structure).
     """
     if len(raw) > MAX_JSON:
         fail(f"{what} of {len(raw)} bytes is too long", offset=offset, field=what, kind="limit")
-    end, codes = _walk(raw, what, offset)
-    value = bytearray(memoryview(raw)[:end])
-    for position in codes:
-        value[position] = NEUTRAL_EXT_CODE
+    listing = listing or ListingBudget(len(raw))
+    listing.count(TEXT * len(raw), offset, what)
+    end, codes = _walk(raw, what, offset, listing)
+    value: memoryview | bytearray = memoryview(raw)[:end]
+    if codes:
+        listing.count(end, offset, what)
+        value = bytearray(value)
+        for position in codes:
+            value[position] = NEUTRAL_EXT_CODE
 
     import msgpack  # only AERO needs it, and it is slow to import
 
@@ -96,7 +108,7 @@ def parse(raw: bytes, what: str, *, offset: int = 0) -> object:
 
 def end_of(raw: bytes, what: str) -> int:
     """Where the first value in `raw` ends; raises FormatError (limit or structure)."""
-    return _walk(raw, what, 0)[0]
+    return _walk(raw, what, 0, ListingBudget(len(raw)))[0]
 
 
 def _string_keys(pairs: list[tuple[object, object]]) -> dict[str, object]:
@@ -107,7 +119,7 @@ def _no_meaning(_code: int, _payload: bytes) -> None:
     return None
 
 
-def _walk(raw: bytes, what: str, offset: int) -> tuple[int, list[int]]:
+def _walk(raw: bytes, what: str, offset: int, listing: ListingBudget) -> tuple[int, list[int]]:
     """Where the first value ends, and the positions of all extension codes."""
     size = len(raw)
     codes: list[int] = []
@@ -132,13 +144,19 @@ def _walk(raw: bytes, what: str, offset: int) -> tuple[int, list[int]]:
             pos += step
         elif first in RAW_LENGTHS:
             width = RAW_LENGTHS[first]
-            pos += 1 + width + int.from_bytes(raw[pos + 1 : pos + 1 + width], "big")
+            start = pos + 1 + width
+            pos = start + int.from_bytes(raw[pos + 1 : start], "big")
+            # Python's strings have four bytes for each character where one needs them.
+            if pos - start >= LONG and first >= STR8 and not raw[start:pos].isascii():
+                listing.count(3 * (pos - start), offset, what)
         elif first in FIXEXT:
             codes.append(pos + 1)
+            listing.count(VALUE, offset, what)
             pos += 2 + FIXEXT[first]
         elif first in EXT_LENGTHS:
             width = EXT_LENGTHS[first]
             codes.append(pos + 1 + width)
+            listing.count(VALUE, offset, what)
             pos += 2 + width + int.from_bytes(raw[pos + 1 : pos + 1 + width], "big")
         elif first == NEVER_USED:
             fail(f"{what} is not MessagePack", offset=offset + pos, field=what)
@@ -149,6 +167,10 @@ def _walk(raw: bytes, what: str, offset: int) -> tuple[int, list[int]]:
             if len(open_counts) >= MAX_DEPTH:
                 fail(f"{what} is nested too deeply", offset=offset, field=what, kind="limit")
             containers += 1
+            counted = VALUE * items
+            if first in _MAPS:
+                counted = (VALUE + CONTAINER) * items // 2
+            listing.count(CONTAINER + counted, offset, what)
             open_counts.append(left)
             left = items
         if pos > size:

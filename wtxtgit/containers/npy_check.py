@@ -79,21 +79,22 @@ def check_array(
         message = "items have no bytes: numpy.load takes them from memory, and not from a file"
         tell(message, header.data, "descr", is_error=False)
     if stored.end < end:
-        headers = _following(data, stored.end) if data is not None and chunk is None else []
-        if headers:
-            _tell_following(headers, stored.end, findings)
+        more = _count_following(data, stored.end) if data is not None and chunk is None else 0
+        if data is not None and more:
+            message = f"{more} more arrays stand after the first one"
+            findings.warn(message, "data", stored.end)
+            for following in _following(data, stored.end):
+                _tell_following(following, findings)
         else:
             tell(f"{end - stored.end} bytes stand after the array", stored.end, "data")
 
 
-def _tell_following(headers: list[NpyHeader], start: int, findings: Findings) -> None:
+def _tell_following(header: NpyHeader, findings: Findings) -> None:
     """In a file of its own further arrays may stand, each for a numpy.load of its own."""
-    findings.warn(f"{len(headers)} more arrays stand after the first one", "data", start)
-    for header in headers:
-        for message, field in _refusals(header):
-            findings.error(message, field, header.start)
-        if header.has_objects:
-            findings.warn(OBJECTS, "descr", header.data)
+    for message, field in _refusals(header):
+        findings.error(message, field, header.start)
+    if header.has_objects:
+        findings.warn(OBJECTS, "descr", header.data)
 
 
 def _refusals(header: NpyHeader) -> Iterator[tuple[str, str]]:
@@ -146,14 +147,17 @@ def _of_scalar(descr: str) -> Iterator[str]:
         yield f"numpy has no dtype {quoted(descr)}"
 
 
-def _following(data: ByteView, start: int) -> list[NpyHeader]:
-    """The arrays that fill the file from byte `start` to its end; none if they don't."""
-    headers: list[NpyHeader] = []
+def _count_following(data: ByteView, start: int) -> int:
+    """How many arrays fill the file from byte `start` to its end; none if they don't."""
+    try:
+        return sum(1 for _ in _following(data, start))
+    except FormatError:
+        return 0
+
+
+def _following(data: ByteView, start: int) -> Iterator[NpyHeader]:
+    """The arrays from byte `start` on; raises FormatError where there is none."""
     while start < len(data):
-        try:
-            header = npy_header.read(data, start, len(data))
-            start = header.stored("", len(data)).end
-        except FormatError:
-            return []
-        headers.append(header)
-    return headers
+        header = npy_header.read(data, start, len(data))
+        yield header
+        start = header.stored("", len(data)).end

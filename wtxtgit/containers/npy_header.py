@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from wtxtgit.containers import npy_literal
-from wtxtgit.containers.cursor import Cursor, check_inside, fail
+from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_MAGIC, NPY_SUFFIX
 from wtxtgit.containers.zip_read import ZipMember
@@ -32,6 +32,8 @@ KEYS = frozenset({"descr", "fortran_order", "shape"})
 MAX_TEXT = 2**20
 MAX_SIZE = len(NPY_MAGIC) + 2 + 4 + MAX_TEXT
 """Bytes of a whole header, at most."""
+# What a byte of a header's text counts while it is parsed.
+PARSED = 30
 # Bytes of one item. Nested subarrays can claim any product, which must not grow long.
 MAX_ITEM = 2**31 - 1
 # Dimensions that numpy's arrays can have, since numpy 2.
@@ -111,8 +113,11 @@ class NpyHeader:
         return length
 
 
-def read(data: ByteView, start: int, end: int) -> NpyHeader:
-    """Read the header of the npy file that is data[start:end]; raises FormatError."""
+def read(data: ByteView, start: int, end: int, listing: ListingBudget | None = None) -> NpyHeader:
+    """Read the header of the npy file that is data[start:end]; raises FormatError.
+
+    It counts in the `listing` of the whole file, if that is given.
+    """
     cursor = Cursor(data[:end], start)
     version, length = _fixed(cursor)
     _, encoding = VERSIONS[version]
@@ -122,7 +127,13 @@ def read(data: ByteView, start: int, end: int) -> NpyHeader:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
         fail("header is not UTF-8", offset=offset + error.start, field="header")
-    fields = _fields(text, offset, version < (3, 0))
+    if listing is not None:
+        listing.count(PARSED * length, start, "header")
+    try:
+        fields = _fields(text, offset, version < (3, 0))
+    finally:
+        if listing is not None:
+            listing.left += PARSED * length
     if not isinstance(fields, dict) or fields.keys() != KEYS:
         fail(
             "header has other keys than descr, fortran_order, shape", offset=offset, field="header"
@@ -136,11 +147,14 @@ def read(data: ByteView, start: int, end: int) -> NpyHeader:
     descr = fields["descr"]
     size, has_objects = _item(descr, offset)
     element, byteorder = _number(descr)
+    dtype = descr if isinstance(descr, str) else ascii(descr)
+    if listing is not None:
+        listing.item((dtype,), start, "header", rank=len(shape))
     return NpyHeader(
         version,
         start,
         cursor.pos,
-        descr if isinstance(descr, str) else ascii(descr),
+        dtype,
         shape,
         fortran_order,
         size,
@@ -167,14 +181,15 @@ def _parsed(text: str, long_integers: bool) -> object:
 
 
 def read_members(
-    data: ByteView, members: Sequence[ZipMember], message: str
+    data: ByteView, members: Sequence[ZipMember], message: str, listing: ListingBudget | None = None
 ) -> dict[int, tuple[NpyHeader, Stored]]:
     """The arrays of members that are npy files as they are stored, by position.
 
     A member that is called so and is none has no array. Members may claim the
     same bytes: raises FormatError (limit), which says `message`, where headers
-    are many times as long as the file.
+    are many times as long as the file, and where they list too much.
     """
+    listing = listing or ListingBudget(len(data))
     left = HEADERS_A_BYTE * len(data) + MAX_TEXT
     arrays: dict[int, tuple[NpyHeader, Stored]] = {}
     for n, member in enumerate(members):
@@ -187,10 +202,10 @@ def read_members(
             cursor.skip(length, "header")
             left -= cursor.pos - member.start
             if left >= 0:
-                header = read(data, member.start, member.end)
+                header = read(data, member.start, member.end, listing)
                 name = member.name.removesuffix(NPY_SUFFIX)
                 arrays[n] = header, header.stored(name, member.end)
-        if left < 0:
+        if left < 0 or listing.left < 0:
             fail(message, offset=member.start, field="header", kind="limit")
     return arrays
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.cursor import ARRAY, EXTENT, SPELLED, VALUE, ListingBudget, letters, quoted
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, is_zeros
 from wtxtgit.model.array import (
     ITEM_SIZE,
     MAX_CHUNKS,
     MAX_HEX,
+    MAX_RANK,
     MAX_ZEROS,
     ZEROS_ALLOWANCE,
     Array,
@@ -183,9 +184,10 @@ def cut(file_format: str, data: ByteView, ranges: Iterable[Range]) -> Cut:
     no range holds becomes zeros, hex or an array of its own.
 
     Raises FormatError (limit) where an array has more chunks than a text can
-    number.
+    number, and where the text would be made of too much.
     """
-    pieces = list(_with_gaps(_without_overlaps(ranges), len(data)))
+    listing = ListingBudget(len(data))
+    pieces = list(_with_gaps(_without_overlaps(ranges), len(data), listing))
     zero_gaps = _zero_gaps(data, pieces)
     total = sum(piece.end - piece.start for piece in zero_gaps.values())
     # A few bytes of text can stand for any number of zeros: they are bounded by what else is there.
@@ -227,16 +229,34 @@ def _without_overlaps(ranges: Iterable[Range]) -> Iterator[Range]:
             yield piece
 
 
-def _with_gaps(ranges: Iterable[Range], size: int) -> Iterator[Range]:
+def _with_gaps(ranges: Iterable[Range], size: int, listing: ListingBudget) -> Iterator[Range]:
     """The ranges and, as parts, the gaps before, between and after them."""
     end = 0
     for piece in ranges:
         if piece.start > end:
-            yield part(end, piece.start, GAP_ROLE)
+            yield _gap(end, piece.start, listing)
+        if len(piece.shape or ()) > MAX_RANK:
+            raise FormatError(
+                f"{quoted(piece.label)} has over {MAX_RANK} dimensions",
+                kind="limit",
+                offset=piece.start,
+                field="shape",
+            )
+        amount = EXTENT
+        if piece.base != LITERAL:
+            words = (piece.label, piece.dtype or "")
+            amount = ARRAY + SPELLED * letters(words) + VALUE * len(piece.shape or ())
+        listing.count(amount, piece.start, "text")
         yield piece
         end = piece.end
     if size > end:
-        yield part(end, size, GAP_ROLE)
+        yield _gap(end, size, listing)
+
+
+def _gap(start: int, end: int, listing: ListingBudget) -> Range:
+    # Whether a long one is zeros is only known once they all are: it counts as an array.
+    listing.count(EXTENT if end - start <= MAX_HEX else ARRAY, start, "text")
+    return part(start, end, GAP_ROLE)
 
 
 def _zero_gaps(data: ByteView, pieces: Iterable[Range]) -> dict[int, Range]:

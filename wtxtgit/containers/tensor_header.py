@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wtxtgit.containers import json_text
-from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON, SAFETENSORS_BRACE, SAFETENSORS_LENGTH_SIZE
 from wtxtgit.errors import FormatError
@@ -62,17 +62,28 @@ class TensorHeader:
     has_null_metadata: bool = False
 
 
-def read(data: ByteView, start: int, end: int, *, is_cut: bool = False) -> TensorHeader:
+def read(
+    data: ByteView,
+    start: int,
+    end: int,
+    *,
+    is_cut: bool = False,
+    listing: ListingBudget | None = None,
+) -> TensorHeader:
     """Read the header of the safetensors file that is data[start:end].
 
-    Of a file that `is_cut` tensors may stand anywhere. Raises FormatError.
+    Of a file that `is_cut` tensors may stand anywhere. What the header lists
+    counts in the `listing` of the whole file. Raises FormatError.
     """
+    listing = listing or ListingBudget(end - start)
     cursor = Cursor(data[:end], start)
     body = _body(cursor)
     length = len(body)
     if not body or body[0] != SAFETENSORS_BRACE:
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
-    items = json_text.parse(body, "header", offset=cursor.pos - length, unique_keys=True)
+    items = json_text.parse(
+        body, "header", offset=cursor.pos - length, unique_keys=True, listing=listing
+    )
     if not isinstance(items, dict):
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
     # Null is told apart from no metadata: a writer put it there.
@@ -81,7 +92,7 @@ def read(data: ByteView, start: int, end: int, *, is_cut: bool = False) -> Tenso
     if len(items) > MAX_TENSORS:
         fail(f"header lists {len(items)} tensors", offset=start, field="header", kind="limit")
     limit = None if is_cut else end
-    tensors = tuple(_tensor(name, item, cursor.pos, limit) for name, item in items.items())
+    tensors = tuple(_tensor(name, item, cursor.pos, limit, listing) for name, item in items.items())
     # An entry that has more than the format's keys has them all.
     further = {
         name: {key: value for key, value in item.items() if key not in TENSOR_KEYS}
@@ -90,17 +101,6 @@ def read(data: ByteView, start: int, end: int, *, is_cut: bool = False) -> Tenso
     }
     is_null = has_metadata and metadata is None
     return TensorHeader(cursor.pos, tensors, metadata, further, is_null)
-
-
-def refuse_values(data: ByteView, most: int) -> None:
-    """Raise FormatError (limit) where the header of a file may have more JSON values than `most`.
-
-    Commas and brackets in names count as well.
-    """
-    # Counted, not parsed: the values themselves are what would take the memory.
-    raw = bytes(_body(Cursor(data))[:MAX_JSON])
-    if sum(map(raw.count, b",[{")) > most:
-        raise FormatError(f"header has over {most} values", field="header", kind="limit")
 
 
 def _body(cursor: Cursor) -> ByteView:
@@ -153,7 +153,7 @@ def format_header(
     return len(encoded).to_bytes(SAFETENSORS_LENGTH_SIZE, "little") + encoded
 
 
-def _tensor(name: str, item: object, base: int, end: int | None) -> Stored:
+def _tensor(name: str, item: object, base: int, end: int | None, listing: ListingBudget) -> Stored:
     json_text.check_name(name, "tensor name", offset=base)
     if not isinstance(item, dict):
         raise _wrong(name, "entry", base)
@@ -168,6 +168,8 @@ def _tensor(name: str, item: object, base: int, end: int | None) -> Stored:
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise _wrong(name, "data_offsets", base)
     first, last = offsets
+    # As a value of JSON it was counted before.
+    listing.item((name, dtype), base, "header", times=0)
     if end is not None:
         check_inside(base + first, last - first, end, f"tensor {quoted(name)}")
     return Stored(name, dtype, shape, base + first, base + last, ELEMENTS.get(dtype))

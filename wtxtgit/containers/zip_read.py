@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple, NoReturn
 
-from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
+from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted, unpack_at
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.errors import FormatError
@@ -115,12 +115,16 @@ class Directory:
     end_record: int
 
 
-def read(data: ByteView, start: int = 0, end: int | None = None) -> Directory:
+def read(
+    data: ByteView, start: int = 0, end: int | None = None, listing: ListingBudget | None = None
+) -> Directory:
     """Read the directory of the zip that is data[start:end], offsets in `data`.
 
-    Raises FormatError, also where a member is on another disk.
+    Its members count in the `listing` of the file. Raises FormatError, also
+    where a member is on another disk.
     """
     zipped = data if end is None else data[:end]
+    listing = listing or ListingBudget(len(zipped) - start)
     # From the end: bytes before the zip, and between members, are nobody's.
     said = _read_end(zipped, start)
     first = start + said.offset
@@ -131,7 +135,7 @@ def read(data: ByteView, start: int = 0, end: int | None = None) -> Directory:
     if said.entries * ENTRY.size > said.size:
         fail("central directory is cut short", offset=first, field="central directory")
     cursor = Cursor(zipped[: said.limit], first)
-    members = tuple(_member(cursor, zipped, start) for _ in range(said.entries))
+    members = tuple(_member(cursor, zipped, start, listing) for _ in range(said.entries))
     if cursor.remaining:
         fail("central directory has more bytes", offset=cursor.pos, field="central directory")
     return Directory(members, first, said.record)
@@ -286,9 +290,10 @@ def read_entry(cursor: Cursor, start: int = 0) -> ZipEntry:
     return ZipEntry(name, flags, method, crc32, length, size, start + offset, at)
 
 
-def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
+def _member(cursor: Cursor, data: ByteView, start: int, listing: ListingBudget) -> ZipMember:
     """Read the entry at the cursor and find where its payload starts."""
     name, flags, method, crc32, length, size, header, at = read_entry(cursor, start)
+    listing.item((name,), at, "zip")
     # Sizes are those of the directory: before a descriptor the local header has zeros.
     payload = _payload(data, header) if length else _nowhere(data, header)
     check_inside(payload, length, len(data), f"member {quoted(name)}")

@@ -20,9 +20,11 @@ FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 # Largest window that a frame may ask for, in bytes: what zstd's own tools take without a flag. The
 # decoder allocates it at once, whatever the content is.
 MAX_WINDOW = 2**27
+# What of a window may be filled, whatever the frame's own size is.
+FREE_WINDOW = 2**25
 # Bytes given to the decoder at a time: the most that it can answer is FEED / 4 blocks of 128 KiB,
-# 16 MiB. A bomb is noticed after that much.
-FEED = 512
+# 4 MiB. A bomb is noticed after that much.
+FEED = 128
 MAX_FRAME_HEADER = 18
 BLOCK_HEADER = 3
 # Most bytes that a compressed block holds (RFC 8878, section 3.1.1.2.4).
@@ -103,6 +105,8 @@ class Frame:
             fail(f"{what} has too large a zstd window", offset=offset, field=what, kind="limit")
         unknown = parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN
         self.content_size = None if unknown else int(parameters.content_size)
+        self._window = parameters.window_size
+        self._is_too_wide = False
         self._checksum = CHECKSUM if parameters.has_checksum else 0
         self.end = 0
 
@@ -115,6 +119,8 @@ class Frame:
         import zstandard
 
         decoder = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+        # The decoder keeps as much of the content as the window is long.
+        most_kept = max(FREE_WINDOW, len(self._data))
         length = 0
         last = False
         pos = self._start
@@ -125,6 +131,10 @@ class Frame:
             except zstandard.ZstdError:
                 self._fail("is not readable zstd")
             length += len(block)
+            if min(length, self._window) > most_kept:
+                self._is_too_wide = True
+                what = f"{self._what} has too large a zstd window for so few bytes"
+                fail(what, offset=self._offset, field=self._what, kind="limit")
             if length > limit:
                 fail(
                     f"{self._what} is over {limit} bytes",
@@ -145,7 +155,7 @@ class Frame:
                 given += len(block)
                 yield block
         except FormatError as error:
-            if error.kind == "limit":
+            if error.kind == "limit" and not self._is_too_wide:
                 refuse("more")
             raise
         if given != nbytes:

@@ -12,7 +12,7 @@ from math import prod
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
 from wtxtgit.errors import FormatError, clipped
-from wtxtgit.io.view import Pages
+from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.plain import equal_values, pointer_part
 from wtxtgit.model.tensor import Key, ReadOptions, Tensor, keys_of
 from wtxtgit.report.diff import (
@@ -26,6 +26,7 @@ from wtxtgit.report.diff import (
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
+from wtxtgit.text.grammar import is_detached, is_text
 
 MAX_CHANGES = 1000
 """Changes of metadata that are told."""
@@ -52,8 +53,17 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
     shared: tuple[Shared, Shared] = {}, {}
     if a.text is not None and b.text is not None:
         from wtxtgit.text.file import shared_arrays
+        from wtxtgit.text.index import want_payload
 
         shared = shared_arrays(a.text, b.text)
+        # Of both sides together: what they lack comes in one go.
+        differing = [
+            array
+            for text, known in zip((a.text, b.text), shared, strict=True)
+            for array in text.by_name.values()
+            if array.name not in known
+        ]
+        want_payload(differing, pages.advance)
     before = open_checkpoint(a, shared[0], options, pages)
     after = open_checkpoint(b, shared[1], options, pages)
     tensors = _Diff(before, after, pages, threads).run()
@@ -65,9 +75,35 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
         after.format,
         tuple(tensors),
         tuple(changes),
-        (*before.notes, *after.notes, *_tensor_notes(before, after, tensors), *notes),
+        (
+            *before.notes,
+            *after.notes,
+            *_tensor_notes(before, after, tensors),
+            *notes,
+            *_form_notes(a, b),
+        ),
     )
     return Compared(report, before, after)
+
+
+def form_note(before: ByteView, after: ByteView) -> str | None:
+    """Say how what is stored before and after differs in form, by the first bytes of both."""
+    forms = [_form(head) for head in (before, after)]
+    return None if forms[0] == forms[1] else f"stored as {forms[0]} before, as {forms[1]} after"
+
+
+def _form(head: ByteView) -> str:
+    if is_detached(head):
+        return "a detached text"
+    return "a whole text" if is_text(head) else "a binary"
+
+
+def _form_notes(a: Side, b: Side) -> Iterator[str]:
+    # A file and a text are one and the same to a checkout.
+    if a.text is not None and b.text is not None:
+        note = form_note(a.text.text, b.text.text)
+        if note is not None:
+            yield note
 
 
 def listed(

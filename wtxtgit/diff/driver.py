@@ -16,9 +16,9 @@ from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side, refuse_part
 from wtxtgit.checkpoint.open import payload_for
-from wtxtgit.diff.compare import compare, listed
+from wtxtgit.diff.compare import compare, form_note, listed
 from wtxtgit.errors import InputError
-from wtxtgit.git.external_diff import Pair
+from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.io.files import (
     NOT_REGULAR,
     failures,
@@ -111,9 +111,10 @@ def _compared(
             before, after = opened("before"), opened("after")
             report = compare(before, after, options, pages, threads).report
             # git calls this for files that differ: an empty report alone would puzzle.
-            if _is_empty(report) and not _equal(before, after, pages):
-                return replace(report, notes=(*report.notes, OTHER_BYTES))
-            return report
+            if not _is_empty(report):
+                return report
+            told = _stored_forms(pair) if _equal(before, after, pages) else OTHER_BYTES
+            return report if told is None else replace(report, notes=(*report.notes, told))
         # One side alone: a file that was added or removed is listed, not compared.
         name = shown_path(pair.path)
         if pair.new is not None:
@@ -150,6 +151,30 @@ def _equal(a: Side, b: Side, pages: Pages) -> bool:
         return True
     before, after = a.data, b.data
     return same_bytes(before, after, pages.advance)
+
+
+def _stored_forms(pair: Pair) -> str | None:
+    """Say in which forms git stores a file that is the same on both sides, if they differ."""
+    from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, Repository
+    from wtxtgit.git.store.reader import blob_heads
+    from wtxtgit.text.grammar import DETACHED_MAGIC, MAGIC
+
+    repo = Repository.find()
+    if repo is None or pair.old is None or pair.new is None:
+        return None
+    sides = [(pair.old, pair.path), (pair.new, pair.new_path or pair.path)]
+    heads = blob_heads(repo, {side.oid for side, _ in sides if side.oid is not None})
+
+    def head(side: DiffFile, path: bytes) -> bytes:
+        if side.oid is not None:
+            return heads[side.oid].head
+        # As git would store what stands in the work tree.
+        driver = repo.attributes([path], ["filter"])[path]["filter"]
+        return (
+            b"" if driver not in FILTERS else DETACHED_MAGIC if driver == DETACHED_DRIVER else MAGIC
+        )
+
+    return form_note(*(memoryview(head(side, path)) for side, path in sides))
 
 
 def _content(file: Path, name: str) -> ByteView:

@@ -9,14 +9,16 @@ filter's is left to `git add`.
 from __future__ import annotations
 
 import stat
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
-from wtxtgit.filter.clean import clean, clean_keeping
 from wtxtgit.filter.content import ArtifactFacts, ContentCache, file_digest, written_facts
 from wtxtgit.filter.status import drivers_alone, is_driven
 from wtxtgit.git import index, staging
@@ -35,8 +37,9 @@ from wtxtgit.io.files import (
     shown,
     shown_path,
 )
-from wtxtgit.io.view import ByteView
-from wtxtgit.io.workers import default_threads
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView, hashed, pieces
+from wtxtgit.io.workers import default_threads, in_background
 from wtxtgit.text.grammar import is_text
 
 if TYPE_CHECKING:
@@ -113,6 +116,8 @@ def add(
     as for ContentCache. Raises CheckError at the end where git leaves something out.
     """
     if planned.filtered:
+        # It takes a while to import, in which git is asked and the first file is read.
+        in_background(partial(_load, is_detached=bool(planned.detached)))
         modes = _modes(repo, planned.filtered)
         with (
             ContentCache(repo, key_file) as known,
@@ -150,6 +155,9 @@ class _AddWork:
     contents: list[tuple[bytes, int, str, bool, bool]] = field(default_factory=list)
     """BLAKE3 and size of each file that was read, its blob, whether it is no text, and detached."""
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
+    proved: list[bytes] = field(default_factory=list)
+    """SHA-256 of the detached texts that were written."""
+    since: int = field(default_factory=time.time_ns)
 
     def _keeping(self, path: bytes) -> AbstractContextManager[Keep]:
         # What is not detached does without the store.
@@ -171,7 +179,7 @@ class _AddWork:
             try:
                 with opened_regular(name) as (descriptor, before):
                     data = read_view(descriptor, name)
-                    digest, _ = file_digest(descriptor, threads=self.threads)
+                    digest = self._digest(descriptor)
                     is_detached = path in self.detached
                     oid = self.known.blob_of(digest, len(data), detached=is_detached)
                     # Of a detached text git's object says nothing of what the store has.
@@ -192,6 +200,8 @@ class _AddWork:
 
     def _blob(self, path: bytes, descriptor: int, data: ByteView, digest: bytes) -> str:
         """Write the blob of a file with this content."""
+        from wtxtgit.filter.clean import clean, clean_keeping
+
         is_detached = path in self.detached
         if is_detached:
             cleaned = clean_keeping(
@@ -203,9 +213,25 @@ class _AddWork:
         else:
             cleaned = clean(data, threads=self.threads, progress=self.progress)
         writer = cleaned.writer
-        oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
+        after: list[bytes] = []
+        reading = None
+        if writer is not None and writer.is_detached:
+            from wtxtgit.filter.proved import ProvedTexts
+            from wtxtgit.remotes.payload.on_demand import FetchedPayload
+
+            text = spooled(writer.stream())
+            # The file's part in it is done.
+            reading = in_background(lambda: after.append(self._digest(descriptor)))
+            oid = self.pack.add(PlainContent(text))
+            self.proved.append(hashed(sha256(), pieces(text)).digest())
+            proved = ProvedTexts(lambda: self.known, self.since)
+            proved.put_written(FetchedPayload.of(self.repo), writer.payload())
+        else:
+            oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
+        if reading is not None:
+            reading.join()
         # A program that has the file mapped changes it without its times.
-        if file_digest(descriptor, threads=self.threads)[0] != digest:
+        if (after or [self._digest(descriptor)]) != [digest]:
             raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)
@@ -215,6 +241,9 @@ class _AddWork:
             self.facts[oid] = written_facts(writer)
         return oid
 
+    def _digest(self, descriptor: int) -> bytes:
+        return file_digest(descriptor, threads=self.threads)[0]
+
     def learn(self) -> None:
         """Cache which blobs were written; only once the pack is in the repository."""
         for digest, size, oid, is_binary, is_detached in self.contents:
@@ -222,6 +251,14 @@ class _AddWork:
                 digest, size, oid, is_binary=is_binary and not is_detached, detached=is_detached
             )
         self.known.put_facts(self.facts)
+        for digest in self.proved:
+            self.known.put_proof(digest)
+
+
+def _load(*, is_detached: bool) -> None:
+    import_module("wtxtgit.filter.clean")
+    if is_detached:
+        import_module("wtxtgit.store.writer")
 
 
 def _changed(name: Path) -> EnvironmentFailure:

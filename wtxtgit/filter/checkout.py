@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from wtxtgit.errors import EnvironmentFailure, UsageError, lacking
+from wtxtgit.errors import EnvironmentFailure, UsageError, explain
 from wtxtgit.filter import status
 from wtxtgit.filter.content import ContentCache
+from wtxtgit.filter.delayed import GroupedFetch, in_groups, index_of_detached, lacks
 from wtxtgit.filter.process import FilterSettings, Warn, is_smudged, warn_of_payload, warn_of_text
 from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import index, work_tree
@@ -33,6 +35,9 @@ from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.grammar import is_detached, is_text
+
+if TYPE_CHECKING:
+    from wtxtgit.text.index import TextIndex
 
 _LARGE = 32 * 1024 * 1024
 """A blob of so many bytes is given all threads; smaller ones are read side by side."""
@@ -173,15 +178,23 @@ def write_files(
     if entries:
         # It takes a while to import, in which git is asked and objects are inflated.
         in_background(partial(import_module, "wtxtgit.filter.smudge"))
+    why = None
     with ObjectStore(repo) as store:
         lacking: list[bytes] = []
-        work = _CheckoutWork(repo, store, settings, warn, entries, progress, lacking)
-        for entry, outcome in work.write(list(entries)):
+        waiting: list[TreeEntry] = []
+        work = _CheckoutWork(repo, store, settings, warn, entries, progress, lacking, waiting)
+        outcomes = list(work.write(list(entries)))
+        if waiting:
+            why = _fetch(repo, waiting, settings)
+            outcomes += replace(work, waiting=None).write(waiting)
+        for entry, outcome in outcomes:
             if isinstance(outcome, str):
                 failed.append((entry.path, outcome))
-            else:
+            elif outcome is not None:
                 written.append(outcome)
-    warn_of_payload(sorted(lacking), warn)
+    if (proved := settings.proved()) is not None:
+        proved.close()
+    warn_of_payload(sorted(lacking), warn, why)
     unnoted = None
     try:
         note_files(repo, [*standing, *written])
@@ -192,6 +205,24 @@ def write_files(
     whole = tuple(path for path in heads if path not in texts)
     lacked = tuple(sorted(lacking))
     return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed), unnoted, lacked)
+
+
+class _WaitsForPayload(Exception):
+    """A file that is written once what it lacks has been fetched, with that of all others."""
+
+
+def _fetch(repo: Repository, entries: Sequence[TreeEntry], settings: FilterSettings) -> str | None:
+    """Have the payload of files at hand; gives what went wrong with that."""
+    fetched = settings.fetched()
+    if fetched is None:
+        return None
+    from wtxtgit.remotes.payload.detached_texts import of_blobs
+
+    texts = of_blobs(repo, {entry.oid: entry.path for entry in entries})
+    fetching = GroupedFetch()
+    for names in in_groups(text.chunks for text in texts):
+        fetching.fetch(fetched, names)
+    return fetching.why
 
 
 def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | None) -> bool:
@@ -207,7 +238,7 @@ def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | Non
 
 @dataclass(frozen=True, slots=True)
 class _CheckoutWork:
-    """A checkout under way."""
+    """A checkout under way; files of detached texts that lack payload are left to `waiting`."""
 
     repo: Repository
     store: ObjectStore
@@ -216,9 +247,15 @@ class _CheckoutWork:
     replaced: Mapping[TreeEntry, Moment | None]
     progress: Progress | None
     lacking: list[bytes]
+    waiting: list[TreeEntry] | None = None
 
-    def write(self, entries: Sequence[TreeEntry]) -> Iterator[tuple[TreeEntry, StagedFile | str]]:
-        """Write files; gives what is noted in the index, or why one could not be written."""
+    def write(
+        self, entries: Sequence[TreeEntry]
+    ) -> Iterator[tuple[TreeEntry, StagedFile | str | None]]:
+        """Write files; gives what is noted in the index, or why one could not be written.
+
+        None for one that waits.
+        """
         threads = self.settings.threads or default_threads()
         if len(entries) == 1:
             yield entries[0], self._file(entries[0], threads, None)
@@ -237,7 +274,7 @@ class _CheckoutWork:
         with Workers(tasks, threads, ahead=len(small)) as outcomes:
             yield from zip((entry for entry, _ in small), outcomes, strict=True)
 
-    def _file(self, entry: TreeEntry, threads: int, size: int | None) -> StagedFile | str:
+    def _file(self, entry: TreeEntry, threads: int, size: int | None) -> StagedFile | str | None:
         """Write a file; `size` is its blob's where that was asked already."""
         try:
             if size is None:
@@ -254,12 +291,14 @@ class _CheckoutWork:
                 write=write,
                 replaces=self.replaced[entry],
             )
+        except _WaitsForPayload:
+            return None
         except OSError as error:
             return reason(error)
         except EnvironmentFailure as error:
             return error.message
         except Exception as error:  # noqa: BLE001 - the other files are written
-            return str(lacking(error) or f"{type(error).__name__}: {error}")
+            return explain(error)
         return StagedFile(entry.path, entry.mode, entry.oid, status)
 
     def _whole(self, entry: TreeEntry, threads: int, counted: int = 0) -> ByteView:
@@ -274,13 +313,31 @@ class _CheckoutWork:
         if not is_smudged(entry.path, self.settings):
             write_all(descriptor, pieces(blob))
             return
+        indexed = self._index(entry, blob)
         from wtxtgit.filter.smudge import smudge_into
 
-        made = smudge_into(descriptor, blob, threads=threads, payload=self.settings.payload)
+        settings = self.settings
+        made = smudge_into(
+            descriptor,
+            blob,
+            threads=threads,
+            payload=settings.payload,
+            proved=settings.proved,
+            indexed=indexed,
+        )
         if made.lacks_payload:
             self.lacking.append(entry.path)
         elif made.warning is not None:
-            warn_of_text(entry.path, made.warning, self.warn)
+            warn_of_text(entry.path, made, self.warn)
+
+    def _index(self, entry: TreeEntry, blob: ByteView) -> TextIndex | None:
+        """The index of a detached text; raises _WaitsForPayload where it lacks what may come."""
+        indexed = index_of_detached(blob, self.settings.payload)
+        is_lacking = self.waiting is not None and indexed is not None and lacks(indexed)
+        if self.waiting is not None and is_lacking and self.settings.fetched() is not None:
+            self.waiting.append(entry)
+            raise _WaitsForPayload
+        return indexed
 
     def _fill_arriving(self, descriptor: int, entry: TreeEntry, size: int, threads: int) -> None:
         """Write a file while its blob is inflated, and at once if that fails."""

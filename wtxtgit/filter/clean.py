@@ -19,12 +19,9 @@ from wtxtgit.containers.any_format import split
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.array import PAYLOAD_MISSING, Keep
-from wtxtgit.text.grammar import MAGIC, is_detached
+from wtxtgit.text.grammar import LFS_MAGIC, MAGIC, MOST_ATTACHED, is_detached
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.write import Progress, TextWriter
-
-MOST_ATTACHED = 131_072
-"""Bytes of a text up to which the driver `wtxt-detached` leaves its data in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class Cleaned:
 
     `writer` gives the text; it is None where the file is stored as it is, a
     text already. `reason` says why a file is stored whole (opaque), `warning`
-    what is wrong with a text.
+    what is wrong with a text, or that the file stands for another one.
     """
 
     writer: TextWriter | None
@@ -50,9 +47,17 @@ def clean(
 ) -> Cleaned:
     """Clean a file's content, given as a flat view of its bytes."""
     cleaned = text_of(data, threads=threads, progress=progress)
-    if cleaned.writer is not None and not len(cleaned.source):
+    if cleaned.writer is None:
+        return cleaned
+    if not len(cleaned.source):
         # Git takes an empty file for changed unless its blob is empty: `ce_match_stat_basic`.
         return Cleaned(None, cleaned.source)
+    if cleaned.source[: len(LFS_MAGIC)] == LFS_MAGIC:
+        # Pointers of git-lfs: most files are none.
+        from wtxtgit.remotes.lfs_pointer import POINTER, read_pointer
+
+        if read_pointer(cleaned.source) is not None:
+            return Cleaned(None, cleaned.source, warning=f"{POINTER} (git lfs pull)")
     return cleaned
 
 
@@ -135,7 +140,7 @@ def _fault_of_detached(data: ByteView, threads: int | None) -> str | None:
 def text_of(
     data: ByteView, *, threads: int | None = None, progress: Progress | None = None
 ) -> Cleaned:
-    """What clean gives, but of the empty file its text."""
+    """What clean gives, but of the empty file and of a pointer of git-lfs the text."""
     if data[: len(MAGIC)] != MAGIC:
         return _cut(data, threads, progress)
     # Reading texts: most files are none.
@@ -157,5 +162,7 @@ def text_of(
 
 def _cut(data: ByteView, threads: int | None, progress: Progress | None) -> Cleaned:
     cut = split(data)
-    writer = TextWriter(snapshot_of(cut), threads=threads, progress=progress)
-    return Cleaned(writer, data, reason=cut.reason)
+    reason, snapshot = cut.reason, snapshot_of(cut)
+    # Its arrays are those of the snapshot as well, each an object of its own.
+    del cut
+    return Cleaned(TextWriter(snapshot, threads=threads, progress=progress), data, reason=reason)

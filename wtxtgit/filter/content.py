@@ -10,7 +10,9 @@ that no byte is read twice:
 
 - by a blob's id, its facts;
 - by a file's size and BLAKE3, the id of the blob that clean makes of it, and
-  the other way round.
+  the other way round;
+- by a detached text's SHA-256, that it was proved with all its payload;
+- by the state of what holds payload, that it was as it was written.
 
 All of that follows from content and the program's version alone, so it holds
 in every commit, worktree and branch. Nothing is kept of who is trusted, and no
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -40,7 +42,7 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.array import FindPayload, Meta, Signature
-from wtxtgit.text.grammar import MAGIC, is_detached
+from wtxtgit.text.grammar import DETACHED_MAGIC, LFS_MAGIC, MAGIC, MOST_ATTACHED, is_detached
 from wtxtgit.trust.local_secret import local_secret
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ class ArtifactFacts:
     `wsum_signed` what that one's signature is over, and the signature. `detached` (32
     bytes) is the SHA-256 of a detached text, or of the one that clean makes of a file. One
     that `lacks_payload` may have other facts the next time: without it nothing is wrong.
-    `attached_opaque` is `opaque` of the attached text of a native one.
+    `attached_opaque` is `opaque` of the attached text of a native one. `is_pointer` tells a
+    pointer of git-lfs, of which clean makes no text.
     """
 
     size: int
@@ -89,10 +92,11 @@ class ArtifactFacts:
     detached: bytes | None = None
     attached_opaque: bytes | None = None
     lacks_payload: bool = False
+    is_pointer: bool = False
 
     @property
     def is_raw(self) -> bool:
-        """Whether it is no text, and clean would make one of it."""
+        """Whether it is no text, and not of no bytes: what git has where no filter ran."""
         return not self.is_text and self.size > 0
 
     @property
@@ -143,7 +147,6 @@ def examine(
 
 
 def _examine_detached(data: ByteView, threads: int | None, payload: FindPayload) -> ArtifactFacts:
-    from wtxtgit.filter.clean import MOST_ATTACHED
     from wtxtgit.model.array import NO_PAYLOAD, PAYLOAD_DAMAGED, PAYLOAD_MISSING
     from wtxtgit.text.detached import attached
     from wtxtgit.text.verify import verify
@@ -159,13 +162,15 @@ def _examine_detached(data: ByteView, threads: int | None, payload: FindPayload)
         return ArtifactFacts(
             len(data), True, None, schema, fault=fault, detached=own, lacks_payload=lacks
         )
-    # Whatever is proved of it is proved of the attached text: only that is looked at further.
+    # Whatever is proved of it is proved of the attached text.
+    if report.is_container:
+        meta, is_canonical = report.index.meta, _is_canonical(data, report, threads)
+        return ArtifactFacts(
+            len(data), True, report.sha256_all, schema, is_canonical, text_meta=meta, detached=own
+        )
     text = spooled(attached(data, report.index, report.layout, threads=threads))
     facts = replace(_examine(text, threads), size=len(data), detached=own)
-    if facts.is_native:
-        return replace(facts, attached_opaque=opaque_hash(text, threads=threads))
-    is_canonical = facts.is_canonical and len(text) > MOST_ATTACHED
-    return replace(facts, is_canonical=is_canonical)
+    return replace(facts, attached_opaque=opaque_hash(text, threads=threads))
 
 
 def detached_hash(data: ByteView, *, threads: int | None = None) -> bytes | None:
@@ -198,6 +203,14 @@ def sealed_together(opaque: bytes, wsum: bytes) -> bytes:
     return sha256(_PAIR + opaque + sha256(wsum).digest()).digest()
 
 
+def _is_pointer(data: ByteView) -> bool:
+    if data[: len(LFS_MAGIC)] != LFS_MAGIC:
+        return False
+    from wtxtgit.remotes.lfs_pointer import read_pointer
+
+    return read_pointer(data) is not None
+
+
 def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     # Formats, numpy: who only asks what is known does without.
     from wtxtgit.containers import any_format
@@ -208,7 +221,10 @@ def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     if data[: len(MAGIC)] != MAGIC:
         snapshot = snapshot_of(any_format.split(data))
         root = TextWriter(snapshot, threads=threads).root
-        return ArtifactFacts(len(data), False, root.sha256_all, snapshot.meta.schema)
+        is_pointer = _is_pointer(data)
+        return ArtifactFacts(
+            len(data), False, root.sha256_all, snapshot.meta.schema, is_pointer=is_pointer
+        )
     report = verify(data, threads=threads)
     schema = report.index.meta.schema
     if not report.ok:
@@ -267,14 +283,20 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
     from wtxtgit.containers import any_format
     from wtxtgit.text.file import file_pieces, first_bytes
     from wtxtgit.text.layout import snapshot_of
+    from wtxtgit.text.write import TextWriter
 
     index, layout = report.index, report.layout
     if layout is None or index.root is None:
         return False
-    if first_bytes(text, index, layout, len(MAGIC)) in (MAGIC, b""):
+    head = first_bytes(text, index, layout, len(DETACHED_MAGIC))
+    if not head or head.startswith(MAGIC) or (index.is_detached and is_detached(head)):
         return False
     restored = spooled(file_pieces(text, index, layout, threads=threads))
+    if _is_pointer(restored):
+        return False
     wanted = snapshot_of(any_format.split(restored))
+    if index.is_detached and TextWriter(wanted, threads=threads).size <= MOST_ATTACHED:
+        return False
     arrays = [(a.name, a.claim.dtype, a.claim.shape, a.rows) for a in index.arrays]
     return (
         # Equal bytes of all arrays follow: the text verified, and the file was made of them.
@@ -342,6 +364,10 @@ class ContentCache:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what was put."""
         with self._lock:
             self._flush()
             if self._rows is not None:
@@ -386,6 +412,22 @@ class ContentCache:
         if is_binary:
             rows[_file_of(oid)] = digest + b"%d" % size
         self._put(rows)
+
+    def is_proved(self, digest: bytes) -> bool:
+        """Whether it was kept that the detached text of this SHA-256 was proved."""
+        return bool(self._get([_of_proof(digest)]))
+
+    def put_proof(self, digest: bytes) -> None:
+        """Keep that it was proved with all its payload."""
+        self._put({_of_proof(digest): b""})
+
+    def are_sound(self, states: Collection[bytes]) -> bool:
+        """Whether it was kept of all of these states that what has them is as it was written."""
+        return len(self._get(map(_of_sound, states))) == len(states)
+
+    def put_sound(self, states: Iterable[bytes]) -> None:
+        """Keep that what has these states is as it was written."""
+        self._put({_of_sound(state): b"" for state in states})
 
     def file_of(self, oid: str) -> tuple[bytes, int] | None:
         """The digest and size of the one file, but for texts, that clean makes a blob of."""
@@ -435,6 +477,14 @@ def _of_file(digest: bytes, size: int, *, detached: bool = False) -> bytes:
 
 def _file_of(oid: str) -> bytes:
     return b"file of " + oid.encode("ascii")
+
+
+def _of_proof(digest: bytes) -> bytes:
+    return b"proved with payload: " + digest
+
+
+def _of_sound(state: bytes) -> bytes:
+    return b"as it was written: " + state
 
 
 def _row_of(facts: ArtifactFacts) -> bytes:

@@ -6,7 +6,7 @@ places of the text that the path had before. Nothing that clean gives depends on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from wtxtgit.errors import EnvironmentFailure
@@ -32,12 +32,15 @@ def keeping(repo: Repository, before: Before = lambda: None) -> Iterator[Keep]:
     with store_of(repo).writing() as writer:
         bases: dict[str, list[bytes]] | None = None
 
-        def keep(name: bytes, chunk: memoryview, item_size: int, array: str, ix: int) -> None:
+        def keep(
+            names: Sequence[bytes], data: memoryview, size: int, item: int, array: str, first: int
+        ) -> None:
             nonlocal bases
             if bases is None:
                 bases = _names(before())
-            names = bases.get(array, [])
-            writer.put(name, chunk, item_size, names[ix] if ix < len(names) else None)
+            there = bases.get(array, [])[first : first + len(names)]
+            none = [None] * (len(names) - len(there))
+            writer.put_all(names, data, size, item, [*there, *none])
 
         yield keep
 
@@ -72,5 +75,4 @@ def _names(text: ByteView | None) -> dict[str, list[bytes]]:
     """The names of the chunks of a detached text, by array."""
     if text is None:
         return {}
-    arrays = index_of(text).arrays
-    return {array.name: array.sha256 for array in arrays if array.payload is not None}
+    return {array.name: array.sha256 for array in index_of(text).detached_arrays}

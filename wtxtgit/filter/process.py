@@ -22,9 +22,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from wtxtgit.errors import EnvironmentFailure, WtxtgitError, counted
-from wtxtgit.errors import lacking as lacking_of
-from wtxtgit.git.filter_protocol import FilterProcess, Request
+from wtxtgit.errors import EnvironmentFailure, counted, explain
+from wtxtgit.git.filter_protocol import CAN_DELAY, LIST, FilterProcess, Request
 from wtxtgit.io import view
 from wtxtgit.io.files import shown
 from wtxtgit.io.spool import IN_MEMORY, Spool
@@ -35,9 +34,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from wtxtgit.filter.clean import Cleaned
+    from wtxtgit.filter.delayed import DelayedSmudges, FindFetched
+    from wtxtgit.filter.proved import ProvedTexts
+    from wtxtgit.filter.smudge import Smudged
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.io.spool import IncomingBytes
     from wtxtgit.model.array import Keep, PayloadSource
+    from wtxtgit.text.index import TextIndex
     from wtxtgit.text.write import TextWriter
 
 Warn = Callable[[str, str | None], None]
@@ -58,7 +61,8 @@ class FilterSettings(NamedTuple):
     deflates them, None where git only looks; `learn` takes note of a content,
     its text, and the blob that this became. With `keeping`, which keeps the payload of a
     path, texts are detached as the driver `wtxt-detached` has it; `payload` gives where that
-    of blobs is, None where it can't be had.
+    of blobs is, None where it can't be had, and `fetched` where that comes from a remote, None
+    where nothing may; `proved` gives the detached texts that need not be verified again.
     """
 
     skip_smudge: bool = False
@@ -70,17 +74,76 @@ class FilterSettings(NamedTuple):
     threads: int | None = None
     keeping: Callable[[bytes], AbstractContextManager[Keep]] | None = None
     payload: Callable[[], PayloadSource | None] = lambda: None
+    fetched: FindFetched = lambda: None
+    proved: Callable[[], ProvedTexts | None] = lambda: None
 
 
 def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
     """Answer requests until git has no more."""
     process.handshake()
-    lacking: list[bytes] = []
+    lacking = _LackingFiles(settings)
     try:
         for request in process.requests():
-            _answer(process, request, settings, warn, lacking)
+            if request.command == LIST:
+                process.available(lacking.delayed.available())
+            else:
+                _answer(process, request, settings, warn, lacking)
     finally:
-        warn_of_payload(lacking, warn)
+        warn_of_payload(lacking.paths, warn, lacking.why)
+
+
+class _LackingFiles:
+    """The files of one process that lack payload: `paths` stay texts, `delayed` wait for it."""
+
+    def __init__(self, settings: FilterSettings) -> None:
+        self._settings = settings
+        self._delayed: DelayedSmudges | None = None
+        self.paths: list[bytes] = []
+
+    @property
+    def delayed(self) -> DelayedSmudges:
+        if self._delayed is None:
+            # A clean does without.
+            from wtxtgit.filter.delayed import DelayedSmudges
+
+            settings = self._settings
+            self._delayed = DelayedSmudges(settings.fetched, settings.folder)
+        return self._delayed
+
+    @property
+    def why(self) -> str | None:
+        """What went wrong with fetching, if anything did."""
+        return None if self._delayed is None else self._delayed.why
+
+    def take(self, request: Request, sent: ByteView) -> tuple[ByteView | None, TextIndex | None]:
+        """The text that a smudge is of, which git `sent` now or before; None where it waits.
+
+        Its index, too, where that was needed.
+        """
+        if (text := self.delayed.take(request.pathname)) is not None:
+            return text, None
+        if CAN_DELAY not in request.keys or not is_smudged(request.pathname, self._settings):
+            return sent, None
+        from wtxtgit.filter.delayed import index_of_detached
+
+        indexed = index_of_detached(sent, self._settings.payload)
+        return None if self.delayed.takes(request.pathname, sent, indexed) else sent, indexed
+
+    def note(self, request: Request) -> None:
+        """Take down that what a smudge gave is a text, unless git only wants to show something.
+
+        gitattributes(5): what is written to a work tree, or an archive, may be delayed, or git says
+        of which tree it is. Who shows a diff fetches by himself what he needs.
+        """
+        is_written = request.keys.keys() & {CAN_DELAY, "ref", "treeish"}
+        was_delayed = self.delayed.take(request.pathname) is not None
+        if is_written or was_delayed or self._settings.fetched() is None:
+            self.paths.append(request.pathname)
+
+    def done(self, request: Request) -> None:
+        """Let go of a request's text."""
+        if self._delayed is not None:
+            self._delayed.done(request.pathname)
 
 
 def _answer(
@@ -88,7 +151,7 @@ def _answer(
     request: Request,
     settings: FilterSettings,
     warn: Warn,
-    lacking: list[bytes],
+    lacking: _LackingFiles,
 ) -> None:
     spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
     ahead = _Ahead(request, spool.incoming, settings)
@@ -98,19 +161,31 @@ def _answer(
             spool.write(piece)
         spool.end()
         cleaned = ahead.result()
+        sent = spool.view()
+        data: ByteView | None = sent
+        indexed: TextIndex | None = None
+        if request.command == "smudge":
+            # What fails here is met again, and told, when the request is answered.
+            with contextlib.suppress(Exception):
+                data, indexed = lacking.take(request, sent)
+        if data is None:
+            process.delayed()
+            return
         # Git sent another number of bytes than the file had: what was made ahead is of no use.
         if not spool.is_as_expected:
             cleaned = None
+        as_text: list[bytes] = []
         try:
             answer = filtered(
-                request.command, spool.view(), request.pathname, settings, warn, cleaned, lacking
+                request.command, data, request.pathname, settings, warn, cleaned, as_text, indexed
             )
+            if as_text:
+                lacking.note(request)
         except Exception as error:  # noqa: BLE001 - a checkout goes on, an add is refused
-            told = error if isinstance(error, WtxtgitError) else lacking_of(error)
-            about = f"{_shown(request.pathname)}: {told or f'{type(error).__name__}: {error}'}"
+            about = f"{_shown(request.pathname)}: {explain(error)}"
             if request.command == "smudge":
                 warn(f"{about}, left as text", None)
-                answer = Answer(view.pieces(spool.view()))
+                answer = Answer(view.pieces(data))
             else:
                 warn(about, None)
                 process.error()
@@ -120,6 +195,7 @@ def _answer(
         answer.done()
     finally:
         spool.close()
+        lacking.done(request)
         ahead.result()
 
 
@@ -138,14 +214,15 @@ def filtered(
     warn: Warn,
     cleaned: Cleaned | None = None,
     lacking: list[bytes] | None = None,
+    indexed: TextIndex | None = None,
 ) -> Answer:
     """What `command` (clean or smudge) makes of a content; warnings name `path`.
 
-    `cleaned` is what clean makes of it, where that is known. `lacking` takes down paths
-    that lack payload, for one warning of all of them.
+    `cleaned` is what clean makes of it, where that is known, `indexed` the index of a text with
+    its payload. `lacking` takes down paths that lack payload, for one warning of all of them.
     """
     if command == "smudge":
-        return Answer(smudged(data, path, settings, warn, lacking))
+        return Answer(smudged(data, path, settings, warn, lacking, indexed))
     if command != "clean":
         raise EnvironmentFailure(f"git asks for {command!r}")
     if cleaned is None:
@@ -153,12 +230,19 @@ def filtered(
     if cleaned.warning is not None:
         warn(f"{_shown(path)}: {cleaned.warning}, stored as it is", None)
     writer = cleaned.writer
+
+    def prove() -> None:
+        if writer is not None and writer.is_detached and (proved := settings.proved()):
+            proved.put(writer.stream())
+            if (source := settings.payload()) is not None:
+                proved.put_written(source, writer.payload())
+
     # Git deflates little texts faster than we find the object store.
     if writer is None or writer.size < _WORTH_STORING:
-        return Answer(cleaned.pieces())
+        return Answer(cleaned.pieces(), prove)
     store = settings.store()
     if store is None:
-        return Answer(cleaned.pieces())
+        return Answer(cleaned.pieces(), prove)
     from wtxtgit.git.store.writing import stored
     from wtxtgit.io.workers import default_threads
 
@@ -166,6 +250,7 @@ def filtered(
     oids: list[str] = []
 
     def learn() -> None:
+        prove()
         # What can't be kept is found anew when it is needed.
         with contextlib.suppress(EnvironmentFailure):
             for oid in oids:
@@ -191,41 +276,52 @@ def smudged(
     settings: FilterSettings,
     warn: Warn,
     lacking: list[bytes] | None = None,
+    indexed: TextIndex | None = None,
 ) -> Iterable[Buffer]:
-    """What smudge makes of a blob; warnings name `path`, `lacking` is as for `filtered`."""
+    """What smudge makes of a blob; warnings name `path`, the rest is as for `filtered`."""
     if not is_smudged(path, settings):
         return view.pieces(data)
     from wtxtgit.filter.smudge import smudge
 
-    outcome = smudge(data, threads=settings.threads, payload=settings.payload)
+    outcome = smudge(
+        data,
+        threads=settings.threads,
+        payload=settings.payload,
+        proved=settings.proved,
+        indexed=indexed,
+    )
     if outcome.lacks_payload and lacking is not None:
         lacking.append(path)
     elif outcome.lacks_payload:
         warn_of_payload([path], warn)
     elif outcome.warning is not None:
-        warn_of_text(path, outcome.warning, warn)
+        warn_of_text(path, outcome, warn)
     return outcome.pieces()
 
 
-def warn_of_payload(paths: Sequence[bytes], warn: Warn) -> None:
-    """Tell once of all files that stand as detached texts, since their payload is not at hand."""
+def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) -> None:
+    """Tell once of all files that stand as detached texts, since their payload is not at hand.
+
+    `why` says what went wrong when it was fetched.
+    """
     if not paths:
         return
     first, *others = paths
     names = _shown(first) + (f" and {counted(len(others), 'more file')}" if others else "")
+    reason = "" if why is None else f" ({why})"
     warn(
-        f"left as detached texts, since not all of their data are in the store: {names}",
-        "wtxtgit fetch brings them, and writes the files",
+        f"left as detached texts, since not all of their data are in the store{reason}: {names}",
+        f"wtxtgit fetch {'tries again' if why else 'brings them'}, and writes the files",
     )
 
 
-def warn_of_text(path: bytes, warning: str, warn: Warn) -> None:
+def warn_of_text(path: bytes, made: Smudged, warn: Warn) -> None:
     """Tell why a text is left as it is."""
-    name = shlex.quote(_shown(path))
-    warn(
-        f"{_shown(path)}: {warning}",
-        f"wtxtgit recover -- {name} says what can be mended, or healed from other copies",
-    )
+    hint = "wtxtgit fetch takes the damaged pack out of use, and brings its data again"
+    if not made.damaged_payload:
+        name = shlex.quote(_shown(path))
+        hint = f"wtxtgit recover -- {name} says what can be mended, or healed from other copies"
+    warn(f"{_shown(path)}: {made.warning}", hint)
 
 
 class _Ahead:
@@ -251,6 +347,9 @@ class _Ahead:
             self._start(partial(self._clean, Windowed(self._incoming)))
         elif self._module not in sys.modules:
             self._start(self._load)
+            if self._request.command == "smudge" and self._settings.keeping is not None:
+                # Git is asked for the repository while modules are loaded.
+                self._start(self._settings.payload)
 
     def result(self) -> Cleaned | None:
         """What clean makes of the content if it is as expected; None where that is not known."""

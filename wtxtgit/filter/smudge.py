@@ -10,19 +10,35 @@ while its text is verified is the caller's to name, or to drop.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces, write_all
-from wtxtgit.model.array import NO_PAYLOAD, FindPayload, Layout, PayloadSource
+from wtxtgit.model.array import (
+    NO_PAYLOAD,
+    PAYLOAD_DAMAGED,
+    PAYLOAD_MISSING,
+    FindPayload,
+    Layout,
+    PayloadSource,
+)
 from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes
 from wtxtgit.text.grammar import DETACHED_MAGIC, MAGIC, is_detached, is_text
 from wtxtgit.text.index import TextIndex, index
 from wtxtgit.text.verify import TextReport, verify
 
 if TYPE_CHECKING:
+    from wtxtgit.filter.proved import ProvedTexts
     from wtxtgit.io.pieces import PieceWindows
+
+
+FindProved = Callable[[], "ProvedTexts | None"]
+"""Gives the texts that were proved before, None where that is not known; asked of detached ones."""
+
+_PACKS = 2
+"""Packs are read whole up to so many times a file's size: beyond, decoding tells it sooner."""
 
 
 def _found(text: ByteView, payload: FindPayload) -> PayloadSource:
@@ -35,7 +51,8 @@ class Smudged:
     """What smudge makes of a blob; `layout` is None where it is passed through.
 
     A detached text that stands for no file becomes the attached text, of what `attached`
-    found. `lacks_payload` tells one that is passed through for that reason alone.
+    found. `lacks_payload` tells one that is passed through for that reason alone, and
+    `damaged_payload` one whose data are damaged where they are kept.
     """
 
     text: ByteView
@@ -45,6 +62,7 @@ class Smudged:
     warning: str | None = None
     attached: TextReport | None = None
     lacks_payload: bool = False
+    damaged_payload: bool = False
 
     def pieces(self) -> Iterable[Buffer]:
         if (found := self.attached) is not None:
@@ -57,15 +75,27 @@ class Smudged:
 
 
 def smudge(
-    text: ByteView, *, threads: int | None = None, payload: FindPayload = lambda: None
+    text: ByteView,
+    *,
+    threads: int | None = None,
+    payload: FindPayload = lambda: None,
+    proved: FindProved = lambda: None,
+    indexed: TextIndex | None = None,
 ) -> Smudged:
     """Smudge a blob's content, given as a flat view of its bytes.
 
-    `payload` is asked where that of a detached text is.
+    `payload` is asked where that of a detached text is, `proved` whether that one was seen before.
+    `indexed` is the text's index with that payload, where there is one already.
     """
     if not is_text(text):
         return Smudged(text)
-    report = verify(text, threads=threads, payload=_found(text, payload))
+    indexed = indexed or index(text, payload=_found(text, payload))
+    known = _proved(text, indexed, proved, threads)
+    # Before the first byte is given: git can't be told any more then to take the text.
+    if known is not None and _is_sound(known, indexed.payload, proved):
+        return known
+    report = verify(text, threads=threads, indexed=indexed)
+    _take_down(text, report, proved)
     return smudge_verified(text, report, threads=threads)
 
 
@@ -75,25 +105,37 @@ def smudge_into(
     *,
     threads: int | None = None,
     payload: FindPayload = lambda: None,
+    proved: FindProved = lambda: None,
+    indexed: TextIndex | None = None,
 ) -> Smudged:
     """Write what smudge makes of a blob into an empty file, and say what that was.
 
-    Raises OSError where it can't be written.
+    The rest is as for `smudge`. Raises OSError where it can't be written.
     """
-    is_whole = False
     if not is_text(text):
-        made = Smudged(text)
+        write_all(descriptor, pieces(text))
+        return Smudged(text)
+    is_whole = False
+    indexed = indexed or index(text, payload=_found(text, payload))
+    known = _proved(text, indexed, proved, threads)
+    if known is not None:
+        try:
+            write_all(descriptor, known.pieces())
+            return known
+        except TextError:
+            # A chunk is damaged, or gone.
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+    layout = assumed_layout(text, indexed)
+    if layout is None:
+        report = verify(text, indexed=indexed, threads=threads)
     else:
-        indexed = index(text, payload=_found(text, payload))
-        layout = assumed_layout(text, indexed)
-        if layout is None:
-            report = verify(text, indexed=indexed, threads=threads)
-        else:
-            # Git's filter gives pieces, and does without.
-            from wtxtgit.text.restoring import verify_into
+        # Git's filter gives pieces, and does without.
+        from wtxtgit.text.restoring import verify_into
 
-            report, is_whole = verify_into(descriptor, text, indexed, layout, threads=threads)
-        made = smudge_verified(text, report, threads=threads)
+        report, is_whole = verify_into(descriptor, text, indexed, layout, threads=threads)
+    _take_down(text, report, proved)
+    made = smudge_verified(text, report, threads=threads)
     if is_whole and made.layout is None:
         # A file that no blob may stand for.
         os.ftruncate(descriptor, 0)
@@ -121,6 +163,55 @@ def smudge_arriving(descriptor: int, blob: PieceWindows, *, threads: int | None 
     return True
 
 
+def _proved(
+    text: ByteView, indexed: TextIndex, proved: FindProved, threads: int | None
+) -> Smudged | None:
+    """What smudge makes of a detached text that stands for a file, and was proved before.
+
+    None of any other text. Whether its payload is at hand is not looked at.
+    """
+    if indexed.payload is NO_PAYLOAD:
+        return None
+    known = proved()
+    if known is None or not known.holds(text):
+        return None
+    layout = assumed_layout(text, indexed)
+    try:
+        if layout is None or _stands_for_text(text, indexed, layout):
+            return None
+    except TextError:
+        # The first chunk is not at hand.
+        return None
+    return Smudged(text, indexed, layout, threads)
+
+
+def _is_sound(made: Smudged, source: PayloadSource, proved: FindProved) -> bool:
+    """Whether all payload of a text that was proved is as it was written, as far as one sees."""
+    indexed, known = made.index, proved()
+    if indexed is None or known is None:
+        return False
+    names = indexed.payload_names
+    # Before it is read: it may be touched meanwhile.
+    states = source.states(names)
+    if known.are_sound(states):
+        return True
+    if not source.is_sound(names, _PACKS * sum(array.nbytes for array in indexed.detached_arrays)):
+        return False
+    known.put_sound(states)
+    return True
+
+
+def _take_down(text: ByteView, report: TextReport, proved: FindProved) -> None:
+    if report.ok and report.index.is_detached and (known := proved()):
+        known.put(pieces(text))
+
+
+def _stands_for_text(text: ByteView, indexed: TextIndex, layout: Layout) -> bool:
+    head = first_bytes(text, indexed, layout, len(DETACHED_MAGIC))
+    # Of an attached text a file that is a detached one, too: clean never took that for a text.
+    return head.startswith(MAGIC) or (indexed.is_detached and is_text(head))
+
+
 def smudge_verified(text: ByteView, report: TextReport, *, threads: int | None = None) -> Smudged:
     """Smudge a text, given what its verification found."""
     if not report.ok:
@@ -129,14 +220,15 @@ def smudge_verified(text: ByteView, report: TextReport, *, threads: int | None =
         if report.lacks_payload:
             warning = f"left as a detached text: {report.problems[0].message}"
             return Smudged(text, warning=warning, lacks_payload=True)
+        if all(problem.kind in (PAYLOAD_MISSING, PAYLOAD_DAMAGED) for problem in report.problems):
+            warning = f"left as a detached text: {report.problems[0]}"
+            return Smudged(text, warning=warning, damaged_payload=True)
         return Smudged(text, warning=f"damaged, left as text: {report.problems[0]}")
     layout = report.layout
     if layout is None or not layout.is_container:
         if not report.index.is_detached:
             return Smudged(text)
         return Smudged(text, threads=threads, attached=report)
-    head = first_bytes(text, report.index, layout, len(DETACHED_MAGIC))
-    # Of an attached text a file that is a detached one, too: clean never took that for a text.
-    if head.startswith(MAGIC) or (report.index.is_detached and is_text(head)):
+    if _stands_for_text(text, report.index, layout):
         return Smudged(text, warning="the file it stands for is a text itself, left as text")
     return Smudged(text, report.index, layout, threads)

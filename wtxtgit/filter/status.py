@@ -43,6 +43,7 @@ from wtxtgit.io.files import opened_regular, read_view, view_file
 from wtxtgit.model.array import CONTAINER_FORMATS
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX
 from wtxtgit.model.plain import JsonObject
+from wtxtgit.remotes import lfs_pointer
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import DETACHED_MAGIC, is_text
 from wtxtgit.trust.age.armor import is_armored
@@ -198,6 +199,7 @@ def _is_blob(
 
 NATIVE = "wtxt"
 RAW = "raw"
+POINTER = "lfs-pointer"
 ENCRYPTED = "age"
 
 
@@ -207,6 +209,7 @@ class State(StrEnum):
     OK = "ok"
     MODIFIED = "modified"
     TEXT = "text"
+    POINTER = "lfs-pointer"
     RAW = "raw-binary"
     CORRUPT = "corrupt"
     MISSING = "missing"
@@ -221,6 +224,8 @@ HELP = {
     "writes the file",
     State.MODIFIED: "git add -- PATH takes the change up",
     State.TEXT: "stands as text in the work tree: wtxtgit install writes the files again",
+    State.POINTER: f"{lfs_pointer.POINTER}: git lfs pull brings that, "
+    "git add -- PATH makes the text",
     State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
     State.PLAIN: "its name says that it is encrypted, and it is no age file in armor: "
     "wtxtgit encrypt makes one",
@@ -292,13 +297,17 @@ def text_format(head: bytes) -> str | None:
     return NATIVE
 
 
-def format_of(head: bytes) -> str:
-    """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text."""
+def format_of(head: bytes, size: int | None = None) -> str:
+    """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text.
+
+    A pointer of git-lfs is `lfs-pointer`. Where `head` is not all, `size` are the blob's bytes.
+    """
     if not head:
         return "opaque"
-    if not grammar.is_text(head):
-        return RAW
-    return text_format(head) or NATIVE
+    if grammar.is_text(head):
+        return text_format(head) or NATIVE
+    is_whole = size in (None, len(head))
+    return POINTER if is_whole and lfs_pointer.read_pointer(head) is not None else RAW
 
 
 def tracked(repo: Repository) -> list[TreeEntry]:
@@ -356,7 +365,9 @@ def _status_of(
         return FileStatus(entry.path, state, entry.oid, file_size=size)
     head = heads[entry.oid]
     state = _state(file, entry.oid, head, change)
-    return FileStatus(entry.path, state, entry.oid, format_of(head.head), head.size, size)
+    return FileStatus(
+        entry.path, state, entry.oid, format_of(head.head, head.size), head.size, size
+    )
 
 
 def list_files(repo: Repository, revision: str | None = None) -> Listing:
@@ -379,7 +390,7 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
     for entry in entries:
         # `git add -N` stages no content: the empty blob says nothing of the file.
         head = None if entry.intended else heads.get(entry.oid)
-        size, kind = (None, None) if head is None else (head.size, format_of(head.head))
+        size, kind = (None, None) if head is None else (head.size, format_of(head.head, head.size))
         files.append(Listed(entry.path, entry.oid, size, kind))
     return Listing(tuple(files))
 
@@ -424,10 +435,47 @@ def _encrypted(
 
 
 def raw_files(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:
-    """Find the entries whose blob is no text."""
+    """Find the entries whose blob is no text, and no pointer of git-lfs."""
+    return _of_format(repo, entries, RAW)
+
+
+def lfs_pointers(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:
+    """Find the entries whose blob is a pointer of git-lfs: the files are elsewhere."""
+    return _of_format(repo, entries, POINTER)
+
+
+def _of_format(repo: Repository, entries: Sequence[TreeEntry], name: str) -> list[TreeEntry]:
     there = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in there))
-    return [entry for entry in there if format_of(heads[entry.oid].head) == RAW]
+    found = {oid: format_of(blob.head, blob.size) for oid, blob in heads.items()}
+    return [entry for entry in there if found[entry.oid] == name]
+
+
+def in_other_form(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:
+    """Find the entries whose blob is a whole text where attributes want a detached one, or other.
+
+    They are that until they are added again: what is whole in both forms, as native texts and
+    small ones are, is none of them.
+    """
+    there = _with_content(entries)
+    heads = reader.blob_heads(repo, (entry.oid for entry in there))
+    drivers = repo.attributes([entry.path for entry in there], ("filter",))
+    return [
+        entry
+        for entry in there
+        if _is_other_form(heads[entry.oid], drivers[entry.path]["filter"] == DETACHED_DRIVER)
+    ]
+
+
+def _is_other_form(blob: BlobHead, becomes_detached: bool) -> bool:
+    if not becomes_detached:
+        return grammar.is_detached(blob.head)
+    is_large = blob.size > grammar.MOST_ATTACHED
+    return (
+        is_large
+        and text_format(blob.head) not in (None, NATIVE)
+        and not grammar.is_detached(blob.head)
+    )
 
 
 def _with_content(entries: Iterable[TreeEntry]) -> list[TreeEntry]:
@@ -439,9 +487,12 @@ def _state(path: Path, oid: str, blob: BlobHead, change: FileChange) -> State:
     # What is gone is told first: there is no content to judge.
     if change is FileChange.DELETED:
         return State.MISSING
-    if format_of(blob.head) == RAW:
+    kind = format_of(blob.head, blob.size)
+    if kind == RAW:
         return State.RAW
     unchanged = change is FileChange.NONE
+    if kind == POINTER and unchanged:
+        return State.POINTER
     file = work_tree.file_head(path)
     if file is None or not grammar.is_text(file):
         return State.OK if unchanged else State.MODIFIED

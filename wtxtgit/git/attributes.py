@@ -135,6 +135,12 @@ def quote(pattern: bytes) -> bytes:
     return bytes(spelled + b'"')
 
 
+def unquote(spelled: bytes) -> bytes:
+    """Undo `quote`, and whatever else git quotes so: a path in one of its lists."""
+    quoted = _QUOTED.fullmatch(spelled)
+    return spelled if quoted is None else _ESCAPE.sub(_unescaped, quoted[1])
+
+
 def _parse_line(raw: bytes) -> Line:
     text = raw.strip(_BLANK)
     # Git reads a macro only at the top level, and gives it no path: no line of ours.
@@ -195,11 +201,13 @@ _Key = tuple[frozenset[tuple[bytes, str]], tuple[str, ...], bool]
 class TreeAttributes:
     """Asks git about paths, under sets of gitattributes files; a context manager.
 
-    One process for each set, and the attributes asked for, kept for the next question.
+    One process for each set, and the attributes asked for, kept for the next question. Blobs that
+    are in `unwritten` need not be in the repository.
     """
 
-    def __init__(self, repo: Repository) -> None:
+    def __init__(self, repo: Repository, unwritten: Mapping[str, bytes] | None = None) -> None:
         self._repo = repo
+        self._unwritten = {} if unwritten is None else unwritten
         self._closing = contextlib.ExitStack()
         self._folder: Path | None = None
         self._blobs = BlobReader(repo)
@@ -309,8 +317,9 @@ class TreeAttributes:
         # A hostile tree must not have us write outside of the folder.
         if {b"", b".", b".."} & set(path.split(b"/")):
             raise EnvironmentFailure(f"no checkout has a file {os.fsdecode(path)!a}")
+        content = self._unwritten.get(oid)
         try:
-            content = self._blobs.read(oid, MAX_FILE - 1)
+            content = self._blobs.read(oid, MAX_FILE - 1) if content is None else content
         except TooLarge:
             # Git takes nothing of it. It is read all the same: what is missing may say anything.
             for _ in self._blobs.chunks(oid):

@@ -61,9 +61,11 @@ class Readable(Protocol):
 
 
 class Writable(Protocol):
-    """A buffered binary stream: `write` takes all that it is given."""
+    """A buffered binary stream: `write` and `writelines` take all that they are given."""
 
     def write(self, data: Buffer, /) -> int: ...
+
+    def writelines(self, parts: Sequence[Buffer], /) -> None: ...
 
     def flush(self) -> None: ...
 
@@ -218,7 +220,6 @@ class PacketWriter:
 
     def __init__(self, stream: Writable) -> None:
         self._stream = stream
-        self._scratch: bytearray | None = None
 
     def line(self, text: bytes) -> None:
         """Write one packet of text, with an LF at its end."""
@@ -234,40 +235,25 @@ class PacketWriter:
     def content(self, chunks: Iterable[Buffer]) -> None:
         """Write bytes as full packets, whatever the sizes of `chunks`; no flush.
 
-        The bytes are copied once, between headers that are already in place,
-        and leave in writes of about a pipe's size.
+        Of a large chunk no byte is copied but for those that fill a packet with the next one's.
         """
-        # The last call's headers are whole again here, see the end.
-        if self._scratch is None:
-            self._scratch = bytearray((_FULL_HEADER + bytes(MAX_PAYLOAD)) * PACKETS_A_CALL)
-        scratch = memoryview(self._scratch)
-        end = len(scratch)
-        pos = HEADER_SIZE  # where the next byte of payload goes
-        room = MAX_PAYLOAD  # what is left of the packet there
+        rest = bytearray()
         for chunk in chunks:
             data = memoryview(chunk).cast("B")
-            size = len(data)
             taken = 0
-            while taken < size:
-                step = min(room, size - taken)
-                scratch[pos : pos + step] = data[taken : taken + step]
-                taken += step
-                pos += step
-                room -= step
-                if room == 0:
-                    if pos == end:
-                        self._stream.write(scratch)
-                        pos = 0
-                    pos += HEADER_SIZE
-                    room = MAX_PAYLOAD
-        start = pos - (MAX_PAYLOAD - room) - HEADER_SIZE  # of the packet that is not full
-        if room == MAX_PAYLOAD:
-            pos = start
-        else:
-            scratch[start : start + HEADER_SIZE] = b"%04x" % (pos - start)
-        if pos:
-            self._stream.write(scratch[:pos])
-        scratch[start : start + HEADER_SIZE] = _FULL_HEADER
+            packets: list[Buffer] = []
+            if len(rest) + len(data) >= MAX_PAYLOAD:
+                taken = MAX_PAYLOAD - len(rest)
+                packets += _FULL_HEADER, rest, data[:taken]
+                rest = bytearray()
+            while len(data) - taken >= MAX_PAYLOAD:
+                packets += _FULL_HEADER, data[taken : taken + MAX_PAYLOAD]
+                taken += MAX_PAYLOAD
+            if packets:
+                self._stream.writelines(packets)
+            rest += data[taken:]
+        if rest:
+            self._stream.writelines((b"%04x" % (HEADER_SIZE + len(rest)), rest))
 
 
 def _scattered(stream: Readable) -> Scatter:
@@ -292,15 +278,19 @@ CLIENT = b"git-filter-client"
 SERVER = b"git-filter-server"
 VERSION = b"version=2"
 COMMANDS = ("clean", "smudge")
-"""The capabilities that we take up. Not `delay`: we have no latency to hide."""
+CAPABILITIES = (*COMMANDS, "delay")
+"""The capabilities that we take up."""
+LIST = "list_available_blobs"
+"""What git asks for when it has named all files of a checkout, and some were delayed."""
+CAN_DELAY = "can-delay"
 
 
 class Request(NamedTuple):
-    """One blob to filter.
+    """One blob to filter; or the `LIST` command, which has a command alone.
 
     `pathname` is relative to the top of the work tree, as git has it. `keys`
     are the other keys that git sent: `ref`, `treeish` and `blob` with smudge
-    where git knows them. `content` gives the bytes in order, once; each piece
+    where git knows them, and `CAN_DELAY`. `content` gives the bytes in order, once; each piece
     holds until the next is asked for.
     """
 
@@ -313,13 +303,15 @@ class Request(NamedTuple):
 class FilterProcess:
     """The filter's side of the conversation.
 
-    Every request is answered by exactly one of `success` and `error`.
+    Every request is answered by exactly one of `success`, `error` and, where it says that this can
+    be, `delayed`; `LIST` by `available`.
     """
 
     def __init__(self, reader: PacketReader, writer: PacketWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._content: Iterator[Buffer] = iter(())
+        self._delays = False
 
     def handshake(self) -> None:
         """Agree on version 2 and on clean and smudge; raises ProtocolError."""
@@ -338,11 +330,12 @@ class FilterProcess:
 
         # Capabilities come in any order; those that we don't know are left out.
         offered = set(self._reader.lines())
-        for command in COMMANDS:
+        for command in CAPABILITIES:
             capability = b"capability=" + command.encode()
             if capability in offered:
                 self._writer.line(capability)
         self._writer.flush_packet()
+        self._delays = b"capability=delay" in offered
 
     def requests(self) -> Iterator[Request]:
         """Yield requests until git closes the stream between two of them."""
@@ -357,6 +350,9 @@ class FilterProcess:
                 raise ProtocolError("a request without a command")
             keys = _parse_keys([first, *self._reader.lines()])
             command = keys.pop("command", b"").decode("ascii", "replace")
+            if command == LIST and self._delays:
+                yield Request(command, b"", keys, iter(()))
+                continue
             pathname = keys.pop("pathname", None)
             if command not in COMMANDS:
                 raise ProtocolError(f"git asks for {command!r}, which was not offered")
@@ -383,6 +379,20 @@ class FilterProcess:
             if not done:
                 self._writer.line(b"status=error")
             self._writer.flush_packet()
+
+    def delayed(self) -> None:
+        """Answer that this blob is filtered later: git asks for it again, without its content."""
+        self._drain()
+        self._writer.line(b"status=delayed")
+        self._writer.flush_packet()
+
+    def available(self, paths: Iterable[bytes]) -> None:
+        """Answer which delayed blobs git may ask for now; none means that there are no more."""
+        for path in paths:
+            self._writer.line(b"pathname=" + path)
+        self._writer.flush_packet()
+        self._writer.line(b"status=success")
+        self._writer.flush_packet()
 
     def error(self) -> None:
         """Answer that this blob can't be filtered; git goes on with the next one."""

@@ -65,6 +65,11 @@ class CommitReader(ObjectReader):
         paragraph, _, _ = message.lstrip(b"\n").partition(b"\n\n")
         return b" ".join(paragraph.split(b"\n")).decode("utf-8", "backslashreplace").strip()
 
+    def content(self, oid: str) -> tuple[bytes, bytes]:
+        """Give a commit's headers, without the newline at their end, and its message."""
+        header, _, message = self._parts(oid)
+        return header, message
+
     def _parts(self, oid: str) -> tuple[bytes, bytes, bytes]:
         return self.read(oid, MAX_COMMIT).partition(b"\n\n")
 

@@ -320,13 +320,25 @@ def _take(made: FileInMaking, lock: Path, waits: Sequence[float]) -> None:
             made.put(lock.name, is_new=True)
         except FileExistsError as error:
             if wait is None:
-                raise EnvironmentFailure(
-                    f"{lock} is there: another git process seems to be at work in this repository",
-                    hint="remove that file if one crashed earlier",
-                ) from error
+                raise _taken(lock) from error
             time.sleep(wait)
         else:
             return
+
+
+def refuse_locked(repo: Repository) -> None:
+    """Raise EnvironmentFailure where another process writes the index."""
+    lock = _lock_of(_index(repo))
+    _drop_stale(lock)
+    if os.path.lexists(lock):
+        raise _taken(lock)
+
+
+def _taken(lock: Path) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"{lock} is there: another git process seems to be at work in this repository",
+        hint="remove that file if one crashed earlier",
+    )
 
 
 def stale_lock(repo: Repository) -> Path | None:

@@ -1,8 +1,8 @@
 """A branch of a remote that files are put on, without work tree, index or a branch of the user's.
 
-Blobs, trees and commits are made in this process; what goes over a connection, with the user's
-configuration and credentials, is git's own. What the remote's branch was when it was last seen is
-kept by a ref of ours. No hook of the user's runs, and no filter: files are stored as they are.
+Blobs, trees and commits are made in this process; git fetches and pushes them. What the remote's
+branch was when it was last seen is kept by a ref of ours. No hook of the user's runs, and no
+filter: files are stored as they are.
 """
 
 from __future__ import annotations
@@ -20,6 +20,16 @@ from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import is_ancestor, resolve_tree
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.transfer import (
+    FETCH,
+    NO_HOOKS,
+    PLAIN,
+    PUSH,
+    WITH_PASSWORD,
+    failure,
+    transfer,
+    words_of,
+)
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import Buffer
@@ -27,20 +37,9 @@ from wtxtgit.io.view import Buffer
 if TYPE_CHECKING:
     import pygit2
 
-_ANY = tuple(range(256))
 _REFS = "refs/wtxtgit/targets"
-# Hooks of the remote run all the same: git takes our configuration from their environment.
-NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
-# A server that says nothing for so many seconds has gone; git itself would wait for ever.
-PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
-_ENVIRONMENT: run.Environment = {
-    # Words that are looked at below.
-    "LC_ALL": "C",
-    # Whoever delivers has no terminal: a question would wait for ever.
-    "GIT_TERMINAL_PROMPT": "0",
-}
-WITH_PASSWORD = re.compile(r"[a-z0-9+.-]+://[^/]*:[^/]*@|https?://[^/]*@", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+# Whoever delivers has no terminal: a question would wait for ever.
+_ENVIRONMENT: run.Environment = {**PLAIN, "GIT_TERMINAL_PROMPT": "0"}
 _NO_BRANCH = "couldn't find remote ref"
 _PUSHED = re.compile(rb"^[ *]\t", re.MULTILINE)
 _MOVED_ON = re.compile(
@@ -49,13 +48,6 @@ _MOVED_ON = re.compile(
 """What git-push(1) says where somebody else was faster."""
 _LOCKED = re.compile(r"unable to (?:lock|create|update)|cannot lock ref|shallow file has changed")
 """What git says where another process of this repository was at it."""
-_NEVER = re.compile(
-    r"\[remote rejected\]|authentication failed|could not read (?:username|password)|denied"
-    r"|not found|does not (?:appear to be|exist)|no such|host key verification"
-    r"|returned error: (?:401|403|404|410)|not allowed|unsupported|unknown",
-    re.IGNORECASE,
-)
-_SHOWN = 300
 _FILE = re.compile(rb"^file: ([A-Za-z0-9._/-]+) ([0-9a-f]{40})$", re.MULTILINE)
 _IDENTITY = re.compile(r"(.*) <(.*)> ([0-9]+) ([+-])([0-9]{2})([0-9]{2})")
 
@@ -95,12 +87,9 @@ class RemoteBranch:
         """
         for is_last in _attempts():
             # Nothing but that one ref is written: no tags, no remote-tracking branch.
-            done = self._repo.call(
-                *NO_HOOKS, *PATIENCE, "fetch", "--quiet", "--no-tags", "--no-prune", "--refmap=",
-                "--no-write-fetch-head", "--no-recurse-submodules",
-                "--end-of-options", self._remote, f"+{self._there}:{self._here}",
-                env=_ENVIRONMENT, ok=_ANY,
-            )  # fmt: skip
+            refspec = f"+{self._there}:{self._here}"
+            asked = (*FETCH, "--end-of-options", self._remote, refspec)
+            done = transfer(self._repo, *asked, env=_ENVIRONMENT)
             words = words_of(done.stderr)
             if done.code == 0:
                 return self.seen()
@@ -116,12 +105,8 @@ class RemoteBranch:
 
         Raises RemoteUnavailable and RemoteRefused.
         """
-        done = self._repo.call(
-            *NO_HOOKS, *PATIENCE, "push", "--porcelain", "--no-verify", "--no-follow-tags",
-            "--recurse-submodules=no",
-            "--end-of-options", self._remote, f"{commit}:{self._there}",
-            env=_ENVIRONMENT, ok=_ANY,
-        )  # fmt: skip
+        asked = (*PUSH, "--end-of-options", self._remote, f"{commit}:{self._there}")
+        done = transfer(self._repo, *asked, env=_ENVIRONMENT)
         if done.code == 0:
             # A commit of the same second may be one that was pushed before: that has no line.
             self._remember(commit)
@@ -286,15 +271,3 @@ def _attempts() -> Iterator[bool]:
     """Attempts, each of which is told whether it is the last."""
     for number in range(1, MOST_ATTEMPTS + 1):
         yield number == MOST_ATTEMPTS
-
-
-def failure(label: str, words: str) -> EnvironmentFailure:
-    """The error for what git said of a remote, which is one of those of targets."""
-    kind = RemoteRefused if _NEVER.search(words) else RemoteUnavailable
-    return kind(f"{label}: {words[-_SHOWN:] or 'git says nothing'}")
-
-
-def words_of(output: bytes) -> str:
-    """What git said, in one line, without what a URL has before its host."""
-    told = " ".join(output.decode("utf-8", "replace").split())
-    return shown(_CREDENTIALS.sub("", told))

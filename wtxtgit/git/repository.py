@@ -153,6 +153,8 @@ class Repository:
         self.config = Config(self.home)
         self.cat_files: object = None
         """The running processes that readers of this repository share: `git.blobs.CatFiles`."""
+        self.payload: object = None
+        """What they share of its remote: `remotes.payload.on_demand.FetchedPayload`."""
         self._facts = facts or {}
 
     @property

@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
+from types import FrameType
 from typing import IO, NamedTuple, cast
 
 from wtxtgit.errors import EnvironmentFailure, lacking
@@ -45,6 +48,9 @@ _RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJEC
 """Paths that mean another place when git is started in another directory."""
 
 _STDERR_SHOWN = 4_000
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MOMENT = 1
+"""Seconds that a git may take to its end when we are told to end."""
 _MOST_ARGUMENT = 96 * 1024
 _MOST_ARGUMENTS = 512 * 1024
 """Bytes of a path, and of all paths, that git is started with.
@@ -124,28 +130,95 @@ def call(
     ok: Iterable[int] = (0,),
 ) -> Result:
     """Run git to its end; raises GitFailure unless its code is one of `ok`."""
-    try:
-        with subprocess.Popen(
-            [executable(), *arguments],
-            cwd=cwd,
-            env=environment(env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as process:
-            try:
-                # It takes any buffer, as `subprocess.run` does, which hands it on.
-                stdout, stderr = process.communicate(cast("bytes", stdin))
-            except BaseException:
-                # Told to end, git takes its locks away; killed, it leaves them.
-                process.terminate()
-                raise
-    except OSError as error:
-        raise EnvironmentFailure(f"git can't be started: {lacking(error)}") from error
+    at_once = bool(memoryview(stdin).nbytes)
+    with _start(arguments, cwd, env, stderr=subprocess.PIPE, at_once=at_once) as process:
+        try:
+            # It takes any buffer, as `subprocess.run` does, which hands it on.
+            stdout, stderr = process.communicate(cast("bytes", stdin))
+        except OSError as error:
+            raise _not_started(error) from error
+        except BaseException:
+            _end(process, at_once=at_once)
+            raise
     # What git said on stderr goes into the error: there is nothing else to go by.
     if process.returncode not in ok:
         raise GitFailure(arguments, process.returncode, stderr)
     return Result(process.returncode, stdout, stderr)
+
+
+def _start(
+    arguments: Sequence[str | bytes],
+    cwd: Path | None,
+    env: Environment | None,
+    *,
+    stderr: int,
+    at_once: bool,
+) -> subprocess.Popen[bytes]:
+    """Start a git that reads and writes pipes; a signal that comes meanwhile ends it as well."""
+    process = None
+    try:
+        with _signals_later():
+            process = subprocess.Popen(
+                [executable(), *arguments],
+                cwd=cwd,
+                env=environment(env),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                bufsize=1 << 16,
+            )
+    except OSError as error:
+        raise _not_started(error) from error
+    except BaseException:
+        if process is not None:
+            with process:
+                _end(process, at_once=at_once)
+        raise
+    return process
+
+
+def _not_started(error: OSError) -> EnvironmentFailure:
+    return EnvironmentFailure(f"git can't be started: {lacking(error)}")
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """Have handlers called at the end for signals that come meanwhile.
+
+    What one raises while a process is being started leaves it running, known to nobody.
+    """
+    # Handlers run in the main thread alone, and only it may set them.
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in _ENDING} if is_main else {}
+    came: list[tuple[int, FrameType | None]] = []
+    usual = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in usual:
+        signal.signal(number, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+        for first, frame in came[:1]:
+            usual[signal.Signals(first)](first, frame)
+
+
+def _end(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
+    """Have a git end that nobody waits for any more, and wait for that.
+
+    Told to, it takes its locks away (killed, it leaves them), but for one that it is just making:
+    so it may end by itself first, as most do in a moment. Not where half of its input would seem
+    to be all of it.
+    """
+    try:
+        if not at_once:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_MOMENT)
+    finally:
+        process.terminate()
+        # It may be writing where something is to be removed; leaving it, subprocess waits for a
+        # quarter of a second where it was SIGINT.
+        process.wait()
 
 
 def git(
@@ -198,18 +271,7 @@ class GitStream:
     def __init__(
         self, *arguments: str | bytes, cwd: Path | None = None, env: Environment | None = None
     ) -> None:
-        try:
-            self._process = subprocess.Popen(
-                [executable(), *arguments],
-                cwd=cwd,
-                env=environment(env),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=1 << 16,
-            )
-        except OSError as error:
-            raise EnvironmentFailure(f"git can't be started: {lacking(error)}") from error
+        self._process = _start(arguments, cwd, env, stderr=subprocess.DEVNULL, at_once=True)
         assert self._process.stdin is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
         self._stdin: IO[bytes] = self._process.stdin

@@ -53,12 +53,12 @@ def view_file(path: Path, folder: Path | None = None) -> ByteView:
         return read_view(file.fileno(), path)
 
 
-def read_view(descriptor: int, path: Path) -> ByteView:
+def read_view(descriptor: int, path: Path, *, by_time: bool = True) -> ByteView:
     """What a regular file that is open holds; `descriptor` may be closed afterwards.
 
     `path` is for messages. Raises EnvironmentFailure as `FileReads` does.
     """
-    reads = FileReads(descriptor, shown(path), partial(failures, path))
+    reads = FileReads(descriptor, shown(path), partial(failures, path), by_time=by_time)
     if reads.nbytes > AT_ONCE:
         return Windowed(reads)
     return reads.read(0, reads.nbytes) if reads.nbytes else memoryview(b"")

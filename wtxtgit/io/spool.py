@@ -73,7 +73,7 @@ class IncomingBytes:
 IN_MEMORY = 8 * 1024 * 1024
 """Up to so many bytes stay in memory, where the caller does not say otherwise."""
 # Bytes from which on what makes a temporary file is loaded: small contents do without.
-_LOADED_FROM = 256 * 1024
+_LOADED_FROM = 1024 * 1024
 AMPLE = 2 * 1024 * 1024 * 1024
 _PARTS = 8
 # Where a container shows how much memory it may use, cgroups(7); a word means no limit.

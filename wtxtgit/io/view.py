@@ -17,8 +17,10 @@ import os
 import stat
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from itertools import islice
 from threading import Lock
 from typing import Protocol, TypeVar, final, overload
 
@@ -262,15 +264,21 @@ class FileReads:
     The file is not mapped: Python ends with SIGBUS where a mapped file is cut short. Looking
     at a part raises EnvironmentFailure where the file is not any more what it was when it was
     opened, by its size and time, or can't be read, or there is no room for the part. `name` is
-    what messages call it, `failures` makes EnvironmentFailure of what the system says.
+    what messages call it, `failures` makes EnvironmentFailure of what the system says. Where not
+    `by_time`, the reader proves what it reads, and the time may change.
     """
 
     def __init__(
-        self, descriptor: int, name: str, failures: Callable[[], AbstractContextManager[None]]
+        self,
+        descriptor: int,
+        name: str,
+        failures: Callable[[], AbstractContextManager[None]],
+        *,
+        by_time: bool = True,
     ) -> None:
         status = os.fstat(descriptor)
         self.nbytes = status.st_size
-        self._moment = status.st_mtime_ns
+        self._moment = status.st_mtime_ns if by_time else None
         self._name, self._failures = name, failures
         self._blocks: dict[int, memoryview] = {}
         self._lock = Lock()
@@ -310,7 +318,8 @@ class FileReads:
                 ) from None
             status = os.fstat(self._descriptor)
         # After every read: what was changed before it has a time of its own by now.
-        if (status.st_size, status.st_mtime_ns) != (self.nbytes, self._moment):
+        moment = None if self._moment is None else status.st_mtime_ns
+        if (status.st_size, moment) != (self.nbytes, self._moment):
             what = "became shorter" if status.st_size < self.nbytes else "changed"
             raise EnvironmentFailure(f"{self._name}: {what} while it was read")
         if len(content) != end - start:
@@ -400,6 +409,8 @@ host has to give them anew, writing was measured to take 2 to 10 times as long.
 # Bytes from which on a piece is written by itself.
 _SMALL_PIECE = 64 * 1024
 _ALL = sys.maxsize
+# writev(2): IOV_MAX is 1024 on Linux and elsewhere, 16 by POSIX.
+_PARTS_A_CALL = 512
 
 
 def write_all(descriptor: int, content: Iterable[Buffer]) -> None:
@@ -425,6 +436,17 @@ def write_on(descriptor: int, content: Buffer, step: int = WRITE_STEP) -> None:
     view = memoryview(content)
     while view.nbytes:
         view = view[os.write(descriptor, view[:step]) :]
+
+
+def write_parts(descriptor: int, parts: Iterable[Buffer]) -> None:
+    """Write parts to where a pipe is at, many by one call; raises OSError."""
+    waiting = deque(part for part in (memoryview(part).cast("B") for part in parts) if part.nbytes)
+    while waiting:
+        written = os.writev(descriptor, list(islice(waiting, _PARTS_A_CALL)))
+        while waiting and written >= waiting[0].nbytes:
+            written -= waiting.popleft().nbytes
+        if written:
+            waiting[0] = waiting[0][written:]
 
 
 def write_at(descriptor: int, content: Buffer, offset: int) -> None:

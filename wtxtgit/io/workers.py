@@ -83,7 +83,8 @@ def keep_freed_memory() -> None:
     """
     if address_space() != sys.maxsize:
         return
-    block = bytearray(_KEPT_BLOCK)
+    # Not a bytearray: of this no page is touched.
+    block = bytes(_KEPT_BLOCK)
     del block
 
 

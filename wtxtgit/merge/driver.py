@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wtxtgit.errors import UsageError, WtxtgitError
-from wtxtgit.git.repository import DETACHED_DRIVER, UNSET, UNSPECIFIED, Repository
+from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, UNSET, UNSPECIFIED, Repository
 from wtxtgit.io.files import read_whole, replace_file, view_file
 from wtxtgit.io.view import pieces, write_all
 from wtxtgit.merge import conflicts
@@ -61,7 +61,7 @@ def merge(
         *contents,
         Merger(policy),
         repo=repo,
-        becomes_detached=lambda: is_detached_path(repo, path),
+        tracked=lambda: tracked_form(repo, path),
         threads=threads,
     )
     if report.ok:
@@ -77,12 +77,12 @@ def merge(
     return report
 
 
-def is_detached_path(repo: Repository | None, path: bytes | None) -> bool:
-    """Whether the driver of a path (from the top level) is `wtxt-detached`."""
+def tracked_form(repo: Repository | None, path: bytes | None) -> bool | None:
+    """Whether attributes keep a path (from the top level) as a detached text; None: as no text."""
     if repo is None or path is None:
-        return False
-    said = repo.attributes([path], ["filter"], from_index=repo.is_bare)
-    return said[path]["filter"] == DETACHED_DRIVER
+        return None
+    said = repo.attributes([path], ["filter"], from_index=repo.is_bare)[path]["filter"]
+    return said == DETACHED_DRIVER if said in FILTERS else None
 
 
 def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from wtxtgit.checkpoint.open import blob, file_of, read, repository_of
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, WtxtgitError
+from wtxtgit.filter.clean import clean, clean_detached
 from wtxtgit.filter.process import FilterSettings, is_smudged
 from wtxtgit.filter.smudge import smudge_into
 from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging, work_tree
+from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.index_file import StagedFile, stage_files, sweep
 from wtxtgit.git.repository import DRIVER, Repository
@@ -23,7 +25,7 @@ from wtxtgit.io.files import failures, replace_file, shown_path, view_file, writ
 from wtxtgit.io.view import PIECE, ByteView, mapped, pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
-from wtxtgit.merge.driver import has_ledger, is_detached_path, strategy_of
+from wtxtgit.merge.driver import has_ledger, strategy_of, tracked_form
 from wtxtgit.merge.policy import Policy, check_takes
 from wtxtgit.merge.texts import merge_texts
 from wtxtgit.model.ledger import LEDGER_SUFFIX
@@ -124,7 +126,7 @@ def resolve(
         theirs,
         Merger(policy),
         repo=repo,
-        becomes_detached=lambda: is_detached_path(repo, from_top),
+        tracked=lambda: tracked_form(repo, from_top),
         threads=settings.threads,
     )
     check_takes(takes, report)
@@ -187,6 +189,12 @@ def _refuse_edited(repo: Repository, path: bytes, oids: set[str]) -> None:
         cleaned = repo.git("hash-object", b"--path=" + path, "--", os.fsencode(file))
         if cleaned.decode("ascii").strip() in oids:
             return
+        # What the merge made of the attributes may keep files in the other form.
+        like = next(iter(oids))
+        for made in (clean(content), clean_detached(content, None)):
+            size = len(made.source) if made.writer is None else made.writer.size
+            if blob_id(made.pieces(), size, like=like) in oids:
+                return
     quoted = shlex.quote(shown_path(path))
     raise CheckError(
         f"{shown_path(path)}: the file was changed since the merge",

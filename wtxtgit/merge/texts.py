@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from hashlib import sha256
 
 from wtxtgit.filter.clean import Cleaned, clean, clean_keeping
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.merge.container import Merger
-from wtxtgit.merge.policy import stored_side_taken
-from wtxtgit.model.array import PayloadSource
+from wtxtgit.merge.policy import side_taken, stored_side_taken
+from wtxtgit.model.array import NO_PAYLOAD, PayloadSource
 from wtxtgit.report.merge import MergeReport
-from wtxtgit.store.place import store_of
-from wtxtgit.text.grammar import is_detached, is_text
+from wtxtgit.text.grammar import MOST_ATTACHED, is_detached, is_text
+from wtxtgit.text.index import index, want_payload
 
 
 def merge_texts(
@@ -25,7 +26,7 @@ def merge_texts(
     merger: Merger,
     *,
     repo: Repository | None = None,
-    becomes_detached: Callable[[], bool] = lambda: False,
+    tracked: Callable[[], bool | None] = lambda: None,
     threads: int | None = None,
 ) -> tuple[MergeReport, ByteView]:
     """Merge three contents as git stores them; `base` is empty where both sides added the file.
@@ -34,45 +35,122 @@ def merge_texts(
     itself where there are conflicts. A change of one side alone is taken as it
     is. Raises nothing because of content.
 
-    The payload of detached texts is in the store of `repo`. What is merged is a text as
-    the driver `wtxt-detached` makes it where ours is detached, or `becomes_detached` says so.
+    The payload of detached texts is in the store of `repo`. Which of the two forms a merged
+    text has is merged, too: `docs/merge.md`, section "Detached texts". `tracked` tells the one
+    that attributes say, True of detached texts, None where they say neither.
     """
     side = stored_side_taken(base, ours, theirs)
     if side is not None:
         return MergeReport("", side), ours if side == "ours" else theirs
     stored = {"base": base, "ours": ours, "theirs": theirs}
+    as_file = partial(smudge, threads=threads, payload=partial(_payload, repo))
+    smudged = {name: as_file(content) for name, content in stored.items()}
+    becomes_detached = _becomes_detached(base, ours, theirs, tracked)
+    fits = partial(_has_form, is_detached_form=becomes_detached)
+    if any(one.lacks_payload for one in smudged.values()):
+        # What is the same in another form can be told without payload.
+        names = [memoryview(_detached_name(one, threads)) for one in stored.values()]
+        side = side_taken(names[0] if len(base) else None, names[1], names[2])
+        if side is not None:
+            same = (ours, theirs) if names[1] == names[2] else (stored[side],)
+            whole = next(filter(fits, same), same[0])
+            taken = smudged[side]
+            if fits(whole) or taken.layout is None:
+                return MergeReport("", side), whole
+            made = _text(spooled(taken.pieces()), repo, becomes_detached, None, threads)
+            return MergeReport("", side), made
+        _fetch(repo, stored.values())
+        for name, content in stored.items():
+            if smudged[name].lacks_payload:
+                smudged[name] = as_file(content)
     files = []
-    for name, content in stored.items():
-        smudged = smudge(content, threads=threads, payload=partial(_payload, repo))
-        if smudged.layout is None and is_text(content):
+    for name, one in smudged.items():
+        if one.layout is None and is_text(one.text):
             # It stands for no file, or for none that can be trusted: a side is all there is.
-            reason = f"{name} is {_fault(smudged.warning)}"
+            reason = f"{name} is {_fault(one.warning)}"
+            if one.lacks_payload:
+                reason += ", wtxtgit fetch brings them"
             merged = merger.by_side(base if len(base) else None, ours, theirs, reason)
             return merged, merged.data
-        files.append(content if smudged.layout is None else spooled(smudged.pieces()))
+        files.append(one.text if one.layout is None else spooled(one.pieces()))
     merged = merger.merge(files[0] if len(base) else None, files[1], files[2])
     if merged.conflicts:
         return merged, ours
-    whole = stored.get(merged.taken or "")
     # An empty ours is stored as it is, and says nothing of what is stored besides.
     form = ours if len(ours) else theirs
-    if whole is not None and is_text(whole) == is_text(form):
-        return merged, whole
+    taken_whole = stored.get(merged.taken or "")
+    if taken_whole is not None and is_text(taken_whole) == is_text(form) and fits(taken_whole):
+        return merged, taken_whole
     if not is_text(form):
         return merged, merged.data
+    before = next(filter(is_detached, (ours, theirs)), None)
+    return merged, _text(merged.data, repo, becomes_detached, before, threads)
+
+
+def _form(content: ByteView) -> bool | None:
+    """Whether a content is a detached text; None where it would be the same in both forms."""
+    if is_detached(content):
+        return True
+    return False if is_text(content) and len(content) > MOST_ATTACHED else None
+
+
+def _has_form(content: ByteView, *, is_detached_form: bool) -> bool:
+    return _form(content) in (None, is_detached_form)
+
+
+def _becomes_detached(
+    base: ByteView, ours: ByteView, theirs: ByteView, tracked: Callable[[], bool | None]
+) -> bool:
+    forms = [_form(one) for one in (base, ours, theirs)]
+    was, mine, other = forms
+    # One side switched, and its attributes with it: those of the work tree may be the other's.
+    if None not in forms and mine != other:
+        return bool(other if mine == was else mine)
+    said = tracked()
+    return next((bool(one) for one in (said, mine, other) if one is not None), False)
+
+
+def _detached_name(content: ByteView, threads: int | None) -> bytes:
+    """The SHA-256 of a text's detached form, of any other content its own."""
+    # Hardly ever needed: mostly all payload is at hand.
+    from wtxtgit.filter.content import detached_hash
+
+    name = None if is_detached(content) else detached_hash(content, threads=threads)
+    return name or hashed(sha256(), pieces(content)).digest()
+
+
+def _text(
+    file: ByteView,
+    repo: Repository | None,
+    becomes_detached: bool,
+    before: ByteView | None,
+    threads: int | None,
+) -> ByteView:
+    """The text of a file; what is in the store is encoded by how it differs from `before`."""
     made: Cleaned
-    if repo is not None and (is_detached(form) or becomes_detached()):
+    if repo is not None and becomes_detached:
         from wtxtgit.filter.payload import keeping
 
-        before = form if is_detached(form) else None
-        made = clean_keeping(merged.data, lambda: keeping(repo, lambda: before), threads=threads)
+        made = clean_keeping(file, lambda: keeping(repo, lambda: before), threads=threads)
     else:
-        made = clean(merged.data, threads=threads)
-    return merged, spooled(made.pieces())
+        made = clean(file, threads=threads)
+    return spooled(made.pieces())
 
 
 def _payload(repo: Repository | None) -> PayloadSource | None:
-    return None if repo is None else store_of(repo)
+    if repo is None:
+        return None
+    # Asked for of detached texts alone.
+    from wtxtgit.remotes.payload.on_demand import FetchedPayload
+
+    return FetchedPayload.of(repo)
+
+
+def _fetch(repo: Repository | None, contents: Iterable[ByteView]) -> None:
+    """Have the payload of texts at hand, that of all of them in one go."""
+    payload = _payload(repo) or NO_PAYLOAD
+    indexes = [index(content, payload=payload) for content in contents if is_detached(content)]
+    want_payload(array for one in indexes if one.stop is None for array in one.arrays)
 
 
 def _fault(warning: str | None) -> str:

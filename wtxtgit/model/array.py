@@ -10,7 +10,7 @@ Field meanings are those of `docs/spec/wtxt.md`. All sizes are in bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -77,6 +77,14 @@ MAX_ZEROS = 65_536
 """Longest run of zero bytes that one extent stands for."""
 MAX_HEX = 64
 """Longest literal that one extent holds, in bytes."""
+MAX_RANK = 1_000_000
+"""Dimensions of one array."""
+LEAST_DIMENSIONS, DIMENSION_BYTES = 400_000, 32
+"""All arrays of a text have at most so many dimensions, and one more for so many of its bytes."""
+MOST_UNCOUNTED = 64
+"""Arrays of so few dimensions do not count in that."""
+LEAST_EXTENTS, EXTENT_BYTES = 250_000, 128
+"""The same of the extents of a layout."""
 ZEROS_ALLOWANCE = 16 * 1024 * 1024
 """All runs of zeros together may be this long plus the bytes of the other extents."""
 
@@ -288,11 +296,36 @@ PAYLOAD_DAMAGED = "payload"
 class PayloadSource(Protocol):
     """Chunks by their SHA-256 (32 bytes); threads may share it."""
 
+    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+        """Have chunks at hand that will be read, as far as they may be fetched.
+
+        Called by one thread, before others read; `progress` gets counts of bytes that come. Raises
+        EnvironmentFailure where they can't be fetched.
+        """
+
     def has(self, names: Iterable[bytes]) -> set[bytes]:
         """Those of the names whose chunks are at hand."""
 
     def read(self, name: bytes) -> ByteView:
         """A chunk, which has this SHA-256; raises WtxtgitError where it is damaged or gone."""
+
+    def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
+        """Chunks of `size` bytes, one after another in one piece: less work than one by one.
+
+        None where that is not so simple: `read` tells why.
+        """
+
+    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
+        """Whether chunks of all these names are at hand, and what holds them is as it was written.
+
+        False, too, where finding out takes reading more than `most` bytes.
+        """
+
+    def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
+        """The state of each thing that holds chunks of these names, and when it was written, in ns.
+
+        It is another one once anybody touched the thing. None where that is not known of all.
+        """
 
 
 class PayloadState(StrEnum):
@@ -303,20 +336,32 @@ class PayloadState(StrEnum):
     ABSENT = "absent"
 
 
-Keep = Callable[[bytes, memoryview, int, str, int], None]
-"""Takes a chunk of an array on its way into a detached text, from any thread.
+Keep = Callable[[Sequence[bytes], memoryview, int, int, str, int], None]
+"""Takes chunks of an array on their way into a detached text, from any thread.
 
-Its SHA-256, its bytes, which are good during the call only, the bytes of an item, the
-array's name, and the chunk's number.
+Their SHA-256, their bytes one after another, which are good during the call only, the bytes of
+each, and of an item, the array's name, and the first chunk's number.
 """
 
 
 class _NoPayload:
+    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+        pass
+
     def has(self, names: Iterable[bytes]) -> set[bytes]:
         return set()
 
     def read(self, name: bytes) -> ByteView:
         raise AssertionError("nothing is at hand")
+
+    def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
+        return None
+
+    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
+        return not names
+
+    def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
+        return {}
 
 
 FindPayload = Callable[[], PayloadSource | None]

@@ -143,12 +143,14 @@ class Nested:
     """A file in a chunk of a container, which has tensors of its own.
 
     `open` gives the file's bytes, decoded; it raises FormatError. `offset` is
-    where they stand in the outer file, None where they are decoded.
+    where they stand in the outer file, None where they are decoded; `stored`
+    is how many bytes of the outer file they are.
     """
 
     name: str
     open: Callable[[], ByteView]
     offset: int | None = None
+    stored: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,14 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, RemoteRefused, RemoteUnavailable
+from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, RemoteUnavailable
 from wtxtgit.io.files import replace_file, shown, sync_folder, view_file
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.remotes import urls
 from wtxtgit.remotes.one_by_one import OneByOne, Session
 from wtxtgit.remotes.target import (
     Outgoing,
+    Span,
     StoredFile,
     checked_pieces,
 )
@@ -47,6 +48,21 @@ class Folder(OneByOne):
             self._files = _Disk(local.absolute())
         self.label = self._files.label
 
+    def time(self, name: str) -> float | None:
+        """See `PrunableTarget`."""
+        self._check(name)
+        return self._files.time(name)
+
+    def remove(self, name: str) -> None:
+        """See `PrunableTarget`."""
+        self._check(name)
+        self._files.remove(name)
+
+    def ranges(self, name: str, spans: Sequence[Span]) -> Iterator[ByteView]:
+        """See `RangedTarget`."""
+        self._check(name)
+        return self._files.ranges(name, spans)
+
     @contextlib.contextmanager
     def _session(self) -> Iterator[_Files]:
         yield self._files
@@ -66,6 +82,16 @@ class _Files(Session):
     @abstractmethod
     def put(self, file: Outgoing, replace: bool) -> None:
         """Have a file there, all of it or nothing."""
+
+    @abstractmethod
+    def time(self, name: str) -> float | None: ...
+
+    @abstractmethod
+    def remove(self, name: str) -> None: ...
+
+    @abstractmethod
+    def ranges(self, name: str, spans: Sequence[Span]) -> Iterator[ByteView]:
+        """Parts of a file, as a `RangedTarget` gives them."""
 
 
 class _Disk(_Files):
@@ -88,6 +114,23 @@ class _Disk(_Files):
             path.parent.mkdir(parents=True, exist_ok=True)
             content = checked_pieces(file)
             replace_file(path, lambda fd: write_all(fd, content), is_new=not replace)
+
+    def time(self, name: str) -> float | None:
+        with _failures(), contextlib.suppress(FileNotFoundError):
+            return (self._root / name).stat().st_mtime
+        return None
+
+    def remove(self, name: str) -> None:
+        with _failures():
+            (self._root / name).unlink(missing_ok=True)
+
+    def ranges(self, name: str, spans: Sequence[Span]) -> Iterator[ByteView]:
+        with _failures():
+            content = view_file(self._root / name)
+            for start, stop in spans:
+                if stop > len(content):
+                    raise InputError(f"{self.label}: {name} ends before byte {stop}")
+                yield content[start:stop]
 
     def settle(self, files: Sequence[Outgoing], about: Mapping[str, str], *, is_new: bool) -> None:
         """Have names on disk, and those of the folders that they stand in."""
@@ -122,6 +165,15 @@ class _Url(_Files):
     def put(self, file: Outgoing, replace: bool) -> None:
         content = checked_pieces(file)
         urls.write_url(self._at(file.name), lambda fd: write_all(fd, content))
+
+    def time(self, name: str) -> float | None:
+        return urls.time_at(self._at(name))
+
+    def remove(self, name: str) -> None:
+        urls.remove_url(self._at(name))
+
+    def ranges(self, name: str, spans: Sequence[Span]) -> Iterator[ByteView]:
+        return urls.ranges_at(self._at(name), spans)
 
     def all(self, prefix: str) -> Iterator[StoredFile]:
         return (StoredFile(*found) for found in urls.files_below(self._url))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, RemoteUnavailable
 from wtxtgit.io.files import shown
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.remotes.target import Span
 
 if TYPE_CHECKING:
     import ssl
@@ -22,13 +24,15 @@ if TYPE_CHECKING:
 
 SILENCE = 60
 """Seconds that a server may say nothing."""
-_CONNECT = 20
+CONNECT = 20
 _LATER = frozenset((408, 425, 429))
 """Codes below 500 that ask for another try. RFC 9110, section 15.5; RFC 6585; RFC 8470."""
 _SERVER = 500
 _SECONDS = re.compile("[0-9]{1,9}")
 _HINT = "pip install 'wtxtgit[stream]'"
 _LIMITED = (403, 429)
+_OK, _PART, _TOO_FAR = 200, 206, 416
+GONE = (404, 410)
 
 
 def needed(label: str, package: str) -> EnvironmentFailure:
@@ -79,8 +83,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 def client(label: str) -> Iterator[httpx.Client]:
     """A client for one operation; what goes wrong with a connection becomes ours.
 
-    Raises EnvironmentFailure where httpx is not installed. Only the kind of an exception is told:
-    its words may hold a URL with credentials.
+    Raises EnvironmentFailure where httpx is not installed.
     """
     try:
         import httpx
@@ -90,15 +93,29 @@ def client(label: str) -> Iterator[httpx.Client]:
     log = logging.getLogger("httpx")
     if _WITHOUT_QUERY not in log.filters:
         log.addFilter(_WITHOUT_QUERY)
-    timeout = httpx.Timeout(SILENCE, connect=_CONNECT)
+    timeout = httpx.Timeout(SILENCE, connect=CONNECT)
+    headers = {"accept-encoding": "identity"}
+    with (
+        failures(label),
+        httpx.Client(timeout=timeout, headers=headers, verify=_certificates()) as made,
+    ):
+        yield made
+
+
+@contextlib.contextmanager
+def failures(label: str, what: str = "can't be reached") -> Iterator[None]:
+    """Make our errors of what goes wrong with a connection; `what` is said of it.
+
+    Only the kind of an exception is told: its words may hold a URL with credentials.
+    """
+    import httpx
+
     try:
-        headers = {"accept-encoding": "identity"}
-        with httpx.Client(timeout=timeout, headers=headers, verify=_certificates()) as made:
-            yield made
+        yield
     except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
         raise RemoteRefused(f"{label}: {type(error).__name__}") from None
     except httpx.RequestError as error:
-        raise RemoteUnavailable(f"{label}: can't be reached: {type(error).__name__}") from None
+        raise RemoteUnavailable(f"{label}: {what}: {type(error).__name__}") from None
 
 
 @cache
@@ -143,3 +160,52 @@ def received(label: str, name: str, blocks: Iterable[bytes], nbytes: int) -> Byt
             raise InputError(f"{label}: {shown(name)}: {what} the {nbytes} bytes came that it has")
 
     return spooled(bounded())
+
+
+def at_most(label: str, blocks: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """What a server sends, in pieces; raises RemoteRefused for more than `most` bytes."""
+    for block in blocks:
+        most -= len(block)
+        if most < 0:
+            raise RemoteRefused(f"{label}: the answer is too large for what was asked")
+        yield block
+
+
+class HttpAnswer(NamedTuple):
+    """What a server says to a request, and the bytes that it sends, as they come."""
+
+    status: int
+    headers: Mapping[str, str]
+    blocks: Iterable[bytes]
+
+
+def ranges(
+    label: str,
+    name: str,
+    nbytes: int,
+    spans: Iterable[Span],
+    ask: Callable[[str], AbstractContextManager[HttpAnswer]],
+) -> Iterator[ByteView]:
+    """Parts of a file of so many bytes, each whole; `ask` gets what is asked for (Range).
+
+    A server that gives none gives the whole file, once. Raises InputError where there is no such
+    file, or it is shorter.
+    """
+    whole: ByteView | None = None
+    for start, end in spans:
+        if whole is None:
+            with ask(f"bytes={start}-{end - 1}") as answer:
+                if answer.status == _PART:
+                    told = answer.headers.get("content-range", "")
+                    if not told.startswith(f"bytes {start}-{end - 1}/"):
+                        raise InputError(
+                            f"{label}: {shown(name)}: another part came than was asked"
+                        )
+                    yield received(label, name, answer.blocks, end - start)
+                    continue
+                if answer.status in (*GONE, _TOO_FAR):
+                    raise InputError(f"{label}: {shown(name)}: is gone, or shorter than it was")
+                if answer.status != _OK:
+                    raise failure(label, shown(name), answer.status, answer.headers)
+                whole = received(label, name, answer.blocks, nbytes)
+        yield mapped(whole)[start:end]

@@ -6,23 +6,15 @@ https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wtxtgit.git.store.reader import blob_heads
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.git_target import BranchFolder
-from wtxtgit.remotes.lfs_batch import LfsObject, LfsServer
+from wtxtgit.remotes.lfs_batch import LfsServer
+from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer, pointed
 from wtxtgit.remotes.target import Outgoing, StoredFile, check_fetched, check_name
-
-_VERSION = "version https://git-lfs.github.com/spec/v1"
-_POINTER = re.compile(
-    re.escape(_VERSION).encode("ascii")
-    + rb"\noid sha256:(?P<sha256>[0-9a-f]{64})\nsize (?P<nbytes>0|[1-9][0-9]{0,18})\n"
-)
-_MOST_POINTER = 1024
 
 
 class LFS(BranchFolder):
@@ -52,48 +44,31 @@ class LFS(BranchFolder):
     def has(self, name: str, sha256: str) -> bool:
         """Whether there is a pointer to that content, and the server says that it has it."""
         entry = self._entry(check_name(name))
-        found = self._pointed([entry])[entry.oid] if entry is not None else None
+        found = pointed(self._repo, [entry.oid])[entry.oid] if entry is not None else None
         if found is None:
             return super().has(name, sha256)
-        return found.sha256 == sha256 and self._server.has(found)
+        return found.sha256 == sha256 and bool(self._server.held([found]))
 
     def _blob(self, file: Outgoing) -> str:
         if not len(file.content):
             return super()._blob(file)
-        lines = (
-            _VERSION,
-            f"oid sha256:{file.sha256}",
-            f"size {len(file.content)}",
-        )
-        return self._branch.blob(["".join(f"{line}\n" for line in lines).encode("ascii")])
+        to = LfsObject(file.sha256, len(file.content))
+        return self._branch.blob([format_pointer(to)])
 
     def _send(self, files: Sequence[Outgoing]) -> None:
         self._server.upload(files, self._ref)
 
     def _content(self, entry: TreeEntry) -> ByteView:
-        found = self._pointed([entry])[entry.oid]
+        found = pointed(self._repo, [entry.oid])[entry.oid]
         if found is None:
             return super()._content(entry)
         return check_fetched(self.label, found.sha256, self._server.fetch(found), found.sha256)
 
     def _listed(self, found: Mapping[str, TreeEntry]) -> list[StoredFile]:
-        pointed = self._pointed(list(found.values()))
-        plain = {name: entry for name, entry in found.items() if pointed[entry.oid] is None}
+        known_to = pointed(self._repo, {entry.oid for entry in found.values()})
+        plain = {name: entry for name, entry in found.items() if known_to[entry.oid] is None}
         known = {stored.name: stored for stored in super()._listed(plain)}
         for name, entry in found.items():
-            if (there := pointed[entry.oid]) is not None:
+            if (there := known_to[entry.oid]) is not None:
                 known[name] = StoredFile(name, there.nbytes, there.sha256)
         return [known[name] for name in found]
-
-    def _pointed(self, entries: Sequence[TreeEntry]) -> dict[str, LfsObject | None]:
-        """What blobs point to; None for those that are no pointers."""
-        pointed: dict[str, LfsObject | None] = {}
-        for oid, blob in blob_heads(self._repo, {entry.oid for entry in entries}).items():
-            match = _POINTER.fullmatch(blob.head) if blob.size < _MOST_POINTER else None
-            is_one = match is not None and blob.size == len(blob.head)
-            pointed[oid] = (
-                LfsObject(match["sha256"].decode(), int(match["nbytes"]))
-                if match is not None and is_one
-                else None
-            )
-        return pointed

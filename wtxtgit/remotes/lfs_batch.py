@@ -5,20 +5,21 @@ The Batch API and its basic transfer: https://github.com/git-lfs/git-lfs/blob/ma
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable, UsageError, WtxtgitError
-from wtxtgit.git.credentials import Credential, extra_header, fill, settle
+from wtxtgit.git.credentials import Login
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import shown
 from wtxtgit.io.view import PIECE, ByteView
-from wtxtgit.remotes.http import client, failure, received
-from wtxtgit.remotes.target import Outgoing, check_content, checked_pieces
+from wtxtgit.remotes.http import GONE, HttpAnswer, client, failure, failures, ranges, received
+from wtxtgit.remotes.lfs_access import NOTHING, Granted, SshGrants, server_of
+from wtxtgit.remotes.lfs_pointer import LfsObject
+from wtxtgit.remotes.target import Outgoing, Span, check_content, checked_pieces
 
 if TYPE_CHECKING:
     import httpx
@@ -26,38 +27,27 @@ if TYPE_CHECKING:
 _MEDIA = "application/vnd.git-lfs+json"
 _AT_ONCE = 100
 """Objects that one request asks for: what git-lfs itself asks for."""
-_SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[^/:]+):(?!//)(?P<path>.+)")
-_HTTPS = "https" + "://"
+_FRESH = 120
+"""Seconds after which the server is asked again what it said: its addresses may end."""
+_UPLOAD, _DOWNLOAD = "upload", "download"
 _UNAUTHORIZED = 401
 _OK = range(200, 300)
-_GONE = (404, 410)
-_NOT_AS_SENT = (404, 422)
-
-
-class LfsObject(NamedTuple):
-    """An object of a server: its name in lower-case hex, and its bytes."""
-
-    sha256: str
-    nbytes: int
-
-
-class _Secret(NamedTuple):
-    value: str
-
-    def __repr__(self) -> str:
-        return "_Secret()"
+_PART = 206
+_NOT_SO = 422
+_NOT_AS_SENT = (404, _NOT_SO)
 
 
 class LfsServer:
     """The server at a URL, or of a remote, with the user's configuration of `repo`.
 
+    Where git goes to the remote by ssh, ssh is asked what to tell the server.
+
     Raises UsageError where the remote has none that is known.
     """
 
     def __init__(self, repo: Repository, remote: str, label: str, url: str | None = None) -> None:
-        self._repo = repo
         self._label = label
-        found = url or _configured(repo, remote)
+        found, ssh = (url, None) if url else server_of(repo, remote)
         parts = urlsplit(found)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(
@@ -65,81 +55,120 @@ class LfsServer:
             )
         host = parts.netloc.rpartition("@")[2]
         self._url = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
-        self._user = unquote(parts.username) if parts.username else None
-        self._secret = _Secret(unquote(parts.password)) if parts.password else None
+        self._ssh = None if ssh is None else SshGrants(repo, ssh)
+        user, password = (unquote(p) if p else None for p in (parts.username, parts.password))
+        self._new_login = partial(Login, repo, self._url, user, password)
+        self._login: Login | None = None
 
-    def upload(self, files: Sequence[Outgoing], ref: str) -> None:
-        """Have the server have these files' contents; what it has is not sent again."""
+    def upload(self, files: Sequence[Outgoing], ref: str | None = None) -> None:
+        """Have the server have these files' contents; what it has is not sent again.
+
+        `ref` is what they are for, where that is a branch.
+        """
         for file in files:
             check_content(file)
         by_sha256 = {file.sha256: file for file in files if len(file.content)}
         wanted = [LfsObject(sha256, len(f.content)) for sha256, f in by_sha256.items()]
-        with self._session() as session:
-            for found, actions in session.batch("upload", wanted, ref):
+        with self._session(_UPLOAD) as session:
+            for found, actions in session.batch(_UPLOAD, wanted, ref):
+                if actions is None:
+                    raise RemoteRefused(f"{self._label}: the server does not take {found.sha256}")
                 if "upload" in actions:
                     file = by_sha256[found.sha256]
                     session.send(actions["upload"], file)
                     if "verify" in actions:
                         session.verify(actions["verify"], found)
 
+    def contents(self, wanted: Sequence[LfsObject]) -> Generator[tuple[LfsObject, Iterator[bytes]]]:
+        """Objects' contents as they come, from any thread; those that it has not are left out.
+
+        What comes may be shorter or longer than the object; it is to be taken at once.
+        """
+        with self._session(_DOWNLOAD) as session:
+            for found, actions in session.batch(_DOWNLOAD, wanted):
+                if actions and "download" in actions:
+                    with contextlib.closing(session.pieces(actions["download"], found)) as pieces:
+                        yield found, pieces
+
+    def gives_parts(self, of: LfsObject) -> bool:
+        """Whether parts of an object can be had; raises InputError where there is none."""
+        with (
+            self._session(_DOWNLOAD) as session,
+            session.answered(self._download(session, of), "bytes=0-0") as answer,
+        ):
+            return answer.status == _PART
+
+    def ranges(self, of: LfsObject, spans: Sequence[Span]) -> Iterator[ByteView]:
+        """Parts of an object, from any thread, each whole.
+
+        Raises InputError where the server has no such object, or gives other parts.
+        """
+        with self._session(_DOWNLOAD) as session:
+            action = self._download(session, of)
+            ask = partial(session.answered, action)
+            yield from ranges(self._label, of.sha256, of.nbytes, spans, ask)
+
     def fetch(self, wanted: LfsObject) -> ByteView:
         """An object's content; raises InputError where the server has none, or gives too much."""
         if not wanted.nbytes:
             return memoryview(b"")
-        with self._session() as session:
-            for _, actions in session.batch("download", [wanted]):
-                if "download" in actions:
-                    return session.receive(actions["download"], wanted)
-        raise InputError(f"{self._label}: the server has no object {wanted.sha256}")
+        with contextlib.closing(self.contents([wanted])) as found:
+            for _, content in found:
+                return received(self._label, wanted.sha256, content, wanted.nbytes)
+        raise self._none(wanted)
 
-    def has(self, wanted: LfsObject) -> bool:
-        """Whether the server says that it has an object."""
-        if not wanted.nbytes:
-            return True
-        with self._session() as session:
-            try:
-                return any("download" in a for _, a in session.batch("download", [wanted]))
-            except InputError:
-                return False
+    def held(self, wanted: Sequence[LfsObject]) -> set[LfsObject]:
+        """Those objects that the server says that it has."""
+        asked = [one for one in wanted if one.nbytes]
+        with self._session(_DOWNLOAD) as session:
+            found = session.batch(_DOWNLOAD, asked)
+            has = {one for one, actions in found if actions and "download" in actions}
+        return has.union(one for one in wanted if not one.nbytes)
+
+    def _download(self, session: _BatchSession, of: LfsObject) -> Mapping[str, Any]:
+        for _, actions in session.batch(_DOWNLOAD, [of]):
+            if actions and "download" in actions:
+                action: Mapping[str, Any] = actions["download"]
+                return action
+        raise self._none(of)
+
+    def _none(self, wanted: LfsObject) -> InputError:
+        return InputError(f"{self._label}: the server has no object {wanted.sha256}")
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator[_BatchSession]:
+    def _session(self, operation: str) -> Iterator[_BatchSession]:
+        granted = None if self._ssh is None else partial(self._ssh.of, operation)
+        login = self._login
+        if login is None or login.is_refused:
+            login = self._login = self._new_login()
         with client(self._label) as http:
-            header = extra_header(self._repo, self._url)
-            known = dict([header]) if header is not None else {}
-            if not known and self._user and self._secret:
-                known = _basic(self._user, self._secret.value)
-            session = _BatchSession(self._label, http, self._url, known)
-            session.ask_user = lambda: fill(self._repo, self._url, self._user)
-            try:
-                yield session
-            finally:
-                if session.asked is not None and session.is_good is not None:
-                    settle(self._repo, session.asked, is_good=session.is_good)
+            yield _BatchSession(self._label, http, self._url, login, granted)
 
 
 class _BatchSession:
-    """One operation. `authorized` are the headers that tell the server who asks.
-
-    Where the server wants to know it, `ask_user` is called, once; `asked` is the credential that
-    it gave, and `is_good` whether the server took it.
-    """
+    """One operation. The server is told what ssh `granted`, and else what `login` knows."""
 
     def __init__(
-        self, label: str, http: httpx.Client, url: str, authorized: Mapping[str, str]
+        self,
+        label: str,
+        http: httpx.Client,
+        url: str,
+        login: Login,
+        granted: Callable[[], Granted] | None = None,
     ) -> None:
-        self._label, self._http, self._url = label, http, url
-        self._authorized = authorized
-        self.ask_user: Callable[[], Credential | None] = lambda: None
-        self.asked: Credential | None = None
-        self.is_good: bool | None = None
+        self._label, self._http, self._login = label, http, login
+        self._granted = granted or (lambda: NOTHING)
+        self._url = self._granted().url or url
+        # Of where a server leads, too.
+        http.event_hooks = {"request": [lambda request: self._check_scheme(request.url.scheme)]}
 
     def batch(
         self, operation: str, wanted: Sequence[LfsObject], ref: str | None = None
-    ) -> Iterator[tuple[LfsObject, Mapping[str, Any]]]:
-        """What is to be done for each object; raises InputError for one that is not there."""
-        for start in range(0, len(wanted), _AT_ONCE):
-            asked = wanted[start : start + _AT_ONCE]
+    ) -> Iterator[tuple[LfsObject, Mapping[str, Any] | None]]:
+        """What is to be done for each object; None for one that is not there."""
+        left = dict.fromkeys(wanted)
+        while left:
+            asked = list(left)[:_AT_ONCE]
             body = {
                 "operation": operation,
                 "transfers": ["basic"],
@@ -147,9 +176,13 @@ class _BatchSession:
                 "hash_algo": "sha256",
                 **({"ref": {"name": ref}} if ref else {}),
             }
-            url = f"{self._url}/objects/batch"
-            told = self._post(url, body, is_download=operation == "download")
-            yield from self._parsed(told, asked)
+            told = self._post(f"{self._url}/objects/batch", body)
+            since = time.monotonic()
+            for one, actions in self._parsed(told, asked):
+                del left[one]
+                yield one, actions
+                if time.monotonic() - since > _FRESH:
+                    break
 
     def send(self, action: Mapping[str, Any], file: Outgoing) -> None:
         headers = {
@@ -160,7 +193,7 @@ class _BatchSession:
         answer = self._http.put(
             action["href"], headers=headers, content=map(bytes, checked_pieces(file))
         )
-        self._check(answer, file.name)
+        self._check(answer.status_code, answer.headers, file.name)
 
     def verify(self, action: Mapping[str, Any], sent: LfsObject) -> None:
         headers = {"accept": _MEDIA, "content-type": _MEDIA, **self._headers(action)}
@@ -169,64 +202,73 @@ class _BatchSession:
         # What it took a moment ago is not there, or is not that: it can be sent again.
         if answer.status_code in _NOT_AS_SENT:
             raise RemoteUnavailable(f"{self._label}: {sent.sha256}: arrived with another content")
-        self._check(answer, sent.sha256)
+        self._check(answer.status_code, answer.headers, sent.sha256)
 
-    def receive(self, action: Mapping[str, Any], wanted: LfsObject) -> ByteView:
-        headers = self._headers(action)
-        href = action["href"]
-        with self._http.stream("GET", href, headers=headers, follow_redirects=True) as answer:
-            self._check(answer, wanted.sha256)
-            return received(self._label, wanted.sha256, answer.iter_bytes(PIECE), wanted.nbytes)
+    def pieces(self, action: Mapping[str, Any], wanted: LfsObject) -> Generator[bytes]:
+        """An object as it comes; nothing of one that is gone."""
+        # Whoever takes them is not in the client's block.
+        with failures(f"{self._label}: {wanted.sha256}"), self.answered(action) as answer:
+            if answer.status not in GONE:
+                self._check(answer.status, answer.headers, wanted.sha256)
+                yield from answer.blocks
 
-    def _post(self, url: str, body: object, *, is_download: bool) -> Any:
+    @contextlib.contextmanager
+    def answered(self, action: Mapping[str, Any], part: str | None = None) -> Iterator[HttpAnswer]:
+        """What is said to a download, or to that of a part (Range)."""
+        headers = {**self._headers(action), **({"range": part} if part else {})}
+        with self._http.stream(
+            "GET", action["href"], headers=headers, follow_redirects=True
+        ) as answer:
+            yield HttpAnswer(answer.status_code, answer.headers, answer.iter_bytes(PIECE))
+
+    def _post(self, url: str, body: Mapping[str, Any]) -> Any:
+        known = self._login.headers
         answer = self._posted(url, body)
-        if answer.status_code == _UNAUTHORIZED and self.asked is None:
-            self.asked = self.ask_user()
-            if self.asked is not None:
-                self._authorized = _basic(self.asked.user, self.asked.password)
+        if not self._granted().headers:
+            if answer.status_code == _UNAUTHORIZED and self._login.ask(known):
                 answer = self._posted(url, body)
-        if self.asked is not None and (answer.status_code in (*_OK, _UNAUTHORIZED)):
-            self.is_good = answer.status_code != _UNAUTHORIZED
-        # Some servers say so of all objects together.
-        if answer.status_code in _GONE and is_download:
-            raise InputError(f"{self._label}: the server has no such object")
-        self._check(answer, "objects/batch")
+            if answer.status_code in (*_OK, _UNAUTHORIZED):
+                self._login.settle(is_good=answer.status_code != _UNAUTHORIZED)
+        if answer.status_code in GONE and body["operation"] == _DOWNLOAD:
+            # Some servers say so of all objects together.
+            error = {"code": answer.status_code}
+            return {"objects": [{**one, "error": error} for one in body["objects"]]}
+        self._check(answer.status_code, answer.headers, "objects/batch")
         try:
             return answer.json()
         except ValueError:
             raise self._strange() from None
 
     def _posted(self, url: str, body: object) -> httpx.Response:
-        headers = {"accept": _MEDIA, "content-type": _MEDIA, **self._authorized}
+        headers = {"accept": _MEDIA, "content-type": _MEDIA, **self._who}
         return self._http.post(url, headers=headers, json=body)
 
     def _parsed(
         self, told: object, asked: Sequence[LfsObject]
-    ) -> Iterator[tuple[LfsObject, Mapping[str, Any]]]:
+    ) -> Iterator[tuple[LfsObject, Mapping[str, Any] | None]]:
         match told:
             case {"objects": list() as objects, **more} if more.get("transfer", "basic") == "basic":
                 pass
             case _:
                 raise self._strange()
-        left = set(asked)
+        left = {one.sha256: one for one in asked}
         for one in objects:
             match one:
-                case {"oid": str(), "error": {"code": int() as code}}:
-                    if code in (404, 410):
-                        raise InputError(
-                            f"{self._label}: the server has no {shown(one['oid'][:64])}"
-                        )
-                    raise failure(self._label, shown(one["oid"][:64]), code, {})
-                case {"oid": str() as oid, "size": int() as size}:
-                    found = LfsObject(oid, size)
-                    if found not in left:
-                        raise self._strange()
-                    left.discard(found)
-                    yield found, self._actions(one.get("actions"))
+                case {"oid": str() as oid, "error": {"code": int() as code}} if oid in left:
+                    # An object of another length is none of those that are asked for.
+                    if code not in (*GONE, _NOT_SO):
+                        raise failure(self._label, oid, code, {})
+                    yield left.pop(oid), None
+                case {"oid": str() as oid, "size": int() as size} if left.get(oid) == (oid, size):
+                    yield left.pop(oid), self._actions(one.get("actions"))
                 case _:
                     raise self._strange()
         if left:
             raise self._strange()
+
+    @property
+    def _who(self) -> Mapping[str, str]:
+        return self._granted().headers or self._login.headers
 
     def _actions(self, told: object) -> Mapping[str, Any]:
         if told is None:
@@ -236,10 +278,7 @@ class _BatchSession:
         for action in told.values():
             match action:
                 case {"href": str() as href}:
-                    parts = urlsplit(href)
-                    # What may be read on the way to the server may not be read here either.
-                    if parts.scheme not in ("https", urlsplit(self._url).scheme):
-                        raise self._strange()
+                    self._check_scheme(urlsplit(href).scheme)
                 case _:
                     raise self._strange()
             header = action.get("header") or {}
@@ -255,40 +294,17 @@ class _BatchSession:
         ours, theirs = urlsplit(self._url), urlsplit(action["href"])
         is_same = (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
         if is_same and "authorization" not in given:
-            return {**self._authorized, **given}
+            return {**self._who, **given}
         return given
 
-    def _check(self, answer: httpx.Response, what: str) -> None:
-        if answer.status_code not in _OK:
-            raise failure(self._label, what, answer.status_code, answer.headers)
+    def _check_scheme(self, scheme: str) -> None:
+        # What may be read on the way to the server may not be read elsewhere either.
+        if scheme not in ("https", urlsplit(self._url).scheme):
+            raise RemoteRefused(f"{self._label}: leads to an address without TLS")
+
+    def _check(self, status: int, headers: Mapping[str, str], what: str) -> None:
+        if status not in _OK:
+            raise failure(self._label, what, status, headers)
 
     def _strange(self) -> WtxtgitError:
         return RemoteRefused(f"{self._label}: what the server says is not git-lfs's Batch API")
-
-
-def _basic(user: str, password: str) -> dict[str, str]:
-    token = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
-    return {"authorization": f"Basic {token}"}
-
-
-def _configured(repo: Repository, remote: str) -> str:
-    """The server's URL that git-lfs would use, but for one that the work tree says (.lfsconfig).
-
-    https://github.com/git-lfs/git-lfs/blob/main/docs/api/server-discovery.md
-    """
-    known = repo.config.get(f"remote.{remote}.lfsurl") or repo.config.get("lfs.url")
-    if known:
-        return known
-    done = repo.call("remote", "get-url", "--push", "--", remote, ok=(0, 2, 128))
-    url = done.stdout.decode("utf-8", "replace").strip() if not done.code else remote
-    parts = urlsplit(url)
-    scp = _SCP.fullmatch(url)
-    if parts.scheme in ("http", "https"):
-        base = url.rstrip("/")
-    elif parts.scheme == "ssh" and parts.hostname:
-        base = _HTTPS + f"{parts.hostname}{parts.path.rstrip('/')}"
-    elif scp and not parts.scheme:
-        base = _HTTPS + f"{scp['host']}/{scp['path'].strip('/')}"
-    else:
-        return ""
-    return f"{base.removesuffix('.git')}.git/info/lfs"

@@ -87,6 +87,32 @@ class Target(Protocol):
         """Whether there is a file of that name with that content, all of it."""
 
 
+Span = tuple[int, int]
+"""Where a part of a file begins, and where it ends: the first byte after it."""
+
+
+@runtime_checkable
+class RangedTarget(Target, Protocol):
+    """A target that gives parts of files."""
+
+    def ranges(self, name: str, spans: Sequence[Span]) -> Iterator[ByteView]:
+        """Parts of a file, each whole, in the order in which they are asked for.
+
+        Raises InputError where there is no such file or it ends before a part does.
+        """
+
+
+@runtime_checkable
+class PrunableTarget(Target, Protocol):
+    """A target that tells how old files are, and takes them away."""
+
+    def time(self, name: str) -> float | None:
+        """When a file was written, in seconds since 1970; None where nobody knows."""
+
+    def remove(self, name: str) -> None:
+        """Take a file away, if it is there."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileSeal:
     """What the ledger's next record says of a file.

@@ -11,7 +11,8 @@ import contextlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ _SILENCE = 60
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _AUTHORITY = re.compile(r"([^/?#@:]*):(?![0-9]*(?:[/?#]|$))")
 """A user and the begin of a password, which may hold what ends a name elsewhere."""
+_LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1")
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
 _WHOLE_STORES = frozenset(
     ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "memory", "http", "https")
@@ -49,6 +51,11 @@ _NOT_IN_MEMBERS = re.compile(r"[%?#:*{}\[\]\\\x00-\x1f\x7f]")
 def is_url(name: str) -> bool:
     """Whether a file is named by a URL, such as s3://bucket/model.aero."""
     return _URL.match(name) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, without its port, is this machine: nobody listens on the way there."""
+    return _LOOPBACK.fullmatch(host) is not None
 
 
 def shown_url(url: str) -> str:
@@ -137,6 +144,56 @@ def size_at(url: str) -> int | None:
             return _size(fs, path, url)
         except FileNotFoundError:
             return None
+
+
+def time_at(url: str) -> float | None:
+    """When the file at `url` was written, in seconds since 1970.
+
+    None where the store does not tell, or has no such file. Raises as `read_url` does.
+    """
+    with _failures(url):
+        fs, path = _opened(url)
+        try:
+            told = fs.modified(path)
+        except (FileNotFoundError, NotImplementedError):
+            return None
+        # Some give no zone: it is UTC then.
+        if isinstance(told, datetime):
+            return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+        return None
+
+
+def remove_url(url: str) -> None:
+    """Take away the file at `url`, if there is one.
+
+    Raises EnvironmentFailure where the store does not do it.
+    """
+    with _failures(url):
+        fs, path = _opened(url)
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm_file(path)
+        fs.invalidate_cache()
+
+
+def ranges_at(url: str, spans: Sequence[tuple[int, int]]) -> Iterator[memoryview]:
+    """Parts of the file at `url`, each from a start to before an end, whole.
+
+    Raises as `read_url` does, and InputError where the store gives another number of bytes.
+    """
+    with _failures(url):
+        fs, path = _opened(url)
+    for start, stop in spans:
+        try:
+            with _failures(url):
+                part = memoryview(fs.cat_file(path, start=start, end=stop))
+        except EnvironmentFailure:
+            # Each store has another error for what begins after a file's end.
+            if (size_at(url) or 0) >= stop:
+                raise
+            raise InputError(f"{shown_url(url)}: ends before byte {stop}") from None
+        if part.nbytes != stop - start:
+            raise InputError(f"{shown_url(url)}: gives {part.nbytes} of {stop - start} bytes")
+        yield part
 
 
 def files_below(url: str) -> list[tuple[str, int]]:

@@ -22,6 +22,8 @@ _STAYS = "only a new trust root past COMMIT, or a rewritten history, ends this f
 _RESEAL = "wtxtgit seal --reseal -- PATH"
 _REVERT = "git revert --no-commit COMMIT && wtxtgit seal --reseal"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
+FROM_LFS = "wtxtgit install && git cat-file blob :PATH | git lfs smudge > PATH && git add -- PATH"
+PULL = "git lfs pull brings all that HEAD has pointers for"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 _OF_WARNINGS = {
     "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
@@ -69,6 +71,7 @@ HINTS = {
     "shallow": "git fetch --unshallow",
     ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; where it is right, "
     "only an audit without --strict passes it",
+    "lfs-pointer": _mended(FROM_LFS, PULL),
 }
 """What to do about each kind, COMMIT and PATH being those of a finding.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.audit import ODD_CHECKPOINT, Finding, WithFindings, pasted
+from wtxtgit.report.audit import FROM_LFS, ODD_CHECKPOINT, PULL, Finding, WithFindings, pasted
 
 LARGE_BLOB = "large-blob"
 
@@ -15,6 +15,7 @@ _RESEAL = "wtxtgit seal --reseal -- PATH"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 HINTS = {
+    "lfs-pointer": f"{FROM_LFS}  # {PULL}",
     "raw-binary": _CLEAN,
     "corrupt-text": "git restore --staged -- PATH  # wtxtgit verify -- PATH says what is wrong",
     "not-canonical": _CLEAN,
@@ -35,8 +36,9 @@ HINTS = {
     "descends from, and that has signers, ends this",
     ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH says what is "
     "wrong; git config --unset wtxtgit.strict where it is right",
-    LARGE_BLOB: "git restore --staged -- PATH  # wtxtgit convert --max-shard 64MiB cuts it; git "
-    "config wtxtgit.maxBlob SIZE where the forge takes more",
+    LARGE_BLOB: "git restore --staged -- PATH  # wtxtgit track --detached PATTERN before git add "
+    "keeps its data beside git; wtxtgit convert --max-shard 64MiB cuts it; git config "
+    "wtxtgit.maxBlob SIZE where the forge takes more",
 }
 """What to do about each kind, before the commit is made: commands, and comments on them."""
 

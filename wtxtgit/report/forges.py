@@ -28,6 +28,7 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema
 VERSION = "2.1.0"
 
 ABOUT = {
+    "lfs-pointer": "A tracked path holds a pointer of git-lfs, not the file that it is to.",
     "raw-binary": "A tracked path holds a binary, not the text that the filter makes of it.",
     "corrupt-text": "A text does not verify.",
     "odd-checkpoint": "The text of a checkpoint that verify --strict does not take.",

@@ -39,6 +39,7 @@ class Risk(StrEnum):
     CHAIN = "broken-chain"
     OPAQUE = "opaque"
     DAMAGED = "damaged"
+    POINTER = "lfs-pointer"
     RAW = "raw-binary"
     LARGE = "large-blob"
 
@@ -259,11 +260,21 @@ LABELS = {
     Risk.CHAIN: "Broken chain",
     Risk.OPAQUE: "Opaque",
     Risk.DAMAGED: "Damaged",
+    Risk.POINTER: "Git-lfs pointer",
     Risk.RAW: "Raw binary",
     Risk.LARGE: "Large blob",
 }
 SEVERE = frozenset(
-    {Risk.NEW_NAN, Risk.NEW_INF, Risk.SIGNER, Risk.CHAIN, Risk.DAMAGED, Risk.RAW, Risk.LARGE}
+    {
+        Risk.NEW_NAN,
+        Risk.NEW_INF,
+        Risk.SIGNER,
+        Risk.CHAIN,
+        Risk.DAMAGED,
+        Risk.POINTER,
+        Risk.RAW,
+        Risk.LARGE,
+    }
 )
 """Risks that a merge should wait for; the others want a look."""
 

@@ -94,6 +94,58 @@ class StoreRepacked(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class StorePruned(JsonObject):
+    """Chunks that went, and the bytes that they took; packs and their bytes before and after.
+
+    `remote` was asked for what it has, None where none was. What stayed though nothing recent
+    needs it: chunks that are `unsent`, which no remote is known to have, and those that no commit
+    reaches and are `young`.
+    """
+
+    KEYS = "store chunks bytes=nbytes packs_before packs_after size_before size_after"
+    KEYS += " remote? unsent young"
+
+    store: Path
+    chunks: int
+    nbytes: int
+    packs_before: int
+    packs_after: int
+    size_before: int
+    size_after: int
+    remote: str | None = None
+    unsent: int = 0
+    young: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPack(JsonObject):
+    """A pack of a remote, and its bytes, None for a part of one that the remote does not tell."""
+
+    pack: str
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePruned(JsonObject):
+    """Packs of a remote that no ref needs and are old enough; `young` ones stay, `packs` are all.
+
+    `refs` counts what was looked at, of the git remotes that are named. `is_done` where they went;
+    `note` says what else there is to know then.
+    """
+
+    KEYS = "remote git_remotes refs packs gone young done=is_done note?"
+
+    remote: str
+    git_remotes: tuple[str, ...]
+    refs: int
+    packs: int
+    gone: tuple[PlacedPack, ...]
+    young: int
+    is_done: bool
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LackingPayload(JsonObject):
     """How many chunks of a detached text, by its path from the top level, can't be had."""
 
@@ -113,7 +165,8 @@ class RefusedPack(JsonObject):
 class PayloadPushed(JsonObject):
     """What a push sent: chunks, and the packs that hold them; `lacking` is in no store at hand.
 
-    `remote` is None where none was asked, since nothing was to be sent.
+    `damaged` are packs of the remote that were read and are not what they should be. `remote` is
+    None where none was asked, since nothing was to be sent.
     """
 
     remote: str | None = None
@@ -122,7 +175,9 @@ class PayloadPushed(JsonObject):
     packs: tuple[str, ...] = ()
     lacking: tuple[LackingPayload, ...] = ()
 
-    KEYS = "remote? chunks bytes=nbytes packs lacking"
+    damaged: tuple[RefusedPack, ...] = ()
+
+    KEYS = "remote? chunks bytes=nbytes packs lacking damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +196,48 @@ class PayloadFetched(JsonObject):
     lacking: tuple[LackingPayload, ...] = ()
 
     KEYS = "remote? chunks bytes=nbytes packs refused lacking"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedObject(JsonObject):
+    """An object of git-lfs, by its SHA-256, whose payload is in the store; `path` has its pointer.
+
+    `blob` is the id of its text, which git has; None where nothing was done. Only of a
+    `detached` text the payload lies in the store.
+    """
+
+    KEYS = "path object size=nbytes blob? detached"
+
+    path: bytes
+    object: str
+    nbytes: int
+    blob: str | None = None
+    detached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LackingObject(JsonObject):
+    """An object of git-lfs that can't be had; `why` says why."""
+
+    KEYS = "path object size=nbytes why"
+
+    path: bytes
+    object: str
+    nbytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreImported(JsonObject):
+    """What was imported into a store; `others` counts objects that are no checkpoints.
+
+    `nbytes` are those of the packs that came into the store.
+    """
+
+    KEYS = "store bytes=nbytes others objects lacking"
+
+    store: Path
+    objects: tuple[ImportedObject, ...]
+    lacking: tuple[LackingObject, ...]
+    others: int
+    nbytes: int

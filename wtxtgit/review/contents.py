@@ -14,7 +14,7 @@ from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.containers import registry
 from wtxtgit.diff import compare
 from wtxtgit.diff.compare import Compared
-from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, clipped
+from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
 from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
@@ -23,6 +23,7 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
 from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.remotes.lfs_pointer import read_pointer
 from wtxtgit.report.diff import DiffReport, Numbers, TensorStatus
 from wtxtgit.report.figures import OID_SHOWN
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
@@ -41,10 +42,14 @@ _NEW = "items of a new tensor"
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob's size, and whether it begins as a text does; the empty one is its own."""
+    """A blob's size, and whether it begins as a text does; the empty one is its own.
+
+    `is_pointer` tells a pointer of git-lfs, which is none.
+    """
 
     size: int
     is_text: bool
+    is_pointer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,10 @@ class BranchReader:
                 else:
                     whole = clipped(os.fsdecode(changed.part_of), MAX_NAME)
                     comparison = Comparison(reason=f"a part of {whole}, which is compared as one")
+            except LacksPayload as error:
+                comparison = _unread(
+                    Risk.UNREAD, f"{error.message}, wtxtgit fetch COMMIT brings it"
+                )
             except CheckError as error:
                 comparison = _unread(Risk.DAMAGED, error.message)
             # NoCheckpoint is an InputError, so it comes first.
@@ -232,7 +241,10 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
 
 
 def _stored(blob: ByteView | None) -> StoredBlob | None:
-    return None if blob is None else StoredBlob(len(blob), is_text(blob) or not len(blob))
+    if blob is None:
+        return None
+    is_pointer = read_pointer(blob) is not None
+    return StoredBlob(len(blob), is_text(blob) or not len(blob), is_pointer)
 
 
 def _unread(risk: Risk, reason: str) -> Comparison:

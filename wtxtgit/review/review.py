@@ -24,6 +24,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.remotes.lfs_pointer import POINTER
 from wtxtgit.report.audit import Finding
 from wtxtgit.report.review import (
     SEVERE,
@@ -259,7 +260,9 @@ class _ReviewWork:
             None if after is None else after.size,
             limit,
         )
-        flags = [*self._of_blob(changed, facts, after, limit), *comparison.flags, *of_seal]
+        is_compared = comparison.report is not None
+        of_blob = self._of_blob(changed, facts, after, limit, is_compared=is_compared)
+        flags = [*of_blob, *comparison.flags, *of_seal]
         return Reviewed(
             changed.path,
             changed.fate,
@@ -280,6 +283,8 @@ class _ReviewWork:
         facts: dict[str, ArtifactFacts],
         stored: StoredBlob | None,
         limit: int,
+        *,
+        is_compared: bool,
     ) -> Iterator[Flag]:
         """What is risky about the blob at the head as such."""
         entry = changed.after
@@ -289,13 +294,20 @@ class _ReviewWork:
         if stored is None:
             return
         known = facts.get(entry.oid)
-        if known is not None and known.fault is not None:
+        # Of what was compared all that differs was read; the rest has the hashes of the base.
+        is_read = is_compared and changed.before is not None
+        if known is not None and known.lacks_payload:
+            if not is_read:
+                yield Flag(Risk.UNREAD, f"{known.fault}: wtxtgit fetch COMMIT")
+        elif known is not None and known.fault is not None:
             yield Flag(Risk.DAMAGED, known.fault)
         state = self.seals.walk.snapshot(self.branch.after.oid)
         base = self.seals.walk.snapshot(self.branch.before.oid)
         was_filtered = changed.base_path in base.filtered
         if changed.path not in state.filtered and was_filtered:
             yield Flag(Risk.RAW, "its attributes no longer name the filter")
+        elif changed.path in state.filtered and stored.is_pointer:
+            yield Flag(Risk.POINTER, f"{POINTER}: git lfs pull, then git add --renormalize")
         elif changed.path in state.filtered and not stored.is_text:
             yield Flag(Risk.RAW, "a binary, not the text that the filter makes of it")
         large = large_blob(stored.size, limit)
@@ -326,7 +338,8 @@ def _once(flags: list[Flag]) -> Iterator[Flag]:
     """Flags in their order; what is told of the whole file in two ways is told once."""
     seen = set()
     for flag in flags:
-        key = flag.risk, flag.tensor, flag.message if flag.risk is not Risk.DAMAGED else ""
+        is_whole = flag.tensor is None and flag.risk in (Risk.DAMAGED, Risk.UNREAD)
+        key = flag.risk, flag.tensor, "" if is_whole else flag.message
         if key not in seen:
             seen.add(key)
             yield flag

@@ -98,7 +98,10 @@ def distinct(entries: Iterable[TreeEntry]) -> list[bytes]:
     return list(dict.fromkeys(entry.path for entry in entries))
 
 
-_SHARDS = "wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards"
+_SMALLER = (
+    "wtxtgit track --detached PATTERN keeps the data beside git, with a small text of hashes in "
+    "it; or wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards"
+)
 
 
 def checks(repo: Repository, texts: Sequence[TextSize], here: Machine) -> list[CheckResult]:
@@ -121,7 +124,7 @@ def forge(texts: Sequence[TextSize], most: int) -> CheckResult:
             Level.WARN,
             f"over {sizes.told(most)} as text, the most that {_who(most)} a blob "
             f"(about {sizes.told(binary_size(most))} of binary): {_listed(large)}",
-            f"{_SHARDS}; where the forge takes more, git config {MAX_BLOB_KEY} tells how much",
+            f"{_SMALLER}; where the forge takes more, git config {MAX_BLOB_KEY} tells how much",
             paths=_paths(large),
         )
     long = [size for size in texts if size.text > MAX_DIFF_TEXT]
@@ -152,7 +155,7 @@ def deltas(
             part
             for part in (
                 _commands(values) if len(hopeless) < len(whole) else "",
-                f"{_too_large(hopeless, here)}: {_SHARDS}" if hopeless else "",
+                f"{_too_large(hopeless, here)}: {_SMALLER}" if hopeless else "",
             )
             if part
         ),

@@ -12,7 +12,15 @@ from importlib import import_module, metadata
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.filter.process import FilterSettings
-from wtxtgit.filter.status import FileStatus, State, raw_files, status, tracked
+from wtxtgit.filter.status import (
+    FileStatus,
+    State,
+    in_other_form,
+    lfs_pointers,
+    raw_files,
+    status,
+    tracked,
+)
 from wtxtgit.git import driver, index, run, staging, work_tree
 from wtxtgit.git.attributes import FILE_NAME
 from wtxtgit.git.index import TreeEntry
@@ -25,6 +33,7 @@ from wtxtgit.setup.diagnosis import (
     Level,
     arguments,
     counted_files,
+    distinct,
     listed,
     shown,
 )
@@ -178,7 +187,9 @@ def _repository_checks(repo: Repository) -> list[CheckResult]:
         _guarded("attributes", lambda: _attributes(repo, entries)),
         _guarded("eol", lambda: _line_endings(repo)),
         _guarded("nested", lambda: _overridden(repo, entries)),
+        _guarded("lfs-pointer", lambda: _pointers(repo, entries)),
         _guarded("raw-binary", lambda: _raw(repo, entries)),
+        _guarded("form", lambda: _forms(repo, entries)),
         _guarded("work-tree", lambda: _work_tree(files())),
         *_size_checks(repo, entries),
         _guarded("compression", lambda: _compression(repo, files())),
@@ -315,6 +326,34 @@ def _raw(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     return CheckResult("raw-binary", Level.OK, f"{counted_files(entries)}, none is raw binary")
 
 
+def _pointers(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
+    """Whether git has pointers of git-lfs where it is to have texts: nothing makes one of those."""
+    pointers = distinct(lfs_pointers(repo, entries))
+    if pointers:
+        return CheckResult(
+            "lfs-pointer",
+            Level.ERROR,
+            f"committed as pointers of git-lfs, not as the files: {listed(pointers)}",
+            f"{track.pull_hint(pointers)}, then commit",
+            paths=tuple(pointers),
+        )
+    return CheckResult("lfs-pointer", Level.OK, "no pointer of git-lfs stands for a file")
+
+
+def _forms(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
+    """Whether texts are whole, or detached, as their attributes say."""
+    other = distinct(in_other_form(repo, entries))
+    if other:
+        return CheckResult(
+            "form",
+            Level.WARN,
+            f"whole where attributes say detached, or the other way round: {listed(other)}",
+            f"{track.form_hint(repo, other)}, then commit",
+            paths=tuple(other),
+        )
+    return CheckResult("form", Level.OK, "texts are whole or detached as their attributes say")
+
+
 def _work_tree(files: Sequence[FileStatus]) -> CheckResult:
     corrupt = [file.path for file in files if file.state is State.CORRUPT]
     if corrupt:
@@ -341,6 +380,8 @@ def _work_tree(files: Sequence[FileStatus]) -> CheckResult:
 
 
 def _leftovers(repo: Repository) -> CheckResult:
+    from wtxtgit.git.cut_off import cut_off
+
     found = [leftovers.shown_from(repo, path) for path in leftovers.find(repo)]
     if found:
         return CheckResult(
@@ -350,6 +391,13 @@ def _leftovers(repo: Repository) -> CheckResult:
             "wtxtgit doctor --fix removes it",
             fixable=True,
             paths=tuple(found),
+        )
+    if cut_off(repo) is not None:
+        return CheckResult(
+            "leftovers",
+            Level.WARN,
+            "a migration was cut off: refs have moved, index and work tree have not",
+            "the same wtxtgit migrate command again ends it",
         )
     return CheckResult("leftovers", Level.OK, "nothing is left of what was killed")
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.filter.status import filtered, raw_files
+from wtxtgit.filter.status import filtered, in_other_form, lfs_pointers, raw_files
 from wtxtgit.git import attributes, index, work_tree
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.repository import Repository
@@ -22,13 +23,17 @@ from wtxtgit.io.files import failures, replace_file
 from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
+from wtxtgit.setup.diagnosis import arguments
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
+from wtxtgit.text import grammar
 from wtxtgit.text.armor import binary_size
 
 FILTER, DETACHED = b"filter=wtxt", b"filter=wtxt-detached"
 """What keeps files as texts, and as detached ones."""
 _FILTERS = (FILTER, DETACHED)
-_BESIDE = (b"diff=wtxt", b"merge=wtxt", b"-text")
+_LFS_FILTER = b"filter=lfs"
+BESIDE = (b"diff=wtxt", b"merge=wtxt", b"-text")
+"""What stands beside them on a line."""
 COMPANIONS = (
     (b"*.wtxt", (b"text", b"eol=lf", b"diff=wtxt")),
     (b"*.wtxt.age", (b"-text", b"diff=wtxt", b"merge=binary")),
@@ -56,9 +61,12 @@ class Consequences:
     """What follows for the files that are tracked now.
 
     `raw` are committed raw binaries: they become text with
-    `git add --renormalize`. `sizes` are those of files that are large, largest
+    `git add --renormalize`. `pointers` are git-lfs's, not the files; `of_lfs` are the patterns
+    that a line of git-lfs has, which no longer counts. `sizes`
+    are those of files that are large, largest
     first, `settings` the values of git's keys that suit them better. `long`
     counts the files whose diff forges may not show, `over_forges` those that they may refuse.
+    `other_form` are committed in the form that they had: whole texts, or detached ones.
     """
 
     raw: tuple[bytes, ...] = ()
@@ -66,6 +74,9 @@ class Consequences:
     settings: Mapping[str, str] = field(default_factory=dict)
     long: int = 0
     over_forges: int = 0
+    other_form: tuple[bytes, ...] = ()
+    pointers: tuple[bytes, ...] = ()
+    of_lfs: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,9 @@ class Tracking(JsonObject):
 
     KEYS = (
         "file changed unchanged raw=consequences.raw sizes=consequences.sizes "
-        "settings=consequences.settings over_diff_limit=consequences.long"
+        "settings=consequences.settings over_diff_limit=consequences.long "
+        "other_form=consequences.other_form pointers=consequences.pointers "
+        "of_lfs=consequences.of_lfs"
     )
 
     file: Path
@@ -121,7 +134,9 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
             if not any(line.pattern == pattern for line in lines):
                 lines = attributes.append(lines, pattern, names)
         _write(repo, file, lines)
-        return Tracking(file, changed, unchanged, _consequences(repo, sizes.machine()))
+        follows = _consequences(repo, sizes.machine())
+        of_lfs = tuple(pattern for pattern in dict.fromkeys(patterns) if _was_lfs(lines, pattern))
+        return Tracking(file, changed, unchanged, replace(follows, of_lfs=of_lfs))
 
 
 def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
@@ -131,7 +146,7 @@ def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
         lines = attributes.parse(_read(file))
         lines, changed, unchanged = _edited(lines, patterns, _untracked)
         # Lines that a user changed are theirs, and stay.
-        if changed and not any(_is_filter_line(line) for line in lines):
+        if changed and not any(is_filter_line(line) for line in lines):
             lines = [line for line in lines if (line.pattern, line.attributes) not in COMPANIONS]
         if changed:
             _write(repo, file, lines)
@@ -151,7 +166,7 @@ def repair(repo: Repository) -> list[bytes]:
         for path in attribute_files(repo):
             file = repo.file(path)
             before = attributes.parse(_read(file))
-            after = [_complete(line) if _is_filter_line(line) else line for line in before]
+            after = [_complete(line) if is_filter_line(line) else line for line in before]
             if after != before:
                 _write(repo, file, after)
                 repaired.append(path)
@@ -171,6 +186,14 @@ def attribute_files(repo: Repository) -> list[bytes]:
     return [path for path in files if work_tree.file_size(repo.file(path)) is not None]
 
 
+def _was_lfs(lines: Sequence[Line], pattern: bytes) -> bool:
+    """Whether a line of ours has a pattern that one of git-lfs has before it."""
+    same = [line for line in lines if line.pattern == pattern]
+    return any(
+        _LFS_FILTER in one.attributes and is_filter_line(other) for one, other in pairwise(same)
+    )
+
+
 def _edited(
     lines: list[Line],
     patterns: Iterable[bytes],
@@ -188,9 +211,9 @@ def _edited(
 
 def _tracked(lines: list[Line], pattern: bytes, *, driver: bytes) -> list[Line]:
     attributes.check_pattern(pattern)
-    ours = [i for i, line in enumerate(lines) if line.pattern == pattern and _is_filter_line(line)]
+    ours = [i for i, line in enumerate(lines) if line.pattern == pattern and is_filter_line(line)]
     if not ours:
-        return attributes.append(lines, pattern, (driver, *_BESIDE))
+        return attributes.append(lines, pattern, (driver, *BESIDE))
     changed = list(lines)
     changed[ours[-1]] = _complete(lines[ours[-1]], driver)
     return changed
@@ -199,9 +222,9 @@ def _tracked(lines: list[Line], pattern: bytes, *, driver: bytes) -> list[Line]:
 def _untracked(lines: list[Line], pattern: bytes) -> list[Line]:
     kept = []
     for line in lines:
-        if line.pattern != pattern or not _is_filter_line(line):
+        if line.pattern != pattern or not is_filter_line(line):
             kept.append(line)
-        elif others := [name for name in line.attributes if name not in (*_FILTERS, *_BESIDE)]:
+        elif others := [name for name in line.attributes if name not in (*_FILTERS, *BESIDE)]:
             kept.append(attributes.with_attributes(line, others))
     return kept
 
@@ -210,11 +233,11 @@ def _complete(line: Line, driver: bytes | None = None) -> Line:
     """A line of ours with all attributes that it needs, for the driver that it has unless given."""
     # gitattributes(5): of several the last one counts.
     had = [name for name in line.attributes if name in _FILTERS]
-    wanted = (driver or had[-1], *_BESIDE)
+    wanted = (driver or had[-1], *BESIDE)
     others = [
         name
         for name in line.attributes
-        if name not in (*_FILTERS, *_BESIDE) and not _conflicts(name)
+        if name not in (*_FILTERS, *BESIDE) and not _conflicts(name)
     ]
     if (
         all(name in line.attributes for name in wanted)
@@ -235,11 +258,12 @@ def _conflicts(name: bytes) -> bool:
 def _pattern_lines(repo: Repository) -> Iterator[tuple[Pattern, Line]]:
     for path in attribute_files(repo):
         for line in attributes.parse(_read(repo.file(path))):
-            if line.pattern is not None and _is_filter_line(line):
+            if line.pattern is not None and is_filter_line(line):
                 yield Pattern(line.pattern, path, is_detached(line)), line
 
 
-def _is_filter_line(line: Line) -> bool:
+def is_filter_line(line: Line) -> bool:
+    """Whether a line has files kept as texts."""
     return line.pattern is not None and any(name in line.attributes for name in _FILTERS)
 
 
@@ -279,12 +303,11 @@ def _write(repo: Repository, file: Path, lines: Sequence[Line]) -> None:
 def _consequences(repo: Repository, here: Machine) -> Consequences:
     """Look at the files that are tracked now, staged or not."""
     entries = filtered(repo, index.entries(repo))
-    raw = tuple(entry.path for entry in raw_files(repo, entries))
     texts = sizes.text_sizes(repo, entries)
     now = sizes.settings(repo, here)
     most = max_blob(repo)
     return Consequences(
-        raw,
+        tuple(entry.path for entry in raw_files(repo, entries)),
         tuple(
             SizeWarning(size.path, size.binary, message)
             for size in texts
@@ -293,7 +316,24 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
         sizes.changes(now, sizes.suited(texts, now, here)),
         sum(size.text > MAX_DIFF_TEXT for size in texts),
         sum(size.text > most for size in texts),
+        tuple(entry.path for entry in in_other_form(repo, entries)),
+        tuple(entry.path for entry in lfs_pointers(repo, entries)),
     )
+
+
+def pull_hint(paths: Sequence[bytes]) -> str:
+    """The commands that make texts of files that git has pointers of git-lfs for."""
+    return f"git lfs pull, then git add --renormalize -- {arguments(paths)}"
+
+
+def form_hint(repo: Repository, paths: Sequence[bytes]) -> str:
+    """The commands that store files in the form that they are tracked in."""
+    command = f"git add --renormalize -- {arguments(paths)}"
+    # What stands as a detached text is stored as that, whatever its attributes say.
+    heads = (work_tree.file_head(repo.file(path)) or b"" for path in paths)
+    if any(map(grammar.is_detached, heads)):
+        return f"wtxtgit fetch, then {command}"
+    return command
 
 
 def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:

@@ -7,10 +7,12 @@ by itself that a mantissa is noise. All sizes are in bytes.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import cached_property, partial
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,11 @@ from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.store.pack import GROUPED, ITEMS, MAX_CODED, PREFIX, STORED, XOR, ZSTD, ChunkEntry
 
 Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.unsignedinteger[Any]]
+MakeFrame = Callable[[memoryview], bytes]
+"""Makes one zstd frame of some bytes."""
+NoisyGroups = set[tuple[int, int]]
+"""Encodings and places in the item that had nothing to code in chunks that are alike."""
 
 # Tables of 64 entries and matches of 7 bytes or more: numbers have no others, and what is left of
 # the work is counting and coding single bytes. Measured on weights, level 1 takes twice as long,
@@ -29,8 +36,27 @@ _FOR_NUMBERS = zstandard.ZstdCompressionParameters(
     compression_level=1, strategy=zstandard.STRATEGY_FAST, min_match=7, target_length=0,
     window_log=17, hash_log=6, chain_log=6, search_log=1, write_content_size=1,
 )  # fmt: skip
+# Of an XOR the same matches are short runs of zeros, which a code for single bytes makes as small,
+# in a third of the time, and half of it when they are decoded. zstandard can't be told so: a step
+# so long that nothing is found turns coding off, unless literals are to be coded all the same
+# (zstd.h: ZSTD_c_literalCompressionMode, ZSTD_ps_enable).
+_LONG_STEP = 128 * 1024
+_LITERALS, _ARE_CODED = 1002, 1
+_AS_THEY_ARE = zstandard.ZstdCompressionParameters(
+    compression_level=1, strategy=zstandard.STRATEGY_FAST, min_match=7, target_length=_LONG_STEP,
+    window_log=17, hash_log=6, chain_log=6, search_log=1, write_content_size=1,
+)  # fmt: skip
+# Where most words of so many bytes are zero, rows have changed or few values: long matches.
+_WORD = 8
+# Less than that part smaller is not worth coding either.
+_HARDLY = 32
+# Of so many bytes of noise more than that are different ones.
+_LOOKED, _DIFFERENT = 32, 24
 _FOR_BYTES = 3
 _FOR_MOVED = 1
+# Bytes of items that are put in groups, and back, as whole numbers: taking every other byte takes
+# twice as long. Of 8 bytes it doesn't.
+_SHIFTED = (2, 4)
 # By what part the encoding has to be smaller to be worth the decoding.
 _WORTHWHILE = 64
 # What is tried first: runs of bytes of each group that make so many parts of it.
@@ -81,22 +107,69 @@ class DecodedChunk:
     def _joined(self) -> Bytes:
         if len(self.groups) == 1:
             return self.groups.reshape(-1)
+        if len(self.groups) in _SHIFTED:
+            return _paired(list(self.groups))
         made = np.empty(self.groups.shape[::-1], np.uint8)
         for place, group in enumerate(self.groups):
             made[:, place] = group
         return made.reshape(-1)
 
 
-class _OfThread(threading.local):
-    """zstd's contexts, which one thread at a time may use."""
+class _Decoder(threading.local):
+    """zstd's context, which one thread at a time may use."""
 
     def __init__(self) -> None:
-        self.numbers = zstandard.ZstdCompressor(compression_params=_FOR_NUMBERS)
-        self.bytes = zstandard.ZstdCompressor(level=_FOR_BYTES)
-        self.decoder = zstandard.ZstdDecompressor(max_window_size=MAX_CODED)
+        self.zstd = zstandard.ZstdDecompressor(max_window_size=MAX_CODED)
 
 
-_own = _OfThread()
+class _Encoders(threading.local):
+    """The same of all that make frames, each when it is first needed: most commands only read."""
+
+    @cached_property
+    def numbers(self) -> MakeFrame:
+        return zstandard.ZstdCompressor(compression_params=_FOR_NUMBERS).compress
+
+    @cached_property
+    def bytes(self) -> MakeFrame:
+        return zstandard.ZstdCompressor(level=_FOR_BYTES).compress
+
+    @cached_property
+    def as_it_is(self) -> MakeFrame:
+        return zstandard.ZstdCompressor(compression_params=_AS_THEY_ARE).compress
+
+    @cached_property
+    def single_bytes(self) -> MakeFrame:
+        return _of_single_bytes() or self.numbers
+
+
+def _of_single_bytes() -> MakeFrame | None:
+    """What codes bytes one by one; None where that is not to be had."""
+    # It only saves time and room.
+    try:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    except (ImportError, OSError):
+        return None
+    parameter = zstd.CompressionParameter
+    options: dict[int, int] = {
+        parameter.compression_level: 1,
+        parameter.strategy: zstd.Strategy.fast,
+        parameter.target_length: _LONG_STEP,
+        parameter.window_log: 17,
+        _LITERALS: _ARE_CODED,
+    }
+    try:
+        compressor = zstd.ZstdCompressor(options=options)
+    except ValueError:
+        # No such parameter in this zstd, whose interface promises none.
+        return None
+    return partial(compressor.compress, mode=compressor.FLUSH_FRAME)
+
+
+_decoder = _Decoder()
+_own = _Encoders()
 
 
 def encode(data: ByteView, item: int) -> Encoded:
@@ -105,26 +178,37 @@ def encode(data: ByteView, item: int) -> Encoded:
 
 
 def encode_based(
-    data: ByteView, item: int, bases: Sequence[DecodedChunk]
+    data: ByteView,
+    item: int,
+    bases: Sequence[DecodedChunk],
+    alone: int | None = None,
+    groups: Bytes | None = None,
+    noisy: NoisyGroups | None = None,
 ) -> tuple[Encoded, int | None]:
     """Encode a chunk by its XOR with one of the bases, which have its size; gives which, too.
 
-    None where by itself it is as small, as far as a sample tells. The last base is the one that
-    is likely the nearest; of those that are about as near it is the first one.
+    None where by itself it is as small: as `alone`, what a base took by itself, or as far as a
+    sample tells. The last base is the one that is likely the nearest; of those that are about as
+    near it is the first one. `groups` are those of the chunk where they are known, `noisy` is
+    what is known of the chunks before it.
     """
     size = len(data)
     if not 0 < size <= MAX_CODED:
         return _stored(data), None
     item = item if item in ITEMS[GROUPED] and size % item == 0 else 1
-    groups = _grouped(np.frombuffer(mapped(data), np.uint8), item)
+    if groups is None:
+        groups = _grouped(np.frombuffer(mapped(data), np.uint8), item)
     if bases:
         number = _nearest(groups, [base.grouped(item) for base in bases])
-        frames = _frames(groups ^ bases[number].grouped(item), _own.numbers)
-        if _length(frames) * _LITTLE < size or _length(frames) < _estimated(groups):
+        xored = groups ^ bases[number].grouped(item)
+        frames = _number_frames(xored, _xor_frame, XOR, noisy)
+        length = _length(frames)
+        if length * _LITTLE < size or length < (alone or _estimated(groups)):
             encoded = _worthwhile(data, frames, XOR, item)
             return encoded, number if encoded.encoding == XOR else None
     if item > 1:
-        return _worthwhile(data, _frames(groups, _own.numbers), GROUPED, item), None
+        frames = _number_frames(groups, _own.numbers, GROUPED, noisy)
+        return _worthwhile(data, frames, GROUPED, item), None
     sample = _sample(groups)
     is_text = _length(_frames(sample, _own.bytes)) < _length(_frames(sample, _own.numbers))
     frames = _frames(groups, _own.bytes if is_text else _own.numbers)
@@ -173,13 +257,125 @@ def _stored(data: ByteView) -> Encoded:
     return Encoded(pieces(data), STORED, 1, len(data))
 
 
+class DecodedRun:
+    """Chunks of one size: a row of `decoded` has the bytes of one, which `items` says how to group.
+
+    They are worked on together where they can be: each call may wait for the interpreter.
+    """
+
+    __slots__ = ("decoded", "is_based", "items")
+
+    def __init__(self, count: int, size: int) -> None:
+        self.decoded = np.empty((count, size), np.uint8)
+        self.items = [1] * count
+        self.is_based = False
+
+    def chunk(self, number: int) -> DecodedChunk:
+        return DecodedChunk(self.decoded[number].reshape(self.items[number], -1))
+
+    def decode(self, number: int, entry: ChunkEntry, encoded: ByteView) -> None:
+        """Decode a chunk of that size without its bases: of an XOR, that. Raises FormatError."""
+        self.items[number] = entry.item
+        if entry.encoding == STORED:
+            self.decoded[number] = np.frombuffer(mapped(encoded), np.uint8)
+        else:
+            _decompress(_decoder.zstd, entry, mapped(encoded), self.decoded[number])
+
+    def put(self, number: int, chunk: DecodedChunk) -> None:
+        """Take a chunk that was decoded with its bases."""
+        self.is_based = True
+        self.items[number] = len(chunk.groups)
+        self.decoded[number] = chunk.groups.reshape(-1)
+
+    def undo(self, numbers: Sequence[int], bases: DecodedRun) -> None:
+        """Make chunks of their XORs with the bases, which are as many."""
+        self.is_based = True
+        if len(numbers) == len(self.items) and self.items == bases.items:
+            np.bitwise_xor(self.decoded, bases.decoded, out=self.decoded)
+            return
+        for place, number in enumerate(numbers):
+            groups = self.chunk(number).groups
+            np.bitwise_xor(groups, bases.chunk(place).grouped(self.items[number]), out=groups)
+
+    def chunks(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, memoryview]]:
+        """The bytes of each chunk, with its name."""
+        data, size = self.plain(), self.decoded.shape[1]
+        for number, name in enumerate(names):
+            yield name, data[number * size : (number + 1) * size]
+
+    def plain(self) -> memoryview:
+        """The bytes of all chunks, one after another."""
+        item = self.items[0]
+        if item in _SHIFTED and self.items.count(item) == len(self.items):
+            grouped = self.decoded.reshape(len(self.items), item, -1).transpose(1, 0, 2)
+            return memoryview(_paired(list(grouped)))  # type: ignore[arg-type]
+        return memoryview(b"".join(self.chunk(n).plain() for n in range(len(self.items))))
+
+
+def _paired(groups: list[Numbers]) -> Bytes:
+    """The bytes of items, of which each group has those at one place."""
+    while len(groups) > 1:
+        groups = list(map(_pair, groups[::2], groups[1::2]))
+    paired: Bytes = groups[0].reshape(-1).view(np.uint8)
+    return paired
+
+
+def _pair(low: Numbers, high: Numbers) -> Numbers:
+    """Numbers of twice as many bytes, from their halves."""
+    numbers = high.astype(f"<u{2 * high.itemsize}")
+    np.left_shift(numbers, 8 * low.itemsize, out=numbers)
+    np.bitwise_or(numbers, low, out=numbers)
+    return numbers
+
+
+def grouped_chunks(data: ByteView, size: int, item: int) -> Bytes | None:
+    """The grouped bytes of chunks that follow one another: by place in the item, then chunk.
+
+    Together, as each call may wait for the interpreter; None where that is not quicker.
+    """
+    if item not in _SHIFTED or size % item or not 0 < size <= MAX_CODED:
+        return None
+    groups = _grouped(np.frombuffer(mapped(data), np.uint8), item)
+    return groups.reshape(item, -1, size // item)
+
+
 def _grouped(plain: Bytes, item: int) -> Bytes:
-    return np.ascontiguousarray(plain.reshape(-1, item).T)
+    if item not in _SHIFTED:
+        return np.ascontiguousarray(plain.reshape(-1, item).T)
+    groups = np.empty((item, plain.size // item), np.uint8)
+    numbers = plain.view(f"<u{item}")
+    # The cast takes the lowest byte.
+    np.copyto(groups[0], numbers, casting="unsafe")
+    for group in groups[1:]:
+        numbers = numbers >> 8
+        np.copyto(group, numbers, casting="unsafe")
+    return groups
 
 
-def _frames(groups: Bytes, compressor: zstandard.ZstdCompressor) -> list[bytes]:
+def _frames(groups: Bytes, frame: MakeFrame) -> list[bytes]:
     # A frame for each group, since a frame of less than 128 KiB has one code for all its bytes.
-    return [compressor.compress(group) for group in groups]
+    return [frame(group.data) for group in groups]
+
+
+def _number_frames(
+    groups: Bytes, frame: MakeFrame, encoding: int, noisy: NoisyGroups | None
+) -> list[bytes]:
+    known = set() if noisy is None else noisy
+    frames = []
+    for place, group in enumerate(groups):
+        # The chunk before may have been of another kind.
+        is_noise = (encoding, place) in known and len(set(group[:_LOOKED].tolist())) > _DIFFERENT
+        made = _own.as_it_is(group.data) if is_noise else frame(group.data)
+        if len(made) * _HARDLY > group.size * (_HARDLY - 1):
+            known.add((encoding, place))
+        frames.append(made)
+    return frames
+
+
+def _xor_frame(group: memoryview) -> bytes:
+    words = np.frombuffer(group, np.uint64, len(group) // _WORD)
+    is_sparse = 2 * np.count_nonzero(words) < words.size
+    return _own.numbers(group) if is_sparse else _own.single_bytes(group)
 
 
 def _length(frames: list[bytes]) -> int:
@@ -204,12 +400,26 @@ def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) 
     held = mapped(encoded)
     if entry.encoding == STORED:
         return DecodedChunk(np.frombuffer(held, np.uint8).reshape(1, -1))
-    decoder = _own.decoder
+    decoder = _decoder.zstd
     if entry.encoding == PREFIX:
         prefix = b"".join(base.plain() for base in bases)
         known = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
         decoder = zstandard.ZstdDecompressor(dict_data=known, max_window_size=MAX_CODED)
     made = np.empty(entry.size, np.uint8)
+    _decompress(decoder, entry, held, made)
+    groups = made.reshape(entry.item, -1)
+    if entry.encoding == XOR:
+        (base,) = bases
+        if base.size != entry.size:
+            _fail("has a base of another size", entry)
+        np.bitwise_xor(groups, base.grouped(entry.item), out=groups)
+    return DecodedChunk(groups)
+
+
+def _decompress(
+    decoder: zstandard.ZstdDecompressor, entry: ChunkEntry, held: memoryview, made: Bytes
+) -> None:
+    """Fill `made`, which has the entry's size, with what its frames hold."""
     try:
         reader = decoder.stream_reader(held, read_across_frames=entry.encoding != PREFIX)
         given = reader.readinto(made)
@@ -218,13 +428,6 @@ def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) 
         _fail("is no readable zstd", entry)
     if given != entry.size or is_more:
         _fail(f"does not give {entry.size} bytes", entry)
-    groups = made.reshape(entry.item, -1)
-    if entry.encoding == XOR:
-        (base,) = bases
-        if base.size != entry.size:
-            _fail("has a base of another size", entry)
-        np.bitwise_xor(groups, base.grouped(entry.item), out=groups)
-    return DecodedChunk(groups)
 
 
 def _fail(what: str, entry: ChunkEntry) -> NoReturn:

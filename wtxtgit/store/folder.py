@@ -7,8 +7,10 @@ of bytes, never as an object for each: a store of 8 GiB has 131,000.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
+import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
@@ -21,10 +23,18 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.errors import EnvironmentFailure, FormatError
-from wtxtgit.io.files import failures, opened_regular, read_view
+from wtxtgit.io.files import failures, opened_regular, read_view, shown
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import mapped, write_all
-from wtxtgit.store.pack import FILE_NAME, NAME_SIZE, ChunkEntry, ChunkIndex, ChunkPack, first_row
+from wtxtgit.store.pack import (
+    FILE_NAME,
+    NAME_SIZE,
+    ChunkEntry,
+    ChunkIndex,
+    ChunkPack,
+    first_row,
+    heads_of,
+)
 
 PACKS = "packs"
 INDEX = "index"
@@ -41,6 +51,7 @@ _UNTOLD_PACKS = 64
 _UNTOLD_PART = 8
 # Each keeps a descriptor. A chain of bases may lead through nine packs.
 _KEPT_OPEN = 16
+_YOUNG = 24 * 60 * 60
 
 Numbers = npt.NDArray[np.uint32]
 
@@ -56,13 +67,27 @@ class ChunkTable:
         self.packs = packs
         self.rows = rows
         self.count = len(names) // NAME_SIZE
+        self._heads = heads_of(names)
 
-    def find(self, name: bytes) -> Iterator[tuple[str, int]]:
+    def find(self, name: bytes) -> list[tuple[str, int]]:
         """The packs that hold a chunk, and its row in each."""
-        row = first_row(self.names, self.count, name)
+        row = first_row(self.names, self._heads, name)
+        found = []
         while self.names[row * NAME_SIZE : (row + 1) * NAME_SIZE] == name:
-            yield self.files[int(self.packs[row])][0], int(self.rows[row])
+            found.append((self.files[self.packs.item(row)][0], self.rows.item(row)))
             row += 1
+        return found
+
+    def holding(self, asked: npt.NDArray[Any]) -> set[str]:
+        """The packs that hold any of some names."""
+        held = np.frombuffer(self.names, f"S{NAME_SIZE}")
+        at, end = (np.searchsorted(held, asked, side) for side in ("left", "right"))
+        found: set[int] = set()
+        # As often as there are copies of one of them.
+        while len(at := at[is_left := at < end]):
+            found.update(self.packs[at].tolist())
+            at, end = at + 1, end[is_left]
+        return {self.files[number][0] for number in found}
 
     def among(self, asked: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Which of some names are there; all are of the dtype `S32`."""
@@ -173,6 +198,7 @@ class PackFolder:
         self._listed: dict[str, int] = {}
         self._damaged: dict[str, str] = {}
         self._open: OrderedDict[str, ChunkPack] = OrderedDict()
+        self._used: set[str] = set()
 
     @property
     def damaged(self) -> dict[str, str]:
@@ -196,8 +222,76 @@ class PackFolder:
                 # Who may read it may enter it, and what is made there is the group's.
                 path.chmod(mode | (mode & _READ_ONLY) >> 2 | stat.S_ISGID)
 
+    @contextlib.contextmanager
+    def adding(self) -> Iterator[None]:
+        """Nobody drops chunks meanwhile: what is added may be decoded with them.
+
+        What went before is known. Any number may add at once.
+        """
+        with contextlib.ExitStack() as closing:
+            # Without locks nobody drops any: see `dropping`.
+            self._lock_packs(closing, fcntl.LOCK_SH)
+            if self._tables is not None:
+                self.refresh()
+            yield
+
+    @contextlib.contextmanager
+    def dropping(self) -> Iterator[None]:
+        """Nobody adds chunks meanwhile; waits for those who do.
+
+        Raises EnvironmentFailure where the file system has no locks.
+        """
+        with contextlib.ExitStack() as closing:
+            if not self._lock_packs(closing, fcntl.LOCK_EX):
+                raise EnvironmentFailure(f"{shown(self.packs)}: can't be locked, so packs stay")
+            yield
+
+    def _lock_packs(self, closing: contextlib.ExitStack, how: int) -> bool:
+        with failures(self.packs):
+            try:
+                folder = closing.enter_context(opened_folder(self.packs))
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            with contextlib.suppress(OSError):
+                fcntl.flock(folder, how)
+                return True
+            return False
+
     def path(self, pack: str) -> Path:
         return self.packs / f"{pack}.pack"
+
+    def time(self, pack: str) -> float:
+        """When a pack came, or a chunk of it was last asked for to be added, since 1970.
+
+        Of one that is gone it is now.
+        """
+        try:
+            return self.path(pack).stat().st_mtime
+        except OSError:
+            return time.time()
+
+    def use(self, name: bytes) -> bool:
+        """Whether a chunk that is to be added is here. Its pack counts as young then.
+
+        So garbage that somebody needs again is none, as in git. A pack whose time can't be changed,
+        since it is another user's, has to be young.
+        """
+        packs = [pack for table in self._told() for pack, _ in table.find(name)]
+        for pack in packs:
+            if pack in self._used:
+                return True
+            try:
+                os.utime(self.path(pack))
+            except FileNotFoundError:
+                if self.refresh():
+                    return self.use(name)
+                continue
+            except OSError:
+                if time.time() - self.time(pack) > _YOUNG:
+                    continue
+            self._used.add(pack)
+            return True
+        return False
 
     def has(self, asked: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Which of some names, of the dtype `S32`, are those of chunks that are here."""
@@ -207,11 +301,29 @@ class PackFolder:
         return found
 
     def holds(self, name: bytes) -> bool:
-        return any(True for table in self._told() for _ in table.find(name))
+        return any(table.find(name) for table in self._told())
 
     def in_others(self, name: bytes, packs: Collection[str]) -> bool:
         """Whether a chunk is in a pack that is none of these."""
         return any(pack not in packs for table in self._told() for pack, _ in table.find(name))
+
+    def needed(self, asked: npt.NDArray[Any]) -> dict[str, int]:
+        """The packs that hold any of some names, or what is decoded with them, and their lengths.
+
+        Those that can't be used are left out. Raises EnvironmentFailure where one can't be read,
+        FileNotFoundError where it is gone.
+        """
+        found: dict[str, int] = {}
+        while len(asked):
+            held = {name for table in self._told() for name in table.holding(asked)}
+            bases: set[bytes] = set()
+            for name in held - found.keys():
+                pack = self.opened(name)
+                if pack is not None:
+                    found[name] = pack.nbytes
+                    bases.update(pack.index.bases)
+            asked = np.frombuffer(b"".join(bases), f"S{NAME_SIZE}")
+        return found
 
     def copies(self, name: bytes) -> list[tuple[ChunkPack, ChunkEntry]]:
         """Where a chunk is, what takes the least work first; packs that can't be used are left out.
@@ -231,7 +343,32 @@ class PackFolder:
                 if self.refresh():
                     continue
             named = [(pack, entry) for pack, entry in found if entry.name == name]
-            return sorted(named, key=lambda copy: copy[1].depth)
+            return named if len(named) < 2 else sorted(named, key=lambda copy: copy[1].depth)
+
+    def first_copies(self, names: Sequence[bytes]) -> list[tuple[ChunkPack, ChunkEntry] | None]:
+        """The first one of the `copies` of each chunk, None where there is none.
+
+        Chunks that follow one another are mostly in one pack, whose rows are taken together.
+        """
+        found: list[tuple[ChunkPack, ChunkEntry] | None] = [None] * len(names)
+        by_pack: dict[str, list[tuple[int, int]]] = {}
+        for number, name in enumerate(names):
+            places = [place for table in self._told() for place in table.find(name)]
+            if len(places) == 1:
+                by_pack.setdefault(places[0][0], []).append((number, places[0][1]))
+        for at, rows in by_pack.items():
+            with contextlib.suppress(FileNotFoundError, IndexError):
+                pack = self.opened(at)
+                if pack is not None:
+                    entries = pack.index.entries([row for _, row in rows])
+                    for (number, _), entry in zip(rows, entries, strict=True):
+                        # The index is believed in nothing.
+                        if entry.name == names[number]:
+                            found[number] = pack, entry
+        for number, name in enumerate(names):
+            if found[number] is None:
+                found[number] = next(iter(self.copies(name)), None)
+        return found
 
     def opened(self, name: str) -> ChunkPack | None:
         """A pack by its name, None for one that is damaged.

@@ -25,13 +25,22 @@ def store_of(repo: Repository) -> Store:
     from wtxtgit.git.store.files import Places
     from wtxtgit.store.store import Store
 
-    chosen = repo.config.path(PATH_KEY)
-    folder = repo.common_dir / (chosen or _FOLDER)
+    folder = _folder(repo)
     # gitrepository-layout(5): objects are in the git directory whose store it is.
     places = Places.of(repo)
     borrowed = (objects.parent / _FOLDER for objects in places.borrowed)
     others = [path for path in borrowed if not _is_same(path, folder)]
     return Store(folder, alternates=others, shared=places.shared)
+
+
+def is_own(repo: Repository) -> bool:
+    """Whether the store is in the repository, so that no other one adds to it."""
+    inside = os.path.realpath(repo.common_dir)
+    return Path(os.path.realpath(_folder(repo))).is_relative_to(inside)
+
+
+def _folder(repo: Repository) -> Path:
+    return repo.common_dir / (repo.config.path(PATH_KEY) or _FOLDER)
 
 
 def _is_same(one: Path, other: Path) -> bool:

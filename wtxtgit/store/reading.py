@@ -16,12 +16,13 @@ from threading import Lock
 from wtxtgit.errors import EnvironmentFailure, FormatError
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
-from wtxtgit.store.encoding import DecodedChunk, decode
+from wtxtgit.store.encoding import DecodedChunk, DecodedRun, decode
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import (
     MAX_CODED,
     MAX_DEPTH,
     MAX_MOVED,
+    PREFIX,
     STORED,
     XOR,
     ChunkEntry,
@@ -36,12 +37,16 @@ _OTHER_BYTES = "has another SHA-256"
 
 @dataclass(frozen=True, slots=True)
 class BaseChunk:
-    """A chunk that another one is encoded with: its bytes, and the copy's depth and bases."""
+    """A chunk that another one is encoded with: its bytes, and the copy's depth and bases.
+
+    `length` is how many bytes the copy takes.
+    """
 
     name: bytes
     data: DecodedChunk
     depth: int
     bases: tuple[bytes, ...]
+    length: int
 
 
 class DecodedBases:
@@ -78,6 +83,14 @@ def base_of(folder: PackFolder, name: bytes, held: DecodedBases) -> BaseChunk | 
     """
     found = ChunkReading((folder,), held).base(name, MAX_DEPTH, MAX_CODED)
     return found if found is not None and is_whole(found) else None
+
+
+def held_bases(
+    folder: PackFolder, names: Sequence[bytes], size: int
+) -> tuple[DecodedBases, set[bytes]]:
+    """Chunks for `chain_of`, decoded together, and which of them are whole for sure."""
+    held = DecodedBases()
+    return held, ChunkReading((folder,), held).hold(names, size) if size <= MAX_HELD else set()
 
 
 def is_whole(base: BaseChunk) -> bool:
@@ -132,6 +145,75 @@ class ChunkReading:
                 break
         return None
 
+    def hold(self, names: Sequence[bytes], size: int) -> set[bytes]:
+        """Decode chunks, and what they are the XOR with, so that `base` has them for a while.
+
+        Gives those that were checked: where none has a base, none of them can be in vain.
+        """
+        try:
+            run = self.run(names, size, is_held=True)
+        except (FormatError, EnvironmentFailure):
+            return set()
+        if run is None or run.is_based:
+            return set()
+        return {name for name, chunk in run.chunks(names) if sha256(chunk).digest() == name}
+
+    def run(
+        self,
+        names: Sequence[bytes],
+        size: int,
+        below: Sequence[int] | None = None,
+        *,
+        is_held: bool = False,
+    ) -> DecodedRun | None:
+        """Chunks of that size by their first copies, not checked; None where that is not so simple.
+
+        Those of a pack are read together, and then what they are the XOR with. With `below`
+        each has a depth that is less.
+        """
+        copies = self._first_copies(names)
+        if len(copies) < len(names):
+            return None
+        run = DecodedRun(len(names), size)
+        by_pack: dict[ChunkPack, list[int]] = {}
+        for number, (pack, entry) in enumerate(copies):
+            if entry.size != size or (below is not None and entry.depth >= below[number]):
+                return None
+            by_pack.setdefault(pack, []).append(number)
+        for pack, numbers in by_pack.items():
+            views = pack.encoded_all([copies[number][1] for number in numbers])
+            for number, view in zip(numbers, views, strict=True):
+                entry = copies[number][1]
+                if entry.encoding != PREFIX:
+                    run.decode(number, entry, view)
+                elif (chunk := self._decoded(pack, entry)) is not None:
+                    run.put(number, chunk)
+                else:
+                    return None
+        based = [number for number, (_, entry) in enumerate(copies) if entry.encoding == XOR]
+        if based:
+            entries = [copies[number][1] for number in based]
+            depths = [entry.depth for entry in entries]
+            names_of = [entry.bases[0] for entry in entries]
+            bases = self.run(names_of, size, depths, is_held=is_held)
+            if bases is None:
+                return None
+            run.undo(based, bases)
+        if is_held:
+            for number, (pack, _) in enumerate(copies):
+                self._held.put((pack.path, names[number]), run.chunk(number))
+        return run
+
+    def _first_copies(self, names: Sequence[bytes]) -> list[tuple[ChunkPack, ChunkEntry]]:
+        """The first copy of each chunk; fewer than names where one has none."""
+        found = self._folders[0].first_copies(names)
+        for folder in self._folders[1:]:
+            lacking = [number for number, copy in enumerate(found) if copy is None]
+            others = folder.first_copies([names[number] for number in lacking])
+            for number, copy in zip(lacking, others, strict=True):
+                found[number] = copy
+        return [copy for copy in found if copy is not None]
+
     def why_damaged(self, pack: ChunkPack, entry: ChunkEntry) -> str | None:
         """What is wrong with one copy of a chunk, None where it is whole."""
         for self._is_checking in (False, True):
@@ -156,7 +238,7 @@ class ChunkReading:
                     continue
                 if not self._is_checking:
                     self._held.put(place, found)
-            return BaseChunk(name, found, entry.depth, entry.bases)
+            return BaseChunk(name, found, entry.depth, entry.bases, entry.length)
         return None
 
     def _copies(self, name: bytes) -> Iterator[tuple[ChunkPack, ChunkEntry]]:

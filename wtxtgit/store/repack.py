@@ -10,18 +10,30 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.files import failures, shown
 from wtxtgit.io.temporary import opened_folder
 from wtxtgit.io.view import pieces
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.report.store import DamagedPack, StoreRepacked
 from wtxtgit.store.check import check_pack
-from wtxtgit.store.encoding import Encoded
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import ChunkEntry, ChunkPack, file_digest
+from wtxtgit.store.pack import NAME_SIZE, ChunkEntry, ChunkPack, file_digest
 from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import MAX_PACK, NewPack
@@ -49,18 +61,14 @@ def repack_store(store: Store, progress: Progress | None = None) -> StoreRepacke
     work, or a pack can't be read or written.
     """
     own = store.own
-    with _alone(store):
+    with alone(store):
         own.refresh()
         before = own.names
+        times = {name: own.time(name) for name in before}
         plan = _planned(own)
-        mover = _Mover(own, plan.moved)
-        mover.move(progress)
-        own.refresh()
-        aside = _set_aside(own, [*plan.damaged, *mover.stuck])
-        own.refresh()
-        # One that was made may be the same as one that there was.
-        _remove(own, plan.moved - mover.stuck - mover.made)
-        own.refresh()
+        # What is moved is checked chunk by chunk, the rest as a whole.
+        damaged = _other_than_named(own, before.keys() - plan.moved - set(plan.damaged))
+        aside = _moved(own, plan.moved | damaged, plan.damaged, times, progress)
         after = own.names
     return StoreRepacked(
         store.folder, len(before), len(after), sum(before.values()), sum(after.values()),
@@ -68,8 +76,58 @@ def repack_store(store: Store, progress: Progress | None = None) -> StoreRepacke
     )  # fmt: skip
 
 
+def set_damaged_aside(store: Store, names: Iterable[bytes]) -> list[DamagedPack]:
+    """Take the packs out of use that are damaged, of those that chunks are read from.
+
+    What is whole of them is in others then, the rest can be added, or fetched, again. Raises as
+    `repack_store` does.
+    """
+    own = store.own
+    with alone(store):
+        own.refresh()
+        needed = own.needed(np.frombuffer(b"".join(names), f"S{NAME_SIZE}"))
+        unusable = list(own.damaged)
+        damaged = _other_than_named(own, needed)
+        if not (damaged or unusable):
+            return []
+        times = {name: own.time(name) for name in own.names}
+        return _moved(own, damaged, unusable, times, None)
+
+
+def _other_than_named(own: PackFolder, packs: Iterable[str]) -> Set[str]:
+    """The packs whose bytes are not those that their names say."""
+    tasks = [partial(_digest, own, name) for name in sorted(packs)]
+    with Workers(tasks, worthwhile(None, sum(own.names.values()), len(tasks) or 1)) as found:
+        return {name for name, digest in found if digest not in (name, None)}
+
+
+def _digest(own: PackFolder, name: str) -> tuple[str, str | None]:
+    try:
+        return name, file_digest(own.path(name))
+    except FileNotFoundError:
+        return name, None
+
+
+def _moved(
+    own: PackFolder,
+    moved: Set[str],
+    damaged: Collection[str],
+    times: Mapping[str, float],
+    progress: Progress | None,
+) -> list[DamagedPack]:
+    """Have what is whole of packs in new ones, and these gone; what was damaged is set aside."""
+    mover = Mover(own, moved, times)
+    mover.move(progress)
+    own.refresh()
+    aside = _set_aside(own, [*damaged, *mover.stuck])
+    own.refresh()
+    remove(own, sorted(mover.left), times)
+    own.refresh()
+    return aside
+
+
 @contextlib.contextmanager
-def _alone(store: Store) -> Iterator[None]:
+def alone(store: Store) -> Iterator[None]:
     """Nobody else takes packs away meanwhile: two that keep the other's copies would keep none."""
     if not store.folder.is_dir():
         yield
@@ -79,7 +137,7 @@ def _alone(store: Store) -> Iterator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise EnvironmentFailure(f"{where}: another repack is at work") from None
+            raise EnvironmentFailure(f"{where}: another repack or prune is at work") from None
         except OSError as error:
             raise EnvironmentFailure(f"{where}: can't be locked, so packs stay") from error
         yield
@@ -117,28 +175,44 @@ def _planned(own: PackFolder) -> _Plan:
     return _Plan(frozenset(moved), sum(held.values()) - len(best), tuple(damaged))
 
 
-class _Mover:
-    """Puts chunks that are in some packs alone into new ones.
+class Mover:
+    """Puts chunks that are in some packs alone into new ones; what is `gone` goes nowhere.
 
-    `stuck` are packs with chunks of which no copy is whole, `made` the new packs.
+    New packs are as young as what they hold, by the `times` of all packs. `stuck` are packs with
+    chunks of which no copy is whole, `made` the new packs.
     """
 
-    def __init__(self, own: PackFolder, moved: Collection[str]) -> None:
+    def __init__(
+        self,
+        own: PackFolder,
+        moved: Set[str],
+        times: Mapping[str, float],
+        gone: Container[bytes] = (),
+    ) -> None:
         self._own = own
         self._moved = moved
+        self._times = times
+        self._gone = gone
+        self._time = 0.0
         self._new: NewPack | None = None
         self._held = DecodedBases()
         self.stuck: set[str] = set()
         self.made: set[str] = set()
 
+    @property
+    def left(self) -> Set[str]:
+        """Packs of which every chunk that is whole is in others."""
+        # One that was made may be the same as one that there was.
+        return self._moved - self.stuck - self.made
+
     def move(self, progress: Progress | None) -> None:
         done: set[bytes] = set()
         try:
             # In the order in which they came: chunks of a version stay together.
-            for name in sorted(self._moved, key=lambda name: (_time(self._own, name), name)):
+            for name in sorted(self._moved, key=lambda name: (self._times[name], name)):
                 pack = self._own.opened(name)
                 for entry in [] if pack is None else map(pack.index.entry, pack.index.in_order()):
-                    if entry.name not in done:
+                    if entry.name not in done and entry.name not in self._gone:
                         done.add(entry.name)
                         self._take(entry.name)
                     if progress is not None:
@@ -162,9 +236,8 @@ class _Mover:
             self._finish()
         if self._new is None:
             self._new = NewPack(self._own)
-        held = pieces(pack.encoded(entry))
-        encoded = Encoded(held, entry.encoding, entry.item, entry.length)
-        self._new.add(chunk, encoded, entry.size, entry.bases, entry.depth)
+        self._time = max(self._time, self._times.get(pack.path.stem, 0.0))
+        self._new.add_as_it_is(entry, pieces(pack.encoded(entry)))
 
     def _whole(self, chunk: bytes) -> tuple[ChunkPack, ChunkEntry] | None:
         """The best copy of a chunk that is whole; one that need not be moved, if it is as good."""
@@ -179,9 +252,9 @@ class _Mover:
 
     def _finish(self) -> None:
         if self._new is not None:
-            self.made.add(self._new.finish())
+            self.made.add(self._new.finish(self._time))
             self._new.close()
-            self._new = None
+            self._new, self._time = None, 0.0
 
 
 def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
@@ -201,9 +274,14 @@ def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
     return aside
 
 
-def _remove(own: PackFolder, packs: Collection[str]) -> None:
-    """Take packs away whose chunks are all in others."""
-    for name in sorted(packs):
+def remove(
+    own: PackFolder, packs: Sequence[str], times: Mapping[str, float], gone: Container[bytes] = ()
+) -> None:
+    """Take packs away, in this order, whose chunks are all in others, or `gone`.
+
+    A pack that somebody has used since it had its time stays.
+    """
+    for name in packs:
         try:
             pack = own.opened(name)
         except FileNotFoundError:
@@ -211,13 +289,7 @@ def _remove(own: PackFolder, packs: Collection[str]) -> None:
         if pack is None:
             continue
         names = (pack.index.name(row) for row in range(pack.index.count))
-        if all(own.in_others(chunk, packs) for chunk in names):
+        if all(chunk in gone or own.in_others(chunk, packs) for chunk in names):
             with failures(own.packs, missing=EnvironmentFailure):
-                own.path(name).unlink(missing_ok=True)
-
-
-def _time(own: PackFolder, name: str) -> int:
-    try:
-        return own.path(name).stat().st_mtime_ns
-    except OSError:
-        return 0
+                if own.time(name) == times[name]:
+                    own.path(name).unlink(missing_ok=True)

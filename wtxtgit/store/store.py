@@ -6,18 +6,24 @@ Spec: `docs/spec/store.md`. What a chunk is asked for by is also what its bytes 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wtxtgit.errors import PayloadDamaged, PayloadMissing
+from wtxtgit.errors import EnvironmentFailure, FormatError, PayloadDamaged, PayloadMissing
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import NAME_SIZE
-from wtxtgit.store.reading import ChunkReading, DecodedBases
-from wtxtgit.store.writer import StoreWriter
+from wtxtgit.store.pack import NAME_SIZE, file_digest
+from wtxtgit.store.reading import MAX_HELD, ChunkReading, DecodedBases
+
+if TYPE_CHECKING:
+    from wtxtgit.store.writer import StoreWriter
 
 
 class Store:
@@ -40,9 +46,15 @@ class Store:
 
         Where the block fails, some may be. Raises EnvironmentFailure where they can't be written.
         """
-        with StoreWriter(self.own, self._held, self.holds) as writer:
+        # Most commands read.
+        from wtxtgit.store.writer import StoreWriter
+
+        with StoreWriter(self.own, self._held, self.borrows) as writer:
             yield writer
             writer.finish()
+
+    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+        """A store has what it has."""
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
         """Those names of 32 bytes of which there are chunks. No chunk is looked at."""
@@ -55,9 +67,68 @@ class Store:
             found |= folder.has(held)
         return {asked[place] for place in np.flatnonzero(found)}
 
+    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
+        """Whether chunks of all these names are here, in packs that are as they were written.
+
+        That is less work than decoding them, and tells of damage as surely; who can put packs
+        here can still make it wrong, so what is read is checked all the same. False, too, where
+        the packs have more than `most` bytes.
+        """
+        try:
+            needed = self._needed(names)
+            if needed is None or sum(size for _, _, size in needed) > most:
+                return False
+            tasks = [partial(_is_as_written, folder, pack) for folder, pack, _ in needed]
+            with Workers(tasks, worthwhile(None, most, len(tasks))) as found:
+                return all(found)
+        except (FileNotFoundError, EnvironmentFailure):
+            return False
+
+    def states(self, names: Sequence[bytes]) -> dict[bytes, int]:
+        """See `PayloadSource`: of the packs that hold these chunks, and what is decoded with them.
+
+        Whoever writes into a pack, or puts another in its place, can't set when its inode changed.
+        """
+        found = {}
+        try:
+            for folder, pack, _ in self._needed(names) or ():
+                status = folder.path(pack).stat()
+                told = (
+                    f"{pack} {status.st_dev} {status.st_ino} {status.st_size} "
+                    f"{status.st_mtime_ns} {status.st_ctime_ns}"
+                )
+                found[sha256(told.encode()).digest()] = status.st_mtime_ns
+        except (OSError, EnvironmentFailure):
+            return {}
+        return found
+
+    def _needed(self, names: Sequence[bytes]) -> list[tuple[PackFolder, str, int]] | None:
+        """The packs that are read for some chunks, with their lengths; None where one lacks.
+
+        Raises what `PackFolder.needed` does.
+        """
+        wanted = set(names)
+        # What clean kept a moment ago came by another writer.
+        if len(self.has(wanted)) < len(wanted):
+            self.refresh()
+            if len(self.has(wanted)) < len(wanted):
+                return None
+        asked = np.frombuffer(b"".join(names), f"S{NAME_SIZE}")
+        needed = [
+            (folder, pack, size)
+            for folder in self._all
+            for pack, size in folder.needed(asked).items()
+        ]
+        # Of a pack that can't be used the chunks may still be told, and are not here.
+        return None if any(folder.damaged for folder in self._all) else needed
+
     def holds(self, name: bytes) -> bool:
         """Whether there is a chunk of that name."""
         return any(folder.holds(name) for folder in self._all)
+
+    def borrows(self, name: bytes) -> bool:
+        """Whether there is a chunk of that name in an alternate."""
+        return any(folder.holds(name) for folder in self.borrowed)
 
     def read(self, name: bytes, size: int | None = None) -> ByteView:
         """A chunk's bytes, which have been checked against its name.
@@ -82,7 +153,27 @@ class Store:
         where = f"not in the store {shown(self.folder)}"
         raise PayloadMissing(name, "; ".join((where, *unusable)))
 
+    def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
+        """See `PayloadSource`: the bytes have been checked against the names."""
+        if not 0 < size <= MAX_HELD:
+            return None
+        try:
+            run = ChunkReading(self._all, self._held).run(names, size)
+        except (FormatError, EnvironmentFailure):
+            return None
+        if run is None:
+            return None
+        data = run.plain()
+        for number, name in enumerate(names):
+            if sha256(data[number * size : (number + 1) * size]).digest() != name:
+                return None
+        return data
+
     def refresh(self) -> bool:
         """Look for packs that came or went since; tells whether any did."""
         changed = [folder.refresh() for folder in self._all]
         return any(changed)
+
+
+def _is_as_written(folder: PackFolder, pack: str) -> bool:
+    return file_digest(folder.path(pack)) == pack

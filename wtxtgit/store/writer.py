@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
@@ -20,7 +21,15 @@ from wtxtgit.io.files import failures
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import Buffer, ByteView, mapped, write_at
 from wtxtgit.io.workers import in_background
-from wtxtgit.store.encoding import Encoded, encode, encode_based, encode_moved
+from wtxtgit.store.encoding import (
+    Bytes,
+    Encoded,
+    NoisyGroups,
+    encode,
+    encode_based,
+    encode_moved,
+    grouped_chunks,
+)
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.moved import MovedRows
 from wtxtgit.store.pack import (
@@ -35,11 +44,21 @@ from wtxtgit.store.pack import (
     format_end,
     index_of,
 )
-from wtxtgit.store.reading import MAX_HELD, BaseChunk, DecodedBases, chain_of, is_whole
+from wtxtgit.store.reading import (
+    MAX_HELD,
+    BaseChunk,
+    DecodedBases,
+    chain_of,
+    held_bases,
+    is_whole,
+)
 
 MAX_PACK = 64 * 1024 * 1024
 """Bytes of a pack, unless it is of one chunk."""
 _READ_ONLY = 0o444
+# Bytes that are written together, and those that wait at most.
+_SOON, _MOST_WAITING = 512 * 1024, 4 * 1024 * 1024
+_TOGETHER = 32
 # A chunk of which more than this part is left, though it has a base, may have moved.
 _MUCH = 5 / 8
 _LEAST_MOVED = 4096
@@ -48,14 +67,21 @@ _SMALL = 1 / 8
 
 
 class NewPack:
-    """A pack that is written. Raises EnvironmentFailure where it can't be."""
+    """A pack that is written. Raises EnvironmentFailure where it can't be.
+
+    One thread at a time adds to it or finishes it; any may `write` meanwhile.
+    """
 
     def __init__(self, own: PackFolder) -> None:
         folder = self._folder = own.packs
         self._shared = own.shared & _READ_ONLY
         self._entries: list[ChunkEntry] = []
         self._hash = sha256()
-        self._end = 0
+        # Where it ends with what is waiting, and without.
+        self._end = self._written = 0
+        self._waiting: deque[bytes] = deque()
+        self._writing = Lock()
+        self._error: BaseException | None = None
         self._bases = 0
         with failures(folder, missing=EnvironmentFailure), contextlib.ExitStack() as closing:
             self._opened = closing.enter_context(opened_folder(folder))
@@ -84,22 +110,51 @@ class NewPack:
     def add(
         self, name: bytes, encoded: Encoded, size: int, bases: tuple[bytes, ...], depth: int
     ) -> None:
-        """Write a chunk, which is not there yet."""
+        """Add a chunk, which is not there yet; small ones wait until many are written at once."""
         place = self._end
-        self._put(encoded.pieces)
+        if encoded.length > _SOON:
+            self._put(encoded.pieces)
+        else:
+            # Copied, if it is not ours.
+            content = b"".join(encoded.pieces)
+            self._waiting.append(content)
+            self._end += len(content)
+            if self._end - self._written >= _MOST_WAITING:
+                self._put(())
         length = self._end - place
         self._bases += len(bases)
         self._entries.append(
             ChunkEntry(name, place, length, size, bases, encoded.encoding, encoded.item, depth)
         )
 
-    def finish(self) -> str:
-        """Bring it to the disk, and give it its name, without the ending."""
+    def add_as_it_is(self, entry: ChunkEntry, encoded: Iterable[Buffer]) -> None:
+        """Add a chunk as another pack has it: `encoded` is what stands there."""
+        held = Encoded(encoded, entry.encoding, entry.item, entry.length)
+        self.add(entry.name, held, entry.size, entry.bases, entry.depth)
+
+    def write(self) -> None:
+        """Write what is waiting, once it is worth it and nobody does; others go on adding."""
+        if self._end - self._written >= _SOON and self._writing.acquire(blocking=False):
+            try:
+                self._write()
+            finally:
+                self._writing.release()
+
+    def finish(self, time: float | None = None) -> str:
+        """Bring it to the disk, and give it its name, without the ending.
+
+        `time` is when what it holds was added, if that was not now.
+        """
         self._put((format_end(index_of(self._entries), self._end),))
+        if self._error is not None:
+            # What should have been written is lost.
+            raise self._error
         with failures(self._folder, missing=EnvironmentFailure):
             if self._shared:
                 status = os.fstat(self._made.descriptor)
                 os.fchmod(self._made.descriptor, stat.S_IMODE(status.st_mode) | self._shared)
+            if time is not None:
+                os.utime(self._made.descriptor, (time, time))
             # Before it has the name: after a crash that would lead to an empty file.
             os.fsync(self._made.descriptor)
             name = self._hash.hexdigest()
@@ -109,12 +164,29 @@ class NewPack:
         return name
 
     def _put(self, content: Iterable[Buffer]) -> None:
-        with failures(self._folder):
+        with self._writing:
+            self._write()
             for piece in content:
-                view = memoryview(piece).cast("B")
-                self._hash.update(view)
-                write_at(self._made.descriptor, view, self._end)
-                self._end += view.nbytes
+                self._end += self._append(memoryview(piece).cast("B"))
+
+    def _write(self) -> None:
+        """Write what is waiting, some chunks at a time: each call may wait for the interpreter."""
+        while self._waiting:
+            some = [self._waiting.popleft()]
+            while self._waiting and len(some) < _TOGETHER:
+                some.append(self._waiting.popleft())
+            self._append(memoryview(b"".join(some)))
+
+    def _append(self, content: memoryview) -> int:
+        try:
+            with failures(self._folder):
+                self._hash.update(content)
+                write_at(self._made.descriptor, content, self._written)
+        except BaseException as error:
+            self._error = self._error or error
+            raise
+        self._written += content.nbytes
+        return content.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +200,16 @@ class BasedChunk:
 class StoreWriter:
     """Adds chunks to a folder, from any thread; a context manager, by `Store.writing`.
 
-    `held` is shared with the store's readers; `holds` tells of a name whether there is such a
-    chunk, there or in an alternate.
+    `held` is shared with the store's readers; `is_borrowed` tells of a name whether there is such a
+    chunk in an alternate.
     """
 
-    def __init__(self, own: PackFolder, held: DecodedBases, holds: Callable[[bytes], bool]) -> None:
+    def __init__(
+        self, own: PackFolder, held: DecodedBases, is_borrowed: Callable[[bytes], bool]
+    ) -> None:
         self._own = own
         self._held = held
-        self._holds = holds
+        self._is_borrowed = is_borrowed
         self._folder = own.packs
         self._lock = Lock()
         # Chunks that are not in a pack with a name yet.
@@ -143,16 +217,25 @@ class StoreWriter:
         self._pack: NewPack | None = None
         self._finishing: _Finishing | None = None
         self._moved = MovedRows(own, held)
+        self._adding = contextlib.ExitStack()
+        self._is_adding = False
 
     def __enter__(self) -> Self:
+        self._begin()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock, contextlib.ExitStack() as closing:
+        with self._lock, self._adding, contextlib.ExitStack() as closing:
             if self._pack is not None:
                 closing.callback(self._pack.close)
             if self._finishing is not None:
                 closing.callback(self._end_finishing)
+
+    def _begin(self) -> None:
+        """Keep out whoever drops chunks, once there is a folder."""
+        if not self._is_adding and self._folder.is_dir():
+            self._adding.enter_context(self._own.adding())
+            self._is_adding = True
 
     def put(self, name: bytes, data: ByteView, item_size: int, base: bytes | None = None) -> None:
         """Add a chunk unless it is there: `name` is the SHA-256 of `data`.
@@ -162,37 +245,76 @@ class StoreWriter:
         """
         if len(name) != NAME_SIZE:
             raise ValueError(f"a chunk's name has {NAME_SIZE} bytes, not {len(name)}")
+        self.put_all([name], data, len(data), item_size, [base])
+
+    def put_all(
+        self,
+        names: Sequence[bytes],
+        data: ByteView,
+        size: int,
+        item_size: int,
+        bases: Sequence[bytes | None],
+    ) -> None:
+        """Add chunks of `size` bytes that follow one another in `data`, each as `put` does."""
         with self._lock:
-            if name in self._begun or self._holds(name):
-                return
-            self._begun.add(name)
+            added = {name: k for k, name in enumerate(names) if self._is_new(name)}
+            self._begun.update(added)
         try:
             # Without the lock: this is what takes time.
-            made = self._encoded(data, item_size, base)
+            groups = grouped_chunks(data, size, item_size) if len(added) > 1 else None
+            wanted = [base for k in added.values() if (base := bases[k]) is not None]
+            held, whole = held_bases(self._own, wanted, size) if wanted else (self._held, set())
+            noisy: NoisyGroups = set()
+            made = []
+            for name, k in added.items():
+                chunk = data[k * size : (k + 1) * size]
+                group = None if groups is None else groups[:, k]
+                base = bases[k]
+                chain = [] if base is None else self._chain(base, size, held)
+                chunk_made = self._encoded(chunk, item_size, base, chain, whole, group, noisy)
+                made.append((name, chunk_made))
             with self._lock:
-                self._add(name, made, len(data))
+                packs = {self._add(name, chunk, size) for name, chunk in made}
+            for pack in packs:
+                pack.write()
         except BaseException:
             with self._lock:
-                self._begun.discard(name)
+                self._begun.difference_update(added)
             raise
 
-    def _encoded(self, data: ByteView, item: int, base: bytes | None) -> BasedChunk:
-        chain = [] if base is None else self._chain(base, len(data))
-        encoded, number = encode_based(data, item, [base.data for base in chain])
-        if number is not None and not is_whole(chain[number]):
+    def _is_new(self, name: bytes) -> bool:
+        return not (name in self._begun or self._own.use(name) or self._is_borrowed(name))
+
+    def _encoded(
+        self,
+        data: ByteView,
+        item: int,
+        base: bytes | None,
+        chain: Sequence[BaseChunk],
+        whole: Collection[bytes],
+        groups: Bytes | None,
+        noisy: NoisyGroups,
+    ) -> BasedChunk:
+        """Encode a chunk: by itself, by one of `chain`, or as rows of others that moved."""
+        # What the first version took by itself, this one would, too.
+        alone = chain[0].length if chain and not chain[0].depth else None
+        encoded, number = encode_based(
+            data, item, [base.data for base in chain], alone, groups, noisy
+        )
+        if number is not None and chain[number].name not in whole and not is_whole(chain[number]):
             encoded, number = encode(data, item), None
         best = BasedChunk(encoded, () if number is None else (chain[number],))
         if encoded.length > _MUCH * len(data) and _LEAST_MOVED < len(data) <= MAX_MOVED:
             best = self._moved_from(mapped(data), item, base, best)
         return best
 
-    def _chain(self, base: bytes, size: int) -> list[BaseChunk]:
+    def _chain(self, base: bytes, size: int, held: DecodedBases) -> list[BaseChunk]:
         """What a chunk may be the XOR with: its base, and those that this is the XOR with.
 
         A step of fine-tuning is about as near to the first version as to the last one, and chains
         stay short so. Rows that changed are nearer to the last one.
         """
-        chain = [base for base in chain_of(self._own, base, self._held) if base.data.size == size]
+        chain = [base for base in chain_of(self._own, base, held) if base.data.size == size]
         # What has changed little so many times is still much like the first one; and large ones
         # are not kept, each would have to be decoded again.
         is_long = chain and chain[-1].depth == MAX_DEPTH
@@ -220,16 +342,18 @@ class StoreWriter:
             self._close_pack()
             self._end_finishing()
 
-    def _add(self, name: bytes, made: BasedChunk, size: int) -> None:
+    def _add(self, name: bytes, made: BasedChunk, size: int) -> NewPack:
         if self._pack is not None and not self._pack.has_room(made.encoded.length):
             self._close_pack()
         if self._pack is None:
             with failures(self._folder, missing=EnvironmentFailure):
                 self._own.make()
+            self._begin()
             self._pack = NewPack(self._own)
         bases = tuple(base.name for base in made.bases)
         depth = max((base.depth + 1 for base in made.bases), default=0)
         self._pack.add(name, made.encoded, size, bases, depth)
+        return self._pack
 
     def _close_pack(self) -> None:
         """Have the pack finished while the next one is filled."""

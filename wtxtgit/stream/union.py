@@ -19,7 +19,8 @@ from wtxtgit.model.array import (
 from wtxtgit.stream.ranks import Rank, part_of
 from wtxtgit.text.arrays import Weights
 from wtxtgit.text.grammar import CAP, is_array_name
-from wtxtgit.text.layout import NUMPY_DTYPES, with_layout
+from wtxtgit.text.layout import with_layout
+from wtxtgit.text.native import NUMPY_DTYPES
 
 
 class _UnitedArray(NamedTuple):

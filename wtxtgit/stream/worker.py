@@ -19,7 +19,7 @@ import time
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 
-from wtxtgit.errors import WtxtgitError, lacking
+from wtxtgit.errors import WtxtgitError, expected, explain
 from wtxtgit.stream.buffers import arrays_in
 from wtxtgit.stream.delivery import Deliveries, expire
 from wtxtgit.stream.emission import Emitter
@@ -102,10 +102,9 @@ class SnapshotWorker:
             memory = memoryview(self._buffers[message.buffer])
             generation = self._emitter.emit(request, arrays_in(memory, message.size, message.table))
         except Exception as error:  # noqa: BLE001 - the training goes on, and tells of it
-            failure = error if isinstance(error, WtxtgitError) else lacking(error)
-            if failure is None:
+            if expected(error) is None:
                 _log.exception("generation %d", request.gen)
-            why = str(failure or f"a bug in wtxtgit: {type(error).__name__}: {error}")
+            why = explain(error)
             ring.remove_unfinished()
             ring.failed(request.gen, why)
             return NotEmitted(why)

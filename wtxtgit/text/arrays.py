@@ -33,14 +33,8 @@ from wtxtgit.model.findings import Problem
 from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, ArrayLine, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
-from wtxtgit.text.layout import (
-    BY_NUMPY,
-    NUMPY_DTYPES,
-    carrier_of,
-    shaped,
-    view_as,
-    with_layout,
-)
+from wtxtgit.text.layout import with_layout
+from wtxtgit.text.native import BY_NUMPY, NUMPY_DTYPES, carrier_of, shaped, view_as
 from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, raise_first, refusal, verify
 
 
@@ -131,8 +125,10 @@ class LazyArray:
         if start == end:
             return shaped(b"", self.dtype, shape, index.name)
         first = start // index.chunk_size
+        last = -(-end // index.chunk_size)
+        index.want_payload(first, last)
         raw = bytearray()
-        for part in self._chunks(first, -(-end // index.chunk_size)):
+        for part in self._chunks(first, last):
             raw += part
         skipped = first * index.chunk_size
         # Chunks are decoded whole: rows may start and end within one.
@@ -300,13 +296,15 @@ def read(
     payload: PayloadSource = NO_PAYLOAD,
 ) -> Weights:
     """Verify a text and give its arrays; raises TextError with the first problem."""
+    indexed = index(text, payload=payload)
+    indexed.want_payload()
     report = verify(
         text,
         wsum=wsum,
         hmac_key=hmac_key,
         public_keys=public_keys,
         threads=threads,
-        payload=payload,
+        indexed=indexed,
     )
     raise_first(report.problems)
     return weights_of(text, report, threads=threads)

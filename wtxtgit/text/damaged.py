@@ -68,7 +68,8 @@ def intact(text: ByteView, index: TextIndex) -> IntactText:
     layout = done.index.array(LAYOUT_ARRAY)
     if layout is not None:
         try:
-            done.layout = parse_layout(b"".join(chunks_of(text, layout, 0, layout.chunks)))
+            raw = b"".join(chunks_of(text, layout, 0, layout.chunks))
+            done.layout = parse_layout(raw, len(text))
         except TextError as error:
             # Names and dtypes are then those that the text itself has.
             done.problems.append(Problem(error.kind, error.message, array=LAYOUT_ARRAY))

@@ -11,7 +11,6 @@ hashing, which costs a fraction of the check and keeps unverified bytes from lea
 
 from __future__ import annotations
 
-import tempfile
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,13 +21,14 @@ from typing import IO
 
 import numpy as np
 
-from wtxtgit.errors import CheckError, TextError
+from wtxtgit.errors import CheckError, LacksPayload, TextError
 from wtxtgit.io.view import Buffer, ByteView, Pages, same_bytes, view_of, write_at
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import (
     LAYOUT_ARRAY,
     NATIVE_FORMAT,
     NO_PAYLOAD,
+    PAYLOAD_MISSING,
     Extent,
     Layout,
     PayloadSource,
@@ -36,7 +36,7 @@ from wtxtgit.model.array import (
 from wtxtgit.model.findings import Problem
 from wtxtgit.text.armor import U1, line_count
 from wtxtgit.text.grammar import LINE_TEXT
-from wtxtgit.text.index import ArrayIndex, TextIndex, index
+from wtxtgit.text.index import ArrayIndex, TextIndex, index, want_payload
 from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
 from wtxtgit.text.verify import (
     Block,
@@ -92,6 +92,9 @@ class TextFile:
         self._memory = memoryview(bytearray(self.size if self.size <= _IN_MEMORY else 0))
         self.view: ByteView = self._memory.toreadonly()
         if self.size > _IN_MEMORY:
+            # Where a text becomes a file in order there is none.
+            import tempfile
+
             spool = tempfile.TemporaryFile(prefix="wtxtgit-")  # noqa: SIM115 - until closes it
             self._file = until.enter_context(spool)
             # A hole of zeros: arrays that nobody asks for take no room on disk.
@@ -128,6 +131,7 @@ class TextFile:
         self._filled.update(array.name for array in wanted)
         if not self.size or not wanted:
             return
+        want_payload(wanted, self._pages.advance)
         jobs = jobs_of(block for array in wanted for block in blocks_of(array))
         threads = worthwhile(self._threads, sum(array.nbytes for array in wanted))
         with Workers((partial(self._write, job) for job in jobs), threads) as written:
@@ -203,6 +207,8 @@ class TextFile:
         return size, literals
 
     def _damaged(self, problem: Problem | TextError) -> CheckError:
+        if problem.kind == PAYLOAD_MISSING:
+            return LacksPayload(f"{self.name}: {problem}")
         return CheckError(
             f"{self.name}: {problem}",
             hint=f"wtxtgit verify lists all that is wrong with {self.name}",
@@ -236,7 +242,8 @@ def checked_layout(text: ByteView, index: TextIndex) -> Layout | None:
     """The layout of a text, whose own hashes hold; raises TextError."""
     array = index.array(LAYOUT_ARRAY)
     raw = b"" if array is None else layout_bytes(text, array)
-    return layout_of(index.meta, index.cap, [array.claim for array in index.arrays], raw)
+    claims = [array.claim for array in index.arrays]
+    return layout_of(index.meta, index.cap, claims, raw, len(text))
 
 
 def layout_bytes(text: ByteView, array: ArrayIndex) -> bytes:

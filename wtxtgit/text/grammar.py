@@ -17,7 +17,7 @@ from datetime import datetime
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.array import ITEM_SIZE, Meta, Rows, Signature, bounded_product
+from wtxtgit.model.array import ITEM_SIZE, MAX_RANK, Meta, Rows, Signature, bounded_product
 
 MAGIC = b"WTXT "
 """What makes an input a WTXT text (of whatever version) for clean and smudge."""
@@ -25,8 +25,12 @@ FIRST_LINE = b"WTXT 1\n"
 DETACHED_MAGIC = b"WTXT-DETACHED "
 """What makes an input a detached text: `docs/spec/detached.md`."""
 DETACHED_FIRST_LINE = b"WTXT-DETACHED 1\n"
+LFS_MAGIC = b"version "
+"""What a pointer of git-lfs begins with, which is never made a text, as few other files do."""
 MAX_INLINE = 4096
 """Most bytes of an array whose data lines stand in a detached text."""
+MOST_ATTACHED = 131_072
+"""Bytes of a text up to which the driver `wtxt-detached` leaves its data in it."""
 LAST_LINE = b"endwtxt\n"
 END_ARRAY = b"endarr\n"
 END_CHUNK = b"endch\n"
@@ -69,6 +73,7 @@ _DTYPE = b"|".join(name.encode() for name in ITEM_SIZE)
 _AUDIT_FIELD = re.compile(_TOKEN + rb'=(?:"[ !#-~]*"|[!#-~]+)([ \n])')
 _AUDIT_WORD = b"audit "
 _DIM = re.compile(_NUMBER)
+_DIGITS = re.compile(rb"[0-9]+")
 
 _META = re.compile(
     rb"meta schema=(" + _TOKEN + rb") gen=(" + _GEN + rb") ts=(" + _TIME + rb") build=(" + _TOKEN
@@ -198,11 +203,12 @@ def is_time(value: str) -> bool:
     if re.fullmatch(_TIME, value.encode("ascii", "replace")) is None:
         return False
     try:
-        datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ")
+        # Not strptime, which takes longer to load than all else of a text's header to read.
+        year, month, day, hour, minute, second = map(int, _DIGITS.findall(value.encode()))
+        datetime(year, month, day, hour, minute, second)
     except ValueError:
         return False
-    # strptime takes second 61 for old C libraries' sake; no such time exists here.
-    return int(value[17:19]) <= 59
+    return True
 
 
 def parse_meta(text: Buffer, pos: int) -> tuple[Meta, int] | None:
@@ -306,8 +312,18 @@ def parse_kind(kind: bytes) -> tuple[str, tuple[int, ...], int] | None:
 
 
 def _parse_shape(spelled: bytes) -> tuple[int, ...] | None:
-    dims = [] if spelled == b"scalar" else spelled.split(b",")
-    return tuple(map(int, dims)) if all(map(_DIM.fullmatch, dims)) else None
+    """The dimensions; raises TextError "limit" for more than any array may have."""
+    if spelled == b"scalar":
+        return ()
+    if spelled.count(b",") >= MAX_RANK:
+        raise TextError("limit", f"a shape has over {MAX_RANK} dimensions")
+    # One after the other: a list of them would be many times as long as what spells them.
+    shape = tuple(_dimension(digits[0]) for digits in _DIGITS.finditer(spelled))
+    return None if -1 in shape else shape
+
+
+def _dimension(digits: bytes) -> int:
+    return int(digits) if _DIM.fullmatch(digits) else -1
 
 
 def check_bytes(line: ArrayLine) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from binascii import a2b_hex
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NoReturn, TypeVar
@@ -22,8 +22,11 @@ from typing import NoReturn, TypeVar
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, mapped, pieces
 from wtxtgit.model.array import (
+    DIMENSION_BYTES,
     ITEM_SIZE,
+    LEAST_DIMENSIONS,
     MAX_CHUNKS,
+    MOST_UNCOUNTED,
     NO_PAYLOAD,
     Meta,
     PayloadSource,
@@ -56,6 +59,7 @@ class LineCursor:
         self._text = text
         self._near_text = text if isinstance(text, memoryview) else mapped(text[:NEAR])
         self._first = 0
+        self._dimensions = 0
         self._pos = 0
         self._line = 1
         self._array: str | None = None
@@ -168,6 +172,13 @@ class LineCursor:
         line = rest.split(b"\n", 1)[0]
         return quote(line[:_SHOWN]) + ("..." if len(line) > _SHOWN else "")
 
+    def _count_dimensions(self, claim: grammar.ArrayLine, line: int) -> None:
+        """Count those of an array that has many: they take more memory than text."""
+        if len(claim.shape) > MOST_UNCOUNTED:
+            self._dimensions += len(claim.shape)
+        if self._dimensions > LEAST_DIMENSIONS + len(self._text) // DIMENSION_BYTES:
+            self._fail("limit", "arrays have too many dimensions for a text so long", line=line)
+
     def _fail(self, kind: str, message: str, *, line: int | None = None) -> NoReturn:
         raise TextError(
             kind, message, line=line or self._line, array=self._array, chunk=self._chunk
@@ -233,6 +244,11 @@ class ArrayIndex:
     def has_hmac(self) -> bool:
         return self.claim.hmac != _ZERO_HMAC
 
+    def want_payload(self, first: int = 0, end: int | None = None) -> None:
+        """Have chunks of it at hand that will be read: see `PayloadSource.want`."""
+        if self.payload is not None:
+            self.payload.want(self.sha256[first:end])
+
     @property
     def chunks(self) -> int:
         return chunk_count(self.nbytes, self.chunk_size)
@@ -272,6 +288,33 @@ class TextIndex:
 
     def array(self, name: str) -> ArrayIndex | None:
         return next((array for array in self.arrays if array.name == name), None)
+
+    @property
+    def detached_arrays(self) -> list[ArrayIndex]:
+        """The arrays whose chunks its payload has."""
+        return [array for array in self.arrays if array.payload is not None]
+
+    @property
+    def payload_names(self) -> list[bytes]:
+        """The names of these chunks, 32 bytes each, in order."""
+        return [name for array in self.detached_arrays for name in array.sha256]
+
+    def want_payload(self, progress: Callable[[int], None] | None = None) -> None:
+        """Have all of its payload at hand, unless it breaks a rule."""
+        if self.stop is None:
+            self.payload.want(self.payload_names, progress)
+
+
+def want_payload(
+    arrays: Iterable[ArrayIndex], progress: Callable[[int], None] | None = None
+) -> None:
+    """Have all chunks of arrays at hand that will be read: see `PayloadSource.want`."""
+    sources: dict[int, tuple[PayloadSource, list[bytes]]] = {}
+    for array in arrays:
+        if array.payload is not None:
+            sources.setdefault(id(array.payload), (array.payload, []))[1].extend(array.sha256)
+    for source, names in sources.values():
+        source.want(names, progress)
 
 
 def index(
@@ -377,6 +420,7 @@ class _TextIndexer(LineCursor):
         array = ArrayIndex(claim, header, line)
         arrays = self.result.arrays
         self._check_order(arrays[-1].name if arrays else None, claim.name, line)
+        self._count_dimensions(claim, line)
         if (wrong := grammar.check_bytes(claim)) is not None:
             self._fail("structure", wrong, line=line)
         array.rows = self._take_rows(claim.dtype)

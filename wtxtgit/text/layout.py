@@ -1,29 +1,25 @@
-"""`_layout`: how arrays and literals make up a file, and what arrays of numpy are.
+"""`_layout`: how arrays and literals make up a file.
 
 `docs/spec/wtxt.md`, sections "Container files" and "Native arrays". The JSON has
-one spelling; whatever is spelled otherwise is refused.
+one spelling; whatever is spelled otherwise is refused. It is written and read extent by extent:
+the values of all extents at once would take ten times as much memory as their spelling.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
 from wtxtgit.errors import TextError
-from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import (
     CONTAINER_FORMATS,
-    ITEM_SIZE,
+    EXTENT_BYTES,
     LAYOUT_ARRAY,
     LAYOUT_VERSION,
+    LEAST_EXTENTS,
     MAX_HEX,
     MAX_ZEROS,
     NATIVE_FORMAT,
@@ -34,7 +30,6 @@ from wtxtgit.model.array import (
     Layout,
     Meta,
     Snapshot,
-    bounded_product,
     default_rows,
 )
 from wtxtgit.text.armor import BLOCK_BYTES
@@ -45,6 +40,11 @@ Blocks = Sequence[memoryview]
 
 NATIVE_SCHEMA = "weights/v1"
 _INTEGERS = {int}
+_EXTENTS, _TAIL = b'{"extents":[', b'],"format":'
+"""How a layout starts, as of its keys this one comes first, and what follows the extents."""
+# Bytes of a layout up to which all of it is parsed at once, and that are at hand of a longer one.
+_AT_ONCE = 1 << 20
+_WINDOW = 1 << 16
 _MAX_DIGITS = len(str(MAX_NUMBER))
 _TENSOR_KEYS = frozenset({"array", "dtype", "name", "shape"})
 _ZEROS_KEYS, _HEX_KEYS = frozenset({"zeros"}), frozenset({"hex"})
@@ -53,35 +53,96 @@ _PART_KEYS, _NAMED_PART_KEYS = frozenset({"array"}), frozenset({"array", "name"}
 
 def format_layout(layout: Layout) -> bytes:
     """The one spelling of a layout."""
-    record: dict[str, Any] = {
-        "extents": [_extent_record(extent) for extent in layout.extents],
-        "format": layout.format,
-        "v": LAYOUT_VERSION,
-    }
+    record: dict[str, Any] = {"format": layout.format, "v": LAYOUT_VERSION}
     if layout.size is not None:
         record["size"] = layout.size
-    return _spelled(record)
+    # Extent by extent: records of all of them would take ten times as much as what they spell.
+    raw = bytearray(_EXTENTS)
+    for n, extent in enumerate(layout.extents):
+        if n:
+            raw += b","
+        raw += _spelled(_extent_record(extent))
+    raw += b"]," + _spelled(record)[1:]
+    return bytes(raw)
 
 
 def _spelled(record: dict[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def parse_layout(raw: bytes) -> Layout:
-    """Parse the bytes of `_layout`; raises TextError "layout"."""
-    try:
-        record = json.loads(
-            raw.decode("ascii"),
-            parse_int=_parse_int,
-            parse_float=_refuse_number,
-            parse_constant=_refuse_number,
-        )
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        _refuse(f"is no JSON in ASCII: {error}")
+def parse_layout(raw: bytes | bytearray, text_size: int | None = None) -> Layout:
+    """Parse the bytes of `_layout`, of a text of `text_size` bytes where that is not verified.
+
+    Raises TextError "layout", and "limit" for more extents than such a text may have.
+    """
+    most = None if text_size is None else LEAST_EXTENTS + text_size // EXTENT_BYTES
+    if len(raw) > _AT_ONCE:
+        return _parse_long(raw, most)
+    record = _loaded(raw)
     if not isinstance(record, dict):
         _refuse("is no JSON object")
+    kind, size = _parse_facts(record, {"extents"})
+    if not isinstance(record["extents"], list):
+        _refuse("has no list of extents")
+    extents = tuple(_parse_extent(item, kind) for item in record["extents"])
+    if _spelled(record) != raw:
+        _refuse("is not spelled canonically")
+    return Layout(kind, size, extents)
+
+
+def _parse_long(raw: bytes | bytearray, most: int | None) -> Layout:
+    """Parse a layout extent by extent: the values of all of them would take ten times as much."""
+    tail = raw.rfind(_TAIL)
+    if not raw.startswith(_EXTENTS) or tail < 0:
+        _refuse("is not spelled canonically")
+    record = _loaded(b"{" + raw[tail + 2 :])
+    kind, size = _parse_facts(record, set())
+    if raw[tail:] != b"]," + _spelled(record)[1:]:
+        _refuse("is not spelled canonically")
+    extents: list[Extent] = []
+    pos, width = len(_EXTENTS), _WINDOW
+    text, at = "", 0
+    while True:
+        try:
+            item, end = _DECODER.raw_decode(text, at)
+        except (json.JSONDecodeError, RecursionError) as error:
+            # It may be that it goes on behind the window.
+            pos += at
+            if text and at == 0 and pos + len(text) >= tail:
+                _refuse(f"is no JSON in ASCII: {error}")
+            width = 2 * len(text) if text and at == 0 else _WINDOW
+            try:
+                text, at = raw[pos : min(pos + width, tail)].decode("ascii"), 0
+            except UnicodeDecodeError as wrong:
+                _refuse(f"is no JSON in ASCII: {wrong}")
+            if not text:
+                _refuse("is not spelled canonically")
+            continue
+        if _spelled(item) != raw[pos + at : pos + end]:
+            _refuse("is not spelled canonically")
+        extents.append(_parse_extent(item, kind))
+        if most is not None and len(extents) > most:
+            message = "_layout has too many extents for a text so long"
+            raise TextError("limit", message, array=LAYOUT_ARRAY)
+        if pos + end == tail:
+            return Layout(kind, size, tuple(extents))
+        if raw[pos + end : pos + end + 1] != b",":
+            _refuse("is not spelled canonically")
+        at = end + 1
+
+
+def _loaded(raw: bytes | bytearray) -> Any:
+    """The value of a layout's JSON; raises TextError "layout"."""
+    try:
+        return _DECODER.decode(raw.decode("ascii"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        _refuse(f"is no JSON in ASCII: {error}")
+
+
+def _parse_facts(record: dict[str, Any], others: set[str]) -> tuple[str, int | None]:
+    """Format and size, of a record that has these keys and `others`."""
     kind = record.get("format")
-    keys = {"extents", "format", "v"} | (set() if kind == NATIVE_FORMAT else {"size"})
+    keys = {"format", "v"} | others | (set() if kind == NATIVE_FORMAT else {"size"})
     if set(record) != keys:
         _refuse(f"has the keys {sorted(map(str, record))}, {sorted(keys)} are wanted")
     if kind != NATIVE_FORMAT and kind not in CONTAINER_FORMATS:
@@ -89,118 +150,10 @@ def parse_layout(raw: bytes) -> Layout:
     if type(record["v"]) is not int or record["v"] != LAYOUT_VERSION:
         _refuse(f"has version {record['v']!r}, this tool reads {LAYOUT_VERSION}")
     size = record.get("size")
-    if size is not None and (type(size) is not int or size < 0):
-        _refuse(f"has the size {size!r}")
-    if not isinstance(record["extents"], list):
-        _refuse("has no list of extents")
-    extents = tuple(_parse_extent(item, kind) for item in record["extents"])
     # What was parsed is all that a layout says, but for a size of null, which none has.
-    if ("size" in record and size is None) or _spelled(record) != raw:
-        _refuse("is not spelled canonically")
-    return Layout(kind, size, extents)
-
-
-def layout_of(
-    meta: Meta, cap: Iterable[str], arrays: Sequence[ArrayLine], raw: bytes
-) -> Layout | None:
-    """The layout of a text, None for one without; `raw` are the bytes of its array `_layout`.
-
-    It fits the text's `meta`, `cap` and `arr` lines. Raises TextError "layout".
-    """
-    line = next((line for line in arrays if line.name == LAYOUT_ARRAY), None)
-    if line is None:
-        if CAP_LAYOUT in cap:
-            what = f"the cap line lists layout, but there is no array {LAYOUT_ARRAY}"
-            raise TextError("layout", what)
-        return None
-    if line.dtype != "u8" or len(line.shape) != 1:
-        raise TextError("layout", f"{LAYOUT_ARRAY} is no u8 array of one dimension")
-    layout = parse_layout(raw)
-    check_layout(layout, meta, cap, arrays)
-    return layout
-
-
-def check_layout(
-    layout: Layout, meta: Meta, cap: Iterable[str], arrays: Iterable[ArrayLine]
-) -> None:
-    """Check a layout against its text, whose `arr` lines are `arrays`.
-
-    Raises TextError "layout".
-    """
-    if CAP_LAYOUT not in cap:
-        _refuse("is there, but the cap line does not list layout")
-    wanted = schema_of(layout.format)
-    if meta.schema != wanted:
-        _refuse(f'has format {layout.format}, but the schema is "{meta.schema}"')
-    lines = {line.name: line for line in arrays}
-    missing = set(lines) - {LAYOUT_ARRAY}
-    total = zeros = 0
-    name: str | None = None
-    for extent in layout.extents:
-        if not layout.is_container:
-            _check_order(name, extent.name or "")
-            name = extent.name
-        if extent.array is not None:
-            if extent.array not in missing:
-                there = extent.array in lines and extent.array != LAYOUT_ARRAY
-                _refuse(f'names array "{extent.array}" ' + ("twice" if there else "in vain"))
-            missing.discard(extent.array)
-            total += lines[extent.array].nbytes
-            if not layout.is_container:
-                check_items(lines[extent.array], extent.dtype or "", extent.shape or ())
-        elif extent.hex is not None:
-            total += len(extent.hex)
-        elif extent.zeros is not None:
-            zeros += extent.zeros
-    if missing:
-        _refuse(f'does not name array "{min(missing)}"')
-    # A bound on the file that a few bytes of text can ask for.
-    if zeros > ZEROS_ALLOWANCE + total:
-        _refuse(f"has {zeros} zero bytes in runs, with {total} bytes in other extents")
-    if layout.size is not None and total + zeros != layout.size:
-        _refuse(f"says {layout.size} bytes, its extents have {total + zeros}")
-
-
-def _check_order(before: str | None, name: str) -> None:
-    """Native arrays ascend by name; Python compares code points, as the spec wants it."""
-    if before == name:
-        _refuse(f'has two arrays called "{name}"')
-    if before is not None and name < before:
-        _refuse(f'has the array "{name}" after "{before}", names have to ascend')
-
-
-def schema_of(kind: str) -> str:
-    return NATIVE_SCHEMA if kind == NATIVE_FORMAT else f"{kind}/v1"
-
-
-def snapshot_of(cut: Cut) -> Snapshot:
-    """The snapshot that canonical form 1 makes of a cut file."""
-    return with_layout(cut.layout, cut.arrays, Meta(schema=schema_of(cut.layout.format)))
-
-
-def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot:
-    """A snapshot of arrays and their layout, rows blocked by default where not given.
-
-    Raises TextError "layout" for what a reader would refuse.
-    """
-    if meta.schema != schema_of(layout.format):
-        _refuse(f'of format {layout.format} does not go with the schema "{meta.schema}"')
-    for extent in layout.extents:
-        if not _is_unicode(extent.name or ""):
-            _refuse(f'gives "{extent.array}" a name that is no Unicode')
-    raw = memoryview(format_layout(layout))
-    everything = [*arrays, Array(LAYOUT_ARRAY, "u8", (raw.nbytes,), raw)]
-    ordered = sorted(map(_with_rows, everything), key=attrgetter("name"))
-    return Snapshot(meta, tuple(ordered), (*CAP, CAP_LAYOUT), layout=layout)
-
-
-def _with_rows(array: Array) -> Array:
-    """The array, with the default blocking where it has none."""
-    if array.rows is not None:
-        return array
-    name, dtype, shape = array.name, array.dtype, array.shape
-    rows = default_rows(dtype, shape)
-    return Array(name, dtype, shape, array.data, rows, array.hmac, array.salt)
+    if kind != NATIVE_FORMAT and (type(size) is not int or size < 0):
+        _refuse(f"has the size {size!r}")
+    return kind, size
 
 
 def _extent_record(extent: Extent) -> dict[str, Any]:
@@ -289,8 +242,123 @@ def _refuse_number(spelling: str) -> NoReturn:
     _refuse(f"has the number {spelling[:40]}, only integers are allowed")
 
 
+_DECODER = json.JSONDecoder(
+    parse_int=_parse_int, parse_float=_refuse_number, parse_constant=_refuse_number
+)
+
+
 def _refuse(message: str) -> NoReturn:
     raise TextError("layout", f"_layout {message}", array=LAYOUT_ARRAY)
+
+
+def layout_of(
+    meta: Meta,
+    cap: Iterable[str],
+    arrays: Sequence[ArrayLine],
+    raw: bytes | bytearray,
+    text_size: int | None = None,
+) -> Layout | None:
+    """The layout of a text, None for one without; `raw` are the bytes of its array `_layout`.
+
+    It fits the text's `meta`, `cap` and `arr` lines. Raises TextError "layout", and "limit" as
+    `parse_layout` does.
+    """
+    line = next((line for line in arrays if line.name == LAYOUT_ARRAY), None)
+    if line is None:
+        if CAP_LAYOUT in cap:
+            what = f"the cap line lists layout, but there is no array {LAYOUT_ARRAY}"
+            raise TextError("layout", what)
+        return None
+    if line.dtype != "u8" or len(line.shape) != 1:
+        raise TextError("layout", f"{LAYOUT_ARRAY} is no u8 array of one dimension")
+    layout = parse_layout(raw, text_size)
+    check_layout(layout, meta, cap, arrays)
+    return layout
+
+
+def check_layout(
+    layout: Layout, meta: Meta, cap: Iterable[str], arrays: Iterable[ArrayLine]
+) -> None:
+    """Check a layout against its text, whose `arr` lines are `arrays`.
+
+    Raises TextError "layout".
+    """
+    if CAP_LAYOUT not in cap:
+        _refuse("is there, but the cap line does not list layout")
+    wanted = schema_of(layout.format)
+    if meta.schema != wanted:
+        _refuse(f'has format {layout.format}, but the schema is "{meta.schema}"')
+    lines = {line.name: line for line in arrays}
+    missing = set(lines) - {LAYOUT_ARRAY}
+    total = zeros = 0
+    name: str | None = None
+    for extent in layout.extents:
+        if not layout.is_container:
+            _check_order(name, extent.name or "")
+            name = extent.name
+        if extent.array is not None:
+            if extent.array not in missing:
+                there = extent.array in lines and extent.array != LAYOUT_ARRAY
+                _refuse(f'names array "{extent.array}" ' + ("twice" if there else "in vain"))
+            missing.discard(extent.array)
+            total += lines[extent.array].nbytes
+            if not layout.is_container:
+                from wtxtgit.text.native import check_items  # files are no native arrays
+
+                check_items(lines[extent.array], extent.dtype or "", extent.shape or ())
+        elif extent.hex is not None:
+            total += len(extent.hex)
+        elif extent.zeros is not None:
+            zeros += extent.zeros
+    if missing:
+        _refuse(f'does not name array "{min(missing)}"')
+    # A bound on the file that a few bytes of text can ask for.
+    if zeros > ZEROS_ALLOWANCE + total:
+        _refuse(f"has {zeros} zero bytes in runs, with {total} bytes in other extents")
+    if layout.size is not None and total + zeros != layout.size:
+        _refuse(f"says {layout.size} bytes, its extents have {total + zeros}")
+
+
+def _check_order(before: str | None, name: str) -> None:
+    """Native arrays ascend by name; Python compares code points, as the spec wants it."""
+    if before == name:
+        _refuse(f'has two arrays called "{name}"')
+    if before is not None and name < before:
+        _refuse(f'has the array "{name}" after "{before}", names have to ascend')
+
+
+def schema_of(kind: str) -> str:
+    return NATIVE_SCHEMA if kind == NATIVE_FORMAT else f"{kind}/v1"
+
+
+def snapshot_of(cut: Cut) -> Snapshot:
+    """The snapshot that canonical form 1 makes of a cut file."""
+    return with_layout(cut.layout, cut.arrays, Meta(schema=schema_of(cut.layout.format)))
+
+
+def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot:
+    """A snapshot of arrays and their layout, rows blocked by default where not given.
+
+    Raises TextError "layout" for what a reader would refuse.
+    """
+    if meta.schema != schema_of(layout.format):
+        _refuse(f'of format {layout.format} does not go with the schema "{meta.schema}"')
+    for extent in layout.extents:
+        if not _is_unicode(extent.name or ""):
+            _refuse(f'gives "{extent.array}" a name that is no Unicode')
+    raw = memoryview(format_layout(layout))
+    everything = [*arrays, Array(LAYOUT_ARRAY, "u8", (raw.nbytes,), raw)]
+    ordered = sorted(map(_with_rows, everything), key=attrgetter("name"))
+    return Snapshot(meta, tuple(ordered), (*CAP, CAP_LAYOUT), layout=layout)
+
+
+def _with_rows(array: Array) -> Array:
+    """The array, with the default blocking where it has none."""
+    if array.rows is not None:
+        return array
+    name, dtype, shape = array.name, array.dtype, array.shape
+    rows = default_rows(dtype, shape)
+    return Array(name, dtype, shape, array.data, rows, array.hmac, array.salt)
 
 
 def literal(extent: Extent) -> bytes | None:
@@ -331,109 +399,3 @@ def file_tasks(
             yield from of_array(extent.array)
     if literals:
         yield partial(tuple[memoryview], (memoryview(bytes(literals)),))
-
-
-NUMPY_DTYPES = {
-    "f64": "<f8",
-    "f32": "<f4",
-    "i64": "<i8",
-    "u64": "<u8",
-    "i32": "<i4",
-    "u32": "<u4",
-    "i16": "<i2",
-    "u16": "<u2",
-    "i8": "|i1",
-    "u8": "|u1",
-}
-"""numpy's spelling of the ten dtypes."""
-
-BY_NUMPY = {spelling: name for name, spelling in NUMPY_DTYPES.items()}
-# Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions.
-_CARRIERS = {"|b1": ("u8", ()), "<f2": ("u16", ()), "<c8": ("f32", (2,)), "<c16": ("f64", (2,))}
-# Bytes of an item of each dtype of one size: the table of `docs/spec/wtxt.md`, "Native arrays".
-_ITEM_SIZES = {
-    **{descr: ITEM_SIZE[name] for descr, name in BY_NUMPY.items()},
-    "|b1": 1,
-    "<f2": 2,
-    "<c8": 8,
-    "<c16": 16,
-    "bfloat16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "int4": 1,
-    "uint4": 1,
-}
-_SIZED = re.compile(r"(?:\|[SV]|<(U))([1-9][0-9]{0,8})")
-# Bytes of a character of `U`.
-_CHARACTER = 4
-_TIME = re.compile(r"<[mM]8(?:\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
-_TIME_SIZE = 8
-# Dtypes of the ml_dtypes package, which numpy knows where that is imported.
-_EXTENSION_NAME = re.compile(r"bfloat16|float[468]_[a-z0-9]{1,20}|u?int[24]")
-
-
-def item_size(descr: str) -> int | None:
-    """Bytes of an item of a native layout's dtype; None for one whose size is not checked.
-
-    What numpy knows depends on the platform and on what was imported, so it is not asked.
-    """
-    if (sized := _SIZED.fullmatch(descr)) is not None:
-        return int(sized[2]) * (1 if sized[1] is None else _CHARACTER)
-    return _TIME_SIZE if _TIME.fullmatch(descr) else _ITEM_SIZES.get(descr)
-
-
-def check_items(array: Array | ArrayLine, descr: str, shape: tuple[int, ...]) -> None:
-    """Raise TextError "layout" where an array's bytes are no items of this dtype and shape."""
-    size = item_size(descr)
-    if size is not None and not _fits(array, size, shape):
-        message = f'"{array.name}" is no {descr} of shape {shape}'
-        raise TextError("layout", message, array=array.name)
-
-
-def _fits(array: Array | ArrayLine, size: int, shape: tuple[int, ...]) -> bool:
-    return (
-        all(dim >= 0 for dim in shape)
-        and bounded_product(size, shape, array.nbytes) == array.nbytes
-    )
-
-
-def view_as(
-    array: Array | ArrayLine, descr: str, shape: tuple[int, ...]
-) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """The numpy dtype and shape that a checked layout gives an array.
-
-    Those of the array itself where numpy has no such dtype here.
-    """
-    if item_size(descr) is not None or _EXTENSION_NAME.fullmatch(descr):
-        # A dtype of the table may be one that has to be imported, or too large for numpy.
-        with contextlib.suppress(TypeError, ValueError):
-            dtype = np.dtype(descr)
-            if dtype.itemsize and _fits(array, dtype.itemsize, shape):
-                return dtype, shape
-    return np.dtype(NUMPY_DTYPES[array.dtype]), array.shape
-
-
-def shaped(raw: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> NDArray[Any]:
-    """Bytes as an array; raises TextError "limit" for shapes beyond numpy's own bounds."""
-    try:
-        if len(raw):
-            return np.frombuffer(raw, dtype).reshape(shape)
-        # frombuffer takes no empty buffer.
-        empty = np.empty(shape, dtype)
-        empty.flags.writeable = False
-        return empty
-    except (ValueError, OverflowError) as error:
-        raise TextError("limit", f'"{name}" is beyond numpy: {error}', array=name) from error
-
-
-def carrier_of(descr: str, itemsize: int, extension: bool) -> tuple[str | None, tuple[int, ...]]:
-    """The WTXT dtype that carries a numpy dtype, and the dimensions that it adds.
-
-    None stands for u8 of the array's length. `extension` dtypes are those that
-    other packages register with numpy, such as bfloat16.
-    """
-    if descr in BY_NUMPY:
-        return BY_NUMPY[descr], ()
-    if extension and itemsize in (1, 2):
-        return ("u8" if itemsize == 1 else "u16"), ()
-    return _CARRIERS.get(descr, (None, ()))

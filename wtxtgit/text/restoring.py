@@ -139,7 +139,8 @@ class _Arriving:
                 if array.name == LAYOUT_ARRAY:
                     self._layout = array
             if self._layout is not None and self._layout.complete:
-                self.writer.lay_out(parse_layout(layout_bytes(self.view, self._layout)))
+                raw = layout_bytes(self.view, self._layout)
+                self.writer.lay_out(parse_layout(raw, len(self.view)))
                 self._layout = None
             self.writer.expect(more)
             yield

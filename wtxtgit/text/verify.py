@@ -171,7 +171,7 @@ def jobs_at_least(arrays: Sequence[ArrayIndex]) -> int:
 def decode(text: ByteView, block: Block) -> memoryview | None:
     """The raw bytes of a block, None where a line is not as it should be."""
     if block.array.payload is not None:
-        return _check_payload(block, block.array.payload).raw
+        return _payload_bytes(block, block.array.payload)
     lines = np.frombuffer(block.lines(text), dtype=np.uint8)
     raw = armor.decode(lines, block.count, block.size, 0, block.stride)
     return None if raw is None else raw.reshape(-1).data
@@ -265,6 +265,24 @@ def _short(block: Block) -> int | None:
     return block.size if block.count == 1 and block.array.payload is None else None
 
 
+def _payload_bytes(block: Block, payload: PayloadSource) -> memoryview | None:
+    """The chunks of a block from where they are kept, None where one can't be had.
+
+    The payload has checked each of them by its SHA-256.
+    """
+    names = block.array.sha256[block.first : block.first + block.count]
+    together = payload.read_all(names, block.size) if block.count > 1 else None
+    if together is not None:
+        return together
+    try:
+        chunks = [mapped(payload.read(name)) for name in names]
+    except WtxtgitError:
+        return None
+    if any(chunk.nbytes != block.size for chunk in chunks):
+        return None
+    return chunks[0] if len(chunks) == 1 else memoryview(b"".join(chunks))
+
+
 def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
     """Take the chunks of a block from where they are kept, and compare their checksums."""
     array = block.array
@@ -272,6 +290,18 @@ def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
     # A payload has checked each chunk by this name, whatever else its line claims.
     names = array.sha256[block.first : block.first + block.count]
     result.sha256 = names[-1]
+    together = payload.read_all(names, block.size) if block.count > 1 else None
+    if together is not None:
+        result.raw = together
+        for number, name in enumerate(names):
+            chunk = together[number * block.size : (number + 1) * block.size]
+            computed, claimed = (crc32c(chunk), name), (array.crc32c[block.first + number], name)
+            if computed != claimed:
+                ix = block.first + number
+                line = array.lines[ix] - 1
+                result.problems += chunk_problems(computed, claimed, line, array.name, ix)
+        result.fastxor = digest.fastxor(together, block.offset)
+        return result
     there = payload.has(names)
     chunks: list[memoryview] = []
     for ix, name in enumerate(names, block.first):
@@ -467,13 +497,13 @@ def verify(
     # Also after a stop: a signature covers the header alone, which may be whole.
     _check_signatures(report, text, wsum, public_keys)
     if not stopped and body.layout_bytes is not None:
-        _check_layout(report, body.layout_bytes)
+        _check_layout(report, body.layout_bytes, len(text))
     return report
 
 
 def _tell_payload(report: TextReport, body: _ArrayChecks) -> None:
     """Say how much of a detached text's payload is at hand."""
-    chunks = sum(len(array.starts) for array in report.index.arrays if array.payload is not None)
+    chunks = len(report.index.payload_names)
     if not body.lacking:
         report.payload = PayloadState.COMPLETE
     else:
@@ -729,11 +759,11 @@ def _check_signatures(
         )
 
 
-def _check_layout(report: TextReport, raw: bytearray) -> None:
+def _check_layout(report: TextReport, raw: bytearray, size: int) -> None:
     index = report.index
     try:
         claims = [array.claim for array in index.arrays]
-        report.layout = layout_of(index.meta, index.cap, claims, bytes(raw))
+        report.layout = layout_of(index.meta, index.cap, claims, raw, size)
     except TextError as error:
         array = index.array(LAYOUT_ARRAY)
         line = array.line if array is not None else 3

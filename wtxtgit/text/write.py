@@ -27,8 +27,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from hashlib import sha256
 
 import numpy as np
@@ -43,6 +43,7 @@ from wtxtgit.model.array import (
     Array,
     Keep,
     Meta,
+    Rows,
     Signature,
     Snapshot,
     bounded_product,
@@ -59,6 +60,7 @@ from wtxtgit.text.armor import (
     render_chunks,
 )
 
+_NO_HMAC, _NO_SALT = bytes(32), bytes(8)
 _HASHES_SIZE = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
 RUN_TEXT = 3 * BLOCK_BYTES // 2
 """Most bytes of text in a run of more than one block; a full block of 1 MiB fits."""
@@ -127,8 +129,9 @@ class PlannedBlock:
     first: int
     count: int
     size: int
-    sha256: list[bytes] = field(default_factory=list)
-    crc32c: list[int] = field(default_factory=list)
+    # Of a file of a hundred thousand arrays a list for each would be most of the memory.
+    sha256: Sequence[bytes] = ()
+    crc32c: Sequence[int] = ()
     fastxor: int = 0
 
     @property
@@ -256,7 +259,7 @@ class TextPlan:
 def _plan_array(array: Array, hmac_key: bytes | None, gen: int) -> ArrayPlan:
     size = chunk_size(array.rows)
     check_fits(array.name, array.data.nbytes, size)
-    hmac, salt = array.hmac or bytes(32), array.salt or bytes(8)
+    hmac, salt = array.hmac or _NO_HMAC, array.salt or _NO_SALT
     if hmac_key is not None:
         # An hmac that the array brings along is of another key, or of this one: computed anew.
         hmac, salt = bytes(32), array.salt or digest.salt_for(hmac_key, gen, array.name)
@@ -266,10 +269,16 @@ def _plan_array(array: Array, hmac_key: bytes | None, gen: int) -> ArrayPlan:
         size,
         chunk_count(nbytes, size),
         grammar.format_array_start(array.name, array.dtype, array.shape, nbytes),
-        b"" if array.rows is None else grammar.format_rows(array.rows),
+        b"" if array.rows is None else _rows_line(array.rows),
         hmac,
         salt,
     )
+
+
+@lru_cache(maxsize=1024)
+def _rows_line(rows: Rows) -> bytes:
+    """The `idx` line, of which a file has few."""
+    return grammar.format_rows(rows)
 
 
 def check_fits(name: str, nbytes: int, size: int) -> None:
@@ -427,6 +436,14 @@ class TextWriter:
                 array.crc32c.extend(block.crc32c)
         return list(arrays.values())
 
+    def payload(self) -> Iterator[Sequence[bytes]]:
+        """The names of the chunks that are not in a detached text, some at a time."""
+        _ = self.root
+        for run in self._plan.runs:
+            for block in run.blocks:
+                if block.array.is_detached:
+                    yield block.sha256
+
     def wsum(self) -> bytes:
         """The WSUM line of this snapshot, signed where a signer was given."""
         return wsum_line(self.root, self._sign)
@@ -518,14 +535,16 @@ class TextWriter:
         for block in run.blocks:
             raw = block.raw
             if block.count == 1:
-                block.sha256, block.crc32c = [sha256(raw).digest()], [crc32c(raw)]
+                block.sha256, block.crc32c = (sha256(raw).digest(),), (crc32c(raw),)
             else:
-                block.sha256, block.crc32c = [], []
+                names: list[bytes] = []
+                checksums: list[int] = []
                 # Both hashes of a chunk one after the other, while it is in the cache.
                 for start in range(0, raw.nbytes, block.size):
                     chunk = raw[start : start + block.size]
-                    block.sha256.append(sha256(chunk).digest())
-                    block.crc32c.append(crc32c(chunk))
+                    names.append(sha256(chunk).digest())
+                    checksums.append(crc32c(chunk))
+                block.sha256, block.crc32c = names, checksums
             block.fastxor = digest.fastxor(raw, block.offset)
             array = block.array
             if array.is_detached and self._keep is not None:
@@ -652,10 +671,8 @@ def _short(block: PlannedBlock) -> int | None:
 
 def _keep_chunks(keep: Keep, block: PlannedBlock, raw: memoryview) -> None:
     """Hand over the chunks of a block that was hashed."""
-    source, item_size = block.array.source, ITEM_SIZE[block.array.source.dtype]
-    for k, name in enumerate(block.sha256):
-        chunk = raw[k * block.size : (k + 1) * block.size]
-        keep(name, chunk, item_size, source.name, block.first + k)
+    source = block.array.source
+    keep(block.sha256, raw, block.size, ITEM_SIZE[source.dtype], source.name, block.first)
 
 
 def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[PlannedBlock]) -> int:

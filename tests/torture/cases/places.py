@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.torture.processes import run_forked
 from wtxtgit.git.driver import Launcher
 from wtxtgit.merge import conflicts
-from wtxtgit.store.check import check_store, list_store
+from wtxtgit.remotes.payload.place import whole
+from wtxtgit.store.check import check_store
 from wtxtgit.store.store import Store
 from wtxtgit.stream.ranks import LOCK, REQUESTS, WAL
 from wtxtgit.stream.state import read_state
@@ -33,6 +36,8 @@ REMOTE = "remote.git"
 """A repository beside that of a place, which is pushed to."""
 IDENTITY = "identity"
 """Beside the repository: what opens encrypted texts."""
+THERE = "there"
+"""The folder beside the repository that payload is sent to."""
 RING, SENT = "run", "sent"
 """A ring in the repository, or beside it, and the folder that it is sent to."""
 _LOGS = frozenset({LOCK, REQUESTS, WAL})
@@ -84,12 +89,53 @@ class Place:
 
     def payload(self) -> dict[str, str | None]:
         """The chunks of the store by name, and why each can't be read, None for one that can."""
-        store = Store(self.repo / ".git/wtxt/store")
-        verdict = check_store(store, 1)
-        lost = {name: why for pack in verdict.damaged for name, why in pack.chunks.items()}
-        packs = [pack for name in store.own.names if (pack := store.own.opened(name)) is not None]
-        there = [pack.index.name(row) for pack in packs for row in range(pack.index.count)]
-        return {name.hex(): lost.get(name.hex()) for name in there}
+        return _chunks(Store(self.repo / ".git/wtxt/store"))
+
+    def payload_there(self) -> dict[str, str | None]:
+        """The same of the packs at the remotes, a folder and the other repository."""
+        found = {}
+        names = [file.name for file in (self.top / THERE).glob("*")]
+        found.update({name: self.top / THERE / name for name in names})
+        with TemporaryDirectory() as folder:
+            packs = Path(folder, "packs")
+            packs.mkdir()
+            for name in whole(found):
+                shutil.copy(found[f"{name}.pack"], packs)
+            refs = self._refs_of_packs()
+            for name in whole(refs):
+                content = self.git(
+                    "--git-dir", f"../{REMOTE}", "cat-file", "blob", refs[f"{name}.pack"]
+                )
+                (packs / f"{name}.pack").write_bytes(content)
+            return _chunks(Store(Path(folder)))
+
+    def _refs_of_packs(self) -> dict[str, str]:
+        """The objects of packs at the other repository, by the names of their refs."""
+        if not (self.top / REMOTE).is_dir():
+            return {}
+        listed = ("for-each-ref", "--format=%(refname:lstrip=3) %(objectname)", "refs/wtxt/store")
+        said = self.git("--git-dir", f"../{REMOTE}", *listed).decode()
+        return dict(line.split() for line in said.splitlines())
+
+    def spoil_what_came(self) -> Callable[[], None]:
+        """Have packs that came whole be unreadable at the remotes; gives what undoes that."""
+        store = self.repo / ".git/wtxt/store"
+        came = {path.name for path in store.rglob("*.pack")}
+        refs = self._refs_of_packs()
+        oids = [refs[name] for name in came & refs.keys()]
+        oids += [path.parent.name + path.name for path in self.repo.glob(".git/wtxt/objects/??/*")]
+        files = [self.top / THERE / name for name in came]
+        files += [self.top / REMOTE / "objects" / oid[:2] / oid[2:] for oid in oids]
+        held = {file: file.read_bytes() for file in files if file.exists()}
+        for file, content in held.items():
+            file.chmod(0o644)
+            file.write_bytes(bytes(len(content)))
+
+        def undo() -> None:
+            for file, content in held.items():
+                file.write_bytes(content)
+
+        return undo
 
     def files(self) -> dict[str, bytes]:
         """What stands in the work tree, among the keys, and in rings but their logs."""
@@ -117,8 +163,12 @@ class Place:
         open_paths = (self.repo / ".git" / conflicts.FOLDER).rglob("*.json")
         records = {path.name: path.read_bytes() for path in open_paths}
         said = [json.dumps(read_state(ring).as_dict()) for ring in self.rings]
-        payload = self.payload(), len(list_store(Store(self.repo / ".git/wtxt/store")).packs)
+        payload = self.payload(), self.payload_there()
         return self.git("ls-files", "-s", "-z"), tree, records, said, self._pushed(), payload
+
+    def packs(self) -> int:
+        """How many packs the store has."""
+        return len(Store(self.repo / ".git/wtxt/store").own.names)
 
     def ledgers(self) -> bytes:
         """Ledgers that are not as HEAD has them, or not staged."""
@@ -129,8 +179,16 @@ class Place:
         if not (self.top / REMOTE).is_dir():
             return b""
         there = ("--git-dir", f"../{REMOTE}")
-        branches = self.git(*there, "for-each-ref", "--format=%(refname) %(tree)")
-        return branches + self.git(*there, "rev-list", "--all", "--count")
+        branches = self.git(*there, "for-each-ref", "--format=%(refname) %(tree)", "refs/heads")
+        return branches + self.git(*there, "rev-list", "--branches", "--count")
+
+
+def _chunks(store: Store) -> dict[str, str | None]:
+    verdict = check_store(store, 1)
+    lost = {name: why for pack in verdict.damaged for name, why in pack.chunks.items()}
+    packs = [pack for name in store.own.names if (pack := store.own.opened(name)) is not None]
+    there = [pack.index.name(row) for pack in packs for row in range(pack.index.count)]
+    return {name.hex(): lost.get(name.hex()) for name in there}
 
 
 @dataclass(frozen=True)
@@ -141,6 +199,8 @@ class Killed:
     next try. `code` is what a run ends with, `over` one that finds all done. `may_miss` files are
     git's to write, and gone for a moment. `is_random` ends have other bytes each time: files are
     compared by name, ledgers by their records, encrypted texts by what is in them and for how many.
+    After `same_packs` the store has as many packs, whatever happened. What `fetches` has to go on
+    where what came whole can't be had from a remote any more.
     """
 
     name: str
@@ -152,6 +212,8 @@ class Killed:
     code: int = 0
     over: int = 0
     healed: Sequence[Sequence[str]] = ()
+    same_packs: bool = False
+    fetches: bool = False
 
 
 def new_place(folder: Path) -> Place:

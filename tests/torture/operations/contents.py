@@ -103,7 +103,7 @@ def changed(name: str, before: bytes, rng: Random) -> bytes:
     """Another content for a file, mostly one that a training would have written."""
     while True:
         made = _changed(name, before, rng)
-        # What begins as a text is taken for one, which `text_in_place` tries.
+        # What begins as a text is taken for one.
         if made != before and not made.startswith(MAGIC):
             return made
 

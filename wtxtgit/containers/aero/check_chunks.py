@@ -125,7 +125,8 @@ def _adds(aero: Aero, chunk: AeroChunk) -> bool:
     if chunk.fourcc != INDEX:
         return chunk.ulen > 0
     try:
-        entries = parse_index(index_content(aero.data, chunk), chunk.offset)
+        listing = aero.listing.apart()
+        entries = parse_index(index_content(aero.data, chunk, listing), chunk.offset, listing)
     except FormatError:
         return True
     listed = {entry.name: entry for entry in aero.entries}
@@ -140,10 +141,12 @@ def _check_metadata(aero: Aero, findings: Findings) -> None:
         word = quoted(fourcc.decode().lower())
         try:
             held = content(aero, chunk, MAX_SHOWN)
+            listing = aero.listing.apart()
             if fourcc == JSON:
-                json_text.parse(held, "mjsn", offset=chunk.offset)
+                json_text.parse(held, "mjsn", offset=chunk.offset, listing=listing)
             else:
-                msgpack_limits.parse(bytes(held), "mmsg", offset=chunk.offset)
+                raw = bytes(held)
+                msgpack_limits.parse(raw, "mmsg", offset=chunk.offset, listing=listing)
         except FormatError as error:
             if chunk.digest == NO_HASH and error.kind != "limit":
                 findings.refuse(error, chunk)

@@ -36,7 +36,7 @@ from wtxtgit.containers.aero.read import (
     AeroChunk,
     IndexEntry,
 )
-from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.cursor import ListingBudget, fail, quoted
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
@@ -132,7 +132,8 @@ def control_digest(data: ByteView, toc_offset: int, entries: int, spans: Sequenc
 
 def _parsed_seal(aero: Aero, chunk: AeroChunk) -> dict[str, object]:
     """The map in an IHSH, with a text as `algo`."""
-    value = msgpack_limits.parse(bytes(content(aero, chunk)), "ihsh", offset=chunk.offset)
+    raw, listing = bytes(content(aero, chunk)), aero.listing.apart()
+    value = msgpack_limits.parse(raw, "ihsh", offset=chunk.offset, listing=listing)
     if not isinstance(value, dict):
         fail("ihsh is not a map", offset=chunk.offset, field="IHSH")
     if not isinstance(value.get("algo"), str):
@@ -184,6 +185,8 @@ class Claim:
         return f"page {self.of}" if isinstance(self.of, int) else f"tensor {quoted(self.of.name)}"
 
 
+# What a page counts of which a hash is known, until all pages of its shard are hashed.
+CLAIM = 700
 Claims = dict[AeroChunk, list[Claim]]
 """What is said of each shard's content."""
 
@@ -197,9 +200,12 @@ class PageHashes:
     digests: list[bytes]
 
 
-def parse_pages(aero: Aero, chunk: AeroChunk) -> PageHashes:
-    """Read a PHSH chunk; raises FormatError."""
-    value = msgpack_limits.parse(bytes(content(aero, chunk)), "phsh", offset=chunk.offset)
+def parse_pages(aero: Aero, chunk: AeroChunk, listing: ListingBudget | None = None) -> PageHashes:
+    """Read a PHSH chunk, whose pages count in a `listing`; raises FormatError."""
+    listing = listing or aero.listing.apart()
+    value = msgpack_limits.parse(
+        bytes(content(aero, chunk)), "phsh", offset=chunk.offset, listing=listing.apart()
+    )
     if not isinstance(value, dict):
         fail("phsh is not a map", offset=chunk.offset, field="PHSH")
     name, size, digests = (value.get(key) for key in ("shard_name", "page_size", "digests"))
@@ -211,6 +217,7 @@ def parse_pages(aero: Aero, chunk: AeroChunk) -> PageHashes:
         fail("phsh has no list of digests", offset=chunk.offset, field="digests")
     if type(size) is not int or size <= 0:
         fail("phsh has a wrong page size", offset=chunk.offset, field="page_size")
+    listing.count(CLAIM * len(digests), chunk.offset, "phsh")
     return PageHashes(name, size, digests)
 
 
@@ -224,11 +231,13 @@ def check_contents(aero: Aero, findings: Findings, allowance: Allowance) -> None
             claim = Claim(span, digest, entry, "TIDX", HASH_KEY)
             claims.setdefault(shard, []).append(claim)
     paged: set[AeroChunk] = set()
+    listing = aero.listing.apart()
     for chunk in aero.chunks:
         if chunk.fourcc == PAGES and not chunk.is_compressed:
             try:
                 allowance.parse(chunk)
-                _add_pages(aero, chunk, claims, paged, findings)
+                pages = parse_pages(aero, chunk, listing)
+                _add_pages(aero, chunk, pages, claims, paged, findings)
             except FormatError as error:
                 findings.refuse(error, chunk)
     looked_at: set[tuple[object, ...]] = set()
@@ -281,12 +290,12 @@ def _check_content(
 def _add_pages(
     aero: Aero,
     chunk: AeroChunk,
+    pages: PageHashes,
     claims: Claims,
     paged: set[AeroChunk],
     findings: Findings,
 ) -> None:
     """Take the digests of a PHSH chunk as claims on its shard, of the first one for it."""
-    pages = parse_pages(aero, chunk)
     name, digests = quoted(pages.shard_name), pages.digests
     shard = aero.shards.get(pages.shard_name.encode())
     if shard is None:

@@ -11,10 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from struct import Struct
 
 from wtxtgit.containers import msgpack_limits, ranges, zstd_limits
-from wtxtgit.containers.cursor import MAX_QUOTED, Cursor, check_inside, fail, quoted
+from wtxtgit.containers.cursor import (
+    ITEM,
+    MAX_QUOTED,
+    TEXT,
+    Cursor,
+    ListingBudget,
+    check_inside,
+    fail,
+    quoted,
+)
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
@@ -85,6 +95,8 @@ _HASH = re.compile(r"[0-9a-fA-F]{64}")
 _INTEGERS = ("dtype", "shard_id", "data_off", "data_len")
 _KNOWN = frozenset({"name", "shape", *_INTEGERS})
 CONTROL_ROLE = "_control"
+# What a byte of a TIDX counts beside its value that was decoded: it stands in the decoder as well.
+DECODED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +222,19 @@ class IndexEntry:
         return bounded_product(ITEM_BYTES[self.element], self.shape, self.data_len)
 
 
-def parse_index(raw: bytes, offset: int) -> list[IndexEntry]:
+def parse_index(raw: bytes, offset: int, listing: ListingBudget | None = None) -> list[IndexEntry]:
     """The entries of a TIDX whose chunk stands at `offset`; raises FormatError."""
-    index = msgpack_limits.parse(raw, "tidx", offset=offset)
+    listing = listing or ListingBudget(len(raw))
+    index = msgpack_limits.parse(raw, "tidx", offset=offset, listing=listing)
     tensors = index.get(TENSORS_KEY) if isinstance(index, dict) else None
     if not isinstance(tensors, list):
         fail("tidx is not a map with a list of tensors", offset=offset, field=TENSORS_KEY)
     if len(tensors) > MAX_TENSORS:
         fail("tidx lists too many tensors", offset=offset, field=TENSORS_KEY, kind="limit")
-    return [_index_entry(number, item, offset) for number, item in enumerate(tensors)]
+    entries = [_index_entry(number, item, offset) for number, item in enumerate(tensors)]
+    for entry in entries:
+        listing.item((entry.name,), offset, "tidx")
+    return entries
 
 
 def _index_entry(number: int, item: object, offset: int) -> IndexEntry:
@@ -247,6 +263,7 @@ class Aero:
     `shards` are the first weight shards of each name; `entries` are the
     index's, and `tensors` the same where they stand in the file as they are:
     those in no shard of the file, or in a compressed one, are empty there.
+    `listing` is what is left for what else the file lists.
     """
 
     data: ByteView
@@ -255,6 +272,7 @@ class Aero:
     shards: dict[bytes, AeroChunk]
     entries: tuple[IndexEntry, ...]
     tensors: tuple[Stored, ...]
+    listing: ListingBudget = field(default_factory=partial(ListingBudget, 0))
 
     def ranges(self) -> Iterator[Range]:
         yield ranges.part(0, self.header.control_end, CONTROL_ROLE)
@@ -292,29 +310,37 @@ class Aero:
 
 def read(data: ByteView) -> Aero:
     """Read an AERO file; raises FormatError."""
+    listing = ListingBudget(len(data))
     header = _read_header(data)
-    chunks = _read_toc(data, header)
+    chunks = _read_toc(data, header, listing)
     index = next((chunk for chunk in chunks if chunk.fourcc == INDEX), None)
-    entries = [] if index is None else parse_index(index_content(data, index), index.offset)
+    entries = []
+    if index is not None:
+        raw = index_content(data, index, listing)
+        entries = parse_index(raw, index.offset, listing)
     shards: dict[bytes, AeroChunk] = {}
     for chunk in chunks:
         if chunk.fourcc == SHARD and chunk.name_len <= MAX_SHARD_NAME:
             # Of equal names the first one counts ("Layout").
             shards.setdefault(header.name(data, chunk), chunk)
     tensors = tuple(_locate(shards.get(SHARD_NAME % entry.shard_id), entry) for entry in entries)
-    return Aero(data, header, chunks, shards, tuple(entries), tensors)
+    return Aero(data, header, chunks, shards, tuple(entries), tensors, listing)
 
 
-def index_content(data: ByteView, chunk: AeroChunk) -> bytes:
+def index_content(data: ByteView, chunk: AeroChunk, listing: ListingBudget | None = None) -> bytes:
     """The content of a TIDX of the file `data`, a byte over MAX_JSON at most.
 
-    Raises FormatError where it can't be decoded.
+    Raises FormatError where it can't be decoded, or would be too long for the `listing`.
     """
+    listing = listing or ListingBudget(len(data))
+    most = min(MAX_JSON, listing.left // (TEXT + chunk.is_compressed * DECODED))
     payload = data[chunk.offset : chunk.end] if chunk.length else data[:0]
     if chunk.is_compressed:
-        return zstd_limits.decode(payload, MAX_JSON, "tidx", offset=chunk.offset)
+        raw = zstd_limits.decode(payload, most, "tidx", offset=chunk.offset)
+        listing.count(DECODED * len(raw), chunk.offset, "tidx")
+        return raw
     # One byte more than is read shows that it is too long; copying all could take gigabytes.
-    return bytes(payload[: MAX_JSON + 1])
+    return bytes(payload[: most + 1])
 
 
 def _read_header(data: ByteView) -> FileHeader:
@@ -329,12 +355,14 @@ def _read_header(data: ByteView) -> FileHeader:
     return FileHeader(toc_offset, toc_length, names_offset, names_length, flags, uuid)
 
 
-def _read_toc(data: ByteView, header: FileHeader) -> tuple[AeroChunk, ...]:
+def _read_toc(data: ByteView, header: FileHeader, listing: ListingBudget) -> tuple[AeroChunk, ...]:
     start = header.toc_offset
     toc = Cursor(data[: start + header.toc_length], start)
     count, _reserved0, _reserved1 = toc.record(TOC_HEADER, "toc header")
     if count > MAX_TENSORS:
         fail(f"toc lists {count} chunks", offset=start, field="entry_count", kind="limit")
+    if count * TOC_ENTRY.size <= toc.remaining:
+        listing.count(ITEM * count, start, "toc")
     entries = TOC_ENTRY.iter_unpack(mapped(toc.take(TOC_ENTRY.size * count, "toc")))
     chunks = tuple(AeroChunk(place, *fields) for place, fields in enumerate(entries))
     for place, chunk in enumerate(chunks):

@@ -217,7 +217,10 @@ class _FoundShards:
         self.missing: list[str] = []
         sound = tuple(chunk for chunk in self.chunks if self._is_sound(chunk))
         self.aero = Aero(self.data, header, sound, {}, index.entries, ())
-        self.is_listed = toc is not None and all(map(self._is_usual, self.chunks))
+        places = {chunk.place for chunk in sound}
+        self.is_listed = toc is not None and all(
+            self._is_usual(chunk, is_sound=chunk.place in places) for chunk in self.chunks
+        )
         # Names stand behind the TOC, whatever a damaged header says.
         usual = replace(header, names_offset=header.toc_offset + header.toc_length)
         self.named = self._named(header) or self._named(usual)
@@ -235,10 +238,10 @@ class _FoundShards:
                     named.setdefault(name, []).append(chunk)
         return named
 
-    def _is_usual(self, chunk: AeroChunk) -> bool:
+    def _is_usual(self, chunk: AeroChunk, *, is_sound: bool) -> bool:
         """Whether nothing shows that the TOC's entry of a chunk is damaged."""
         name = self.aero.header.name(self.data, chunk, MAX_SHARD_NAME)
-        is_known = chunk.fourcc in METADATA | {SHARD} or chunk in self.aero.chunks
+        is_known = chunk.fourcc in METADATA | {SHARD} or is_sound
         return is_known and usual_type(name) in (None, chunk.fourcc)
 
     def _is_sound(self, chunk: AeroChunk) -> bool:

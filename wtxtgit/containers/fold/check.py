@@ -105,12 +105,9 @@ def _check_index(fold: Fold, findings: Findings) -> None:
     """What readers want of the index as a whole."""
     index, offset = fold.index, fold.index_start
     version = index.get("version")
-    try:
-        raw = fold.data[offset : fold.index_end]
-        json_text.refuse_repeated_keys(raw, "index", offset=offset)
-    except FormatError as error:
+    if fold.has_repeated_keys:
         # Of a key that is there twice readers see one value: the other is out of reach.
-        findings.refuse(error)
+        findings.error(f"index has the same key twice at byte {offset}", "index", offset)
     if index.get("format") != FORMAT:
         findings.error('format of the index is not "fold"', "format", offset)
     if not isinstance(version, str) or _VERSION.fullmatch(version) is None:
@@ -154,7 +151,7 @@ def _check_trust_block(fold: Fold, findings: Findings) -> None:
     text = fold.index.get(TRUST_BLOCK)
     try:
         encoded = text.encode() if isinstance(text, str) else b""
-        block = json_text.parse(memoryview(encoded), TRUST_BLOCK)
+        block = json_text.parse(memoryview(encoded), TRUST_BLOCK, listing=fold.listing.apart())
     except (FormatError, UnicodeEncodeError):
         block = None
     if text is not None and not isinstance(block, dict):
@@ -320,6 +317,7 @@ class _ChunkCheck:
 
     def __init__(self, fold: Fold, options: ReadOptions, findings: Findings) -> None:
         self._data = fold.data
+        self._listing = fold.listing
         self._options = options
         self._findings = findings
         self._payloads = Payloads(fold.data, options)
@@ -452,11 +450,14 @@ class _ChunkCheck:
     def _check_json(self, chunk: FoldChunk, content: bytes) -> None:
         reason = None
         try:
-            json_text.parse(memoryview(content), "JSON chunk")
+            listing = self._listing.apart()
+            json_text.parse(memoryview(content), "JSON chunk", listing=listing)
             if _has_constants(content):
                 reason = "content has NaN or Infinity, which JSON has not"
-        except FormatError:
+        except FormatError as error:
             reason = "content is not JSON that can be read" if content else "content is empty"
+            if error.kind == "limit":
+                reason = f"content is not read: {error.message}"
         if reason is not None:
             self._findings.warn(reason, "comp_payload", chunk.payload_start, chunk)
 

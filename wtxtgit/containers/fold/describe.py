@@ -112,7 +112,7 @@ class _SortedChunks:
             opened = decode
             if offset is None:
                 opened = partial(self._decoded.open, chunk, chunk.uncomp_len, decode)
-            self.nested.append(Nested(chunk.name, opened, offset))
+            self.nested.append(Nested(chunk.name, opened, offset, chunk.comp_len))
         else:
             self.untold.append(f"chunk {quoted(chunk.name)}")
 
@@ -263,6 +263,7 @@ def describe_unfinalized(data: ByteView, options: ReadOptions) -> Description:
             chunk.name,
             partial(payloads.payload, data, chunk, options),
             chunk.payload_start if chunk.flags == UNCOMPRESSED else None,
+            chunk.comp_len,
         )
         for chunk, crc_holds in chunks
         if crc_holds and chunk.ctype in FILE_CTYPES

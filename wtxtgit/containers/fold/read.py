@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from struct import Struct
 from typing import Any
 
 from wtxtgit.containers import json_text, ranges, tensor_header
-from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
+from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted, unpack_at
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.tensor_header import TensorHeader
@@ -105,13 +106,19 @@ class FoldChunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """A FOLD file that was read; `index` is the index's JSON object."""
+    """A FOLD file that was read; `index` is the index's JSON object.
+
+    It `has_repeated_keys` where an object of the index has a key twice; `listing`
+    is what is left for what its chunks list.
+    """
 
     data: ByteView
     index_start: int
     index_end: int
     index: dict[str, object]
     chunks: tuple[FoldChunk, ...]
+    has_repeated_keys: bool = False
+    listing: ListingBudget = field(default_factory=partial(ListingBudget, 0))
 
     def ranges(self) -> Iterator[Range]:
         yield ranges.literal(0, HEADER.size)
@@ -120,19 +127,24 @@ class Fold:
         yield ranges.part(self.index_start, self.index_end, INDEX_ROLE)
 
 
-def read(data: ByteView) -> Fold:
+def read(data: ByteView, listing: ListingBudget | None = None) -> Fold:
     """Read a FOLD file; raises FormatError."""
-    index_off, index_end, index = read_index(data)
-    reader = ChunkReader(data, index_off)
+    listing = listing or ListingBudget(len(data))
+    repeated: list[str] = []
+    index_off, index_end, index = read_index(data, listing, repeated)
+    reader = ChunkReader(data, index_off, listing)
     chunks = tuple(reader.read(entry) for entry in index["chunks"])
-    return Fold(data, index_off, index_end, index, chunks)
+    return Fold(data, index_off, index_end, index, chunks, bool(repeated), listing)
 
 
-def read_index(data: ByteView) -> tuple[int, int, dict[str, Any]]:
+def read_index(
+    data: ByteView, listing: ListingBudget | None = None, repeated: list[str] | None = None
+) -> tuple[int, int, dict[str, Any]]:
     """First byte and end of the index, and its object with a list of chunks.
 
-    Raises FormatError.
+    `repeated` is given what has a key twice. Raises FormatError.
     """
+    listing = listing or ListingBudget(len(data))
     _magic, header_len, index_off, index_len = Cursor(data).record(HEADER, "file header")
     if header_len != HEADER.size:
         fail(f"header_len is {header_len}, not {HEADER.size}", offset=8, field="header_len")
@@ -145,7 +157,9 @@ def read_index(data: ByteView) -> tuple[int, int, dict[str, Any]]:
         fail(f"index_off {index_off} is inside the file header", offset=12, field="index_off")
     check_inside(index_off, index_len, len(data), "index")
     index_end = index_off + index_len
-    index = json_text.parse(data[index_off:index_end], "index", offset=index_off)
+    index = json_text.parse(
+        data[index_off:index_end], "index", offset=index_off, listing=listing, repeated=repeated
+    )
     if not isinstance(index, dict) or not isinstance(index.get("chunks"), list):
         fail("index is not an object with a list of chunks", offset=index_off, field="chunks")
     if len(index["chunks"]) > MAX_TENSORS:
@@ -160,8 +174,11 @@ class ChunkReader:
     read once, and the limits hold for all entries together.
     """
 
-    def __init__(self, data: ByteView, index_off: int) -> None:
+    def __init__(
+        self, data: ByteView, index_off: int, listing: ListingBudget | None = None
+    ) -> None:
         self._data = data
+        self._listing = listing or ListingBudget(len(data))
         self._index_off = index_off
         self._nested: dict[int, TensorHeader | None] = {}
         self._tensors = 0
@@ -193,6 +210,8 @@ class ChunkReader:
         start = offset + CHUNK_HEADER.size
         check_inside(start, comp_len, len(self._data), f"payload of {quoted(name)}")
         check_inside(start + comp_len, ecc_len, len(self._data), f"parity of {quoted(name)}")
+        times = 2 if ecc_len else 1
+        self._listing.item((name,), self._index_off, "index", times=times)
         # Nothing in a chunk's own header says that it is encrypted.
         encrypted = entry.get("encrypted") is True
         # Compressed or encrypted payloads stay arrays as they are: clean decodes nothing.
@@ -217,13 +236,21 @@ class ChunkReader:
         """The payload's tensors, None where it can't be read and stays whole."""
         if start not in self._nested:
             try:
-                self._nested[start] = tensor_header.read(self._data, start, end)
+                self._nested[start] = tensor_header.read(
+                    self._data, start, end, listing=self._listing
+                )
             except FormatError:
+                # One that lists too much does so in the whole file.
+                if self._listing.left < 0:
+                    raise
                 self._nested[start] = None
         nested = self._nested[start]
         if nested is not None:
             self._tensors += len(nested.tensors)
             self._name_characters += sum(len(name) + len(t.name) + 1 for t in nested.tensors)
+            for tensor in nested.tensors:
+                words = (name, tensor.name, tensor.dtype)
+                self._listing.item(words, start, "index", rank=len(tensor.shape))
         if self._tensors > MAX_TENSORS or self._name_characters > MAX_NESTED_NAMES:
             fail("chunks list too many tensors", offset=start, field="tensors", kind="limit")
         return nested

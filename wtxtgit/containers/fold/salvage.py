@@ -104,7 +104,8 @@ def _without_index(data: ByteView, options: ReadOptions, why: str) -> Salvage:
             opened = decode = partial(payloads.payload, data, found, options)
             if not is_plain:
                 opened = partial(decoded.open, chunk.offset, chunk.uncomp_len, decode)
-            nested = Nested(chunk.name, opened, chunk.payload_start if is_plain else None)
+            at = chunk.payload_start if is_plain else None
+            nested = Nested(chunk.name, opened, at, chunk.comp_len)
             files.append(SalvagedFile(nested, TensorState.UNPROVED, NAMELESS))
     missing.append(f"the index: {why}")
     if end < len(data) and cut is None:

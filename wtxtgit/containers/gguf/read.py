@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Literal
 
 from wtxtgit.containers import ranges
-from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted
 from wtxtgit.containers.gguf import ALIGNMENT_KEY, MAGIC
 from wtxtgit.containers.intervals import aligned
 from wtxtgit.containers.json_text import MAX_DEPTH
@@ -36,6 +36,8 @@ MAX_ENTRIES = MAX_TENSORS
 # vocabulary in a report.
 MAX_LISTED = 64
 
+# What a byte of a value counts that a description has: a reference is as long as eight.
+DECODED = 8
 UINT32, BOOL, STRING, ARRAY = 4, 7, 8, 9
 NUMBERS = {
     0: ("uint8", "B"),
@@ -320,7 +322,7 @@ def describe(container: Gguf, options: ReadOptions) -> Description:
     tags = {
         key: value
         for key, value in values.items()
-        if isinstance(value, str) and len(value.encode()) <= MAX_TAG
+        if isinstance(value, str) and len(value) <= MAX_TAG and len(value.encode()) <= MAX_TAG
     }
     return Description(
         "gguf",
@@ -341,15 +343,16 @@ def describe(container: Gguf, options: ReadOptions) -> Description:
 
 def read(data: ByteView, *, is_cut: bool = False) -> Gguf:
     """Read a GGUF file; of one that `is_cut` tensors may stand anywhere. Raises FormatError."""
+    listing = ListingBudget(len(data))
     version, order = _read_version(data)
     cursor = _HeaderCursor(data, len(MAGIC) + TYPE_SIZE, order=order)
     tensor_count = cursor.integer(COUNT_SIZE, "tensor_count")
     kv_count = cursor.integer(COUNT_SIZE, "metadata_kv_count")
     _check_count(cursor, kv_count, LEAST_ENTRY, MAX_ENTRIES, "metadata_kv_count")
     _check_count(cursor, tensor_count, LEAST_INFO, MAX_TENSORS, "tensor_count")
-    entries = tuple(read_entry(cursor) for _ in range(kv_count))
+    entries = tuple(_counted(read_entry(cursor), cursor, listing) for _ in range(kv_count))
     alignment = alignment_of(cursor, entries)
-    listed = [_read_info(cursor) for _ in range(tensor_count)]
+    listed = [_read_info(cursor, listing) for _ in range(tensor_count)]
     start = aligned(cursor.pos, alignment)
     # Offsets count from behind all infos, which is only known now.
     limit = None if is_cut else len(data)
@@ -403,7 +406,18 @@ def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
     return alignment
 
 
-def _read_info(cursor: Cursor) -> _RawInfo:
+def _counted(entry: KeyValue, cursor: Cursor, listing: ListingBudget) -> KeyValue:
+    """The entry that ends at the cursor, which counts with the part of it that is decoded."""
+    listing.item((entry.key,), entry.offset, "metadata")
+    if entry.value_type == ARRAY:
+        head = Cursor(cursor.data, entry.start, order=cursor.order)
+        if read_array_head(head)[1] > MAX_LISTED:
+            return entry
+    listing.count(DECODED * (cursor.pos - entry.start), entry.start, "metadata")
+    return entry
+
+
+def _read_info(cursor: Cursor, listing: ListingBudget) -> _RawInfo:
     """Read a tensor info, whose type and rows are those of ggml."""
     at = cursor.pos
     name = cursor.text(cursor.integer(COUNT_SIZE, "name length"), "name")
@@ -417,6 +431,7 @@ def _read_info(cursor: Cursor) -> _RawInfo:
         )
     *shape, number, offset = cursor.record(INFO_ENDS[cursor.order][rank], "dimensions")
     ggml_type = TYPES.get(number) or unknown(number)
+    listing.item((name,), at, "tensor infos", rank=rank)
     if _fastest(shape) % ggml_type.block:
         fail(
             f"tensor {quoted(name)} has rows of {_fastest(shape)} items, {ggml_type.name} has "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import dotnet
 from wtxtgit.containers.mlcp.read import (
@@ -24,7 +23,6 @@ from wtxtgit.containers.mlcp.read import (
     TensorRecord,
     shard_list,
 )
-from wtxtgit.errors import FormatError
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
@@ -64,11 +62,8 @@ def _check_metadata(container: Mlcp, findings: Findings) -> None:
         findings.error(f"{where} {problem}", where.partition(".")[0].partition("[")[0], at)
         if len(findings.errors) > findings.MOST:
             return
-    try:
-        raw = container.data[at : container.header_end]
-        json_text.refuse_repeated_keys(raw, "metadata", offset=at)
-    except FormatError as error:
-        findings.refuse(error)
+    if container.has_repeated_keys:
+        findings.error(f"metadata has the same key twice at byte {at}", "metadata", at)
 
 
 def _check_version(container: Mlcp, findings: Findings) -> None:

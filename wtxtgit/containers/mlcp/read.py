@@ -16,7 +16,7 @@ from operator import attrgetter
 from struct import unpack
 
 from wtxtgit.containers import json_text, ranges
-from wtxtgit.containers.cursor import Cursor, fail, quoted
+from wtxtgit.containers.cursor import TEXT, Cursor, ListingBudget, fail, quoted
 from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.errors import FormatError
@@ -113,7 +113,8 @@ class ShardRecords:
 class Mlcp:
     """An MLCP file that was read.
 
-    `metadata` is the value of its JSON, which is data[metadata_start:header_end].
+    `metadata` is the value of its JSON, which is data[metadata_start:header_end],
+    and `has_repeated_keys` where one of its objects has a key twice.
     """
 
     data: ByteView
@@ -122,6 +123,7 @@ class Mlcp:
     metadata_start: int
     header_end: int
     body: ShardRecords
+    has_repeated_keys: bool = False
 
     def by_shard(self) -> dict[int, tuple[TensorRecord, ...]]:
         """The records of each shard that has any."""
@@ -164,37 +166,53 @@ def describe(container: Mlcp, options: ReadOptions) -> Description:
     )
 
 
-def read(data: ByteView) -> Mlcp:
+def read(data: ByteView, listing: ListingBudget | None = None) -> Mlcp:
     """Read an MLCP file; raises FormatError."""
-    version, metadata, start, header_end = read_head(data)
-    shards = read_body(data, header_end, len(shard_list(metadata)))
-    return Mlcp(data, version, metadata, start, header_end, shards)
+    listing = listing or ListingBudget(len(data))
+    repeated: list[str] = []
+    version, metadata, start, header_end = read_head(data, listing, repeated)
+    shards = read_body(data, header_end, len(shard_list(metadata)), listing)
+    return Mlcp(data, version, metadata, start, header_end, shards, bool(repeated))
 
 
-def read_head(data: ByteView) -> tuple[str, object, int, int]:
-    """The version, the value of the JSON, where that starts and ends; raises FormatError."""
+def read_head(
+    data: ByteView, listing: ListingBudget | None = None, repeated: list[str] | None = None
+) -> tuple[str, object, int, int]:
+    """The version, the value of the JSON, where that starts and ends; raises FormatError.
+
+    `repeated` is given what has a key twice.
+    """
+    listing = listing or ListingBudget(len(data))
     cursor = Cursor(data, len(MAGIC))
     version = _net_string(cursor, "version")
     length = cursor.integer(COUNT_SIZE, "metadata length", signed=True)
     body = cursor.take(length, "metadata")
     start = cursor.pos - length
-    return version, json_text.parse(body, "metadata", offset=start), start, cursor.pos
+    listing.count(TEXT * len(version), start, "version")
+    metadata = json_text.parse(body, "metadata", offset=start, listing=listing, repeated=repeated)
+    return version, metadata, start, cursor.pos
 
 
-def read_body(data: ByteView, start: int, shard_count: int) -> ShardRecords:
+def read_body(
+    data: ByteView, start: int, shard_count: int, listing: ListingBudget | None = None
+) -> ShardRecords:
     """The shards that begin at `start`, in the first placement that fits exactly.
 
     `shard_count` is how many the metadata lists; without tensor bytes there
     are as many as there are. Raises FormatError where none fits.
     """
+    listing = listing or ListingBudget(len(data))
+    left = listing.left
     errors: list[FormatError] = []
     # Nothing in a file says which: the first that ends where the file does is taken.
     for placement in Placement:
         count = None if placement is Placement.NOWHERE else shard_count
+        listing.left = left
         try:
-            return _read_shards(data, start, count, placement)
+            return _read_shards(data, start, count, placement, listing)
         except FormatError as error:
-            errors.append(error)
+            # Where it came from holds the records that were read.
+            errors.append(error.with_traceback(None))
     # The first placement is that of the original writer, so its error says most.
     raise errors[0]
 
@@ -250,7 +268,7 @@ def _net_string(cursor: Cursor, field: str) -> str:
 
 
 def _read_shards(
-    data: ByteView, start: int, count: int | None, placement: Placement
+    data: ByteView, start: int, count: int | None, placement: Placement, listing: ListingBudget
 ) -> ShardRecords:
     """The records of `count` shards, None for as many as there are.
 
@@ -266,7 +284,7 @@ def _read_shards(
         cursor.pos += empty * COUNT_SIZE
         shard += empty
         if not empty:
-            _read_shard(cursor, shard, records, placement)
+            _read_shard(cursor, shard, records, placement, listing)
             shard += 1
     end = cursor.pos
     if placement is Placement.AFTER_ALL:
@@ -277,7 +295,11 @@ def _read_shards(
 
 
 def _read_shard(
-    cursor: Cursor, shard: int, records: list[TensorRecord], placement: Placement
+    cursor: Cursor,
+    shard: int,
+    records: list[TensorRecord],
+    placement: Placement,
+    listing: ListingBudget,
 ) -> None:
     start = cursor.pos
     count = cursor.integer(COUNT_SIZE, "tensor count", signed=True)
@@ -290,6 +312,8 @@ def _read_shard(
         # Without tensor bytes a size is a mere claim, which a check warns of.
         if record.size < 0 and placement is not Placement.NOWHERE:
             fail(f"size is {record.size}", offset=record.end - DIM_SIZE, field="size")
+        words = (record.name, record.dtype)
+        listing.item(words, record.start, "records", rank=len(record.shape))
         # In the other placements records follow one another.
         if placement is Placement.AFTER_EACH:
             cursor.skip(record.size, f"tensor {quoted(record.name)}")

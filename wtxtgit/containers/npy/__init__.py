@@ -14,5 +14,5 @@ FORMAT = Format(
     sole_name="data",
     reseal=Lazy(f"{__name__}.reseal"),
     salvage=Lazy(f"{__name__}.salvage"),
-    nested=True,
+    nested=Lazy(f"{__name__}.file"),
 )

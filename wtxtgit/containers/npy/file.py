@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wtxtgit.containers import npy_check, npy_header, ranges, replacing
+from wtxtgit.containers.cursor import ListingBudget
 from wtxtgit.containers.npy_header import NpyHeader
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
@@ -41,9 +42,9 @@ def describe(container: Npy, options: ReadOptions) -> Description:
     return Description("npy", (container.stored.listed(container.data),), {"version": version})
 
 
-def read(data: ByteView) -> Npy:
+def read(data: ByteView, listing: ListingBudget | None = None) -> Npy:
     """Read an npy file; raises FormatError."""
-    header = npy_header.read(data, 0, len(data))
+    header = npy_header.read(data, 0, len(data), listing or ListingBudget(len(data)))
     return Npy(data, header, header.stored(TENSOR, len(data)))
 
 

@@ -22,5 +22,5 @@ FORMAT = Format(
     salvage=Lazy(f"{__name__}.salvage"),
     repack=Lazy(f"{__name__}.reseal"),
     derived=(("members",),),
-    nested=True,
+    nested=Lazy(f"{__name__}.read"),
 )

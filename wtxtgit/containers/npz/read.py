@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.containers import npy_header, ranges, zip_read
 from wtxtgit.containers.budget import DecodedParts
+from wtxtgit.containers.cursor import ListingBudget
 from wtxtgit.containers.npy_header import NpyHeader
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_SUFFIX
@@ -74,17 +75,18 @@ def describe(container: Npz, options: ReadOptions) -> Description:
     )
 
 
-def read(data: ByteView) -> Npz:
+def read(data: ByteView, listing: ListingBudget | None = None) -> Npz:
     """Read an npz file; raises FormatError.
 
     A member named as an npy file that is none, or is not stored as it is,
     only stays whole. Members may claim the same header: all of them together
     have a limit.
     """
-    directory = zip_read.read(data)
+    listing = listing or ListingBudget(len(data))
+    directory = zip_read.read(data, listing=listing)
     shared = zip_read.overlapping(directory.members, directory.start)
     message = "headers of arrays are too long"
-    arrays = npy_header.read_members(data, directory.members, message)
+    arrays = npy_header.read_members(data, directory.members, message, listing)
     return Npz(data, directory, arrays, shared)
 
 

@@ -39,6 +39,5 @@ FORMAT = Format(
     make_index=Lazy(f"{__name__}.numbered"),
     index_endings=(".safetensors.index.json",),
     derived_of_set=(("metadata", "total_size"),),
-    nested=True,
-    nested_limits=Lazy("wtxtgit.containers.tensor_header"),
+    nested=Lazy(f"{__name__}.read"),
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wtxtgit.containers import json_text, ranges, tensor_header
+from wtxtgit.containers.cursor import ListingBudget
 from wtxtgit.containers.tensor_header import METADATA_KEY, TensorHeader
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, ReadOptions
@@ -78,6 +79,6 @@ def describe(container: Safetensors, options: ReadOptions) -> Description:
     )
 
 
-def read(data: ByteView) -> Safetensors:
+def read(data: ByteView, listing: ListingBudget | None = None) -> Safetensors:
     """Read a safetensors file; raises FormatError."""
-    return Safetensors(data, tensor_header.read(data, 0, len(data)))
+    return Safetensors(data, tensor_header.read(data, 0, len(data), listing=listing))

@@ -273,7 +273,7 @@ def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
 
     `keys` is called up to twice and gives up to `most` places. The two
     numbers are mixed into one, all of these are sorted (8 bytes a row), and
-    only what is there twice is compared in full (32 bytes a row of these).
+    only what is there twice is compared in full (48 bytes a row of these).
     """
     mixed = np.empty(most, np.uint64)
     end = 0
@@ -286,20 +286,32 @@ def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
     del mixed
     if not len(twice):
         return np.empty(0, np.intp)
-    places, first, second = [], [], []
-    for place, a, b in keys():
-        value = _mixed(a, b)
+    # Of these arrays only what is filled takes memory; what is put together at the end would be
+    # there twice.
+    place, a, b = np.empty(most, np.intp), np.empty(most, np.uint64), np.empty(most, np.uint64)
+    end = 0
+    for part in keys():
+        value = _mixed(part[1], part[2])
         at = np.minimum(np.searchsorted(twice, value), len(twice) - 1)
         is_twice = twice[at] == value
-        places.append(place[is_twice])
-        first.append(a[is_twice])
-        second.append(b[is_twice])
-    place, a, b = np.concatenate(places), np.concatenate(first), np.concatenate(second)
+        first, end = end, end + int(np.count_nonzero(is_twice))
+        for whole, column in zip((place, a, b), part, strict=True):
+            whole[first:end] = column[is_twice]
+    del twice
+    place, a, b = place[:end], a[:end], b[:end]
     order = np.lexsort((b, a))
-    place, a, b = place[order], a[order], b[order]
+    # One after the other: each leaves the memory of what it was made of.
+    place = place[order]
+    a = a[order]
+    b = b[order]
+    del order
     # The sort is stable: of equal ones the earliest place comes first.
-    again = (a[1:] == a[:-1]) & (b[1:] == b[:-1])
-    return np.sort(place[1:][again])
+    again = a[1:] == a[:-1]
+    again &= b[1:] == b[:-1]
+    del a, b
+    found: Places = place[1:][again]
+    found.sort()
+    return found
 
 
 def key_bits(rows: Rows) -> int:

@@ -42,5 +42,5 @@ FORMAT = Format(
     part_endings=(".distcp",),
     derived=(("members",),),
     tags_apart=True,
-    nested=True,
+    nested=Lazy(f"{__name__}.read"),
 )

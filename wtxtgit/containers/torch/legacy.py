@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wtxtgit.containers.cursor import Cursor, fail, quoted
+from wtxtgit.containers.cursor import Cursor, ListingBudget, fail, quoted
 from wtxtgit.containers.torch import listing, pickle_read, views
 from wtxtgit.containers.torch.check import (
     check_loading,
@@ -74,21 +74,22 @@ def claims(data: ByteView) -> bool:
     return head[:1] == bytes([PROTO]) and head[start:].startswith(MAGIC_PICKLE)
 
 
-def read(data: ByteView) -> Legacy:
+def read(data: ByteView, counts: ListingBudget | None = None) -> Legacy:
     """Read a legacy file; raises FormatError."""
+    counts = counts or ListingBudget(len(data))
     load, saved = views.NamedStorages().load, views.NamedStorages()
-    magic = pickle_read.parse(data, "magic", load)
+    magic = pickle_read.parse(data, "magic", load, listing=counts)
     if magic.root != MAGIC:
         fail("magic is not that of a legacy torch file", offset=0, field="magic")
     # Pickles stand one after another: each says where it ends.
-    version = pickle_read.parse(data, "protocol version", load, start=magic.end)
+    version = pickle_read.parse(data, "protocol version", load, start=magic.end, listing=counts)
     if version.root != PROTOCOL_VERSION:
         fail("protocol version is not 1001", offset=magic.end, field="protocol version")
-    facts = pickle_read.parse(data, "system info", load, start=version.end)
+    facts = pickle_read.parse(data, "system info", load, start=version.end, listing=counts)
     start = facts.end
-    pickle = pickle_read.parse(data, "pickle", saved.load, start=start)
-    listed = listing.list_tensors(pickle, start, "pickle")
-    keys = pickle_read.parse(data, "storage keys", saved.load, start=pickle.end)
+    pickle = pickle_read.parse(data, "pickle", saved.load, start=start, listing=counts)
+    listed = listing.list_tensors(pickle, start, "pickle", counts)
+    keys = pickle_read.parse(data, "storage keys", saved.load, start=pickle.end, listing=counts)
     named = tuple(saved.named)
     storages, end = _storages(data, keys, named)
     pairs = facts.root.pairs if isinstance(facts.root, Dict) else []
@@ -97,9 +98,11 @@ def read(data: ByteView) -> Legacy:
     return Legacy(data, start, others, pickle, listed, named, storages, little, end)
 
 
-def describe(data: ByteView, options: ReadOptions) -> Description:
+def describe(
+    data: ByteView, options: ReadOptions, listing: ListingBudget | None = None
+) -> Description:
     """List a legacy file's tensors; raises FormatError."""
-    legacy = read(data)
+    legacy = read(data, listing)
     return Description(
         "torch",
         tuple(

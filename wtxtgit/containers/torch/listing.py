@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from wtxtgit.containers import json_text
-from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.cursor import ListingBudget, fail
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch.pickle_read import (
@@ -85,9 +85,14 @@ class PickledTensors:
     untold: tuple[str, ...]
 
 
-def list_tensors(pickle: Pickle, start: int, what: str) -> PickledTensors:
-    """The tensors of a pickle that stands at `start`; raises FormatError (structure or limit)."""
-    walk = _DepthWalk(pickle, start, what)
+def list_tensors(
+    pickle: Pickle, start: int, what: str, counts: ListingBudget | None = None
+) -> PickledTensors:
+    """The tensors of a pickle that stands at `start`; raises FormatError (structure or limit).
+
+    They count in the listing of the file.
+    """
+    walk = _DepthWalk(pickle, start, what, counts or ListingBudget(pickle.end - start))
     walk.run(pickle.root)
     return PickledTensors(tuple(walk.tensors), walk.tags, tuple(walk.untold))
 
@@ -95,7 +100,8 @@ def list_tensors(pickle: Pickle, start: int, what: str) -> PickledTensors:
 class _DepthWalk:
     """One walk over a value, depth first, with the path to where it is."""
 
-    def __init__(self, pickle: Pickle, start: int, what: str) -> None:
+    def __init__(self, pickle: Pickle, start: int, what: str, counts: ListingBudget) -> None:
+        self.counts = counts
         size = pickle.end - start
         self.start = start
         self.what = what
@@ -209,6 +215,8 @@ class _DepthWalk:
             self._fail("has too many tensors")
         name = ".".join(parts) if parts else ROOT_NAME
         json_text.check_name(name, "tensor name", offset=self.start)
+        words = (name, tensor.dtype)
+        self.counts.item(words, self.start, self.what, rank=2 * len(tensor.shape))
         self.tensors.append((name, tensor))
 
     def _note(self, part: str | None, value: object) -> None:

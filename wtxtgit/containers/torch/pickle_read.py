@@ -11,12 +11,13 @@ Spec: `docs/spec/torch.md`, "Pickles"; Python's `pickletools`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Literal, NoReturn
 
-from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.cursor import CONTAINER, TEXT, VALUE, ListingBudget, fail
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
@@ -35,6 +36,8 @@ MAX_GLOBAL = 1024
 MAX_LINE = 4 * MAX_GLOBAL + 1
 # Bytes in which its end is looked for first: names are short, and each look copies.
 FIRST_LOOK = 64
+# Bytes of a string up to which its characters are in what its opcode counts.
+LONG = 32
 FLOAT = Struct(">d")
 STOP = ord(".")
 LATIN_1 = "latin1"
@@ -114,24 +117,31 @@ BYTES = (Global("__builtin__", "bytes"), Global("builtins", "bytes"))
 """How protocol 2 has bytes: a text to be encoded, or a call without arguments."""
 
 
-def parse(data: ByteView, what: str, load: Load, *, start: int = 0) -> Pickle:
+def parse(
+    data: ByteView, what: str, load: Load, *, start: int = 0, listing: ListingBudget | None = None
+) -> Pickle:
     """Read the pickle at data[start:]; bytes after it are not looked at.
 
-    `what` names the pickle in errors. Raises FormatError (structure or limit).
+    `what` names the pickle in errors, its values count in the `listing` of the
+    file. Raises FormatError (structure or limit).
     """
-    return _PickleMachine(data[: start + MAX_JSON], what, load, start).run()
+    listing = listing or ListingBudget(len(data) - start)
+    return _PickleMachine(data[: start + MAX_JSON], what, load, start, listing).run()
 
 
 class _PickleMachine:
     """The stack, the marks and the memo of one run."""
 
-    def __init__(self, data: ByteView, what: str, load: Load, start: int) -> None:
+    def __init__(
+        self, data: ByteView, what: str, load: Load, start: int, listing: ListingBudget
+    ) -> None:
         # Every opcode is a look at the bytes: they are mapped together.
         self.data = mapped(data[start:])
         self.start = start
         self.size = len(data)
         self.what = what
         self.load = load
+        self.listing = listing
         self.pos = self.at = start
         self.stack: list[object] = []
         self.marked: list[list[object]] = []
@@ -161,6 +171,10 @@ class _PickleMachine:
             step = _STEPS.get(code)
             if step is None:
                 self._fail(f"has the opcode {bytes([code])!r}, which is not read")
+            # What `count` does: a call for each opcode would cost as much as the opcode.
+            self.listing.left -= _COUNTS[code]
+            if self.listing.left < 0:
+                self._count(0)
             step(self)
         # No writer leaves one open, and readers differ in what the value is then.
         if self.marked:
@@ -171,6 +185,10 @@ class _PickleMachine:
 
     def _fail(self, message: str, kind: str = "structure") -> NoReturn:
         fail(f"{self.what} {message}", offset=self.at, field=self.what, kind=kind)
+
+    def _count(self, amount: int) -> None:
+        """Count what an opcode makes beside what every one of its kind does."""
+        self.listing.count(amount, self.at, self.what)
 
     def _count_container(self) -> None:
         self.containers += 1
@@ -183,6 +201,8 @@ class _PickleMachine:
         end = self.pos + count
         if end > self.size:
             self._fail("is cut short")
+        if count > LONG:
+            self._count(TEXT * count)
         taken = bytes(self.data[self.pos - self.start : end - self.start])
         self.pos = end
         return taken
@@ -205,9 +225,13 @@ class _PickleMachine:
         raw = self._take(length)
         try:
             # As Python writes it: lone surrogates are refused where they name a tensor.
-            return raw.decode("utf-8", "surrogatepass")
+            text = raw.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
             self._fail("has a string that is not UTF-8")
+        # Python's strings have four bytes for each character where one needs them.
+        if length > LONG and _BEYOND_LATIN.search(text):
+            self._count(3 * length)
+        return text
 
     # The stack.
 
@@ -321,6 +345,7 @@ class _PickleMachine:
     def _pairs(self, items: list[object]) -> list[tuple[object, object]]:
         if len(items) % 2:
             self._fail("has a key without a value")
+        self._count((VALUE + CONTAINER) * (len(items) // 2))
         return list(zip(items[::2], items[1::2], strict=True))
 
     # Names and calls.
@@ -384,6 +409,7 @@ class _PickleMachine:
         self.stack.append(self.load(self._pop(), self.at))
 
 
+_BEYOND_LATIN = re.compile("[^\0-\xff]")
 _Step = Callable[[_PickleMachine], None]
 
 
@@ -461,3 +487,14 @@ _STEPS: dict[int, _Step] = {
     }.items()
 }
 """All opcodes that are read but STOP, and what each does."""
+
+_COUNTS = [VALUE // 2] * 256
+"""What an opcode counts, most of them as a number or a reference to what is there."""
+for _opcodes, _amount in (
+    (b"UTX\x8c\x8dCB\x8e\x96", VALUE),  # texts and bytes
+    (b"qr\x94", VALUE + VALUE // 2),  # what the memo keeps
+    (b"(]l)t\x85\x86\x87}d\x8f\x91", CONTAINER),  # marks, lists, tuples, dicts, sets
+    (b"c\x93R\x81\x92Q", 2 * CONTAINER),  # globals, calls, storages
+):
+    for _opcode in _opcodes:
+        _COUNTS[_opcode] = _amount

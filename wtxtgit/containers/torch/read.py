@@ -15,7 +15,7 @@ from functools import partial
 
 from wtxtgit.containers import npy_header, ranges, zip_read
 from wtxtgit.containers.budget import DecodedParts
-from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.cursor import ListingBudget, fail
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, listing, pickle_read, views
@@ -208,22 +208,27 @@ def describe(container: Torch, options: ReadOptions) -> Description:
     )
 
 
-def read(data: ByteView) -> Torch:
+def read(data: ByteView, counts: ListingBudget | None = None) -> Torch:
     """Read a torch file; raises FormatError."""
-    return read_members(data, zip_read.read(data))
+    counts = counts or ListingBudget(len(data))
+    return read_members(data, zip_read.read(data, listing=counts), counts)
 
 
-def read_members(data: ByteView, directory: Directory) -> Torch:
+def read_members(
+    data: ByteView, directory: Directory, counts: ListingBudget | None = None
+) -> Torch:
     """Read what these members of a file are; raises FormatError."""
+    counts = counts or ListingBudget(len(data))
     folder = _folder(directory)
     member = None if folder is None else _last(directory, folder + PICKLE)
     if folder is None or member is None:
         fail(f"zip has no member {PICKLE}", offset=directory.start, field=PICKLE)
     byteorder = _byteorder(data, _last(directory, folder + BYTEORDER))
     saved = views.NamedStorages()
-    pickle, listed = _read_pickle(data, member, saved.load)
+    pickle, listed = _read_pickle(data, member, saved.load, counts)
     storages = _storages(directory, folder)
-    npy = npy_header.read_members(data, directory.members, "zip has too many npy headers")
+    message = "zip has too many npy headers"
+    npy = npy_header.read_members(data, directory.members, message, counts)
     arrays = {n: stored for n, (_, stored) in npy.items()}
     named = tuple(saved.named)
     has_crc32 = any(member.crc32 for member in directory.members)
@@ -232,15 +237,16 @@ def read_members(data: ByteView, directory: Directory) -> Torch:
 
 
 def _read_pickle(
-    data: ByteView, member: ZipMember, load: pickle_read.Load
+    data: ByteView, member: ZipMember, load: pickle_read.Load, counts: ListingBudget
 ) -> tuple[Pickle, PickledTensors]:
     content = zip_read.content(data, member, MAX_JSON)
     if member.stored:
-        pickle = pickle_read.parse(data[: member.end], PICKLE, load, start=member.start)
-        return pickle, listing.list_tensors(pickle, member.start, PICKLE)
+        end = data[: member.end]
+        pickle = pickle_read.parse(end, PICKLE, load, start=member.start, listing=counts)
+        return pickle, listing.list_tensors(pickle, member.start, PICKLE, counts)
     try:
-        pickle = pickle_read.parse(content, PICKLE, load)
-        return pickle, listing.list_tensors(pickle, 0, PICKLE)
+        pickle = pickle_read.parse(content, PICKLE, load, listing=counts)
+        return pickle, listing.list_tensors(pickle, 0, PICKLE, counts)
     except FormatError as error:
         # Places in what was inflated are no places in the file.
         raise FormatError(

@@ -17,7 +17,6 @@ import mmap
 import os
 import stat
 import struct
-import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -94,6 +93,9 @@ class Places:
     @contextlib.contextmanager
     def temporary(self, folder: Path, prefix: str) -> Iterator[tuple[int, Path]]:
         """Give an empty file that is open for both, and goes at the end unless it was moved."""
+        # Most readers of objects write none.
+        import tempfile
+
         with write_failures(folder):
             descriptor, name = tempfile.mkstemp(prefix=prefix, dir=folder)
         path = Path(name)

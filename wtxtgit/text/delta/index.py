@@ -31,6 +31,8 @@ MAGIC = b"WTXT-DELTA "
 """What makes an input a delta, of whatever version."""
 VERSION = b"WTXT-DELTA 2 "
 LAST_LINE = b"enddelta\n"
+MAX_REMOVED = 250_000
+"""Arrays that one delta removes."""
 
 _FIRST = re.compile(re.escape(VERSION) + rb"base_sha256_all=([0-9a-f]{64})\n")
 _NAME = rb"([A-Za-z0-9_]+)\n"
@@ -135,6 +137,7 @@ class _DeltaIndexer(LineCursor):
     def __init__(self, text: ByteView) -> None:
         super().__init__(text)
         self.result = DeltaIndex()
+        self._removed = 0
 
     def read(self) -> None:
         result = self.result
@@ -153,6 +156,9 @@ class _DeltaIndexer(LineCursor):
                 line = self._line
                 name = self._take(parse_removed, "del")
                 self._check_order(self._before, name, line)
+                self._removed += 1
+                if self._removed > MAX_REMOVED:
+                    self._fail("limit", f"removes over {MAX_REMOVED} arrays", line=line)
                 result.changes.append(DeltaBlock(name, line, removed=True))
             elif self._at(b"audit ") and result.head is not None:
                 result.audit = self._take(grammar.parse_audit, "audit")
@@ -187,6 +193,7 @@ class _DeltaIndexer(LineCursor):
             name = self._take(parse_plain_array, "arr")
         else:
             claim = self._take(grammar.parse_array, "arr")
+            self._count_dimensions(claim, line)
             name = claim.name
         self._array = name
         self._check_order(self._before, name, line)

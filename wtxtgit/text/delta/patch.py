@@ -108,6 +108,8 @@ def make(base: DeltaSide, target: DeltaSide, *, plain: bool = False) -> Making:
     Raises TextError for what a delta can't say: `docs/spec/delta.md`, section "Limits".
     """
     steps = tuple(_steps(base, target))
+    if sum(step.target is None for step in steps) > index.MAX_REMOVED:
+        raise TextError("limit", f"a delta removes at most {index.MAX_REMOVED} arrays")
     if plain:
         _check_plain(base, target, steps)
         steps = tuple(step for step in steps if step.runs)

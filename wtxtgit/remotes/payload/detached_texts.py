@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from wtxtgit.git import index
+from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.history import listing, resolve_tree
 from wtxtgit.git.repository import Repository
@@ -19,39 +19,69 @@ _OBJECT = re.compile(rb"([0-9a-f]{40,64}) (.+)")
 
 
 class DetachedText(NamedTuple):
-    """A detached text at a path: the names of its chunks (32 bytes), in order."""
+    """A detached text at a path: the names of its chunks (32 bytes), in order, and their bytes."""
 
     path: bytes
     chunks: tuple[bytes, ...]
+    nbytes: int
+
+
+def chunks_of(texts: Iterable[DetachedText]) -> set[bytes]:
+    """The names of the chunks that texts need."""
+    return {name for text in texts for name in text.chunks}
 
 
 def of_commits(
     repo: Repository, tips: Sequence[str], known: Iterable[str] = ()
 ) -> Iterator[DetachedText]:
     """The texts of all commits that tips reach and those `known` do not, the oldest ones first."""
+    return _read(repo, blobs_of_commits(repo, tips, known))
+
+
+def standing(repo: Repository, texts: Iterable[DetachedText]) -> Iterator[DetachedText]:
+    """Those that stand in the work tree in the place of their files."""
+    for text in texts:
+        if is_detached(work_tree.file_head(repo.file(text.path)) or b""):
+            yield text
+
+
+def of_tree(repo: Repository, revision: str, paths: Sequence[bytes]) -> Iterator[DetachedText]:
+    """The texts of a commit's tree, at paths or in folders from the top level; none means all."""
+    return _read(repo, blobs_of_tree(repo, revision, paths))
+
+
+def blobs_of_commits(
+    repo: Repository, tips: Sequence[str], known: Iterable[str] = (), paths: Sequence[bytes] = ()
+) -> dict[str, bytes]:
+    """The same blobs, whatever they are, and folders; each with a path."""
     listed = repo.git(
         "rev-list", "--objects", "--stdin",
         stdin="".join(f"{tip}\n" for tip in (*tips, *(f"^{oid}" for oid in known))).encode(),
     )  # fmt: skip
     found = [match for line in listed.splitlines() if (match := _OBJECT.fullmatch(line))]
-    return _read(repo, {match[1].decode("ascii"): match[2] for match in reversed(found)})
+    wanted = (match for match in reversed(found) if _is_chosen(match[2], paths))
+    return {match[1].decode("ascii"): match[2] for match in wanted}
 
 
-def of_tree(repo: Repository, revision: str, paths: Sequence[bytes]) -> Iterator[DetachedText]:
-    """The texts of a commit's tree, at paths or in folders from the top level; none means all."""
+def blobs_of_tree(repo: Repository, revision: str, paths: Sequence[bytes]) -> dict[str, bytes]:
+    """The same blobs, whatever they are, each with a path."""
     entries = listing(repo, resolve_tree(repo, revision))
-    wanted = [
-        entry
-        for entry in entries
-        if entry.is_file and (not paths or any(_is_within(entry.path, path) for path in paths))
-    ]
-    return _read(repo, {entry.oid: entry.path for entry in wanted})
+    return {e.oid: e.path for e in entries if e.is_file and _is_chosen(e.path, paths)}
 
 
 def of_index(repo: Repository, pathspecs: Sequence[str]) -> Iterator[DetachedText]:
     """The texts of the index."""
     entries = index.entries(repo, pathspecs)
     return _read(repo, {entry.oid: entry.path for entry in entries if entry.is_file})
+
+
+def of_blobs(repo: Repository, paths: dict[str, bytes]) -> Iterator[DetachedText]:
+    """The texts among blobs, which are given with a path of each."""
+    return _read(repo, paths)
+
+
+def _is_chosen(path: bytes, paths: Sequence[bytes]) -> bool:
+    return not paths or any(_is_within(path, chosen) for chosen in paths)
 
 
 def _is_within(path: bytes, chosen: bytes) -> bool:
@@ -68,5 +98,5 @@ def _read(repo: Repository, paths: dict[str, bytes]) -> Iterator[DetachedText]:
                 continue
             text = index_of(spooled(store.blob(oid)))
             if text.stop is None:
-                named = [a.sha256 for a in text.arrays if a.payload is not None]
-                yield DetachedText(paths[oid], tuple(name for names in named for name in names))
+                nbytes = sum(array.nbytes for array in text.detached_arrays)
+                yield DetachedText(paths[oid], tuple(text.payload_names), nbytes)

@@ -7,6 +7,7 @@ out to be another than that said, what was kept of it is forgotten.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable, Set
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from wtxtgit.errors import EnvironmentFailure, FormatError, WtxtgitError
 from wtxtgit.io.files import failures, read_small
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import write_all
-from wtxtgit.remotes.pack_place import PackPlace
+from wtxtgit.remotes.payload.place import PackPlace
 from wtxtgit.store.folder import table_of
 from wtxtgit.store.pack import MAX_DEPTH, MAX_END, ChunkEntry, ChunkIndex, parse_end
 
@@ -37,6 +38,7 @@ class RemotePacks:
         self.damaged: dict[str, str] = {}
         self._indexes: dict[str, ChunkIndex] = {}
         names = place.packs()
+        self._forget_gone(names)
         for name in names:
             with contextlib.suppress(WtxtgitError, OSError):
                 self._take(name, read_small(self._folder / f"{name}.index", MAX_END, "an index"))
@@ -55,6 +57,41 @@ class RemotePacks:
             [(name, self.sizes[name], index) for name, index in self._indexes.items()]
         )
 
+    def find_lost(self) -> None:
+        """Ask the place for all packs, and believe in none that it has lost."""
+        if lost := self.place.lost(self.sizes):
+            self._table = self._table.without(lost)
+
+    def find_damaged(self, progress: Callable[[int], None] | None = None) -> dict[str, str]:
+        """Read all packs that the place has, and believe in none that is damaged: see `damage`."""
+        damaged = self.damage(self.sizes, progress)
+        self._table = self._table.without(damaged)
+        for name in damaged:
+            self.forget(name)
+        return {**self.damaged, **damaged}
+
+    def damage(
+        self, names: Iterable[str], progress: Callable[[int], None] | None = None
+    ) -> dict[str, str]:
+        """What is wrong with those packs, all of which are read, that are not what their names say.
+
+        `progress` gets counts of bytes that came.
+        """
+        sizes = {name: self.sizes[name] for name in names}
+        digests: dict[str, str] = {}
+        for name, content in self.place.contents(sizes):
+            digest = sha256()
+            for block in content:
+                digest.update(block)
+                if progress is not None:
+                    progress(len(block))
+            digests[name] = digest.hexdigest()
+        return {
+            name: "has another SHA-256" if name in digests else "is not given"
+            for name in sizes
+            if digests.get(name) != name
+        }
+
     def copies(self, chunk: bytes, most_depth: int = MAX_DEPTH) -> list[tuple[str, ChunkEntry]]:
         """The packs that say that they hold a chunk, decoded with at most so many others."""
         found = [(pack, self._indexes[pack].entry(row)) for pack, row in self._table.find(chunk)]
@@ -64,10 +101,35 @@ class RemotePacks:
     def index(self, pack: str) -> ChunkIndex:
         return self._indexes[pack]
 
+    @property
+    def packs(self) -> Set[str]:
+        """The packs whose ends are known."""
+        return self._indexes.keys()
+
     def forget(self, pack: str) -> None:
         """Read the end of a pack anew the next time."""
         with contextlib.suppress(OSError):
             (self._folder / f"{pack}.index").unlink()
+
+    def first_seen(self, pack: str) -> float | None:
+        """When this repository first saw a pack, or a part of one, in seconds since 1970.
+
+        None where it could not be noted.
+        """
+        with contextlib.suppress(OSError):
+            return (self._folder / f"{pack}.index").stat().st_mtime
+        if pack not in self.ends:
+            # Nothing is known of a part but that it is there.
+            self._keep(pack, b"")
+        return None
+
+    def _forget_gone(self, names: Iterable[str]) -> None:
+        """What comes again after it was gone is young."""
+        there = {*names, *self.place.parts()}
+        with contextlib.suppress(OSError):
+            for path in self._folder.glob("*.index"):
+                if path.stem not in there:
+                    path.unlink()
 
     def _take(self, name: str, end: bytes) -> None:
         index, size = parse_end(memoryview(end))

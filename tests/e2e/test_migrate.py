@@ -1,0 +1,344 @@
+"""Histories into texts and back, from outside: what git shows before and after."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.kit import Repo, safetensors, text_of
+from tests.kit.lfs import kept_by_lfs
+from tests.scale.many import MANY
+from wtxtgit.git.cut_off import PENDING
+
+IMPORT = ("migrate", "import", "--include", "*.safetensors", "--everything")
+NAME = "m.safetensors"
+LARGE = tuple(map(float, range(40_000)))
+needs_lfs = pytest.mark.skipif(
+    shutil.which("git-lfs") is None, reason="git-lfs is not installed: make bench-deps"
+)
+SIGNED = b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"
+
+
+def ref(repo: Repo, name: str) -> str:
+    return repo.git("rev-parse", name).decode().strip()
+
+
+def refs(repo: Repo) -> dict[str, str]:
+    form = "--format=%(refname) %(objectname)"
+    listed = repo.git("for-each-ref", form, "refs/heads", "refs/tags", "refs/notes").decode()
+    return dict(line.split(" ") for line in listed.splitlines())
+
+
+def shown(repo: Repo, *revisions: str) -> bytes:
+    """What a log shows of all commits but their ids."""
+    form = "--format=%an%n%ae%n%ad%n%cn%n%ce%n%cd%n%e%n%B%n%N"
+    return repo.git("log", "--topo-order", "--notes", "--date=raw", form, *revisions)
+
+
+def object_made(repo: Repo, kind: str, content: bytes) -> str:
+    made = repo.git("hash-object", "-t", kind, "-w", "--literally", "--stdin", stdin=content)
+    return made.decode().strip()
+
+
+@pytest.fixture
+def history(repo: Repo, driver: None) -> Repo:
+    """Branches, an octopus, tags, notes, encodings, odd names; the first has no checkpoint."""
+    repo.write("plain.txt", "1\n")
+    repo.add()
+    repo.commit("first")
+    repo.write(NAME, safetensors(1.0, 2.0))
+    repo.write("sub/a b\té.safetensors", safetensors(3.0))
+    repo.write("empty.safetensors", b"")
+    repo.add()
+    repo.commit("second", "--author=Ä <a@b>", "--date=1600000000 +0545")
+    repo.git("branch", "-M", "main")
+    for name in ("one", "two"):
+        repo.git("checkout", "-q", "-b", name, "main")
+        repo.write(f"{name}.safetensors", safetensors(4.0))
+        repo.add()
+        repo.git("-c", "i18n.commitEncoding=latin1", "commit", "-qm", b"caf\xe9 " + name.encode())
+    repo.git("checkout", "-q", "main")
+    repo.git("merge", "-q", "--no-ff", "-m", "octopus", "one", "two")
+    repo.write(NAME, safetensors(5.0, 2.0))
+    repo.write(".gitattributes", b"*.txt text")
+    repo.add()
+    repo.commit("third")
+    repo.git("tag", "light")
+    repo.git("tag", "-a", "-m", "annotated", "v1", "HEAD~1")
+    repo.git("tag", "-a", "-m", "of a tag", "v1-again", "v1")
+    repo.git("tag", "-a", "-m", "a tree", "tree", "HEAD^{tree}")
+    repo.git("notes", "add", "-m", "a note", "HEAD~1")
+    repo.git("notes", "add", "-m", "another", "one")
+    return repo
+
+
+def test_an_export_of_an_import_gives_every_id_of_before(history: Repo) -> None:
+    before, log = refs(history), shown(history, "--all", "--not", "refs/notes/commits")
+    done = json.loads(history.wtxtgit(*IMPORT, "--json").stdout)
+    after = refs(history)
+    assert history.status() == b""
+    # What names nothing that changes stays, and the first commit with it.
+    assert {name for name in before if before[name] == after[name]} == {"refs/tags/tree"}
+    assert ref(history, "main~3") == ref(history, "refs/wtxt/before/1/heads/main~3")
+    branches = ("--branches", "--tags")
+    assert shown(history, *branches) == log
+    assert history.blob(NAME, "main") == text_of(safetensors(5.0, 2.0))
+    assert history.blob("sub/a b\té.safetensors", "v1-again") == text_of(safetensors(3.0))
+    assert history.blob("empty.safetensors", "main") == b""
+    assert (history.path / NAME).read_bytes() == safetensors(5.0, 2.0)
+    history.git("fsck", "--strict")
+    ids = dict(line.split() for line in Path(done["map"]).read_text().splitlines())
+    assert ids[before["refs/heads/main"]] == after["refs/heads/main"]
+    # In each commit that has texts the lines for them.
+    for commit in history.git("rev-list", "main").decode().split()[:-1]:
+        assert b"*.safetensors filter=wtxt" in history.blob(".gitattributes", commit)
+    history.wtxtgit("migrate", "export", "--everything")
+    assert refs(history) == before
+    assert history.status() == b""
+    assert (
+        history.git("rev-parse", "refs/wtxt/before/2/heads/main").decode().strip()
+        == after["refs/heads/main"]
+    )
+
+
+def test_detached_texts_go_the_same_way(history: Repo) -> None:
+    history.write(NAME, safetensors(*LARGE))
+    history.add()
+    history.commit("large")
+    before = refs(history)
+    history.wtxtgit(*IMPORT, "--detached")
+    assert history.status() == b""
+    assert history.blob(NAME, "main").startswith(b"WTXT-DETACHED 1\n")
+    (history.path / NAME).unlink()
+    history.git("checkout", "--", NAME)
+    assert (history.path / NAME).read_bytes() == safetensors(*LARGE)
+    history.wtxtgit("migrate", "export", "--everything")
+    assert refs(history) == before
+
+
+def test_signatures_go_and_are_counted(history: Repo) -> None:
+    head, message = history.git("cat-file", "commit", "main").split(b"\n\n", 1)
+    signature = b"gpgsig -----BEGIN SSH SIGNATURE-----\n AAAA\n -----END SSH SIGNATURE-----"
+    signed = object_made(history, "commit", head + b"\n" + signature + b"\n\n" + message)
+    history.git("reset", "-q", "--hard", signed)
+    tag = b"object %b\ntype commit\ntag s\ntagger a <a@b> 1 +0000\n\nsaid\n" % signed.encode()
+    history.git("update-ref", "refs/tags/s", object_made(history, "tag", tag + SIGNED))
+    done = json.loads(history.wtxtgit(*IMPORT, "--json").stdout)
+    assert done["signatures"] == 2
+    assert b"gpgsig" not in history.git("cat-file", "commit", "main")
+    assert history.git("cat-file", "tag", "s").endswith(b"\n\nsaid\n")
+
+
+def test_a_commit_that_git_would_not_write_again_ends_it(history: Repo) -> None:
+    head, message = history.git("cat-file", "commit", "main").split(b"\n\n", 1)
+    odd = object_made(history, "commit", head + b"\nHG:extra branch\n\n" + message)
+    history.git("reset", "-q", "--hard", odd)
+    before = refs(history)
+    said = history.wtxtgit(*IMPORT, ok=(1,)).stderr.decode()
+    assert f"commit {odd} has what git fast-import can't write again" in said
+    assert refs(history) == before
+
+
+def test_a_branch_alone_leaves_the_others_and_says_so(history: Repo) -> None:
+    before = refs(history)
+    done = history.wtxtgit("migrate", "import", "--include", "*.safetensors", "one")
+    after = refs(history)
+    moved = {name for name in before if before[name] != after[name]}
+    assert moved == {"refs/heads/one", "refs/notes/commits"}
+    assert "5 refs still at old commits" in done.stderr.decode()
+    # Both have the note now.
+    assert history.git("notes", "show", before["refs/heads/one"]) == b"another\n"
+    assert history.git("notes", "show", "one") == b"another\n"
+
+
+def test_a_dry_run_changes_nothing(history: Repo) -> None:
+    before = refs(history), history.git("count-objects", "-v")
+    done = history.wtxtgit(*IMPORT, "--dry-run").stdout.decode()
+    assert done == "5 of 6 commits would be rewritten: 5 versions of 5 files\n"
+    assert (refs(history), history.git("count-objects", "-v")) == before
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (("write",), "there are changes that are not committed"),
+        (("worktree", "add", "-q", "../other", "one"), "another work tree has refs/heads/one"),
+        (("replace", "one", "two"), "objects are replaced"),
+    ],
+)
+def test_what_would_lose_something_is_refused(
+    history: Repo, prepare: tuple[str, ...], said: str
+) -> None:
+    if prepare == ("write",):
+        history.write("plain.txt", "2\n")
+    else:
+        history.git(*prepare)
+    before = refs(history)
+    assert said in history.wtxtgit(*IMPORT, ok=(5,)).stderr.decode()
+    assert refs(history) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("main~1..main",), 2, "'main~1..main' is no branch and no tag"),
+        (("main@{0}",), 2, "'main@{0}' is no branch and no tag"),
+        (("nothing",), 2, "'nothing' is no branch and no tag"),
+        (("tree",), 2, "refs/tags/tree names no commit"),
+        (("both",), 2, "'both' is a branch and a tag"),
+        (("--include", "*", "main"), 2, "would take .gitattributes, which git reads itself"),
+        (("--include", "sub/**", "--everything"), 2, "would take sub/.gitattributes"),
+        (("lock", "main"), 5, "index.lock is there"),
+        (("no object", "--everything"), 5, "missing or damaged"),
+    ],
+)
+def test_what_is_asked_for_in_vain_changes_nothing(
+    history: Repo, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    history.write("sub/.gitattributes", "x text")
+    history.add()
+    history.commit("lines in a folder")
+    history.git("branch", "both")
+    history.git("tag", "both")
+    lock = history.path / ".git/index.lock"
+    if arguments[0] == "lock":
+        lock.touch()
+    if arguments[0] == "no object":
+        oid = ref(history, "main~2^{tree}")
+        (history.path / ".git/objects" / oid[:2] / oid[2:]).unlink()
+    before = refs(history), (history.path / ".git/index").read_bytes()
+    words = [word for word in arguments if word not in {"lock", "no object"}]
+    told = history.wtxtgit(*IMPORT[:4], *words, ok=(code,)).stderr.decode()
+    assert said in told
+    assert told.count("error: ") == 1
+    assert (refs(history), (history.path / ".git/index").read_bytes()) == before
+
+
+def test_a_branch_that_is_named_twice_is_one(history: Repo) -> None:
+    done = json.loads(history.wtxtgit(*IMPORT[:4], "main", "refs/heads/main", "--json").stdout)
+    assert [move["ref"] for move in done["refs"]] == ["refs/heads/main", "refs/notes/commits"]
+
+
+def test_an_import_that_is_done_has_nothing_to_do(history: Repo) -> None:
+    history.wtxtgit(*IMPORT)
+    before = history.git("for-each-ref")
+    again = history.wtxtgit(*IMPORT)
+    assert again.stdout.decode().splitlines() == [
+        "6 commits: nothing to migrate",
+        "left as they are: 4 versions, texts already",
+    ]
+    assert history.git("for-each-ref") == before
+
+
+def test_a_clone_without_folders_is_told_of(history: Repo) -> None:
+    history.git("config", "uploadpack.allowFilter", "true")
+    partial = Repo(history.path.parent / "partial")
+    history.git("clone", "-q", "--filter=tree:0", f"file://{history.path}", str(partial.path))
+    for words in (("info",), ("export",), IMPORT[1:]):
+        said = partial.wtxtgit("migrate", *words, ok=(5,)).stderr.decode()
+        assert "this is a partial clone" in said
+
+
+def test_a_migration_that_was_cut_off_is_ended_by_the_next(history: Repo) -> None:
+    before, index = refs(history), (history.path / ".git/index").read_bytes()
+    ours, attributes = history.path / ".git/index", (history.path / ".gitattributes").read_bytes()
+    killed = history.path / ".git" / PENDING
+    main = before["refs/heads/main"]
+    history.wtxtgit(*IMPORT)
+    after = refs(history)
+    # As it is where the process ends once the refs have moved.
+    ours.write_bytes(index)
+    history.write(".gitattributes", attributes)
+    killed.write_text(f"{main} {after['refs/heads/main']} texts\n")
+    assert history.status() != b""
+    said = history.wtxtgit("doctor", ok=(0, 1)).stdout.decode()
+    assert "a migration was cut off" in said
+    done = history.wtxtgit("migrate", "import", "--include", "*.nothing")
+    assert "index and work tree follow a migration that was cut off" in done.stderr.decode()
+    assert history.status() == b""
+    assert not killed.exists()
+    assert "cut off" not in history.wtxtgit("doctor", ok=(0, 1)).stdout.decode()
+
+
+def test_a_shallow_clone_is_refused(history: Repo) -> None:
+    shallow = Repo(history.path.parent / "shallow")
+    history.git("clone", "-q", "--depth=1", f"file://{history.path}", str(shallow.path))
+    assert "the clone is shallow" in shallow.wtxtgit(*IMPORT, ok=(5,)).stderr.decode()
+
+
+def test_changes_that_were_stashed_come_back(history: Repo) -> None:
+    history.write("plain.txt", "2\n")
+    history.git("stash", "-q")
+    done = history.wtxtgit(*IMPORT)
+    assert "the stash is kept, 1 change" in done.stderr.decode()
+    history.git("stash", "pop", "-q")
+    assert history.status() == b" M plain.txt\0"
+    assert (history.path / "plain.txt").read_bytes() == b"2\n"
+
+
+def test_pointers_need_their_objects(repo: Repo, driver: None) -> None:
+    pointer, place = kept_by_lfs(repo.path / ".git/lfs", safetensors(1.0))
+    repo.write(NAME, pointer)
+    repo.write("sub/.gitattributes", "*.safetensors filter=lfs diff=lfs merge=lfs -text lockable")
+    shutil.copy(repo.path / NAME, repo.path / "sub" / NAME)
+    repo.git("-c", "filter.lfs.clean=cat", "add", ".")
+    repo.commit()
+    repo.git("branch", "-M", "main")
+    before = refs(repo)
+    said = repo.wtxtgit(*IMPORT, ok=(1,)).stderr.decode()
+    assert "1 of the contents are pointers of git-lfs, not files" in said
+    place.rename(repo.path.parent / "away")
+    said = repo.wtxtgit(*IMPORT, "--from-lfs", ok=(5,)).stderr.decode()
+    assert "1 object of git-lfs missing, nothing was changed" in said
+    assert refs(repo) == before
+    (repo.path.parent / "away").rename(place)
+    repo.wtxtgit(*IMPORT, "--from-lfs")
+    assert repo.status() == b""
+    # They stood as pointers.
+    for name in (NAME, f"sub/{NAME}"):
+        assert (repo.path / name).read_bytes() == safetensors(1.0)
+    assert b"-text lockable" in repo.blob("sub/.gitattributes", "main")
+
+
+def large_history(repo: Repo, commits: int) -> None:
+    """Five files that git-lfs tracks, one of them changed in each commit; the real git-lfs."""
+    repo.git("lfs", "install", "--local")
+    repo.git("lfs", "track", "*.safetensors")
+    for number in range(commits):
+        repo.write(f"m{number % 5}.safetensors", safetensors(float(number), 1.0))
+        repo.git("add", ".")
+        repo.commit(f"commit {number}")
+    repo.git("branch", "-M", "main")
+
+
+@needs_lfs
+@pytest.mark.parametrize(
+    # Every night it is as many as a team has after some months.
+    "commits",
+    [pytest.param(500 if MANY > 1 else 8, marks=pytest.mark.slow)],
+)
+def test_a_history_leaves_git_lfs_and_returns(repo: Repo, driver: None, commits: int) -> None:
+    large_history(repo, commits)
+    before = refs(repo)
+    done = repo.wtxtgit("migrate", "import", "--from-lfs", "--everything").stdout.decode()
+    assert f"{commits} of {commits} commits rewritten: {commits} versions of 5 files" in done
+    assert repo.status() == b""
+    assert repo.git("lfs", "ls-files") == b""
+    # A clone without git-lfs has the files.
+    clone = repo.clone("clone")
+    for name in repo.path.glob("*.safetensors"):
+        assert (clone.path / name.name).read_bytes() == name.read_bytes()
+    repo.wtxtgit("migrate", "export", "--to-lfs", "--everything")
+    assert refs(repo) == before
+    assert repo.status() == b""
+
+
+def test_info_shows_what_texts_would_cost(history: Repo) -> None:
+    said = history.wtxtgit("migrate", "info", "--everything").stdout.decode()
+    assert said.splitlines()[1].split()[:3] == ["*.safetensors", "4", "4"]
+    (row,) = json.loads(history.wtxtgit("migrate", "info", "--json").stdout)["patterns"]
+    assert (row["files"], row["versions"], row["formats"]) == (4, 4, ["safetensors"])
+    assert row["size"] < row["text"]

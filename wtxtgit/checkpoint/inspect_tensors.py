@@ -1,0 +1,91 @@
+"""Inspect some tensors of a checkpoint: nothing else of it is read but its structure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+
+from wtxtgit.checkpoint.contents import open_checkpoint, open_side
+from wtxtgit.checkpoint.inspect import Inspection, tensor_facts
+from wtxtgit.checkpoint.members import members
+from wtxtgit.checkpoint.open import payload_for, read_checkpoint, shown_name
+from wtxtgit.containers import any_format
+from wtxtgit.errors import InputError, UsageError
+from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.model.array import NATIVE_FORMAT
+from wtxtgit.model.tensor import ReadOptions, Tensor
+from wtxtgit.text.index import want_payload
+from wtxtgit.text.layout import placed
+from wtxtgit.trust.age.armor import is_age
+
+
+def inspect_tensors(
+    name: str,
+    options: ReadOptions,
+    only: Collection[str],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Inspection:
+    """Inspect the tensors of these names, or of these arrays of a text, of a target.
+
+    Of a text the blocks that are read are checked, and of a detached one fetched. Raises as
+    `inspect` does, CheckError where what is read of a text is damaged, and UsageError for
+    a name that no tensor has.
+    """
+    data = read_checkpoint(name, threads=threads)
+    if is_age(data):
+        raise InputError(f"{shown_name(name)}: is encrypted", hint="wtxtgit decrypt opens it")
+    pages = Pages(progress)
+    with ExitStack() as until:
+        open_member = members(name, threads=threads)
+        side = open_side(name, data, open_member, pages, threads, until, payload_for(name, data))
+        text = side.text
+        # As if another side had all of them, too: so tensors stay undecoded.
+        apart = {} if text is None else dict.fromkeys(text.by_name, 0)
+        checkpoint = open_checkpoint(side, apart, options, pages)
+        arrays = _arrays_of(data) if text is None else {}
+
+        def array_of(tensor: Tensor) -> str | None:
+            if text is None or tensor.offset is None:
+                return arrays.get((tensor.offset, tensor.name))
+            place = text.array_at(tensor.offset, tensor.nbytes)
+            return None if place is None else place[0]
+
+        called = [(tensor, array_of(tensor)) for tensor in checkpoint.tensors]
+        chosen = [one for one in called if not {one[0].name, one[1]}.isdisjoint(only)]
+        missing = set(only).difference(*((tensor.name, array) for tensor, array in chosen))
+        if missing:
+            raise UsageError(
+                f"{shown_name(name)}: no tensor is called {min(missing)!a}",
+                hint=f"wtxtgit inspect {shlex.quote(shown_name(name))} lists all",
+            )
+        if text is not None:
+            held = [text.by_name[array] for _, array in chosen if array is not None]
+            want_payload(held, progress)
+        facts = []
+        for tensor, array in chosen:
+            checkpoint.prepare(tensor)
+            facts.append(tensor_facts(tensor, checkpoint.budget, array, progress))
+        layout = any_format.split(data).layout if text is None else text.layout
+        return Inspection(
+            name,
+            checkpoint.format,
+            side.size,
+            NATIVE_FORMAT if layout is None else layout.format,
+            tensors=tuple(facts),
+            metadata=checkpoint.metadata,
+            notes=checkpoint.notes,
+        )
+
+
+def _arrays_of(data: ByteView) -> dict[tuple[int | None, str | None], str | None]:
+    """The arrays that clean makes of a file's tensors, by where these start and their names."""
+    cut = any_format.split(data)
+    sizes = {array.name: array.data.nbytes for array in cut.arrays}
+    return {
+        (start, extent.name): extent.array
+        for start, extent in placed(cut.layout, sizes)
+        if extent.is_tensor
+    }

@@ -1,0 +1,294 @@
+"""`wtxtgit migrate`: a history into texts, and out of them again."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.boundary import complain
+from wtxtgit.cli.options import discover
+from wtxtgit.cli.output import is_printed, print_line, print_table, progress
+from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
+from wtxtgit.report.figures import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.history.blobs import Form
+    from wtxtgit.history.migrate import MigrationOptions
+    from wtxtgit.history.walk import Migration
+    from wtxtgit.report.migrate import Migrated, PatternFiles
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+_everything = click.option("--everything", is_flag=True, help="All branches and tags.")
+_dry_run = click.option("-n", "--dry-run", is_flag=True, help="Change nothing, show what would.")
+_refs = click.argument("refs", nargs=-1, metavar="[REF...]")
+_SHOWN = 5
+
+
+@click.group()
+def migrate() -> None:
+    """Bring a history into texts, from plain git or git-lfs, and back.
+
+    \b
+    wtxtgit migrate info --everything
+    wtxtgit migrate import --include '*.safetensors' --everything
+    wtxtgit migrate export --everything
+    """
+
+
+@migrate.command()
+@_refs
+@_everything
+@_json
+def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
+    """Show which files of a history are checkpoints, and what their texts would cost.
+
+    By ending, all versions of the branches and tags REF, or of the branch that is checked out:
+    their sizes, what texts would have, and what stays in git of detached ones. Forges refuse
+    blobs over 100 MiB, or the config wtxtgit.maxBlob. Compressed files share nothing with the
+    version before: wtxtgit repack stores them plain. Nothing is changed.
+
+    \b
+    wtxtgit migrate info
+    wtxtgit migrate info --everything --json
+    """
+    _refuse_both(refs, everything)
+    from wtxtgit.history.info import history_files
+
+    repo = discover()
+    with progress("info", None) as advance:
+        found = history_files(repo, refs, everything=everything, progress=advance)
+    if is_printed(found, as_json):
+        return
+    if not found.patterns:
+        print_line(f"{counted(found.commits, 'commit')}: no checkpoint in a format that we know")
+        return
+    columns = ("pattern", "files", "versions", "size", "as text", "detached", "too large", "notes")
+    rows = [
+        (
+            one.pattern,
+            str(one.files),
+            str(one.versions),
+            size(one.size),
+            size(one.text),
+            size(one.detached),
+            str(one.over_limit),
+            ", ".join((*one.formats, *_notes(one))),
+        )
+        for one in found.patterns
+    ]
+    print_table(columns, rows, right=columns[1:-1])
+    print_line()
+    print_line(
+        f"{counted(found.commits, 'commit')}; too large: texts over {size(found.limit)}, which "
+        "forges refuse; detached: what git holds, the data are in the store"
+    )
+
+
+def _notes(one: PatternFiles) -> Iterator[str]:
+    if one.pointers:
+        yield f"{counted(one.pointers, 'pointer')} of git-lfs"
+    if one.compressed:
+        yield f"{one.compressed} compressed, no small deltas"
+
+
+@migrate.command("import")
+@_refs
+@click.option(
+    "--include", "patterns", multiple=True, metavar="PATTERN",
+    help="Files that become texts, as in .gitattributes.",
+)  # fmt: skip
+@_everything
+@click.option("--detached", is_flag=True, help="Keep their data in the store, beside git.")
+@click.option("--from-lfs", is_flag=True, help="Take what pointers of git-lfs are to.")
+@_dry_run
+@_json
+def import_history(
+    refs: tuple[str, ...],
+    patterns: tuple[str, ...],
+    everything: bool,
+    detached: bool,
+    from_lfs: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Rewrite history so that checkpoints in it are texts.
+
+    In all commits of the branches and tags REF, or of the branch that is checked out. Each file is
+    restored from its new text and compared before any ref moves. Commits keep authors, dates,
+    messages and notes, and get new ids; signatures on them are dropped. What refs named before
+    stays under refs/wtxt/before. With --from-lfs alone all files of git-lfs are taken.
+
+    \b
+    wtxtgit migrate import --include '*.safetensors' --everything
+    wtxtgit migrate import --from-lfs --detached --everything
+    """
+    if not patterns and not from_lfs:
+        raise UsageError(
+            "nothing says which files", hint="--include PATTERN, or --from-lfs for all of git-lfs"
+        )
+    from wtxtgit.git.attributes import check_pattern
+    from wtxtgit.history.blobs import ToTexts
+    from wtxtgit.history.lines import ImportLines
+    from wtxtgit.history.migrations import ImportMigration
+
+    chosen = tuple(dict.fromkeys(map(os.fsencode, patterns)))
+    for pattern in chosen:
+        check_pattern(pattern)
+    repo = discover()
+    how = ImportLines(chosen, detached, from_lfs)
+    form = ToTexts(repo, threads=environment.threads())
+    options = _options(refs, everything, dry_run, "import", reads_pointers=from_lfs)
+    return _migrated(repo, ImportMigration(how), form, options, as_json=as_json)
+
+
+@migrate.command("export")
+@_refs
+@_everything
+@click.option("--to-lfs", is_flag=True, help="Make pointers of git-lfs of them.")
+@_dry_run
+@_json
+def export_history(
+    refs: tuple[str, ...], everything: bool, to_lfs: bool, dry_run: bool, as_json: bool
+) -> int:
+    """Rewrite history so that texts in it are plain files again.
+
+    In all commits of the branches and tags REF, or of the branch that is checked out: every file
+    that their .gitattributes keep as text. With --to-lfs files become pointers, and git-lfs has
+    them here, for git lfs push. What import made gets the trees of before, and the ids of all
+    commits that had no signature.
+
+    \b
+    wtxtgit migrate export --everything
+    wtxtgit migrate export --to-lfs --everything
+    """
+    from wtxtgit.history.blobs import FromTexts
+    from wtxtgit.history.migrations import ExportMigration
+
+    repo = discover()
+    form = FromTexts(repo, threads=environment.threads())
+    options = _options(refs, everything, dry_run, "export")
+    return _migrated(repo, ExportMigration(to_lfs=to_lfs), form, options, as_json=as_json)
+
+
+def _refuse_both(refs: tuple[str, ...], everything: bool) -> None:
+    if refs and everything:
+        raise UsageError("--everything takes no REF")
+
+
+def _options(
+    refs: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    what: str,
+    *,
+    reads_pointers: bool = False,
+) -> MigrationOptions:
+    _refuse_both(refs, everything)
+    from wtxtgit.history.migrate import MigrationOptions
+
+    return MigrationOptions(refs, everything, reads_pointers, dry_run, f"wtxtgit migrate {what}")
+
+
+def _migrated(
+    repo: Repository,
+    migration: Migration,
+    form: Form,
+    options: MigrationOptions,
+    *,
+    as_json: bool,
+) -> int:
+    from contextlib import ExitStack
+
+    from wtxtgit.cli.plumbing import settings
+    from wtxtgit.history.migrate import migrate as migrate_history
+
+    with ExitStack() as closing:
+
+        def shown(total: int) -> Callable[[int], None] | None:
+            return closing.enter_context(progress("migrate", total))
+
+        done = migrate_history(
+            repo, migration, form, options, settings(), boundary.warn, progress=shown
+        )
+    if not is_printed(done, as_json):
+        _print(done, makes_texts=migration.makes_texts)
+    _complain_of(done)
+    if done.lacking or done.unwritten:
+        return EnvironmentFailure.exit_code
+    is_undone = done.blobs.left and not migration.makes_texts
+    return CheckError.exit_code if is_undone else 0
+
+
+def _print(done: Migrated, *, makes_texts: bool) -> None:
+    if not done.rewritten:
+        print_line(f"{counted(done.commits, 'commit')}: nothing to migrate")
+        _print_left(done, makes_texts=makes_texts)
+        return
+    if done.dry_run or done.lacking:
+        print_line(
+            f"{done.rewritten} of {counted(done.commits, 'commit')} would be rewritten: "
+            f"{counted(done.blobs.made, 'version')} of {counted(len(done.files), 'file')}"
+        )
+        return
+    blobs = done.blobs
+    print_line(
+        f"{done.rewritten} of {counted(done.commits, 'commit')} rewritten: "
+        f"{counted(blobs.made, 'version')} of {counted(len(done.files), 'file')}, "
+        f"{size(blobs.before)} in git before, {size(blobs.after)} now, all proved equal"
+    )
+    _print_left(done, makes_texts=makes_texts)
+    if done.signatures:
+        print_line(f"dropped: {counted(done.signatures, 'signature')} of commits and tags")
+    print_line(f"moved: {counted(len(done.refs), 'ref')}; before they were as under {done.backup}/")
+    print_line(f"ids before and now: {done.map}")
+
+
+def _print_left(done: Migrated, *, makes_texts: bool) -> None:
+    if done.blobs.left:
+        what = "texts already" if makes_texts else "texts of no file"
+        print_line(f"left as they are: {counted(len(done.blobs.left), 'version')}, {what}")
+
+
+def _complain_of(done: Migrated) -> None:
+    for lack in done.lacking[:_SHOWN]:
+        complain(f"{os.fsdecode(lack.path)}: {lack.object[:12]}, {size(lack.size)}: not at hand")
+    if done.lacking:
+        count = counted(len(done.lacking), "object")
+        complain(f"{count} of git-lfs missing, nothing was changed", "git lfs fetch --all")
+    for path in done.unwritten[:_SHOWN]:
+        complain(f"{os.fsdecode(path)}: shown as changed by git status")
+    if done.passed_over:
+        names = ", ".join(map(os.fsdecode, done.passed_over[:_SHOWN]))
+        boundary.warn(
+            f"{counted(len(done.passed_over), 'file')} left out by other lines of "
+            f".gitattributes: {names}"
+        )
+    if done.dry_run or not done.refs:
+        return
+    if done.others:
+        names = ", ".join(done.others[:_SHOWN])
+        boundary.warn(
+            f"{counted(len(done.others), 'ref')} still at old commits: {names}",
+            "--everything takes branches and tags; git push --force moves those of a remote",
+        )
+    if done.stashes:
+        boundary.warn(
+            f"the stash is kept, {counted(done.stashes, 'change')} of old commits: "
+            "git stash pop works as before"
+        )
+    if done.sealed:
+        boundary.warn(
+            f"{counted(len(done.sealed), 'sealed file')} with another content for an audit now",
+            "wtxtgit seal, commit, then wtxtgit audit --trust-root of that commit",
+        )
+    if done.trust_root:
+        boundary.warn(
+            f"wtxtgit.trustRoot names an old commit, now {done.trust_root}",
+            f"git config wtxtgit.trustRoot {done.trust_root}",
+        )

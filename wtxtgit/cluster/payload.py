@@ -1,0 +1,89 @@
+"""Payload as workers have it: of their clone's store, and of packs that they read by URL.
+
+What comes by URL lies in a folder of its own while one text is looked at, and goes with it: the
+store of a clone stays as it is. It is proved like all that is fetched
+(`remotes/payload/incoming.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.view import ByteView
+from wtxtgit.remotes.payload.fetch import fetch_chunks
+from wtxtgit.remotes.payload.on_demand import FetchedPayload
+from wtxtgit.remotes.payload.remote import place_of
+from wtxtgit.remotes.payload.remote_packs import RemotePacks
+from wtxtgit.remotes.payload.store_url import GIT, StoreUrl, trusted
+from wtxtgit.store.place import store_of
+from wtxtgit.store.store import Store
+
+
+def url_for_workers(repo: Repository) -> tuple[StoreUrl | None, str | None]:
+    """Where workers read payload, and what to say where that is nowhere that they can open."""
+    url = trusted(repo)
+    if url is None:
+        return None, "workers read no payload: no remote of the store is in use"
+    # These take a repository whose remotes and credentials are the user's own.
+    if url.url.startswith(GIT) or url.remote is not None:
+        return None, f"workers read no payload from {url.shown}, which needs the clone of a user"
+    return url, None
+
+
+@contextmanager
+def payload_of(repo: Repository, url: StoreUrl | None) -> Iterator[FetchedPayload]:
+    """Have the payload of a worker's clone be this, for as long as the block lasts."""
+    with TemporaryDirectory(prefix="wtxtgit-") as folder:
+        before, made = repo.payload, _WorkerPayload(repo, url, Path(folder))
+        repo.payload = made
+        try:
+            yield made
+        finally:
+            repo.payload = before
+
+
+@cache
+def _ends() -> TemporaryDirectory[str]:
+    """Where ends of packs are kept for the next text, until the worker ends."""
+    return TemporaryDirectory(prefix="wtxtgit-")
+
+
+class _WorkerPayload(FetchedPayload):
+    def __init__(self, repo: Repository, url: StoreUrl | None, folder: Path) -> None:
+        super().__init__(repo)
+        self._url = url
+        self._own = store_of(repo)
+        self._came = Store(folder)
+        self._tried: set[bytes] = set()
+
+    def has(self, names: Iterable[bytes]) -> set[bytes]:
+        asked = set(names)
+        found = self._own.has(asked)
+        lacking = asked - found - self._tried
+        if lacking and self._url is not None:
+            self._tried |= lacking
+            remote = RemotePacks(place_of(self._repo, self._url), Path(_ends().name))
+            fetch_chunks(self._came, remote, lacking)
+        return found | self._came.has(asked)
+
+    def read(self, name: bytes) -> ByteView:
+        store = self._came if self._came.holds(name) else self._own
+        return store.read(name)
+
+    def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
+        store = self._came if self._came.has(names) else self._own
+        return store.read_all(names, size)
+
+    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
+        return False
+
+    def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
+        return {}
+
+    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+        self.has(names)

@@ -1,0 +1,173 @@
+"""Smudges that wait until the payload of a checkout's texts has come, all of it in one go.
+
+Git asks once for every file, then for a list of those that are ready, then for each of these again
+(gitattributes(5), "Delay"). Texts wait in one spool; chunks' names are held for so many texts at a
+time that memory is bounded. What can't be fetched is ready all the same: it is passed through.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from wtxtgit.errors import explain
+from wtxtgit.io.spool import IN_MEMORY, Spool
+from wtxtgit.io.view import ByteView, pieces
+
+if TYPE_CHECKING:  # Most checkouts have no detached text.
+    from pathlib import Path
+
+    from wtxtgit.model.array import FindPayload
+    from wtxtgit.remotes.payload.on_demand import FetchedPayload
+    from wtxtgit.text.index import TextIndex
+
+MOST_NAMES = 256 * 1024
+"""Chunks that are fetched together, 16 GiB mostly: each takes some hundred bytes meanwhile."""
+
+FindFetched = Callable[[], "FetchedPayload | None"]
+"""Gives the payload that is fetched where it is lacking, None where nothing may be."""
+
+
+class _DelayedText(NamedTuple):
+    path: bytes
+    text: ByteView
+    spool: Spool
+
+
+class DelayedSmudges:
+    """The texts of one filter process that wait, by their paths; `why` says what went wrong."""
+
+    def __init__(self, find: FindFetched, folder: Callable[[], Path | None]) -> None:
+        self._find = find
+        self._folder = folder
+        self._spool: Spool | None = None
+        # In the spool: where each begins, and ends.
+        self._spooled: list[tuple[bytes, int, int]] = []
+        self._waiting: deque[_DelayedText] = deque()
+        self._ready: dict[bytes, _DelayedText] = {}
+        self._fetching = GroupedFetch()
+
+    @property
+    def why(self) -> str | None:
+        return self._fetching.why
+
+    def takes(self, path: bytes, text: ByteView, indexed: TextIndex | None) -> bool:
+        """Keep a text for later, if it lacks payload that may be fetched; tells whether it does.
+
+        `indexed` is as `index_of_detached` gives it.
+        """
+        # First what is at hand, as most is: which remote there is git has to be asked.
+        if self._fetching.has_failed or indexed is None or not lacks(indexed):
+            return False
+        if self._find() is None:
+            return False
+        if self._spool is None:
+            self._spool = Spool(self._folder, in_memory=IN_MEMORY)
+        start = self._spooled[-1][2] if self._spooled else 0
+        try:
+            for piece in pieces(text):
+                self._spool.write(piece)
+        except Exception as error:
+            # Nothing can come after half a text.
+            self._fetching.fail(error)
+            raise
+        self._spooled.append((path, start, start + len(text)))
+        return True
+
+    def available(self) -> list[bytes]:
+        """The paths of texts that are ready now, none at the end; what they lack is fetched."""
+        if self._spool is not None:
+            spool, self._spool = self._spool, None
+            spool.end()
+            held = spool.view()
+            self._waiting += [
+                _DelayedText(path, held[start:end], spool) for path, start, end in self._spooled
+            ]
+            self._spooled = []
+        ready = []
+        names: list[bytes] = []
+        while self._waiting and len(names) < MOST_NAMES:
+            one = self._waiting.popleft()
+            self._ready[one.path] = one
+            ready.append(one.path)
+            if not self._fetching.has_failed:
+                from wtxtgit.text.index import index
+
+                names += _chunks(index(one.text))
+        if names and (fetched := self._find()) is not None:
+            self._fetching.fetch(fetched, names)
+        return ready
+
+    def take(self, path: bytes) -> ByteView | None:
+        """A text that was announced, None for another path; good until `done` is called."""
+        one = self._ready.get(path)
+        return None if one is None else one.text
+
+    def done(self, path: bytes) -> None:
+        """Let go of a text, and of its spool with the last one that is there."""
+        one = self._ready.pop(path, None)
+        if one is not None and not any(
+            other.spool is one.spool for other in (*self._waiting, *self._ready.values())
+        ):
+            one.spool.close()
+
+
+def index_of_detached(text: ByteView, payload: FindPayload) -> TextIndex | None:
+    """The index of a detached text, with its payload; None of another text, or where none is."""
+    # Late: a filter starts for every command of git, and most have nothing to wait for.
+    from wtxtgit.text.grammar import is_detached
+
+    if not is_detached(text) or (source := payload()) is None:
+        return None
+    from wtxtgit.text.index import index
+
+    return index(text, payload=source)
+
+
+def lacks(indexed: TextIndex) -> bool:
+    """Whether chunks of a detached text are not at hand."""
+    names = set(_chunks(indexed))
+    return len(indexed.payload.has(names)) < len(names)
+
+
+class GroupedFetch:
+    """Fetches groups of chunks until one fails; `why` says what went wrong, or is not there."""
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+        self.has_failed = False
+
+    def fetch(self, fetched: FetchedPayload, names: Sequence[bytes]) -> None:
+        """Have chunks at hand, as far as they come."""
+        if self.has_failed:
+            return
+        try:
+            fetched.want(names)
+        except Exception as error:  # noqa: BLE001 - a checkout goes on, whatever a remote does
+            self.fail(error)
+        else:
+            self.why = self.why or fetched.lacks
+
+    def fail(self, error: Exception) -> None:
+        """Fetch no more, for this reason."""
+        self.why = explain(error)
+        self.has_failed = True
+
+
+def in_groups(texts: Iterable[Sequence[bytes]]) -> Iterator[list[bytes]]:
+    """The chunks of texts, of so many together as are fetched at once."""
+    names: list[bytes] = []
+    for one in texts:
+        names += one
+        if len(names) >= MOST_NAMES:
+            yield names
+            names = []
+    if names:
+        yield names
+
+
+def _chunks(indexed: TextIndex) -> list[bytes]:
+    if indexed.stop is not None:
+        return []
+    return indexed.payload_names

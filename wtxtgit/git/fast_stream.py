@@ -1,0 +1,197 @@
+"""Histories as `git fast-export` gives them and `git fast-import` takes them.
+
+Both run in an empty git directory of their own with the objects of the repository: what is
+exported is what was asked for, whatever replaces it or moves meanwhile, and what is imported moves
+no ref of the user's. Contents are named by their ids, and never go through the stream.
+git-fast-import(1), "Input Format".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import run
+from wtxtgit.git.attributes import quote, unquote
+from wtxtgit.git.blobs import check_oid
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.files import Places
+from wtxtgit.io.temporary import new_folder
+
+_REF = b"refs/migrated"
+_MARKS = "marks"
+_CONFIG = "[core]\n\trepositoryFormatVersion = {}\n\tbare = true\n{}"
+_SHA256 = "[extensions]\n\tobjectFormat = sha256\n"
+_FATAL = re.compile(r"^fatal: (.+)$", re.MULTILINE)
+_MOST_SHOWN = 300
+
+
+class Change(NamedTuple):
+    """What a commit has at a path and its first parent has not; no mode and id for nothing."""
+
+    path: bytes
+    mode: int | None = None
+    oid: str | None = None
+
+
+class StreamedCommit(NamedTuple):
+    """A commit: its number in the stream, and its parents' numbers, in order.
+
+    `head` are its lines of author, committer and encoding, `message` is as it was encoded.
+    """
+
+    mark: int
+    oid: str
+    head: bytes
+    message: bytes
+    parents: tuple[int, ...]
+    changes: tuple[Change, ...]
+
+
+class ScratchRepository:
+    """A git directory with the objects of a repository, and refs of its own; see `scratch`."""
+
+    def __init__(self, repo: Repository, folder: Path) -> None:
+        self._folder = folder
+        self._env: run.Environment = {
+            **run.TRUE_OBJECTS,
+            "GIT_DIR": str(folder),
+            "GIT_OBJECT_DIRECTORY": str(Places.of(repo).folder),
+            **dict.fromkeys(("GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")),
+            "GIT_SHALLOW_FILE": None,
+        }
+
+    def commits(self, tips: Iterable[str]) -> Iterator[StreamedCommit]:
+        """All commits that tips reach, parents before their children.
+
+        Raises EnvironmentFailure where git ends before the last one.
+        """
+        refs = "".join(f"{check_oid(oid)} refs/heads/{n}\n" for n, oid in enumerate(tips))
+        (self._folder / "packed-refs").write_text(refs)
+        options = ("--no-data", "--reencode=no", "--show-original-ids", "--use-done-feature")
+        with self._stream("fast-export", *options, "--branches") as stream:
+            yield from _parsed(stream)
+
+    @contextlib.contextmanager
+    def importing(self) -> Iterator[CommitWriter]:
+        """Write commits; those of the block are objects of the repository at its end."""
+        marks = self._folder / _MARKS
+        # No option means another one's: those of the user's configuration count for gc alone.
+        options = ("--quiet", "--done", "--force", "--date-format=raw-permissive")
+        with self._stream("fast-import", *options, f"--export-marks={marks}") as stream:
+            writer = CommitWriter(stream)
+            yield writer
+            stream.ask(b"done\n")
+        try:
+            lines = marks.read_text("ascii").splitlines()
+        except FileNotFoundError:
+            lines = []
+        pairs = (line.split(" ") for line in lines)
+        writer.written = {int(mark[1:]): check_oid(oid) for mark, oid in pairs}
+        if len(writer.written) != writer.count:
+            raise EnvironmentFailure(f"git fast-import {self._fault()}")
+
+    def _stream(self, *arguments: str) -> run.GitStream:
+        return run.GitStream(*arguments, cwd=self._folder, env=self._env)
+
+    def _fault(self) -> str:
+        """Why an import ended, as git writes it down."""
+        for report in self._folder.glob("fast_import_crash_*"):
+            said = _FATAL.search(report.read_text("utf-8", "backslashreplace"))
+            if said is not None:
+                return f"takes this history not: {said[1][:_MOST_SHOWN]}"
+        return "ended before its last commit"
+
+
+@contextlib.contextmanager
+def scratch(repo: Repository) -> Iterator[ScratchRepository]:
+    """Make such a directory, which is gone at the end; raises EnvironmentFailure."""
+    try:
+        with new_folder(repo.common_dir) as folder:
+            (folder / "refs").mkdir()
+            (folder / "HEAD").write_text("ref: refs/heads/none\n")
+            is_sha256 = repo.object_format == "sha256"
+            config = _CONFIG.format(int(is_sha256), _SHA256 if is_sha256 else "")
+            (folder / "config").write_text(config)
+            yield ScratchRepository(repo, folder)
+    except OSError as error:
+        raise EnvironmentFailure(f"{repo.common_dir}: {error.strerror}") from error
+
+
+class CommitWriter:
+    """Writes commits, each after its parents; `written` has their ids by mark once all are."""
+
+    def __init__(self, stream: run.GitStream) -> None:
+        self._stream = stream
+        self.count = 0
+        self.written: dict[int, str] = {}
+
+    def commit(
+        self, commit: StreamedCommit, parents: Sequence[int | str], changes: Iterable[Change]
+    ) -> None:
+        """Write a commit with other changes; parents are marks, or ids of commits that there are.
+
+        What is taken away goes before all else: a folder may come in its place.
+        """
+        self.count += 1
+        lines = [b"reset " + _REF] if not parents else []
+        lines += [b"commit " + _REF, b"mark :%d" % commit.mark]
+        self._stream.ask(b"\n".join(lines) + b"\n" + commit.head)
+        self._stream.ask(b"data %d\n%b\n" % (len(commit.message), commit.message))
+        words = [b"from", *[b"merge"] * len(parents)]
+        asked = [b"%b %b\n" % (w, _spelled(p)) for w, p in zip(words, parents, strict=False)]
+        ordered = sorted(changes, key=lambda change: change.oid is not None)
+        asked += map(_change_line, ordered)
+        self._stream.ask(b"".join(asked) + b"\n")
+
+
+def _spelled(parent: int | str) -> bytes:
+    return b":%d" % parent if isinstance(parent, int) else check_oid(parent).encode()
+
+
+def _change_line(change: Change) -> bytes:
+    path = quote(change.path)
+    if change.oid is None or change.mode is None:
+        return b"D %b\n" % path
+    return b"M %06o %b %b\n" % (change.mode, change.oid.encode(), path)
+
+
+def _parsed(stream: run.GitStream) -> Iterator[StreamedCommit]:
+    read = stream.stdout.readline
+    line = read()
+    while line and line != b"done\n":
+        if not line.startswith(b"mark :"):
+            # `feature`, `reset`, `commit`, and what is between them.
+            line = read()
+            continue
+        mark, oid, head, message = int(line[6:]), "", b"", b""
+        while (line := read()) and not line.startswith(b"data "):
+            if line.startswith(b"original-oid "):
+                oid = check_oid(line[13:-1].decode("ascii", "replace"))
+            else:
+                head += line
+        size = int(line[5:])
+        message = stream.stdout.read(size)
+        parents: list[int] = []
+        changes: list[Change] = []
+        while line := read():
+            word, _, rest = line[:-1].partition(b" ")
+            if word in (b"from", b"merge"):
+                parents.append(int(rest[1:]))
+            elif word == b"M":
+                mode, change, path = rest.split(b" ", 2)
+                changes.append(Change(unquote(path), int(mode, 8), change.decode("ascii")))
+            elif word == b"D":
+                changes.append(Change(unquote(rest)))
+            else:
+                break
+        yield StreamedCommit(mark, oid, head, message, tuple(parents), tuple(changes))
+    if not line:
+        raise EnvironmentFailure(
+            "git fast-export ended before its last commit: an object is missing or damaged",
+            hint="git fsck --full",
+        )

@@ -1,0 +1,59 @@
+"""The refs of a remote, and fetching what they lead to without keeping refs here.
+
+Git does both, with the user's settings and credentials; no hook runs, and nothing is tidied up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wtxtgit.git import run
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.transfer import FETCH, PLAIN, failure, transfer, words_of
+
+_NO_UPKEEP = ("-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "fetch.writeCommitGraph=0")
+# No commit that is here has any of the blobs: there is nothing to negotiate, nor to check in them.
+_BLOBS = (
+    "-c", "fetch.negotiationAlgorithm=noop", "-c", "fetch.unpackLimit=1000000",
+    "-c", "fetch.fsckObjects=false", "-c", "core.looseCompression=0",
+    "-c", "core.bigFileThreshold=64k",
+)  # fmt: skip
+
+
+class RemoteRefs:
+    """The refs of a remote, a configured one or a URL, which messages call `label`.
+
+    Raises RemoteUnavailable and RemoteRefused.
+    """
+
+    def __init__(self, repo: Repository, remote: str, label: str) -> None:
+        self._repo = repo
+        self._remote = remote
+        self.label = label
+
+    def list(self, *patterns: str) -> dict[str, str]:
+        """The ids that refs lead to; tags are not peeled."""
+        asked = ("ls-remote", "--quiet", "--end-of-options", self._remote, *patterns)
+        lines = self._run(*asked).decode("utf-8", "surrogateescape").splitlines()
+        told = (line.partition("\t") for line in lines)
+        return {ref: oid for oid, _, ref in told if not ref.endswith("^{}")}
+
+    def fetch(
+        self, refs: Iterable[str], env: run.Environment = PLAIN, *, only_blobs: bool = False
+    ) -> None:
+        """Have the objects that refs lead to, where `env` says or in the repository.
+
+        Blobs are there by themselves, each as soon as all of it came.
+        """
+        how = _BLOBS if only_blobs else ()
+        self._run(
+            *_NO_UPKEEP, *how, *FETCH, "--no-auto-maintenance", "--stdin",
+            "--end-of-options", self._remote,
+            stdin="".join(f"{ref}\n" for ref in refs).encode("utf-8", "surrogateescape"), env=env,
+        )  # fmt: skip
+
+    def _run(self, *arguments: str, stdin: bytes = b"", env: run.Environment = PLAIN) -> bytes:
+        done = transfer(self._repo, *arguments, stdin=stdin, env=env)
+        if done.code:
+            raise failure(self.label, words_of(done.stderr))
+        return done.stdout

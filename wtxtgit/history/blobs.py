@@ -1,0 +1,173 @@
+"""New blobs for old ones, each made once, and proved by what it is restored to.
+
+All of them go into one pack that nothing names until the migration is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from typing import Protocol
+
+from wtxtgit.errors import CheckError, EnvironmentFailure
+from wtxtgit.filter.clean import clean, clean_keeping
+from wtxtgit.filter.payload import keeping
+from wtxtgit.filter.smudge import smudge
+from wtxtgit.git.repository import DETACHED_DRIVER, Repository
+from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.git.store.streams import PlainContent
+from wtxtgit.git.store.writing import PackWriter
+from wtxtgit.history.migrations import LFS
+from wtxtgit.history.walk import FileVersion
+from wtxtgit.io.files import shown_path
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
+from wtxtgit.io.workers import default_threads
+from wtxtgit.remotes.lfs_objects import LfsObjects
+from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer, parse_pointer
+from wtxtgit.remotes.payload.on_demand import FetchedPayload
+from wtxtgit.report.migrate import MigratedBlobs, VersionLeft
+from wtxtgit.text.grammar import is_detached, is_text
+
+Progress = Callable[[int], None]
+
+
+class Form(Protocol):
+    """Gives the new content of a blob; None where it stays as it is."""
+
+    def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None: ...
+
+
+@dataclass
+class NewBlobs:
+    """The blobs of a migration: `ids` by version, and what became of all of them."""
+
+    ids: dict[FileVersion, str] = field(default_factory=dict)
+    made: int = 0
+    before: int = 0
+    after: int = 0
+    left: list[VersionLeft] = field(default_factory=list)
+
+    def report(self) -> MigratedBlobs:
+        return MigratedBlobs(self.made, self.before, self.after, tuple(self.left))
+
+
+def make_blobs(
+    repo: Repository,
+    versions: Mapping[FileVersion, bytes],
+    others: Mapping[str, bytes],
+    form: Form,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> NewBlobs:
+    """Make the new blobs of versions, each given with a path, and write those of `others`.
+
+    Raises CheckError for one that can't be proved; then there are no new objects.
+    """
+    done = NewBlobs()
+    expected = len(versions) + len(others)
+    with (
+        ObjectStore(repo) as store,
+        PackWriter(store, expected, threads or default_threads()) as pack,
+    ):
+        for version, path in versions.items():
+            content = spooled(store.blob(version.oid, threads or default_threads()))
+            made = form(version, path, content)
+            if made is None:
+                done.ids[version] = version.oid
+                if is_text(content):
+                    done.left.append(VersionLeft(path, version.oid))
+            else:
+                done.ids[version] = pack.add(PlainContent(made))
+                done.made += 1
+                done.before += len(content)
+                done.after += len(made)
+            if progress is not None:
+                progress(len(content))
+        for oid, lines in others.items():
+            if pack.add(PlainContent(memoryview(lines))) != oid:
+                raise EnvironmentFailure(f"a gitattributes file became another blob than {oid}")
+        pack.finish()
+    return done
+
+
+class ToTexts:
+    """Files, and objects of git-lfs, become texts; texts stay."""
+
+    def __init__(self, repo: Repository, *, threads: int | None = None) -> None:
+        self._repo = repo
+        self._threads = threads
+        self._objects = LfsObjects(repo)
+        self._payload = FetchedPayload.of(repo)
+        self._before: tuple[bytes, ByteView] | None = None
+
+    def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None:
+        # An empty file has no text, and what is one already is in the form that somebody chose.
+        if not len(content) or is_text(content):
+            return None
+        if (to := parse_pointer(content)) is not None:
+            content = self._object(to, path)
+        detached = version.form == DETACHED_DRIVER
+        if detached:
+            keep = partial(keeping, self._repo, lambda: self._text_before(path))
+            cleaned = clean_keeping(content, keep, threads=self._threads)
+        else:
+            cleaned = clean(content, threads=self._threads)
+        if cleaned.writer is None:
+            return None
+        text = spooled(cleaned.pieces())
+        self._prove(content, text, path, version)
+        if is_detached(text):
+            self._before = path, text
+        return text
+
+    def _object(self, to: LfsObject, path: bytes) -> ByteView:
+        held, why = self._objects.checked(to)
+        if held is None:
+            raise CheckError(f"{shown_path(path)}: {to.sha256[:12]}: {why}", hint="git lfs fsck")
+        return held
+
+    def _prove(self, content: ByteView, text: ByteView, path: bytes, version: FileVersion) -> None:
+        restored = smudge(text, threads=self._threads, payload=lambda: self._payload)
+        if restored.layout is None or _digest(restored.pieces()) != _digest(pieces(content)):
+            raise CheckError(
+                f"{shown_path(path)}: blob {version.oid} is not what its text is restored to",
+                hint="no ref was moved; please report this as a bug",
+            )
+
+    def _text_before(self, path: bytes) -> ByteView | None:
+        return self._before[1] if self._before is not None and self._before[0] == path else None
+
+
+class FromTexts:
+    """Texts become files, or pointers to objects that git-lfs then has."""
+
+    def __init__(self, repo: Repository, *, threads: int | None = None) -> None:
+        self._threads = threads
+        self._objects = LfsObjects(repo)
+        self._payload = FetchedPayload.of(repo)
+
+    def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None:
+        # All that is no text is as it should be, but for a file that git-lfs is to have.
+        file = spooled(self._restored(path, content)) if is_text(content) else content
+        if version.form == LFS:
+            if not len(file) or is_text(file) or parse_pointer(file) is not None:
+                return None
+            return memoryview(format_pointer(self._objects.put(file)))
+        return None if file is content or is_text(file) else file
+
+    def _restored(self, path: bytes, content: ByteView) -> Iterable[Buffer]:
+        made = smudge(content, threads=self._threads, payload=lambda: self._payload)
+        if made.lacks_payload or made.damaged_payload:
+            raise CheckError(
+                f"{shown_path(path)}: {made.warning}",
+                hint="wtxtgit fetch REV brings the data of a commit; no ref was moved",
+            )
+        return made.pieces()
+
+
+def _digest(blocks: Iterable[Buffer]) -> bytes:
+    return hashed(sha256(), blocks).digest()

@@ -1,0 +1,178 @@
+"""What a gitattributes file of a commit says once its files are texts, and once they are no more.
+
+`imported` adds and replaces lines in such a way that `exported` gives the file that was there
+before, byte for byte:
+
+    # wtxtgit migrate export makes this line again: *.bin filter=lfs diff=lfs merge=lfs -text
+    *.bin filter=wtxt diff=wtxt merge=wtxt -text
+    # wtxtgit migrate import: what follows came with the texts
+    *.safetensors filter=wtxt diff=wtxt merge=wtxt -text
+    # wtxtgit migrate import: end
+
+The first pair stands where git-lfs's line stood. What is added is at the end, where it wins over
+all before, and its first line says what was there. Lines that somebody put in later stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from wtxtgit.git import attributes
+from wtxtgit.git.attributes import Line
+from wtxtgit.setup.track import BESIDE, COMPANIONS, DETACHED, FILTER, is_filter_line
+
+LFS = b"filter=lfs"
+_OF_LFS = (LFS, b"diff=lfs", b"merge=lfs", b"-text")
+_WAS = b"# wtxtgit migrate export makes this line again: "
+_BEGIN = b"# wtxtgit migrate import: what follows came with the texts"
+_NO_FILE = b" (there was no file)"
+_NO_NEWLINE = b" (the line before did not end)"
+_OVER_LFS = b" (over git-lfs)"
+_END = b"# wtxtgit migrate import: end"
+_BOM = b"\xef\xbb\xbf"
+"""Git passes over it at a file's beginning alone: it stays there."""
+_LFS_KEYS = (b"filter", b"diff", b"merge", b"text")
+
+
+class ImportLines(NamedTuple):
+    """What an import does to gitattributes files: which patterns become texts, and in which form.
+
+    Without patterns those are meant that git-lfs has; with `from_lfs` its lines for them are
+    replaced.
+    """
+
+    patterns: tuple[bytes, ...]
+    detached: bool
+    from_lfs: bool
+
+    @property
+    def attributes(self) -> tuple[bytes, ...]:
+        return (DETACHED if self.detached else FILTER, *BESIDE)
+
+    def replaces(self, content: bytes) -> bool:
+        """Whether a file has lines of git-lfs that are replaced."""
+        return self.from_lfs and any(map(self.is_replaced, attributes.parse(content)))
+
+    def is_replaced(self, line: Line) -> bool:
+        is_meant = not self.patterns or line.pattern in self.patterns
+        return self.from_lfs and is_meant and LFS in line.attributes
+
+
+def added_lines(how: ImportLines) -> bytes:
+    """The lines for the patterns alone."""
+    return b"".join(attributes.format_line(one, how.attributes).raw for one in how.patterns)
+
+
+def imported(content: bytes | None, how: ImportLines, *, at_top: bool) -> bytes | None:
+    """A gitattributes file, None for none, of a commit whose files become texts.
+
+    `at_top` tells the one at the top level, which gets the patterns. Raises UsageError for a
+    pattern that git would not obey.
+    """
+    if content is not None and content.startswith(_BOM):
+        return _BOM + (imported(content[len(_BOM) :], how, at_top=at_top) or b"")
+    lines: list[Line] = []
+    for line in attributes.parse(content or b""):
+        lines += _replaced(line, how) if how.is_replaced(line) else [line]
+    if at_top:
+        known = {line.pattern for line in lines if is_filter_line(line)}
+        wanted = [(one, how.attributes) for one in how.patterns if one not in known]
+        there = {line.pattern for line in lines}
+        wanted += [(one, names) for one, names in COMPANIONS if one not in there]
+        if wanted:
+            lines = _appended(lines, wanted, how, is_new=content is None)
+    return attributes.content(lines) if lines or content is not None else None
+
+
+def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
+    """The same file of a commit whose texts become files, or pointers of git-lfs."""
+    if content is None:
+        return None
+    if content.startswith(_BOM):
+        return _BOM + (exported(content[len(_BOM) :], to_lfs=to_lfs) or b"")
+    kept: list[Line] = []
+    was_new = is_inside = is_over_lfs = is_plain = False
+    was: bytes | None = None
+    for line in attributes.parse(content):
+        text = line.raw.strip()
+        if text.startswith(_WAS):
+            was = line.raw.lstrip()[len(_WAS) :].rstrip(b"\r\n")
+        elif text.startswith(_BEGIN):
+            is_inside = True
+            was_new, is_over_lfs = _NO_FILE in text, _OVER_LFS in text
+            if kept and _NO_NEWLINE in text:
+                kept[-1] = Line(kept[-1].raw.removesuffix(_ending(line)), *kept[-1][1:])
+        elif text == _END and is_inside:
+            is_inside = False
+        elif is_filter_line(line):
+            if was is not None and to_lfs:
+                made = [Line(was + _ending(line))]
+            elif to_lfs and not (is_inside and is_over_lfs):
+                made = [attributes.with_attributes(line, (*_OF_LFS, *_others(line)))]
+                is_plain |= not is_inside
+            else:
+                made = [] if is_inside else _plain(line)
+                is_plain |= not is_inside
+            was = None
+            _extend(kept, made)
+        elif not (is_inside and (line.pattern, line.attributes) in COMPANIONS):
+            _extend(kept, [line])
+    # As `untrack` does: with the last pattern of `track` go the lines for texts.
+    if is_plain:
+        kept = [line for line in kept if (line.pattern, line.attributes) not in COMPANIONS]
+    return None if not kept and (was_new or is_plain) else attributes.content(kept)
+
+
+def _replaced(line: Line, how: ImportLines) -> list[Line]:
+    pattern = line.pattern or b""
+    names = (*how.attributes, *_others(line))
+    ending = _ending(line)
+    body = line.raw[: len(line.raw) - len(ending)]
+    return [
+        Line(_WAS + body + (ending or b"\n")),
+        attributes.format_line(pattern, names, ending),
+    ]
+
+
+def _appended(
+    lines: Sequence[Line],
+    wanted: Iterable[tuple[bytes, tuple[bytes, ...]]],
+    how: ImportLines,
+    *,
+    is_new: bool,
+) -> list[Line]:
+    ending = b"\r\n" if lines and lines[0].raw.endswith(b"\r\n") else b"\n"
+    notes = _NO_FILE if is_new else b""
+    if lines and not lines[-1].raw.endswith(b"\n"):
+        notes += _NO_NEWLINE
+        lines = [*lines[:-1], Line(lines[-1].raw + ending, *lines[-1][1:])]
+    if how.from_lfs:
+        notes += _OVER_LFS
+    added = [attributes.format_line(one, names, ending) for one, names in wanted]
+    return [*lines, Line(_BEGIN + notes + ending), *added, Line(_END + ending)]
+
+
+def _extend(kept: list[Line], made: Iterable[Line]) -> None:
+    """Add lines after one that may have lost its ending."""
+    for line in made:
+        if kept and not kept[-1].raw.endswith(b"\n"):
+            kept[-1] = Line(kept[-1].raw + b"\n", *kept[-1][1:])
+        kept.append(line)
+
+
+def _plain(line: Line) -> list[Line]:
+    """A line of ours without what is ours; nothing where no more is left."""
+    others = [name for name in line.attributes if name not in (FILTER, DETACHED, *BESIDE)]
+    return [attributes.with_attributes(line, others)] if others else []
+
+
+def _others(line: Line) -> list[bytes]:
+    """Attributes that have nothing to do with how a file is kept."""
+    return [
+        name for name in line.attributes if name.lstrip(b"-!").partition(b"=")[0] not in _LFS_KEYS
+    ]
+
+
+def _ending(line: Line) -> bytes:
+    return line.raw[len(line.raw.rstrip(b"\r\n")) :]

@@ -1,0 +1,380 @@
+"""A history made anew, in which files have another form, and all else is as it was.
+
+Git reads the old commits and writes the new ones (`git.fast_stream`). Each new one is then held
+against the old one, byte for byte: whatever that way would lose ends the migration. No ref moves
+before all objects are there and proved; then all move together, and work tree and index follow. A
+process that ends before has changed nothing that anybody sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from wtxtgit.errors import CheckError, EnvironmentFailure
+from wtxtgit.filter.process import FilterSettings, Warn
+from wtxtgit.git import run
+from wtxtgit.git.blobs import known_sizes
+from wtxtgit.git.cut_off import CutOff, cut_off, forget, note
+from wtxtgit.git.fast_stream import Change, ScratchRepository, StreamedCommit, scratch
+from wtxtgit.git.history import CommitReader, refuse_altered, resolve_commit
+from wtxtgit.git.index_file import refuse_locked
+from wtxtgit.git.repository import TRUST_ROOT, Repository
+from wtxtgit.git.trees import TreeReader
+from wtxtgit.git.turn import turn
+from wtxtgit.history import work_tree
+from wtxtgit.history.blobs import Form, NewBlobs, make_blobs
+from wtxtgit.history.migrations import LFS, RAW
+from wtxtgit.history.refs import (
+    ChosenRef,
+    TagWriter,
+    chosen_refs,
+    leading_to,
+    list_refs,
+    move_refs,
+    next_backup,
+    notes_refs,
+    refuse_partial,
+    without_signatures,
+)
+from wtxtgit.history.walk import FileVersion, HistoryWalk, MigratedCommit, Migration
+from wtxtgit.io.files import replace_file
+from wtxtgit.io.view import write_all
+from wtxtgit.model.ledger import LEDGER_SUFFIX
+from wtxtgit.remotes.lfs_objects import LfsObjects
+from wtxtgit.remotes.lfs_pointer import LfsObject, pointed_of
+from wtxtgit.report.migrate import LackingVersion, Migrated, MigratedBlobs, MovedRef
+
+Progress = Callable[[int], None]
+_MAPS = "migrated"
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """What is migrated: the branches and tags that are named, or all of them.
+
+    `reads_pointers` takes git-lfs's objects for the pointers to them.
+    """
+
+    refs: tuple[str, ...] = ()
+    everything: bool = False
+    reads_pointers: bool = False
+    dry_run: bool = False
+    reason: str = "wtxtgit migrate"
+
+
+@dataclass
+class _MigrationPlan:
+    """What there is to do: versions of files with a path each, and the gitattributes files."""
+
+    commits: int = 0
+    rewritten: int = 0
+    versions: dict[FileVersion, bytes] = field(default_factory=dict)
+    paths: dict[bytes, bytes] = field(default_factory=dict)
+    """The form that each path has, where it has been seen."""
+    others: dict[str, bytes] = field(default_factory=dict)
+    first: list[str] = field(default_factory=list)
+    """Commits that change while their parents do not."""
+
+
+def migrate(
+    repo: Repository,
+    migration: Migration,
+    form: Form,
+    options: MigrationOptions,
+    settings: FilterSettings,
+    warn: Warn,
+    *,
+    progress: Callable[[int], Progress | None] = lambda _total: None,
+) -> Migrated:
+    """Rewrite a history. `form` makes blobs, `settings` and `warn` are for files that are written.
+
+    `progress` is asked, with the bytes of all blobs to make, for what takes counts of them.
+
+    Raises CheckError for what can't be proved or had, and EnvironmentFailure where the repository
+    is in no state for it. Nothing has changed then.
+    """
+    if not options.dry_run:
+        _end_the_last(repo, settings, warn)
+    refuse_altered(repo)
+    chosen = chosen_refs(repo, options.refs, everything=options.everything)
+    tips = list(dict.fromkeys(ref.commit for ref in chosen))
+    refuse_partial(repo, tips)
+    names = [ref.name for ref in chosen]
+    # Early: nobody wants to hear of it after hours.
+    follows = work_tree.check(repo, names)
+    with scratch(repo) as streams, HistoryWalk(repo, migration) as walk:
+        work = _Rewriting(repo, walk, streams, tips)
+        plan = work.planned()
+        if follows:
+            work_tree.check_filters(repo, plan.paths.values())
+        lacking = _lacking(repo, plan, options)
+        done = Migrated(
+            plan.commits,
+            plan.rewritten,
+            tuple(sorted(plan.paths)),
+            MigratedBlobs(made=len(plan.versions)),
+            passed_over=tuple(sorted(walk.candidates - plan.paths.keys())),
+            others=tuple(leading_to(repo, plan.first, names)),
+            stashes=_stashes(repo),
+            sealed=tuple(sorted(p for p in plan.paths if p + LEDGER_SUFFIX in walk.paths)),
+            lacking=lacking,
+            dry_run=options.dry_run,
+        )
+        if options.dry_run or not plan.rewritten or lacking:
+            return done
+        sizes = known_sizes(repo, {version.oid for version in plan.versions})
+        advance = progress(sum(sizes.get(version.oid, 0) for version in plan.versions))
+        blobs = make_blobs(
+            repo, plan.versions, plan.others, form, threads=settings.threads, progress=advance
+        )
+        ids, signatures = work.rewritten(blobs)
+        tags = TagWriter(repo, ids)
+        moves = _moves(chosen, ids, tags)
+        moves += _notes(repo, streams, ids, is_whole=options.everything)
+        work.check_tips(ids, blobs)
+        if not moves:
+            return replace(done, rewritten=0, blobs=blobs.report())
+        unwritten: tuple[bytes, ...] = ()
+        with turn(repo):
+            before = resolve_commit(repo, "HEAD") if work_tree.check(repo, names) else None
+            backup = next_backup(repo)
+            # Before the refs: who is cut off after that has them.
+            file = _write_map(repo, backup, {**ids, **tags.ids})
+            if before is not None:
+                follows_to = ids.get(before, before)
+                note(repo, CutOff(before, follows_to, migration.makes_texts))
+            move_refs(repo, moves, backup, options.reason)
+            if before is not None:
+                unwritten = work_tree.follow(
+                    repo, before, settings, warn, are_texts=migration.makes_texts
+                )
+                forget(repo)
+        return replace(
+            done,
+            rewritten=sum(old != new for old, new in ids.items()),
+            blobs=blobs.report(),
+            signatures=signatures + tags.signatures,
+            refs=tuple(MovedRef(*move) for move in moves),
+            backup=backup,
+            map=file,
+            trust_root=ids.get(repo.config.get(TRUST_ROOT) or ""),
+            unwritten=unwritten,
+        )
+
+
+class _Rewriting:
+    """A history that is gone over several times, and is the same each time."""
+
+    def __init__(
+        self, repo: Repository, walk: HistoryWalk, streams: ScratchRepository, tips: Sequence[str]
+    ) -> None:
+        self._repo = repo
+        self._walk = walk
+        self._streams = streams
+        self._tips = tips
+
+    def planned(self) -> _MigrationPlan:
+        plan = _MigrationPlan()
+        plan.commits = self._walk.look(self._streams.commits(self._tips))
+        by_path: dict[bytes, list[FileVersion]] = {}
+        touched: set[int] = set()
+        for one in self._commits():
+            if not one.touched:
+                continue
+            plan.rewritten += 1
+            touched.add(one.commit.mark)
+            if touched.isdisjoint(one.commit.parents):
+                plan.first.append(one.commit.oid)
+            for change, version in one.changes:
+                if version is not None:
+                    plan.paths[change.path] = version.form
+                    by_path.setdefault(change.path, []).append(version)
+                elif change.oid is not None and change.oid in self._walk.made:
+                    plan.others[change.oid] = self._walk.made[change.oid]
+        # Those of a path in a row, the oldest first: each differs little from the one before.
+        for path, versions in by_path.items():
+            for version in versions:
+                plan.versions.setdefault(version, path)
+        return plan
+
+    def rewritten(self, blobs: NewBlobs) -> tuple[dict[str, str], int]:
+        """Write the commits: their ids by those before, and how many signatures were dropped."""
+        old: dict[int, str] = {}
+        touched: set[int] = set()
+        with self._streams.importing() as writer:
+            for one in self._commits():
+                commit = one.commit
+                old[commit.mark] = commit.oid
+                if one.touched:
+                    touched.add(commit.mark)
+                    parents = [p if p in touched else old[p] for p in commit.parents]
+                    writer.commit(commit, parents, _with_ids(one, blobs))
+        ids = {old[mark]: oid for mark, oid in writer.written.items()}
+        return ids, _check_commits(self._repo, ids)
+
+    def check_tips(self, ids: Mapping[str, str], blobs: NewBlobs) -> None:
+        """See that the trees of all tips differ in what was migrated, and in nothing else."""
+        known = {(version.oid, new) for version, new in blobs.ids.items()}
+        with CommitReader(self._repo) as commits, TreeReader(self._repo) as trees:
+            for tip in self._tips:
+                old, new = commits.commit(tip).tree, commits.commit(ids.get(tip, tip)).tree
+                for path, before, after in trees.between(old, new):
+                    if work_tree.is_attributes(path):
+                        continue
+                    if (
+                        before is None
+                        or after is None
+                        or before.mode != after.mode
+                        or (before.oid, after.oid) not in known
+                    ):
+                        raise EnvironmentFailure(f"commit {tip}: {path!r} became something else")
+
+    def _commits(self) -> Iterator[MigratedCommit]:
+        return self._walk.commits(self._streams.commits(self._tips))
+
+
+def _with_ids(one: MigratedCommit, blobs: NewBlobs) -> Iterator[Change]:
+    for change, version in one.changes:
+        yield change if version is None else change._replace(oid=blobs.ids[version])
+
+
+def _check_commits(repo: Repository, ids: Mapping[str, str]) -> int:
+    """Hold new commits against the old ones; gives how many signatures those had.
+
+    Raises CheckError for one of which anything else is lost.
+    """
+    signatures = 0
+    with CommitReader(repo) as commits:
+        for old, new in ids.items():
+            head, message = commits.content(old)
+            unsigned = without_signatures(head)
+            signatures += unsigned != head
+            had, has = unsigned.split(b"\n"), commits.content(new)[0].split(b"\n")
+            wanted = [
+                b"parent %b" % ids.get(parent, parent).encode()
+                for parent in commits.commit(old).parents
+            ]
+            count = 1 + len(wanted)
+            if has[1:] != [*wanted, *had[count:]] or commits.content(new)[1] != message:
+                raise CheckError(
+                    f"commit {old} has what git fast-import can't write again",
+                    hint="no ref was moved; git cat-file -p shows the commit",
+                )
+    return signatures
+
+
+def _moves(
+    chosen: Sequence[ChosenRef], ids: Mapping[str, str], tags: TagWriter
+) -> list[tuple[str, str, str]]:
+    moves = []
+    for ref in chosen:
+        new = tags.tag(ref.oid) if ref.is_tag_object else ids.get(ref.oid, ref.oid)
+        if new != ref.oid:
+            moves.append((ref.name, ref.oid, new))
+    return moves
+
+
+def _notes(
+    repo: Repository, streams: ScratchRepository, ids: Mapping[str, str], *, is_whole: bool
+) -> list[tuple[str, str, str]]:
+    """Notes made anew, in which commits have the names that they have now.
+
+    Unless the history `is_whole`, old commits that other refs lead to keep theirs as well.
+    """
+    refs = notes_refs(repo)
+    old: dict[int, str] = {}
+    touched: set[int] = set()
+    if not refs:
+        return []
+    tips = list(dict.fromkeys(ref.commit for ref in refs))
+    with streams.importing() as writer:
+        for commit in streams.commits(tips):
+            old[commit.mark] = commit.oid
+            changes = list(_renamed(commit, ids, is_whole=is_whole))
+            if changes == [*commit.changes] and touched.isdisjoint(commit.parents):
+                continue
+            touched.add(commit.mark)
+            parents = [p if p in touched else old[p] for p in commit.parents]
+            writer.commit(commit, parents, changes)
+    new = {old[mark]: oid for mark, oid in writer.written.items()}
+    _check_commits(repo, new)
+    return [(ref.name, ref.oid, new[ref.oid]) for ref in refs if ref.oid in new]
+
+
+def _renamed(commit: StreamedCommit, ids: Mapping[str, str], *, is_whole: bool) -> Iterator[Change]:
+    for change in commit.changes:
+        # git-notes(1): a note's path is the object's id, cut into folders after each second digit.
+        name = change.path.replace(b"/", b"").decode("ascii", "replace")
+        new = ids.get(name)
+        if new is None or not is_whole:
+            yield change
+        if new is not None:
+            cut, digits = [], new.encode()
+            for part in change.path.split(b"/"):
+                cut.append(digits[: len(part)])
+                digits = digits[len(part) :]
+            yield change._replace(path=b"/".join(cut))
+
+
+def _lacking(
+    repo: Repository, plan: _MigrationPlan, options: MigrationOptions
+) -> tuple[LackingVersion, ...]:
+    """Objects of git-lfs that are neither here nor to be had; asks for none in a dry run.
+
+    Raises CheckError for pointers where nobody asked for what they are to.
+    """
+    forms = {
+        version: path for version, path in plan.versions.items() if version.form not in (LFS, RAW)
+    }
+    oids = {version.oid: path for version, path in forms.items()}
+    found = pointed_of(repo, known_sizes(repo, oids))
+    if found and not options.reads_pointers:
+        raise CheckError(
+            f"{len(found)} of the contents are pointers of git-lfs, not files",
+            hint="--from-lfs takes what they are to",
+        )
+    objects = LfsObjects(repo)
+
+    def missing() -> dict[LfsObject, bytes]:
+        return {to: oids[oid] for oid, to in found.items() if objects.checked(to)[0] is None}
+
+    lacks = missing()
+    if lacks and not options.dry_run:
+        why = objects.fetch(list(lacks))
+        lacks = missing()
+        if lacks and why is not None:
+            raise EnvironmentFailure(why, hint="git lfs fetch --all")
+    return tuple(LackingVersion(path, *to) for to, path in lacks.items())
+
+
+def _end_the_last(repo: Repository, settings: FilterSettings, warn: Warn) -> None:
+    """Have index and work tree follow where the migration before was cut off."""
+    if repo.is_bare:
+        return
+    with turn(repo):
+        last = cut_off(repo)
+        if last is not None:
+            refuse_locked(repo)
+            work_tree.follow(repo, last.before, settings, warn, are_texts=last.are_texts)
+            warn("index and work tree follow a migration that was cut off", None)
+        forget(repo)
+
+
+def _stashes(repo: Repository) -> int:
+    if not list_refs(repo, "refs/stash"):
+        return 0
+    return len(
+        repo.git("log", "-g", "--format=%H", "refs/stash", "--", env=run.TRUE_OBJECTS).splitlines()
+    )
+
+
+def _write_map(repo: Repository, backup: str, ids: Mapping[str, str]) -> Path:
+    """Write the ids before and now, a pair a line; gives the file."""
+    folder = repo.state_dir() / _MAPS
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{backup.rpartition('/')[2]}.map"
+    content = "".join(f"{old} {new}\n" for old, new in ids.items()).encode()
+    replace_file(file, lambda descriptor: write_all(descriptor, (content,)))
+    return file

@@ -1,0 +1,95 @@
+"""The two migrations: what an import and an export do to the files and lines of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git.attributes import CHECKOUT
+from wtxtgit.git.repository import FILTERS, UNSET, UNSPECIFIED
+from wtxtgit.history.lines import ImportLines, added_lines, exported, imported
+from wtxtgit.history.walk import Values
+from wtxtgit.io.files import shown_path
+
+LFS = b"lfs"
+"""The driver of git-lfs, and the form of files that become its pointers."""
+RAW = b"raw"
+"""The form of files that git stores as they are."""
+_CHANGING = [CHECKOUT.index(name) for name in ("ident", "working-tree-encoding")]
+_TEXT = CHECKOUT.index("text")
+
+
+class ImportMigration:
+    """Files become texts, in the form that is the name of their driver."""
+
+    makes_texts = True
+
+    def __init__(self, how: ImportLines) -> None:
+        self.how = how
+
+    def content(self, content: bytes | None, *, at_top: bool) -> bytes | None:
+        return imported(content, self.how, at_top=at_top)
+
+    def begins(self, content: bytes) -> bool:
+        return self.how.replaces(content)
+
+    @cached_property
+    def lines(self) -> bytes | None:
+        return added_lines(self.how) if self.how.patterns else None
+
+    def candidates(self, before: Iterable[Values], top: Values) -> set[bytes]:
+        if self.how.patterns:
+            return {path for path, said in top.items() if said[0] in FILTERS}
+        return {path for some in before for path, said in some.items() if said[0] == LFS}
+
+    def forms(self, before: Values, after: Values) -> dict[bytes, bytes]:
+        return {
+            path: said[0]
+            for path, said in after.items()
+            if _is_ours_alone(said) and (self.how.patterns or before[path][0] == LFS)
+        }
+
+
+class ExportMigration:
+    """Texts become files, or pointers of git-lfs where their lines are its own from then on."""
+
+    makes_texts = False
+    lines = None
+
+    def __init__(self, *, to_lfs: bool) -> None:
+        self._to_lfs = to_lfs
+
+    def content(self, content: bytes | None, *, at_top: bool) -> bytes | None:
+        return exported(content, to_lfs=self._to_lfs)
+
+    def begins(self, content: bytes) -> bool:
+        return self.content(content, at_top=True) != content
+
+    def candidates(self, before: Iterable[Values], top: Values) -> set[bytes]:
+        return {path for some in before for path, said in some.items() if said[0] in FILTERS}
+
+    def forms(self, before: Values, after: Values) -> dict[bytes, bytes]:
+        forms = {}
+        for path, said in before.items():
+            if said[0] not in FILTERS:
+                continue
+            driver = after[path][0]
+            if driver in FILTERS:
+                raise EnvironmentFailure(
+                    f"{shown_path(path)}: a macro of a gitattributes file keeps it as text, "
+                    "which is no line that can be taken back"
+                )
+            if driver == LFS and not self._to_lfs:
+                raise EnvironmentFailure(
+                    f"{shown_path(path)}: a line of git-lfs for it is left",
+                    hint="wtxtgit migrate export --to-lfs",
+                )
+            forms[path] = LFS if driver == LFS else RAW
+        return forms
+
+
+def _is_ours_alone(said: tuple[bytes, ...]) -> bool:
+    """Whether our filter, and nothing else, changes a file on its way."""
+    others = {said[place] for place in _CHANGING}
+    return said[0] in FILTERS and said[_TEXT] == UNSET and others <= {UNSET, UNSPECIFIED}

@@ -1,0 +1,234 @@
+"""Refs of a migration: which ones move, what new tags are, and that all move together.
+
+What was there stays under `refs/wtxt/before/NUMBER/`, a number for each migration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.git import run
+from wtxtgit.git.blobs import ObjectReader, check_oid
+from wtxtgit.git.history import MAX_COMMIT
+from wtxtgit.git.repository import Repository
+
+BACKUP = "refs/wtxt/before"
+_HEADS, _TAGS, _NOTES = "refs/heads/", "refs/tags/", "refs/notes/"
+_MOST_TAGGED = 64
+"""Tags of tags that are followed."""
+_ARMOR = re.compile(
+    rb"^-----BEGIN (?:PGP SIGNATURE|PGP MESSAGE|SSH SIGNATURE|SIGNED MESSAGE)-----", re.MULTILINE
+)
+"""Where the signature of a tag begins: git's gpg-interface.c."""
+_IS_NO_NAME = re.compile(r"\.\.|@\{(?!-\d)")
+"""In a range, or an entry of a reflog; `@{-1}` is a branch. gitrevisions(7)."""
+_SIGNATURES = (b"gpgsig", b"gpgsig-sha256", b"mergetag")
+
+
+class ChosenRef(NamedTuple):
+    """A ref, what it names, and the commit that this is or leads to."""
+
+    name: str
+    oid: str
+    commit: str
+
+    @property
+    def is_tag_object(self) -> bool:
+        return self.oid != self.commit
+
+
+def chosen_refs(repo: Repository, names: Sequence[str], *, everything: bool) -> list[ChosenRef]:
+    """The branches and tags that are named, or all, or the branch that is checked out.
+
+    A tag of anything else than a commit stays. With all a HEAD on no branch is one of them.
+    Raises UsageError for what is neither branch nor tag.
+    """
+    if everything:
+        listed = ["HEAD"] if _branch(repo) is None else []
+        listed += list_refs(repo, _HEADS, _TAGS)
+    elif names:
+        listed = list(dict.fromkeys(_full_name(repo, name) for name in names))
+    else:
+        branch = _branch(repo)
+        if branch is None:
+            raise UsageError(
+                "HEAD is on no branch", hint="name a branch, or --everything takes all"
+            )
+        listed = [branch]
+    asked = "".join(f"{name}\n{name}^{{commit}}\n" for name in listed).encode()
+    form = "--batch-check=%(objectname) %(objecttype)"
+    lines = repo.git("cat-file", form, stdin=asked, env=run.TRUE_OBJECTS).splitlines()
+    refs = []
+    for name, (itself, commit) in zip(
+        listed, zip(lines[::2], lines[1::2], strict=True), strict=True
+    ):
+        if itself.endswith(b" missing") and everything:
+            continue
+        if not commit.endswith(b" commit"):
+            if not everything:
+                raise UsageError(f"{name} names no commit")
+            continue
+        refs.append(ChosenRef(name, _oid(itself), _oid(commit)))
+    return refs
+
+
+def list_refs(repo: Repository, *prefixes: str) -> list[str]:
+    """The names of all refs under prefixes, but for those that only name another one."""
+    listed = repo.git("for-each-ref", "--format=%(refname) %(symref)", *prefixes)
+    pairs = (line.decode("utf-8", "surrogateescape").split(" ") for line in listed.splitlines())
+    return [name for name, symref in pairs if not symref]
+
+
+def notes_refs(repo: Repository) -> list[ChosenRef]:
+    """All notes."""
+    names = list_refs(repo, _NOTES)
+    asked = "".join(f"{name}\n" for name in names).encode()
+    listed = repo.git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)
+    pairs = zip(names, listed.splitlines(), strict=True)
+    return [ChosenRef(n, _oid(line), _oid(line)) for n, line in pairs if line.endswith(b" commit")]
+
+
+def refuse_partial(repo: Repository, tips: Iterable[str], *options: str) -> None:
+    """Raise EnvironmentFailure where objects of the history are somewhere else.
+
+    `options` are of `git rev-list`, and say which objects are meant.
+    """
+    promised = repo.call(
+        "config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$", ok=(0, 1)
+    )
+    if promised.code:
+        return
+    asked = "".join(f"{tip}\n" for tip in tips).encode()
+    listed = repo.git("rev-list", "--objects", "--missing=print", *options, "--stdin", stdin=asked)
+    missing = sum(line.startswith(b"?") for line in listed.splitlines())
+    if missing:
+        raise EnvironmentFailure(
+            f"this is a partial clone: {missing} objects of the history are not here",
+            hint="migrate in a whole clone, made without --filter",
+        )
+
+
+class TagWriter:
+    """Makes tags anew whose commits are others now; `signatures` are those dropped by that."""
+
+    def __init__(self, repo: Repository, commits: Mapping[str, str]) -> None:
+        self._repo = repo
+        self._commits = commits
+        self.ids: dict[str, str] = {}
+        self.signatures = 0
+
+    def tag(self, oid: str) -> str:
+        """The id of the tag for one that was; the same where nothing of it changes."""
+        chain = []
+        with ObjectReader(self._repo, "tag") as tags:
+            target = oid
+            while target not in self.ids and target not in self._commits:
+                content = tags.read(target, MAX_COMMIT)
+                head = _head(content)
+                chain.append((target, content))
+                target = check_oid(head.get(b"object", b"").decode("ascii", "replace"))
+                if head.get(b"type") != b"tag":
+                    break
+                if len(chain) > _MOST_TAGGED:
+                    raise EnvironmentFailure(f"tag {oid}: more than {_MOST_TAGGED} tags of tags")
+        new = self.ids.get(target) or self._commits.get(target, target)
+        for name, content in reversed(chain):
+            if new != target:
+                new = self._written(content, target, new)
+                self.ids[name] = new
+            else:
+                new = name
+            target = name
+        return new
+
+    def _written(self, content: bytes, before: str, after: str) -> str:
+        head, _, message = content.partition(b"\n\n")
+        lines = without_signatures(head)
+        signed = _ARMOR.search(message)
+        is_signed = signed is not None or lines != head
+        self.signatures += is_signed
+        lines = lines.replace(b"object " + before.encode(), b"object " + after.encode(), 1)
+        tag = lines + b"\n\n" + (message if signed is None else message[: signed.start()])
+        written = self._repo.git("hash-object", "-t", "tag", "-w", "--stdin", stdin=tag)
+        return _oid(written)
+
+
+def without_signatures(head: bytes) -> bytes:
+    """The head of a commit or a tag without signatures, which would be of another one."""
+    kept = []
+    is_dropped = False
+    for line in head.split(b"\n"):
+        # A line that begins with a space goes on with the one before.
+        if not line.startswith(b" "):
+            is_dropped = line.partition(b" ")[0] in _SIGNATURES
+        if not is_dropped:
+            kept.append(line)
+    return b"\n".join(kept)
+
+
+def move_refs(
+    repo: Repository, moves: Sequence[tuple[str, str, str]], backup: str, reason: str
+) -> None:
+    """Have refs name other objects, all or none, as (name, before, after), with a backup.
+
+    Raises EnvironmentFailure where one of them has moved meanwhile, or is locked.
+    """
+    lines = ["start"]
+    for name, before, after in moves:
+        kept = "HEAD" if name == "HEAD" else name.removeprefix("refs/")
+        lines.append(f"create {backup}/{kept} {check_oid(before)}")
+        # HEAD on no branch: it is the one that moves.
+        lines += ["option no-deref"] if name == "HEAD" else []
+        lines.append(f"update {name} {check_oid(after)} {check_oid(before)}")
+    lines += ["prepare", "commit"]
+    asked = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+    repo.git("update-ref", "-m", reason, "--stdin", stdin=asked)
+
+
+def next_backup(repo: Repository) -> str:
+    """The place of the backup that comes next."""
+    names = list_refs(repo, f"{BACKUP}/")
+    numbers = [name.removeprefix(f"{BACKUP}/").partition("/")[0] for name in names]
+    return f"{BACKUP}/{1 + max((int(n) for n in numbers if n.isdecimal()), default=0)}"
+
+
+def leading_to(repo: Repository, commits: Iterable[str], moved: Iterable[str]) -> list[str]:
+    """Refs that did not move and still lead to commits that were rewritten."""
+    first = list(commits)
+    if not first:
+        return []
+    contained = [f"--contains={oid}" for oid in first]
+    listed = repo.git("for-each-ref", "--format=%(refname)", *contained)
+    names = set(listed.decode("utf-8", "surrogateescape").splitlines())
+    return sorted(n for n in names - {*moved} if not n.startswith((f"{BACKUP}/", "refs/stash")))
+
+
+def _branch(repo: Repository) -> str | None:
+    answer = repo.call("symbolic-ref", "--quiet", "HEAD", ok=(0, 1))
+    name = answer.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
+    return name or None
+
+
+def _full_name(repo: Repository, name: str) -> str:
+    options = ("--symbolic-full-name", "--verify", "--quiet", "--end-of-options")
+    answer = repo.call("rev-parse", *options, name, ok=(0, 1, 128))
+    full = answer.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
+    # Git gives the branch that these are made of as well.
+    if full.startswith((_HEADS, _TAGS)) and not _IS_NO_NAME.search(name):
+        return full
+    both = [prefix + name for prefix in (_HEADS, _TAGS)]
+    if sorted(list_refs(repo, *both)) == both:
+        raise UsageError(f"{name!a} is a branch and a tag", hint=f"say {both[0]} or {both[1]}")
+    raise UsageError(f"{name!a} is no branch and no tag of this repository")
+
+
+def _head(content: bytes) -> dict[bytes, bytes]:
+    lines = content.partition(b"\n\n")[0].split(b"\n")
+    return {key: value for key, _, value in (line.partition(b" ") for line in lines)}
+
+
+def _oid(line: bytes) -> str:
+    return check_oid(line.split(b" ")[0].strip().decode("ascii", "replace"))

@@ -1,0 +1,273 @@
+"""What becomes of each commit: which files change their form, and what its gitattributes say then.
+
+A migration is a function of a commit's tree, but for one thing: the lines of an import are in all
+commits from the first on that has such a file. What lies before keeps its ids, and its signatures.
+Commits are taken as they come, as changes against their first parent, so that the work grows with
+the changes. Where a commit's gitattributes change the form of files that it does not touch, those
+are looked up in its tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import NamedTuple, Protocol, Self
+
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.git import attributes
+from wtxtgit.git.attributes import CHECKOUT, MAX_FILE, TreeAttributes
+from wtxtgit.git.blobs import BlobReader, blob_id
+from wtxtgit.git.fast_stream import Change, StreamedCommit
+from wtxtgit.git.history import CommitReader
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import MODE_EXECUTABLE, MODE_FILE, TreeReader
+from wtxtgit.io.files import shown_path
+
+_TOP = attributes.FILE_NAME.encode()
+_FILES = (MODE_FILE, MODE_EXECUTABLE)
+
+_Entry = tuple[int, str]
+_AttributeFiles = dict[bytes, _Entry]
+"""A tree's gitattributes files: mode and blob by path."""
+Values = Mapping[bytes, tuple[bytes, ...]]
+"""What git says of paths, for each of `CHECKOUT`."""
+
+
+class Migration(Protocol):
+    """What a migration does to files and to gitattributes."""
+
+    @property
+    def makes_texts(self) -> bool:
+        """Whether files become texts, and not the other way round."""
+
+    def content(self, content: bytes | None, *, at_top: bool) -> bytes | None:
+        """A gitattributes file of a commit with such files, made of what it was."""
+
+    def begins(self, content: bytes) -> bool:
+        """Whether a commit with this gitattributes file is such a one, whatever else it has."""
+
+    def candidates(self, before: Iterable[Values], top: Values) -> set[bytes]:
+        """Paths that may be such files: of what git says of all paths, with each set of
+        gitattributes files that there was, and with `lines` alone."""
+
+    @property
+    def lines(self) -> bytes | None:
+        """A gitattributes file that chooses paths; None where those of the commits do."""
+
+    def forms(self, before: Values, after: Values) -> dict[bytes, bytes]:
+        """The form that files get, by path: of what git says of them before and after."""
+
+
+class FileVersion(NamedTuple):
+    """A blob that gets another form."""
+
+    oid: str
+    form: bytes
+
+
+class MigratedCommit(NamedTuple):
+    """A commit, and what its new one changes; of a `version` the new blob stands in the change.
+
+    One that is not `touched` stays as it is, and so do its parents.
+    """
+
+    commit: StreamedCommit
+    touched: bool
+    changes: tuple[tuple[Change, FileVersion | None], ...]
+
+
+class _CommitState(NamedTuple):
+    """What a commit is to its children: its gitattributes files before, and whether it changes."""
+
+    before: int
+    touched: bool
+
+
+class HistoryWalk(AbstractContextManager["HistoryWalk"]):
+    """Goes over commits, first with `look`, then with `commits` as often as needed."""
+
+    def __init__(self, repo: Repository, migration: Migration) -> None:
+        self._repo = repo
+        self._migration = migration
+        self._closing = ExitStack()
+        self.made: dict[str, bytes] = {}
+        """Contents of new gitattributes files by id, which the repository may lack."""
+        self._blobs = BlobReader(repo)
+        self._asking = TreeAttributes(repo, self.made)
+        self._commits = CommitReader(repo)
+        self._trees = TreeReader(repo)
+        self._sets: list[_AttributeFiles] = []
+        self._numbers: dict[frozenset[tuple[bytes, _Entry]], int] = {}
+        self._migrated: dict[int, int] = {}
+        self._forms: dict[_CommitState, dict[bytes, bytes]] = {}
+        self._begins: dict[int, bool] = {}
+        self.paths: set[bytes] = set()
+        self.candidates: set[bytes] = set()
+        self.states: dict[int, _CommitState] = {}
+
+    def __enter__(self) -> Self:
+        for reader in (self._blobs, self._asking, self._commits, self._trees):
+            self._closing.enter_context(reader)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def look(self, commits: Iterable[StreamedCommit]) -> int:
+        """Find which paths may change their form; gives the number of commits."""
+        before: dict[int, int] = {}
+        for commit in commits:
+            before[commit.mark] = self._attributes(commit, before)
+            self.paths.update(c.path for c in commit.changes if c.mode in _FILES)
+        said = (self._said(number, self.paths) for number in range(len(self._sets)))
+        lines = self._migration.lines
+        top: Values = {}
+        if lines is not None:
+            files = {_TOP: (MODE_FILE, self._keep(lines))}
+            top = self._said(self._number(files), {*self.paths, _TOP})
+        self.candidates = self._migration.candidates(said, top)
+        _refuse_own(self.candidates)
+        return len(before)
+
+    def commits(self, commits: Iterable[StreamedCommit]) -> Iterator[MigratedCommit]:
+        """What becomes of each commit; the same every time."""
+        self.states = states = {}
+        before: dict[int, int] = {}
+        for commit in commits:
+            number = before[commit.mark] = self._attributes(commit, before)
+            state = states[commit.mark] = _CommitState(number, self._is_touched(commit, number))
+            changes = tuple(self._changes(commit, state)) if state.touched else ()
+            yield MigratedCommit(commit, state.touched, changes)
+
+    def attribute_files(self, state: _CommitState) -> Mapping[bytes, _Entry]:
+        """The gitattributes files of a commit's new one."""
+        return self._sets[self._after(state)]
+
+    def forms(self, state: _CommitState) -> Mapping[bytes, bytes]:
+        """The forms that files of a commit get, by path."""
+        if state not in self._forms:
+            found: dict[bytes, bytes] = {}
+            if state.touched and self.candidates:
+                before = self._said(state.before, self.candidates)
+                after = self._said(self._after(state), self.candidates)
+                found = self._migration.forms(before, after)
+            self._forms[state] = found
+        return self._forms[state]
+
+    def _is_touched(self, commit: StreamedCommit, number: int) -> bool:
+        if any(self.states[parent].touched for parent in commit.parents):
+            return True
+        if number not in self._begins:
+            blobs = [oid for _, oid in self._sets[number].values()]
+            self._begins[number] = any(self._migration.begins(self._read(oid)) for oid in blobs)
+        if self._begins[number]:
+            return True
+        chosen = [c.path for c in commit.changes if c.mode in _FILES and c.path in self.candidates]
+        return bool(chosen) and not self.forms(_CommitState(number, True)).keys().isdisjoint(chosen)
+
+    def _changes(
+        self, commit: StreamedCommit, state: _CommitState
+    ) -> Iterator[tuple[Change, FileVersion | None]]:
+        parent = self.states[commit.parents[0]] if commit.parents else None
+        had = self.attribute_files(parent) if parent is not None else {}
+        has = self.attribute_files(state)
+        for path in had.keys() - has.keys():
+            yield Change(path), None
+        for path, (mode, oid) in has.items():
+            if had.get(path) != (mode, oid):
+                yield Change(path, mode, oid), None
+        forms = self.forms(state)
+        for change in commit.changes:
+            # Said above; but what is no regular file any more is something else.
+            if _is_attributes(change.path) and change.mode in (None, *_FILES):
+                continue
+            yield change, _version(change, forms)
+        formed = self.forms(parent) if parent is not None else forms
+        if formed is not forms and formed != forms:
+            yield from self._of_others(commit, formed, forms)
+
+    def _of_others(
+        self, commit: StreamedCommit, formed: Mapping[bytes, bytes], forms: Mapping[bytes, bytes]
+    ) -> Iterator[tuple[Change, FileVersion | None]]:
+        """Files that the commit leaves as they are, and that are of another form all the same."""
+        differing = {p for p in formed.keys() | forms.keys() if formed.get(p) != forms.get(p)}
+        differing -= {change.path for change in commit.changes}
+        tree = self._commits.commit(commit.oid).tree
+        for entry in self._trees.at(tree, differing).values():
+            if entry.is_file:
+                change = Change(entry.path, entry.mode, entry.oid)
+                yield change, _version(change, forms)
+
+    def _attributes(self, commit: StreamedCommit, before: Mapping[int, int]) -> int:
+        """The number of the set of a commit's gitattributes files."""
+        inherited = before[commit.parents[0]] if commit.parents else self._number({})
+        changed = [change for change in commit.changes if _is_attributes(change.path)]
+        if not changed:
+            return inherited
+        files = dict(self._sets[inherited])
+        for change in changed:
+            if change.oid is not None and change.mode in _FILES:
+                files[change.path] = change.mode, change.oid
+                continue
+            files.pop(change.path, None)
+            if change.oid is not None and change.path == _TOP:
+                raise EnvironmentFailure(
+                    f"commit {commit.oid}: {shown_path(_TOP)} is no regular file, "
+                    "and git obeys none of its lines"
+                )
+        return self._number(files)
+
+    def _number(self, files: _AttributeFiles) -> int:
+        key = frozenset(files.items())
+        if key not in self._numbers:
+            self._numbers[key] = len(self._sets)
+            self._sets.append(files)
+        return self._numbers[key]
+
+    def _after(self, state: _CommitState) -> int:
+        if not state.touched:
+            return state.before
+        if state.before not in self._migrated:
+            files = self._sets[state.before]
+            migrated: _AttributeFiles = {}
+            for path in {_TOP, *files}:
+                mode, oid = files.get(path, (MODE_FILE, None))
+                content = None if oid is None else self._read(oid)
+                made = self._migration.content(content, at_top=path == _TOP)
+                if made is not None:
+                    migrated[path] = mode, (self._keep(made) if made != content else oid or "")
+            self._migrated[state.before] = self._number(migrated)
+        return self._migrated[state.before]
+
+    def _said(self, number: int, paths: Iterable[bytes]) -> Values:
+        blobs = {path: oid for path, (_, oid) in self._sets[number].items()}
+        return self._asking.values(blobs, paths, CHECKOUT)
+
+    def _read(self, oid: str) -> bytes:
+        return self.made[oid] if oid in self.made else self._blobs.read(oid, MAX_FILE)
+
+    def _keep(self, content: bytes) -> str:
+        like = "0" * (64 if self._repo.object_format == "sha256" else 40)
+        oid = blob_id((content,), len(content), like=like)
+        self.made[oid] = content
+        return oid
+
+
+def _refuse_own(candidates: Iterable[bytes]) -> None:
+    taken = min(filter(_is_attributes, candidates), default=None)
+    if taken is not None:
+        raise UsageError(
+            f"the patterns would take {shown_path(taken)}, which git reads itself",
+            hint="name endings: '*.safetensors'",
+        )
+
+
+def _is_attributes(path: bytes) -> bool:
+    return path.rpartition(b"/")[2] == _TOP
+
+
+def _version(change: Change, forms: Mapping[bytes, bytes]) -> FileVersion | None:
+    form = forms.get(change.path)
+    if form is None or change.oid is None or change.mode not in _FILES:
+        return None
+    return FileVersion(change.oid, form)

@@ -1,0 +1,199 @@
+"""The work tree of a history that is rewritten: what it must be like before, and how it follows.
+
+Files keep their content in nearly all cases: what changes is what the index says of them. So they
+are hashed, and noted in the index as they stand. Only what stands as a pointer of git-lfs, or as a
+text, is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError
+from wtxtgit.filter.checkout import write_files
+from wtxtgit.filter.process import FilterSettings, Warn
+from wtxtgit.filter.status import is_driven
+from wtxtgit.git import index, staging, work_tree
+from wtxtgit.git.attributes import FILE_NAME
+from wtxtgit.git.blobs import known_sizes
+from wtxtgit.git.history import CommitReader, resolve_commit
+from wtxtgit.git.index_file import StagedFile, drop_stale_lock, note_files, refuse_locked
+from wtxtgit.git.repository import FILTERS, Repository
+from wtxtgit.git.trees import TreeEntry, TreeReader
+from wtxtgit.git.work_tree import Moment, moment, moment_of
+from wtxtgit.history.migrations import LFS
+from wtxtgit.io.files import opened_regular, read_view
+from wtxtgit.io.view import hashed, pieces
+from wtxtgit.remotes.lfs_pointer import LfsObject, pointed_of
+
+_UNDER_WAY = {
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+    "BISECT_LOG": "a bisection",
+}
+_ATTRIBUTES = FILE_NAME.encode()
+
+
+def check(repo: Repository, refs: Sequence[str]) -> bool:
+    """Whether the branch that is checked out is among refs that will move, and may.
+
+    Raises EnvironmentFailure where that would lose something: for a work tree that is not
+    clean, or another one of the repository that has one of the branches.
+    """
+    _check_others(repo, refs)
+    branch = repo.call("symbolic-ref", "--quiet", "HEAD", ok=(0, 1)).stdout
+    name = os.fsdecode(branch.removesuffix(b"\n")) or "HEAD"
+    if repo.is_bare or name not in refs:
+        return False
+    for file, what in _UNDER_WAY.items():
+        if os.path.lexists(repo.git_dir / file):
+            raise EnvironmentFailure(f"{what} is under way", hint="end it first: git status")
+    refuse_locked(repo)
+    options = ("--porcelain", "-z", "--untracked-files=no")
+    if repo.git("status", *options):
+        raise EnvironmentFailure(
+            "there are changes that are not committed", hint="git commit or git stash, first"
+        )
+    return True
+
+
+def check_filters(repo: Repository, forms: Iterable[bytes]) -> None:
+    """Raise EnvironmentFailure where git would not run a filter that files are to have."""
+    for form in set(forms):
+        if form in FILTERS and not is_driven(repo, form):
+            raise EnvironmentFailure(
+                "the filter is not set up here: git would show the files as changed",
+                hint="wtxtgit install",
+            )
+        keys = ("filter.lfs.process", "filter.lfs.clean")
+        if form == LFS and not any(map(repo.config.get, keys)):
+            raise EnvironmentFailure(
+                "git-lfs is not set up here: git would show the files as changed",
+                hint="git lfs install",
+            )
+
+
+def follow(
+    repo: Repository, before: str, settings: FilterSettings, warn: Warn, *, are_texts: bool
+) -> tuple[bytes, ...]:
+    """Have index and work tree follow HEAD from the commit `before`; gives what could not be.
+
+    `are_texts` tells that files are texts now. Raises EnvironmentFailure.
+    """
+    try:
+        return _follow(repo, before, settings, warn, are_texts=are_texts)
+    except WtxtgitError as error:
+        raise EnvironmentFailure(
+            f"all refs have moved, index and work tree did not follow: {error.message}",
+            hint="nothing was uncommitted: git reset --hard brings them after",
+        ) from error
+
+
+def _follow(
+    repo: Repository, before: str, settings: FilterSettings, warn: Warn, *, are_texts: bool
+) -> tuple[bytes, ...]:
+    had = _in_trees(repo, before, "HEAD")
+    drop_stale_lock(repo)
+    # Without the work tree: what stands in it is looked at below.
+    repo.git("read-tree", "-i", "-m", before, "HEAD")
+    has = {e.path: e for e in index.entries(repo) if e.path in had}
+    changed = [e for e in has.values() if not e.skipped]
+    # First: they say by which filter the others go.
+    _write_attributes(repo, had, has, changed)
+    olds = {path: entry for path, entry in had.items() if entry is not None}
+    files = [e for e in changed if e.path in olds and not is_attributes(e.path)]
+    binary = {e.path: olds[e.path].oid if are_texts else e.oid for e in files}
+    sizes = known_sizes(repo, binary.values())
+    objects = pointed_of(repo, sizes)
+    standing: list[StagedFile] = []
+    to_write: dict[TreeEntry, Moment | None] = {}
+    for entry in files:
+        oid = binary[entry.path]
+        seen = moment(repo.worktree, entry.path)
+        status = _status_of(repo.file(entry.path), oid, objects.get(oid))
+        if status is not None:
+            standing.append(StagedFile(entry.path, entry.mode, entry.oid, status))
+        elif _is_blob(repo.file(entry.path), olds[entry.path].oid):
+            to_write[entry] = seen
+    if are_texts:
+        write_files(repo, to_write, settings, warn, None, standing)
+    else:
+        note_files(repo, standing)
+        staging.checkout(repo, [entry.path for entry in to_write])
+    return tuple(sorted(index.changes(repo)))
+
+
+def _check_others(repo: Repository, refs: Sequence[str]) -> None:
+    listed = repo.git("worktree", "list", "--porcelain").split(b"\n\n")
+    for words in listed:
+        lines = [line.partition(b" ") for line in words.split(b"\n")]
+        said = {key: os.fsdecode(value) for key, _, value in lines}
+        folder = said.get(b"worktree", "")
+        if said.get(b"branch") not in refs:
+            continue
+        if repo.top is None or os.path.realpath(folder) != os.path.realpath(repo.top):
+            raise EnvironmentFailure(
+                f"another work tree has {said[b'branch']}: {folder!a}",
+                hint="git worktree remove, or have it on another branch",
+            )
+
+
+def _write_attributes(
+    repo: Repository,
+    had: Mapping[bytes, TreeEntry | None],
+    has: Mapping[bytes, TreeEntry],
+    changed: Iterable[TreeEntry],
+) -> None:
+    for path, entry in had.items():
+        if entry is not None and path not in has and is_attributes(path):
+            repo.file(path).unlink(missing_ok=True)
+    entries = [entry for entry in changed if is_attributes(entry.path)]
+    for entry in entries:
+        name = repo.file(entry.path)
+        is_other = os.path.lexists(name) and not _is_blob(name, entry.oid)
+        if had[entry.path] is None and is_other:
+            # Nobody's work is lost: it is not what any commit had.
+            os.replace(name, f"{name}.before")  # noqa: PTH105
+    staging.checkout(repo, [entry.path for entry in entries])
+
+
+def _in_trees(repo: Repository, before: str, after: str) -> dict[bytes, TreeEntry | None]:
+    """What a commit had at the paths that differ in another one, None for nothing."""
+    with CommitReader(repo) as commits, TreeReader(repo) as trees:
+        had, has = (commits.commit(resolve_commit(repo, one)).tree for one in (before, after))
+        return {change.path: change.before for change in trees.between(had, has)}
+
+
+def is_attributes(path: bytes) -> bool:
+    """Whether a path is that of a gitattributes file."""
+    return path.rpartition(b"/")[2] == _ATTRIBUTES
+
+
+def _is_blob(file: Path, oid: str) -> bool:
+    with suppress(OSError):
+        return work_tree.file_is_blob(file, oid)
+    return False
+
+
+def _status_of(file: Path, oid: str, to: LfsObject | None) -> os.stat_result | None:
+    """The stat of a file that is a blob, or the object that this points to; None of another."""
+    try:
+        with opened_regular(file) as (descriptor, status):
+            if to is None:
+                is_it = work_tree.file_is_blob(file, oid)
+            else:
+                content = read_view(descriptor, file)
+                digest = hashed(sha256(), pieces(content)).hexdigest()
+                is_it = (digest, len(content)) == to
+            # It may have been written meanwhile.
+            same = moment_of(os.fstat(descriptor)) == moment_of(status)
+    except OSError:
+        return None
+    return status if is_it and same else None

@@ -1,0 +1,102 @@
+"""Which git-lfs server is that of a git remote, and what it is told where git goes by ssh.
+
+https://github.com/git-lfs/git-lfs/blob/main/docs/api/server-discovery.md
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from threading import Lock
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.ssh import SshPlace, answer, place_of_url
+from wtxtgit.remotes.urls import is_loopback
+
+_HTTPS = "https" + "://"
+_COMMAND = "git-lfs-authenticate"
+_FRESH = 120
+"""Seconds for which an answer is used: what it gives may end."""
+
+
+class Granted(NamedTuple):
+    """What ssh gave for an operation: headers, and the server's URL where it says one."""
+
+    headers: Mapping[str, str]
+    url: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Granted({self.url!r})"
+
+
+NOTHING = Granted({})
+
+
+def server_of(repo: Repository, remote: str) -> tuple[str, SshPlace | None]:
+    """The server's URL that git-lfs would use, but for one that the work tree says (.lfsconfig).
+
+    Empty where none is known. With it comes where ssh may be asked, unless the user's configuration
+    names the server.
+    """
+    known = repo.config.get(f"remote.{remote}.lfsurl") or repo.config.get("lfs.url")
+    if known:
+        return known, None
+    done = repo.call("remote", "get-url", "--push", "--", remote, ok=(0, 2, 128))
+    url = done.stdout.decode("utf-8", "replace").strip() if not done.code else remote
+    ssh = place_of_url(url)
+    if ssh is not None:
+        base = f"{_HTTPS}{ssh.host.rpartition('@')[2]}/{ssh.path.strip('/')}"
+    elif urlsplit(url).scheme in ("http", "https"):
+        base = url.rstrip("/")
+    else:
+        return "", None
+    return f"{base.removesuffix('.git')}.git/info/lfs", ssh
+
+
+class SshGrants:
+    """Asks a remote's host by ssh, once in a while; for any number of threads."""
+
+    def __init__(self, repo: Repository, place: SshPlace) -> None:
+        self._repo, self._place = repo, place
+        self._lock = Lock()
+        self._known: dict[str, tuple[float, Granted]] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._repo, self._place)
+
+    def of(self, operation: str) -> Granted:
+        """What it gives for `upload` or `download`; NOTHING where it gives none."""
+        with self._lock:
+            asked, granted = self._known.get(operation, (0.0, None))
+            if granted is None or time.monotonic() - asked > _FRESH:
+                granted = _parsed(answer(self._repo, self._place, _COMMAND, operation))
+                self._known[operation] = time.monotonic(), granted
+            return granted
+
+
+def _parsed(told: bytes | None) -> Granted:
+    try:
+        match json.loads(told or b""):
+            case {"header": dict() as header, **more} if all(
+                isinstance(text, str) for item in header.items() for text in item
+            ):
+                headers = {key.lower(): value for key, value in header.items()}
+                return Granted(headers, _address(more.get("href")))
+    except (ValueError, RecursionError):
+        pass
+    return NOTHING
+
+
+def _address(told: object) -> str | None:
+    """The server's URL; raises ValueError for one to which nothing may be told."""
+    if not isinstance(told, str) or not told:
+        return None
+    parts = urlsplit(told)
+    host = parts.hostname or ""
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    if not is_safe or not host or "@" in parts.netloc:
+        raise ValueError("no address of a server")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

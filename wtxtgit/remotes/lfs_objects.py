@@ -1,0 +1,100 @@
+"""Objects that git-lfs has in a repository, or can get there: by the pointers to them.
+
+Where they are: https://github.com/git-lfs/git-lfs/blob/main/docs/man/git-lfs-config.adoc
+(`lfs.storage`). Whatever is there is held against its pointer before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from hashlib import sha256
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.files import Places
+from wtxtgit.io.files import failures, opened_regular, read_view, replace_file
+from wtxtgit.io.view import ByteView, hashed, pieces, write_all
+from wtxtgit.remotes.lfs_pointer import LfsObject
+
+STORAGE_KEY = "lfs.storage"
+"""git-lfs's key for where it is; a relative path starts from the common git directory."""
+MISSING = "git-lfs has not fetched it"
+DAMAGED = "what git-lfs has is another content"
+_OBJECTS = "objects"
+_REMOTE_KEY = "remote.lfsDefault"
+_ORIGIN = "origin"
+
+
+class LfsObjects:
+    """The objects of a repository: those of its own, and of its alternates."""
+
+    def __init__(self, repo: Repository) -> None:
+        self._repo = repo
+        own = repo.common_dir / (repo.config.path(STORAGE_KEY) or "lfs")
+        borrowed = (folder.parent / "lfs" for folder in Places.of(repo).borrowed)
+        self._folders = [folder / _OBJECTS for folder in (own, *borrowed)]
+
+    def held(self, wanted: LfsObject) -> ByteView | None:
+        """A file of its name and size; None where there is none. What is in it is not looked at."""
+        for folder in self._folders:
+            path = _place(folder, wanted)
+            with suppress(OSError), opened_regular(path) as (descriptor, status):
+                if status.st_size == wanted.nbytes:
+                    return read_view(descriptor, path)
+        return None
+
+    def checked(self, wanted: LfsObject) -> tuple[ByteView | None, str]:
+        """The object, read through; None where it is not there, or another, and why."""
+        content = self.held(wanted)
+        why = MISSING if content is None else _why_damaged(content, wanted)
+        return (None, why) if why is not None else (content, "")
+
+    def put(self, content: ByteView) -> LfsObject:
+        """Have a content among them, as if git-lfs had added it; raises EnvironmentFailure."""
+        made = LfsObject(hashed(sha256(), pieces(content)).hexdigest(), len(content))
+        if self.checked(made)[0] is None:
+            path = _place(self._folders[0], made)
+            with failures(path, missing=EnvironmentFailure):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, lambda descriptor: write_all(descriptor, pieces(content)))
+        return made
+
+    def fetch(self, wanted: Sequence[LfsObject]) -> str | None:
+        """Get objects from the git-lfs server of the remote, as far as that has them.
+
+        Gives why no more came, if that is known.
+        """
+        names = self._repo.git("remote").decode("utf-8", "surrogateescape").splitlines()
+        chosen = self._repo.config.get(_REMOTE_KEY) or _ORIGIN
+        remote = chosen if chosen in names else names[0] if len(names) == 1 else None
+        if remote is None or not wanted:
+            return None
+        try:
+            # With what speaks HTTP, which most imports do without.
+            from wtxtgit.remotes.http import received
+            from wtxtgit.remotes.lfs_batch import LfsServer
+
+            server = LfsServer(self._repo, remote, f"lfs+{remote}")
+        except (ImportError, UsageError):
+            return None
+        try:
+            with closing(server.contents(wanted)) as coming:
+                for one, content in coming:
+                    arrived = received(remote, one.sha256, content, one.nbytes)
+                    if _why_damaged(arrived, one) is None:
+                        self.put(arrived)
+        except WtxtgitError as error:
+            return error.message
+        return None
+
+
+def _why_damaged(content: ByteView, wanted: LfsObject) -> str | None:
+    """Why a content is not the object; None where it is."""
+    is_it = hashed(sha256(), pieces(content)).hexdigest() == wanted.sha256
+    return None if is_it else DAMAGED
+
+
+def _place(folder: Path, wanted: LfsObject) -> Path:
+    return folder / wanted.sha256[:2] / wanted.sha256[2:4] / wanted.sha256

@@ -1,0 +1,380 @@
+"""A repository of a container registry, for one operation: its tags, manifests and blobs.
+
+oras has the registry's protocol, and the credentials that docker and oras keep. What it would read
+without a limit, or wait for without end, is bounded here, and a registry that is spoken to by TLS
+can't have anything asked for without. https://github.com/opencontainers/distribution-spec
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from wtxtgit.errors import InputError, RemoteRefused, RemoteUnavailable, UsageError, WtxtgitError
+from wtxtgit.io.files import shown
+from wtxtgit.io.view import PIECE
+from wtxtgit.remotes.http import CONNECT, GONE, SILENCE, HttpAnswer, at_most, failure, needed
+from wtxtgit.remotes.target import Outgoing, check_content, checked_pieces
+from wtxtgit.remotes.urls import is_loopback
+
+MAX_TAGS = 1 << 20
+_TITLE = "org.opencontainers.image.title"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_MOST = 4 * 1024 * 1024
+"""Bytes of an answer that is no blob: what a manifest may have. distribution-spec, "Push"."""
+_AT_ONCE = 1000
+"""Tags that one request asks for."""
+_CONFIG = b"{}"
+_REFERENCE = re.compile(
+    r"(?P<host>[a-z0-9.-]+(?::[0-9]{1,5})?)/(?P<name>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?",
+)
+_DIGEST = re.compile("sha256:([0-9a-f]{64})")
+_GITHUB = "ghcr.io"
+
+
+class Reference(NamedTuple):
+    """`HOST/NAME` or `HOST/NAME:TAG`."""
+
+    host: str
+    name: str
+    tag: str | None
+
+
+class Layer(NamedTuple):
+    """A blob that an artifact has: its media type, SHA-256 in lower-case hex, and bytes."""
+
+    media: str
+    sha256: str
+    nbytes: int
+
+
+def parse_reference(reference: str) -> Reference:
+    """Raises UsageError for what is no reference."""
+    found = _REFERENCE.fullmatch(reference)
+    if found is None:
+        raise UsageError(f'"{shown(reference)}" is no HOST/NAME or HOST/NAME:TAG')
+    return Reference(found["host"], found["name"], found["tag"])
+
+
+@contextlib.contextmanager
+def opened(label: str, where: Reference) -> Iterator[OciRepository]:
+    """The repository, for one operation; what oras and requests raise becomes ours."""
+    made = None
+    try:
+        with _failures(label):
+            made = OciRepository(label, where)
+            made.enter()
+            yield made
+    finally:
+        if made is not None:
+            made.close()
+
+
+@contextlib.contextmanager
+def _failures(label: str, what: str = "can't be reached") -> Iterator[None]:
+    try:
+        import requests
+        import urllib3
+    except ImportError:
+        raise needed(label, "oras") from None
+    try:
+        yield
+    except WtxtgitError:
+        raise
+    except ImportError:
+        raise needed(label, "oras") from None
+    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        raise RemoteUnavailable(f"{label}: {what}: {type(error).__name__}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        # oras says so where an answer is none.
+        raise RemoteRefused(f"{label}: {type(error).__name__} in oras") from None
+
+
+class OciRepository:
+    """Made by `opened`. Every method raises RemoteUnavailable and RemoteRefused."""
+
+    def __init__(self, label: str, where: Reference) -> None:
+        from oras.container import Container
+
+        self.label, self._host = label, where.host
+        self._prefix = "http" if is_loopback(where.host.partition(":")[0]) else "https"
+        self._base = f"{self._prefix}://{where.host}/v2/"
+        self._at = f"{self._base}{where.name}/"
+        self._container = Container(f"{where.host}/{where.name}")
+        self._client = self._opened("token")
+
+    def enter(self) -> None:
+        """Find out how the registry wants to be told who is asking."""
+        answer = self._client.session.get(self._base)
+        if answer.headers.get("www-authenticate", "").lower().startswith("basic"):
+            self.close()
+            self._client = self._opened("basic")
+        auth = self._client.auth
+        auth.load_configs(self._container)
+        token = os.environ.get("GITHUB_TOKEN")
+        if self._host == _GITHUB and token and not hasattr(auth, "_basic_auth"):
+            auth.set_basic_auth("token", token)
+
+    def close(self) -> None:
+        self._client.session.close()
+
+    def manifest(self, tag: str) -> dict[str, Any] | None:
+        """The artifact of a tag; None where there is none, InputError for what is no manifest."""
+        answer = self._ask("GET", f"manifests/{tag}", headers={"Accept": _MANIFEST}, ok=(200, 404))
+        if answer.status_code == 404:
+            return None
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(answer.content)
+            if isinstance(found, dict):
+                return found
+        raise InputError(f"{self.label}: {tag}: what the registry gives is no manifest")
+
+    def tag(self, tag: str, manifest: Mapping[str, Any]) -> None:
+        """Have an artifact under a tag; its blobs have to be there."""
+        content = json.dumps(manifest, sort_keys=True).encode()
+        headers = {"Content-Type": _MANIFEST}
+        self._ask("PUT", f"manifests/{tag}", data=content, headers=headers, ok=(201,))
+
+    def remove(self, tag: str) -> None:
+        """Take an artifact away, if it is there; its blobs go when the registry collects garbage.
+
+        By its digest: few registries take a tag away alone.
+        """
+        answer = self._ask("HEAD", f"manifests/{tag}", headers={"Accept": _MANIFEST}, ok=(200, 404))
+        digest = answer.headers.get("docker-content-digest", "")
+        if answer.status_code == 200 and _DIGEST.fullmatch(digest):
+            self._ask("DELETE", f"manifests/{digest}", ok=(200, 202, 404))
+        elif answer.status_code == 200:
+            raise RemoteRefused(f"{self.label}: {tag}: the registry does not tell its digest")
+
+    def tags(self) -> list[str]:
+        """All tags, page by page; raises RemoteRefused for more than `MAX_TAGS`."""
+        tags: dict[str, None] = {}
+        query = f"n={_AT_ONCE}"
+        while query:
+            answer = self._ask("GET", f"tags/list?{query}", ok=(200, 404))
+            # A repository comes to be with its first artifact.
+            page = answer.json().get("tags") or [] if answer.status_code == 200 else []
+            known = len(tags)
+            tags.update((tag, None) for tag in page if isinstance(tag, str))
+            if len(tags) > MAX_TAGS:
+                raise RemoteRefused(f"{self.label}: has more than {MAX_TAGS} tags")
+            # Of a link only what is asked counts, and not who: it is the same list. Without
+            # anything on a page there would be no end.
+            link = answer.links.get("next", {}).get("url", "") if len(tags) > known else ""
+            query = urlsplit(link).query
+        return list(tags)
+
+    def blob_size(self, sha256: str) -> int | None:
+        """Bytes of a blob, -1 where they are not told; None where there is none."""
+        answer = self._ask("HEAD", f"blobs/sha256:{sha256}", ok=(200, 404))
+        told = answer.headers.get("content-length", "")
+        size = int(told) if re.fullmatch("[0-9]{1,18}", told) else -1
+        return size if answer.status_code == 200 else None
+
+    def blob(self, sha256: str) -> Iterator[bytes]:
+        """A blob's bytes, as they come; raises InputError at once where there is none."""
+        answer = self._asked_blob(sha256, {})
+        if answer.status_code in GONE:
+            raise InputError(f"{self.label}: there is no blob {sha256}")
+        self._checked(answer, f"blobs/sha256:{sha256}", (200,))
+        return self._came(answer, sha256)
+
+    @contextlib.contextmanager
+    def part(self, sha256: str, asked: str) -> Iterator[HttpAnswer]:
+        """Ask for a part of a blob: see `http.ranges`."""
+        answer = self._asked_blob(sha256, {"Range": asked})
+        with contextlib.closing(answer):
+            yield HttpAnswer(answer.status_code, answer.headers, self._came(answer, sha256))
+
+    def _asked_blob(self, sha256: str, headers: dict[str, str]) -> Any:
+        url = f"{self._at}blobs/sha256:{sha256}"
+        headers["Accept-Encoding"] = "identity"
+        return self._client.do_request(url, "GET", headers=headers, stream=True)
+
+    def _came(self, answer: Any, sha256: str) -> Iterator[bytes]:
+        with contextlib.closing(answer), _failures(f"{self.label}: {sha256}", "breaks off"):
+            yield from answer.iter_content(PIECE)
+
+    def upload(self, file: Outgoing) -> None:
+        """Upload a file as a blob, unless it is there: in one request, which the registry checks.
+
+        oras itself would hold the whole file in memory.
+        """
+        if self.blob_size(file.sha256) in (len(file.content), -1):
+            check_content(file)
+            return
+        begun = self._ask("POST", "blobs/uploads/", ok=(202,))
+        place = urljoin(self._at, begun.headers.get("location", ""))
+        parts = urlsplit(place)
+        if parts.scheme != self._prefix or "location" not in begun.headers:
+            raise RemoteRefused(f"{self.label}: {file.name}: the registry names no place for it")
+        url = f"{place}{'&' if parts.query else '?'}digest=sha256:{file.sha256}"
+        headers = {"Content-Type": "application/octet-stream"}
+        body = _Body(file) if len(file.content) else b"".join(checked_pieces(file))
+        # Who asks is nobody's business but the registry's.
+        is_same = _authority(parts) == _authority(urlsplit(self._at))
+        send = self._client.do_request if is_same else self._client.ask
+        self._checked(send(url, "PUT", data=body, headers=headers), file.name, (201,))
+
+    def upload_config(self) -> None:
+        """Have the config there that all artifacts share."""
+        self.upload(_of(_CONFIG))
+
+    def _ask(self, method: str, path: str, *, ok: tuple[int, ...], **options: Any) -> Any:
+        answer = self._client.do_request(self._at + path, method, **options)
+        return self._checked(answer, path.partition("?")[0], ok)
+
+    def _checked(self, answer: Any, what: str, ok: tuple[int, ...]) -> Any:
+        if answer.status_code not in ok:
+            raise failure(self.label, shown(what), answer.status_code, answer.headers)
+        return answer
+
+    def _opened(self, how: str) -> Any:
+        made = _client_class()(
+            hostname=self._host, insecure=self._prefix == "http", auth_backend=how
+        )
+        made.label = self.label
+        for prefix in ("https://", "http://"):
+            is_allowed = prefix.startswith(f"{self._prefix}:") or self._prefix == "http"
+            made.session.mount(prefix, _adapter_class()(self.label, is_allowed=is_allowed))
+        return made
+
+
+@cache
+def _client_class() -> Any:
+    """oras's client, which asks once, and again only where its token is not good for a request."""
+    from oras.logger import logger
+    from oras.provider import Registry as Client
+
+    # What it would say is told by errors.
+    logger.set_level(logging.CRITICAL)
+    # Its own waits between five attempts: up to two minutes, whatever went wrong.
+    once = Client.do_request.__wrapped__
+
+    class Once(Client):  # type: ignore[misc]
+        label = ""
+
+        def do_request(self, *args: Any, **options: Any) -> Any:
+            try:
+                answer = once(self, *args, **options)
+                if answer.status_code == 401 and getattr(self.auth, "token", None):
+                    # A token for reading is none for writing.
+                    self.auth.token = None
+                    answer = once(self, *args, **options)
+            except (ValueError, AttributeError) as error:
+                # So oras says that it has no credentials.
+                if isinstance(error, OSError):
+                    raise
+                raise RemoteRefused(
+                    f"{self.label}: asks who you are",
+                    hint=f"docker login {self.hostname}, or oras login",
+                ) from None
+            return answer
+
+        def ask(self, url: str, method: str, **options: Any) -> Any:
+            """Ask without saying who asks."""
+            return self.session.request(method, url, **options)
+
+    return Once
+
+
+@cache
+def _adapter_class() -> Any:
+    import urllib3
+    from requests.adapters import HTTPAdapter
+
+    class Bounded(HTTPAdapter):
+        """Waits for an end, and holds no large answer in memory but a blob that is read so."""
+
+        def __init__(self, label: str, *, is_allowed: bool) -> None:
+            super().__init__()
+            self._label, self._is_allowed = label, is_allowed
+
+        def send(self, request: Any, stream: bool = False, *_: Any, **options: Any) -> Any:
+            if not self._is_allowed:
+                raise RemoteRefused(f"{self._label}: leads to an address without TLS")
+            options["timeout"] = (CONNECT, SILENCE)
+            answer = super().send(request, stream=True, **options)
+            if not stream or answer.status_code not in (200, 206):
+                content = io.BytesIO()
+                # Some registries break off what they say of a failure.
+                broken = (urllib3.exceptions.HTTPError,) if answer.status_code >= 400 else ()
+                with contextlib.suppress(*broken):
+                    blocks = answer.raw.stream(PIECE, decode_content=True)
+                    content.writelines(at_most(self._label, blocks, _MOST))
+                content.seek(0)
+                answer.raw = content
+            return answer
+
+    return Bounded
+
+
+class _Body:
+    """A file's content for requests, which may send it twice."""
+
+    def __init__(self, file: Outgoing) -> None:
+        self._file = file
+
+    def __len__(self) -> int:
+        return len(self._file.content)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(bytes, checked_pieces(self._file))
+
+
+def artifact(
+    kind: str, layers: Sequence[tuple[str, Outgoing]], annotations: Mapping[str, str]
+) -> dict[str, Any]:
+    """The manifest of files, each with its media type; `kind` is that of the artifact's config."""
+    return {
+        "schemaVersion": 2,
+        "mediaType": _MANIFEST,
+        "config": _descriptor(kind, _of(_CONFIG)),
+        "layers": [
+            {**_descriptor(media, file), "annotations": {_TITLE: file.name}}
+            for media, file in layers
+        ],
+        "annotations": dict(annotations),
+    }
+
+
+def layers_of(manifest: Mapping[str, Any], kind: str) -> list[Layer]:
+    """The layers of an artifact of a kind of ours; raises InputError for another one."""
+    match manifest:
+        case {"config": {"mediaType": media}, "layers": list() as layers} if media == kind:
+            found = [_layer(layer) for layer in layers]
+            if all(found):
+                return [layer for layer in found if layer is not None]
+    raise InputError("the artifact is none of wtxtgit's")
+
+
+def _layer(told: object) -> Layer | None:
+    match told:
+        case {"mediaType": str() as media, "digest": str() as digest, "size": int() as size}:
+            found = _DIGEST.fullmatch(digest)
+            if found and size >= 0:
+                return Layer(media, found[1], size)
+    return None
+
+
+def _authority(parts: SplitResult) -> tuple[str | None, int]:
+    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _of(content: bytes) -> Outgoing:
+    return Outgoing("config", memoryview(content), hashlib.sha256(content).hexdigest())
+
+
+def _descriptor(media: str, file: Outgoing) -> dict[str, Any]:
+    return {"mediaType": media, "digest": f"sha256:{file.sha256}", "size": len(file.content)}

@@ -1,0 +1,221 @@
+"""Packs that came from a remote, and wait beside a store until they are proved.
+
+What came whole stays there until all that it is decoded with has come: nothing is fetched twice,
+whenever a process ends. Then each chunk is decoded and hashed. Of a pack with a chunk that is
+damaged nothing is used; of one with chunks whose bases nobody wants, the others are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from hashlib import sha256
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.io.files import failures
+from wtxtgit.io.temporary import new_file, opened_folder
+from wtxtgit.io.view import Buffer, pieces, write_all
+from wtxtgit.io.workers import Workers, worthwhile
+from wtxtgit.remotes.payload.pack_parts import PackPart, store_part
+from wtxtgit.store.folder import PACKS, PackFolder
+from wtxtgit.store.pack import ChunkEntry
+from wtxtgit.store.reading import ChunkReading, DecodedBases
+from wtxtgit.store.store import Store
+from wtxtgit.store.writer import NewPack
+
+INCOMING = "incoming"
+"""The folder in a store's in which packs wait that came whole."""
+_READ_ONLY = 0o444
+
+Progress = Callable[[int], None]
+
+
+class IncomingPacks:
+    """The packs that wait to get into a store; what is received may come on several threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._own = store.own
+        self._folder = store.folder / INCOMING
+        self.packs = self._looked()
+
+    def make(self) -> None:
+        """Make the folders where there are none; raises EnvironmentFailure."""
+        with failures(self._store.folder, missing=EnvironmentFailure):
+            self._own.make()
+            self.packs.make()
+
+    def receive(
+        self, name: str, size: int, end: bytes, content: Iterator[Buffer], progress: Progress | None
+    ) -> str | None:
+        """Write a pack, which has its name once it is what that says; gives why it is none.
+
+        It should have `size` bytes, and `end` as its index and trailer.
+        """
+        digest = sha256()
+        last = b""
+        came = 0
+
+        def checked() -> Iterator[Buffer]:
+            nonlocal came, last
+            for piece in content:
+                view = memoryview(piece)
+                came += view.nbytes
+                if came > size:
+                    return
+                digest.update(view)
+                last = (last + bytes(view[-len(end) :]))[-len(end) :]
+                yield view
+                if progress is not None:
+                    progress(view.nbytes)
+
+        packs = self._folder / PACKS
+        with (
+            failures(packs, missing=EnvironmentFailure),
+            opened_folder(packs) as folder,
+            new_file(folder, packs, _READ_ONLY) as made,
+        ):
+            write_all(made.descriptor, checked())
+            if came != size:
+                return f"has {'more than' if came > size else f'{came} of'} {size} bytes"
+            if digest.hexdigest() != name:
+                return "has another SHA-256 than its name says"
+            if last != end:
+                return "has another index than the remote says"
+            mode = stat.S_IMODE(os.fstat(made.descriptor).st_mode)
+            os.fchmod(made.descriptor, mode | (self._own.shared & _READ_ONLY))
+            os.fsync(made.descriptor)
+            made.put(f"{name}.pack")
+        return None
+
+    def receive_part(
+        self, part: PackPart, given: Iterable[Buffer], progress: Progress | None
+    ) -> str:
+        """Write chunks of a pack as one of their own; gives its name.
+
+        Raises InputError where they don't come, EnvironmentFailure where they can't be written.
+        """
+
+        def counted() -> Iterator[Buffer]:
+            for piece in given:
+                yield piece
+                if progress is not None:
+                    progress(memoryview(piece).nbytes)
+
+        return store_part(self.packs, part, counted())
+
+    def install(self, received: Collection[str]) -> dict[str, str]:
+        """Put packs into the store whose chunks all are what their names say.
+
+        Of those that were `received` just now, and have chunks without their bases, the others;
+        those of before wait. Gives packs of which nothing is used, and why.
+        """
+        refused: dict[str, str] = {}
+        self.packs = self._looked()
+        if not self.packs.names:
+            return refused
+        with failures(self._own.packs, missing=EnvironmentFailure):
+            self._own.make()
+        # What they are decoded with stays until they are there.
+        with self._own.adding():
+            while bad := self._bad(unproved := self._without_bases()):
+                # What others were decoded with may have been in one of these.
+                for name, why in bad.items():
+                    refused[name] = why
+                    self._drop(name)
+                self.packs = self._looked()
+            self._move(unproved, received)
+        self._store.refresh()
+        return refused
+
+    def _looked(self) -> PackFolder:
+        return PackFolder(self._folder, is_own=False, shared=self._own.shared)
+
+    def _opened(self) -> Iterator[tuple[str, Iterable[ChunkEntry]]]:
+        """The packs that can be used, and their chunks."""
+        for name in sorted(self.packs.names):
+            # Another process that fetches may have been faster.
+            with contextlib.suppress(FileNotFoundError):
+                pack = self.packs.opened(name)
+                if pack is not None:
+                    yield name, map(pack.index.entry, pack.index.in_order())
+
+    def _without_bases(self) -> dict[str, set[bytes]]:
+        """The chunks of each pack that are decoded with others which have not come."""
+        based = sorted(
+            ((entry.depth, name, entry) for name, held in self._opened() for entry in held
+             if entry.bases),
+            key=lambda one: one[0],
+        )  # fmt: skip
+        lacking: dict[str, set[bytes]] = {}
+        for depth, name, entry in based:
+            if not all(self._is_there(base, depth - 1, lacking) for base in entry.bases):
+                lacking.setdefault(name, set()).add(entry.name)
+        return lacking
+
+    def _is_there(self, base: bytes, most: int, lacking: dict[str, set[bytes]]) -> bool:
+        if any(entry.depth <= most for _, entry in self._own.copies(base)):
+            return True
+        return any(
+            entry.depth <= most and base not in lacking.get(pack.path.stem, ())
+            for pack, entry in self.packs.copies(base)
+        )
+
+    def _bad(self, unproved: dict[str, set[bytes]]) -> dict[str, str]:
+        names = sorted(self.packs.names)
+        tasks = [partial(self._why_bad, name, unproved.get(name, ())) for name in names]
+        nbytes = sum(self.packs.names.values())
+        with Workers(tasks, worthwhile(None, nbytes, len(tasks) or 1)) as reasons:
+            return {name: why for name, why in zip(names, reasons, strict=True) if why}
+
+    def _why_bad(self, name: str, unproved: Collection[bytes]) -> str | None:
+        try:
+            pack = self.packs.opened(name)
+        except FileNotFoundError:
+            return None
+        if pack is None:
+            return self.packs.damaged[name]
+        held = DecodedBases()
+        for entry in map(pack.index.entry, pack.index.in_order()):
+            if entry.name in unproved:
+                continue
+            why = ChunkReading((self.packs, self._own), held).why_damaged(pack, entry)
+            if why is not None:
+                return f"holds chunk {entry.name.hex()}, which {why}"
+        return None
+
+    def _move(self, unproved: dict[str, set[bytes]], received: Collection[str]) -> None:
+        with failures(self._own.packs, missing=EnvironmentFailure):
+            for name in sorted(self.packs.names):
+                if name not in unproved:
+                    # Another process may have been faster.
+                    with contextlib.suppress(FileNotFoundError):
+                        self.packs.path(name).rename(self._own.path(name))
+                elif name in received:
+                    self._take_proved(name, unproved[name])
+                    self._drop(name)
+            with opened_folder(self._own.packs) as folder:
+                os.fsync(folder)
+
+    def _take_proved(self, name: str, unproved: Collection[bytes]) -> None:
+        """Put the chunks of a pack that were proved into the store."""
+        with contextlib.suppress(FileNotFoundError):
+            pack = self.packs.opened(name)
+            entries = () if pack is None else map(pack.index.entry, pack.index.in_order())
+            proved = [entry for entry in entries if entry.name not in unproved]
+            if pack is None or not proved:
+                return
+            new = NewPack(self._own)
+            try:
+                for entry in proved:
+                    new.add_as_it_is(entry, pieces(pack.encoded(entry)))
+                new.finish()
+            finally:
+                new.close()
+
+    def _drop(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.packs.path(name).unlink()

@@ -1,0 +1,72 @@
+"""Packs of payload on a git-lfs server, each an object there.
+
+Spec: `docs/spec/store.md`, "Remote". Such a server can't say what it has. So the git remote says
+it, as `GitPacks` does, with a pointer in the place of a pack: servers that drop what no pointer
+leads to keep it. Objects are there before pointers are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from wtxtgit.errors import InputError
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import view_file
+from wtxtgit.io.view import Buffer, mapped
+from wtxtgit.remotes.lfs_batch import LfsServer
+from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer
+from wtxtgit.remotes.payload.git_packs import GitPacks
+from wtxtgit.remotes.payload.place import OutgoingPack
+from wtxtgit.remotes.target import Outgoing, Span
+from wtxtgit.remotes.urls import shown_url
+
+
+class LfsPacks(GitPacks):
+    """The packs on the server of a git remote, or on the one at a URL; see `PackPlace`."""
+
+    _place = "refs/wtxt/lfs/"
+
+    def __init__(self, repo: Repository, remote: str, url: str | None = None) -> None:
+        super().__init__(repo, remote)
+        server = "lfs" if url is None else f"lfs+{shown_url(url)}"
+        self.label = f"{server} of {self.label}"
+        self._server = LfsServer(repo, remote, self.label, url)
+        self._gives_parts: bool | None = None
+
+    def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
+        wanted = [LfsObject(name, size) for name, size in sizes.items()]
+        for found, pieces in self._server.contents(wanted):
+            yield found.sha256, pieces
+
+    def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
+        pack = LfsObject(name, size)
+        if self._gives_parts is None:
+            # Asked once: what a server does only shows when it gives something.
+            with contextlib.suppress(InputError):
+                self._gives_parts = self._server.gives_parts(pack)
+        if self._gives_parts is False:
+            return None
+        return map(mapped, self._server.ranges(pack, spans))
+
+    def put(self, packs: Sequence[OutgoingPack]) -> None:
+        self._server.upload([
+            Outgoing(f"{name}.pack", view_file(path), name) for name, path, _, _ in packs
+        ])  # fmt: skip
+        self._push({
+            file: content
+            for name, _, size, end in packs
+            for file, content in (
+                (f"{name}.pack", format_pointer(LfsObject(name, size))),
+                (f"{name}.index", end),
+            )
+        })  # fmt: skip
+
+    def remove(self, names: Sequence[str]) -> str:
+        super().remove(names)
+        return "the git-lfs server keeps the objects: it can't be asked to delete any"
+
+    def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
+        wanted = [LfsObject(name, size) for name, size in sizes.items()]
+        held = self._server.held(wanted) if wanted else set()
+        return [one.sha256 for one in wanted if one not in held]

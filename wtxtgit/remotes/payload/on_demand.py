@@ -1,0 +1,93 @@
+"""The payload of a repository: what its store has, and what it lacks from its remote.
+
+What will be read is fetched at once, before it is read; only from a remote that the user has chosen
+(docs/store.md, "When it comes").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Self
+
+from wtxtgit.errors import EnvironmentFailure, counted
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.view import ByteView
+from wtxtgit.store.place import store_of
+
+if TYPE_CHECKING:  # Most commands find all that they need in the store.
+    from wtxtgit.remotes.payload.remote_packs import RemotePacks
+    from wtxtgit.remotes.payload.store_url import StoreUrl
+
+Progress = Callable[[int], None]
+Showing = Callable[[], AbstractContextManager[Progress | None]]
+"""Gives what takes counts of bytes that come, for the time of a fetch."""
+
+
+class FetchedPayload:
+    """See `PayloadSource`. `of` a repository there is one, which asks its remote once."""
+
+    def __init__(self, repo: Repository) -> None:
+        self._repo = repo
+        self._store = store_of(repo)
+        self._missing: set[bytes] = set()
+        self._remote: RemotePacks | None = None
+        self.showing: Showing = nullcontext
+        self.lacks: str | None = None
+        """What the remote did not have of what was wanted last; None where it had all."""
+
+    @classmethod
+    def of(cls, repo: Repository) -> Self:
+        if not isinstance(repo.payload, cls):
+            repo.payload = cls(repo)
+        return repo.payload
+
+    def has(self, names: Iterable[bytes]) -> set[bytes]:
+        asked = set(names)
+        found = self._store.has(asked)
+        # A merge driver, for one, adds to the store while the filter of a rebase goes on.
+        if len(found) < len(asked) and self._store.refresh():
+            return self._store.has(asked)
+        return found
+
+    def read(self, name: bytes) -> ByteView:
+        return self._store.read(name)
+
+    def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
+        return self._store.read_all(names, size)
+
+    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
+        return self._store.is_sound(names, most)
+
+    def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
+        return self._store.states(names)
+
+    def want(self, names: Iterable[bytes], progress: Progress | None = None) -> None:
+        asked = set(names) - self._missing
+        lacking = asked - self.has(asked)
+        if not lacking:
+            return
+        from wtxtgit.remotes.payload.store_url import trusted
+
+        # What does not come now does not come a moment later.
+        self._missing |= lacking
+        if (url := trusted(self._repo)) is not None:
+            self._fetch(url, lacking, progress)
+            self._missing -= self._store.has(lacking)
+
+    def _fetch(self, url: StoreUrl, names: set[bytes], progress: Progress | None) -> None:
+        from wtxtgit.remotes.payload.fetch import fetch_chunks
+        from wtxtgit.remotes.payload.remote import place_of
+        from wtxtgit.remotes.payload.remote_packs import RemotePacks
+
+        if self._remote is None:
+            self._remote = RemotePacks(place_of(self._repo, url), self._store.folder)
+        with self.showing() as shown:
+            done, lacking = fetch_chunks(self._store, self._remote, names, progress or shown)
+        self.lacks = f"{counted(len(lacking), 'chunk')} not at {done.remote}" if lacking else None
+        if lacking and done.refused:
+            pack = done.refused[0]
+            raise EnvironmentFailure(
+                f"{done.remote}: pack {pack.pack} {pack.why}",
+                hint="wtxtgit push, where the data are, mends what is gone",
+            )

@@ -1,0 +1,127 @@
+"""Which parts of a pack are fetched for some of its chunks, and how they become a pack.
+
+What lies between two chunks comes with them where that is little: a request takes longer than some
+bytes. A part is stored with the chunks that were wanted alone, in the encoding that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from wtxtgit.errors import InputError
+from wtxtgit.io.view import Buffer
+from wtxtgit.remotes.target import Span
+from wtxtgit.store.folder import PackFolder
+from wtxtgit.store.pack import ChunkEntry
+from wtxtgit.store.writer import NewPack
+
+MOST_PART = 8 * 1024 * 1024
+"""Bytes of a part, unless it is of one chunk: so much is fetched again after a kill."""
+_MOST_SPAN = 4 * 1024 * 1024
+"""Bytes that are asked for at once, and held."""
+_MOST_GAP = 256 * 1024
+# What is not wanted is at most one byte of so many that are.
+_WASTE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PackPart:
+    """Chunks of a pack in the order of their places, and the spans in which they are."""
+
+    pack: str
+    entries: tuple[ChunkEntry, ...]
+    spans: tuple[Span, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(stop - start for start, stop in self.spans)
+
+
+def parts_of(pack: str, entries: Collection[ChunkEntry], most: int) -> Iterator[PackPart]:
+    """The parts in which chunks of a pack come, each of about `most` bytes."""
+    ordered = sorted(entries, key=lambda entry: entry.place)
+    joined = _joined_gaps(ordered)
+    held: list[ChunkEntry] = []
+    nbytes = 0
+    for entry in ordered:
+        if held and nbytes + entry.length > most:
+            yield PackPart(pack, tuple(held), tuple(_spans(held, joined)))
+            held, nbytes = [], 0
+        held.append(entry)
+        nbytes += entry.length
+    if held:
+        yield PackPart(pack, tuple(held), tuple(_spans(held, joined)))
+
+
+def store_part(folder: PackFolder, part: PackPart, given: Iterable[Buffer]) -> str:
+    """Make a pack of a part, of whose spans `given` are the bytes; gives its name.
+
+    Raises InputError where they end early, and EnvironmentFailure where it can't be written.
+    """
+    pieces = _InSpans(part.spans, given)
+    new = NewPack(folder)
+    try:
+        for entry in part.entries:
+            new.add_as_it_is(entry, pieces.between(entry.place, entry.place + entry.length))
+        return new.finish()
+    finally:
+        new.close()
+
+
+def _joined_gaps(ordered: Sequence[ChunkEntry]) -> frozenset[int]:
+    """Where gaps begin that are fetched with what is on both sides of them, the smallest ones."""
+    gaps = sorted(
+        (after.place - (before.place + before.length), before.place + before.length)
+        for before, after in pairwise(ordered)
+    )
+    left = sum(entry.length for entry in ordered) // _WASTE
+    joined = set()
+    for gap, place in gaps:
+        left -= gap
+        if left < 0 or gap > _MOST_GAP:
+            break
+        joined.add(place)
+    return frozenset(joined)
+
+
+def _spans(entries: Sequence[ChunkEntry], joined: Collection[int]) -> Iterator[Span]:
+    runs: list[list[int]] = []
+    for entry in entries:
+        if runs and (runs[-1][1] == entry.place or runs[-1][1] in joined):
+            runs[-1][1] = entry.place + entry.length
+        else:
+            runs.append([entry.place, entry.place + entry.length])
+    for start, stop in runs:
+        for at in range(start, stop, _MOST_SPAN):
+            yield at, min(at + _MOST_SPAN, stop)
+
+
+class _InSpans:
+    """The bytes of spans, taken in order of their places."""
+
+    def __init__(self, spans: Iterable[Span], given: Iterable[Buffer]) -> None:
+        self._given = zip(spans, given, strict=False)
+        self._at = 0
+        self._piece = memoryview(b"")
+
+    def between(self, start: int, stop: int) -> Iterator[memoryview]:
+        """The bytes from a place on; none before it are wanted any more."""
+        while start < stop:
+            skipped = start - self._at
+            if skipped >= self._piece.nbytes:
+                self._next()
+                continue
+            piece = self._piece[skipped : skipped + stop - start]
+            yield piece
+            start += piece.nbytes
+
+    def _next(self) -> None:
+        try:
+            (self._at, stop), given = next(self._given)
+        except StopIteration:
+            raise InputError("ends early") from None
+        self._piece = memoryview(given).cast("B")
+        if self._piece.nbytes != stop - self._at:
+            raise InputError("ends early")

@@ -1,0 +1,168 @@
+"""Dropping local payload that a remote has and that is not needed now: `wtxtgit store prune`.
+
+Whatever nobody else has stays: chunks go only where the remote shows that it has them, and all that
+it decodes them with. One that only the tree names is not asked: whoever proposes a change could
+name a remote that claims to have everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git.repository import Repository
+from wtxtgit.remotes.payload import needed_texts, store_url
+from wtxtgit.remotes.payload.detached_texts import chunks_of
+from wtxtgit.remotes.payload.remote import place_of
+from wtxtgit.remotes.payload.remote_packs import RemotePacks
+from wtxtgit.report.store import StorePruned
+from wtxtgit.store.pack import MAX_DEPTH
+from wtxtgit.store.place import is_own, store_of
+from wtxtgit.store.prune import prune_store
+from wtxtgit.store.repack import Progress
+
+RECENT = "wtxtgit.pruneRecent"
+"""The key for how many days a commit is recent."""
+_RECENT_DAYS = 10
+_EXPIRE = "gc.pruneExpire"
+_EXPIRE_DAYS = 14
+DAY = 24 * 60 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class PruneRules:
+    """What stays: what commits need that are not older than `recent`, in seconds since 1970, and
+    what nothing leads to unless it is older than `expire`, None for what is never dropped.
+
+    With `verify` packs that a remote claims to have are read before that counts.
+    """
+
+    recent: float
+    expire: float | None
+    verify: bool = False
+
+
+def rules(
+    repo: Repository, now: float, recent: int | None, expire: int | None, *, verify: bool = False
+) -> PruneRules:
+    """Those of the configuration, where none are given in days.
+
+    What nothing leads to goes when git's own gc would drop it, the key gc.pruneExpire. A store
+    elsewhere may be of several repositories: there it goes only after days that were given.
+    """
+    days = repo.config.size(RECENT, _RECENT_DAYS) if recent is None else recent
+    limit = None
+    if expire is not None:
+        limit = now - expire * DAY
+    elif is_own(repo):
+        limit = expiry(repo, now)
+    return PruneRules(now - days * DAY, limit, verify)
+
+
+def expiry(repo: Repository, now: float) -> float:
+    """Up to when what nothing leads to is old, by the configuration."""
+    told = repo.call("config", "--type=expiry-date", "--get", _EXPIRE, ok=(0, 1)).stdout
+    return min(now, float(int(told))) if told else now - _EXPIRE_DAYS * DAY
+
+
+def prune_payload(
+    repo: Repository, what: PruneRules, progress: Progress | None = None, *, dry_run: bool = False
+) -> StorePruned:
+    """Drop chunks of the store; `progress` gets counts of bytes that were read and moved.
+
+    Raises UsageError where only the tree says which remote it is, and EnvironmentFailure where the
+    repository's objects are precious, as the place does, and as `prune_store`.
+    """
+    # git-config(1): another repository, which git does not know of, may need anything.
+    if repo.config.is_true("extensions.preciousObjects"):
+        raise EnvironmentFailure("nothing is dropped in a repository of precious objects")
+    url = store_url.find(repo)
+    if url is not None:
+        url.check_chosen()
+    store = store_of(repo)
+    remote, unsent, young = None, 0, 0
+
+    def judge(chunks: Mapping[bytes, float]) -> Set[bytes]:
+        nonlocal remote, unsent, young
+        recent = (
+            needed_texts.of_now(repo),
+            needed_texts.since(repo, what.recent),
+            needed_texts.unpushed(repo),
+        )
+        kept = chunks.keys() & chunks_of(text for listed in recent for text in listed.texts)
+        rest = chunks.keys() - kept
+        if not rest:
+            return kept
+        reached = needed_texts.reached(repo)
+        needed = chunks_of(reached.texts)
+        there: Set[bytes] = set()
+        if url is not None:
+            packs = RemotePacks(place_of(repo, url), store.folder)
+            remote = packs.place.label
+            there = proved(packs, rest, progress, verify=what.verify)
+        expire = what.expire if reached.is_whole else None
+        for chunk in rest - there:
+            if chunk in needed:
+                unsent += 1
+            elif expire is None or chunks[chunk] >= expire:
+                young += 1
+            else:
+                continue
+            kept.add(chunk)
+        return kept
+
+    done = prune_store(store, judge, progress, dry_run=dry_run)
+    return replace(done, remote=remote, unsent=unsent, young=young)
+
+
+def proved(
+    remote: RemotePacks,
+    chunks: Iterable[bytes],
+    progress: Progress | None = None,
+    *,
+    verify: bool = False,
+) -> set[bytes]:
+    """Those chunks that a remote has, with all that it decodes them with.
+
+    A pack counts if it is there with its end, and as long as that says where the remote tells; to
+    `verify` it is read, and has to have the SHA-256 that names it.
+    """
+    wanted = list(chunks)
+    remote.find_lost()
+    trusted = set(remote.packs)
+    checked: set[str] = set()
+    while True:
+        having = _Having(remote, trusted)
+        found = {chunk for chunk in wanted if having.has(chunk, MAX_DEPTH)}
+        unchecked = having.used - checked
+        if not verify or not unchecked:
+            return found
+        trusted -= remote.damage(sorted(unchecked), progress).keys()
+        checked |= unchecked
+
+
+class _Having:
+    """What a remote has by the ends of packs that are `trusted`; `used` are those that it is in."""
+
+    def __init__(self, remote: RemotePacks, trusted: Set[str]) -> None:
+        self._remote = remote
+        self._trusted = trusted
+        self._known: dict[tuple[bytes, int], bool] = {}
+        self.used: set[str] = set()
+
+    def has(self, chunk: bytes, most_depth: int) -> bool:
+        """Whether a chunk is there, decoded with at most so many others."""
+        asked = chunk, most_depth
+        if asked not in self._known:
+            self._known[asked] = any(
+                self._is_usable(pack, entry.bases, entry.depth - 1)
+                for pack, entry in self._remote.copies(chunk, most_depth)
+            )
+        return self._known[asked]
+
+    def _is_usable(self, pack: str, bases: Iterable[bytes], most_depth: int) -> bool:
+        if pack not in self._trusted or not all(self.has(base, most_depth) for base in bases):
+            return False
+        self.used.add(pack)
+        return True

@@ -1,0 +1,152 @@
+"""Packs of payload in a repository of a container registry: each pack an OCI artifact.
+
+Spec: `docs/spec/store.md`, "Remote". The artifact's tag is the pack's SHA-256, its layers are the
+pack and its end: what a pack holds is known without it, and no two writers need to agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from wtxtgit.errors import InputError, RemoteRefused, UsageError
+from wtxtgit.io.files import shown, view_file
+from wtxtgit.io.view import Buffer, mapped
+from wtxtgit.remotes.http import ranges, received
+from wtxtgit.remotes.oci import (
+    Layer,
+    OciRepository,
+    artifact,
+    layers_of,
+    opened,
+    parse_reference,
+)
+from wtxtgit.remotes.payload.place import OutgoingPack, several_at_once
+from wtxtgit.remotes.target import Outgoing, Span, outgoing
+from wtxtgit.store.pack import MAX_END
+
+PAYLOAD = "application/vnd.wtxtgit.payload.v1+json"
+"""The media type of an artifact's config, by which ours are known."""
+PACK = "application/vnd.wtxtgit.pack.v1"
+INDEX = "application/vnd.wtxtgit.pack-index.v1"
+_TAG = re.compile("[0-9a-f]{64}")
+
+
+class RegistryPacks:
+    """The packs of the repository `HOST/NAME`; see `PackPlace`.
+
+    Raises UsageError for what is no reference of one.
+    """
+
+    def __init__(self, reference: str) -> None:
+        self._where = parse_reference(reference)
+        if self._where.tag is not None:
+            raise UsageError(f'"{shown(reference)}" has a tag, but each pack has one of its own')
+        self.label = f"oci://{reference}"
+
+    def packs(self) -> Sequence[str]:
+        with opened(self.label, self._where) as there:
+            return sorted(tag for tag in there.tags() if _TAG.fullmatch(tag))
+
+    def ends(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        return several_at_once(names, self._ends)
+
+    def _ends(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        with opened(self.label, self._where) as there:
+            for name in names:
+                with contextlib.suppress(InputError):
+                    _, end = _layers(there, name)
+                    if end.nbytes <= MAX_END:
+                        blocks = there.blob(end.sha256)
+                        came = received(self.label, f"{name}.index", blocks, end.nbytes)
+                        yield name, bytes(mapped(came))
+
+    def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
+        with opened(self.label, self._where) as there:
+            for name in sizes:
+                with contextlib.suppress(InputError):
+                    # A pack's name is its digest.
+                    yield name, there.blob(name)
+
+    def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
+        return self._ranges(name, size, spans)
+
+    def _ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer]:
+        with opened(self.label, self._where) as there:
+            parts = ranges(
+                self.label, f"{name}.pack", size, spans, lambda asked: there.part(name, asked)
+            )
+            yield from map(mapped, parts)
+
+    def put(self, packs: Sequence[OutgoingPack]) -> None:
+        with opened(self.label, self._where) as there:
+            there.upload_config()
+            for pack in packs:
+                content = Outgoing(f"{pack.name}.pack", view_file(pack.path), pack.name)
+                end = outgoing(f"{pack.name}.index", memoryview(pack.end))
+                there.upload(content)
+                there.upload(end)
+                try:
+                    there.tag(pack.name, artifact(PAYLOAD, [(PACK, content), (INDEX, end)], {}))
+                except RemoteRefused:
+                    # Where a tag never changes, another one that sent the pack was faster.
+                    if not _is_there(there, pack.name, end.sha256):
+                        raise
+
+    def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
+        """See `PackPlace`: an artifact that outlived its pack."""
+        there = dict(several_at_once(list(sizes), self._lengths))
+        return [name for name, size in sizes.items() if there[name] not in (size, -1)]
+
+    def _lengths(self, names: Sequence[str]) -> Iterator[tuple[str, int | None]]:
+        with opened(self.label, self._where) as there:
+            for name in names:
+                yield name, there.blob_size(name)
+
+    def settle(self) -> None:
+        """See `PackPlace`: tags are listed."""
+
+    def parts(self) -> Sequence[str]:
+        """See `PackPlace`: blobs without an artifact are the registry's to take away."""
+        return ()
+
+    def times(self, names: Sequence[str]) -> Mapping[str, float | None]:
+        return dict(several_at_once(names, self._times))
+
+    def _times(self, names: Sequence[str]) -> Iterator[tuple[str, None]]:
+        """Those that are there: what a registry says of times is what their senders say."""
+        with opened(self.label, self._where) as there:
+            for name in names:
+                with contextlib.suppress(InputError):
+                    _layers(there, name)
+                    yield name, None
+
+    def remove(self, names: Sequence[str]) -> None:
+        """See `PackPlace`. The room is free when the registry has collected its garbage."""
+        with opened(self.label, self._where) as there:
+            for name in names:
+                with contextlib.suppress(InputError):
+                    _layers(there, name)
+                    there.remove(name)
+
+
+def _layers(there: OciRepository, name: str) -> tuple[Layer, Layer]:
+    """The pack and the end of an artifact; raises InputError where it has none of ours."""
+    manifest = there.manifest(name)
+    layers = layers_of(manifest, PAYLOAD) if manifest is not None else []
+    match layers:
+        case [Layer(media=media, sha256=digest) as pack, Layer(media=other) as end] if (
+            media,
+            digest,
+            other,
+        ) == (PACK, name, INDEX):
+            return pack, end
+    raise InputError(f"{there.label}: there is no pack {name}")
+
+
+def _is_there(there: OciRepository, name: str, end: str) -> bool:
+    try:
+        return _layers(there, name)[1].sha256 == end
+    except InputError:
+        return False

@@ -1,0 +1,125 @@
+"""Dropping packs of a remote that no ref needs: `wtxtgit store prune --remote`.
+
+All refs count that the repository's git remotes have now, and its own; what is lacking of their
+commits is fetched first. A pack stays if any chunk of it is needed, or is decoded with to get one
+that is, or if it is young: the refs of the push that brought it may come yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.git.history import refuse_altered
+from wtxtgit.git.remote_refs import RemoteRefs
+from wtxtgit.git.repository import Repository
+from wtxtgit.remotes.payload import needed_texts, store_url
+from wtxtgit.remotes.payload.detached_texts import chunks_of
+from wtxtgit.remotes.payload.place import PackPlace
+from wtxtgit.remotes.payload.remote import place_of
+from wtxtgit.remotes.payload.remote_packs import RemotePacks
+from wtxtgit.remotes.payload.store_url import GIT, StoreUrl, spelled
+from wtxtgit.report.store import PlacedPack, RemotePruned
+from wtxtgit.store.place import store_of
+
+_OWN = "refs/wtxt/"
+"""Where refs of packs are, which lead to no commit."""
+
+
+def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> RemotePruned:
+    """Find the packs that nobody needs and that came before `expire`, in seconds since 1970.
+
+    With `force` they are taken away. Raises UsageError where no git remote says what is needed, or
+    only the tree which remote it is; EnvironmentFailure where the history at hand is not whole, or
+    refs have changed meanwhile; and as the place does.
+    """
+    url = store_url.chosen(repo)
+    url.check_chosen()
+    refuse_altered(repo)
+    remotes = [RemoteRefs(repo, name, spelled(name)) for name in _remotes(repo, url)]
+    place = place_of(repo, url)
+    # Before the refs: what is pushed meanwhile is not among these packs.
+    packs = RemotePacks(place, store_of(repo).folder)
+    refs = [_refs(remote) for remote in remotes]
+    for remote, known in zip(remotes, refs, strict=True):
+        _fetch(repo, remote, known)
+    needed = _needed(repo, {oid for known in refs for oid in known.values()})
+    parts = list(place.parts())
+    unneeded = sorted(packs.packs - _kept(packs, needed)) + parts
+    times = _times(place, packs, unneeded)
+    gone = [name for name in unneeded if (time := times.get(name)) is not None and time < expire]
+    note = None
+    if force and gone:
+        if [_refs(remote) for remote in remotes] != refs:
+            raise EnvironmentFailure("refs have changed meanwhile", hint="run it again")
+        note = place.remove(gone)
+        place.settle()
+        for name in gone:
+            packs.forget(name)
+    return RemotePruned(
+        place.label,
+        tuple(remote.label for remote in remotes),
+        sum(map(len, refs)),
+        len(packs.packs) + len(parts),
+        tuple(PlacedPack(name, packs.sizes.get(name)) for name in gone),
+        len(unneeded) - len(gone),
+        force,
+        note,
+    )
+
+
+def _remotes(repo: Repository, url: StoreUrl) -> list[str]:
+    """The git remotes whose refs count."""
+    remotes = store_url.remotes(repo)
+    named = url.url.removeprefix(GIT)
+    if url.url.startswith(GIT) and named not in remotes:
+        remotes.append(named)
+    if not remotes:
+        raise UsageError("no git remote says what is needed", hint="git remote add NAME URL")
+    return remotes
+
+
+def _refs(remote: RemoteRefs) -> dict[str, str]:
+    """The refs that a remote has, but for those of packs."""
+    return {ref: oid for ref, oid in remote.list().items() if not ref.startswith(_OWN)}
+
+
+def _fetch(repo: Repository, remote: RemoteRefs, refs: Mapping[str, str]) -> None:
+    """Have what refs lead to; without refs here, git's gc drops it in its time."""
+    there = set(needed_texts.there(repo, list(refs.values())))
+    lacking = [ref for ref, oid in refs.items() if oid not in there]
+    if lacking:
+        remote.fetch(lacking)
+
+
+def _needed(repo: Repository, tips: Collection[str]) -> set[bytes]:
+    """The chunks that any ref leads to, there or here."""
+    listed = needed_texts.reached(repo, sorted(tips))
+    if not listed.is_whole:
+        what = "not all files of all commits are at hand"
+        raise EnvironmentFailure(what, hint="run it in a clone that has all")
+    return chunks_of(listed.texts)
+
+
+def _kept(packs: RemotePacks, needed: set[bytes]) -> set[str]:
+    """The packs that hold a chunk which is needed, or which one of those is decoded with."""
+    needed = set(needed)
+    kept: set[str] = set()
+    size = -1
+    while size != len(needed):
+        size = len(needed)
+        for name in packs.packs:
+            index = packs.index(name)
+            for row in range(index.count):
+                if index.name(row) in needed:
+                    kept.add(name)
+                    needed.update(index.entry(row).bases)
+    return kept
+
+
+def _times(place: PackPlace, packs: RemotePacks, names: Sequence[str]) -> dict[str, float | None]:
+    """When packs came; where the place does not tell, when they were first seen here."""
+    return {
+        name: packs.first_seen(name) if time is None else time
+        for name, time in place.times(names).items()
+    }

@@ -1,0 +1,123 @@
+"""Arrays of numpy as native snapshots hold them: dtypes, sizes of items, views.
+
+`docs/spec/wtxt.md`, section "Native arrays".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wtxtgit.errors import TextError
+from wtxtgit.io.view import Buffer
+from wtxtgit.model.array import ITEM_SIZE, Array, bounded_product
+from wtxtgit.text.grammar import ArrayLine
+
+NUMPY_DTYPES = {
+    "f64": "<f8",
+    "f32": "<f4",
+    "i64": "<i8",
+    "u64": "<u8",
+    "i32": "<i4",
+    "u32": "<u4",
+    "i16": "<i2",
+    "u16": "<u2",
+    "i8": "|i1",
+    "u8": "|u1",
+}
+"""numpy's spelling of the ten dtypes."""
+
+BY_NUMPY = {spelling: name for name, spelling in NUMPY_DTYPES.items()}
+# Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions.
+_CARRIERS = {"|b1": ("u8", ()), "<f2": ("u16", ()), "<c8": ("f32", (2,)), "<c16": ("f64", (2,))}
+# Bytes of an item of each dtype of one size: the table of `docs/spec/wtxt.md`, "Native arrays".
+_ITEM_SIZES = {
+    **{descr: ITEM_SIZE[name] for descr, name in BY_NUMPY.items()},
+    "|b1": 1,
+    "<f2": 2,
+    "<c8": 8,
+    "<c16": 16,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int4": 1,
+    "uint4": 1,
+}
+_SIZED = re.compile(r"(?:\|[SV]|<(U))([1-9][0-9]{0,8})")
+# Bytes of a character of `U`.
+_CHARACTER = 4
+_TIME = re.compile(r"<[mM]8(?:\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
+_TIME_SIZE = 8
+# Dtypes of the ml_dtypes package, which numpy knows where that is imported.
+_EXTENSION_NAME = re.compile(r"bfloat16|float[468]_[a-z0-9]{1,20}|u?int[24]")
+
+
+def item_size(descr: str) -> int | None:
+    """Bytes of an item of a native layout's dtype; None for one whose size is not checked.
+
+    What numpy knows depends on the platform and on what was imported, so it is not asked.
+    """
+    if (sized := _SIZED.fullmatch(descr)) is not None:
+        return int(sized[2]) * (1 if sized[1] is None else _CHARACTER)
+    return _TIME_SIZE if _TIME.fullmatch(descr) else _ITEM_SIZES.get(descr)
+
+
+def check_items(array: Array | ArrayLine, descr: str, shape: tuple[int, ...]) -> None:
+    """Raise TextError "layout" where an array's bytes are no items of this dtype and shape."""
+    size = item_size(descr)
+    if size is not None and not _fits(array, size, shape):
+        message = f'"{array.name}" is no {descr} of shape {shape}'
+        raise TextError("layout", message, array=array.name)
+
+
+def _fits(array: Array | ArrayLine, size: int, shape: tuple[int, ...]) -> bool:
+    return (
+        all(dim >= 0 for dim in shape)
+        and bounded_product(size, shape, array.nbytes) == array.nbytes
+    )
+
+
+def view_as(
+    array: Array | ArrayLine, descr: str, shape: tuple[int, ...]
+) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """The numpy dtype and shape that a checked layout gives an array.
+
+    Those of the array itself where numpy has no such dtype here.
+    """
+    if item_size(descr) is not None or _EXTENSION_NAME.fullmatch(descr):
+        # A dtype of the table may be one that has to be imported, or too large for numpy.
+        with contextlib.suppress(TypeError, ValueError):
+            dtype = np.dtype(descr)
+            if dtype.itemsize and _fits(array, dtype.itemsize, shape):
+                return dtype, shape
+    return np.dtype(NUMPY_DTYPES[array.dtype]), array.shape
+
+
+def shaped(raw: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> NDArray[Any]:
+    """Bytes as an array; raises TextError "limit" for shapes beyond numpy's own bounds."""
+    try:
+        if len(raw):
+            return np.frombuffer(raw, dtype).reshape(shape)
+        # frombuffer takes no empty buffer.
+        empty = np.empty(shape, dtype)
+        empty.flags.writeable = False
+        return empty
+    except (ValueError, OverflowError) as error:
+        raise TextError("limit", f'"{name}" is beyond numpy: {error}', array=name) from error
+
+
+def carrier_of(descr: str, itemsize: int, extension: bool) -> tuple[str | None, tuple[int, ...]]:
+    """The WTXT dtype that carries a numpy dtype, and the dimensions that it adds.
+
+    None stands for u8 of the array's length. `extension` dtypes are those that
+    other packages register with numpy, such as bfloat16.
+    """
+    if descr in BY_NUMPY:
+        return BY_NUMPY[descr], ()
+    if extension and itemsize in (1, 2):
+        return ("u8" if itemsize == 1 else "u16"), ()
+    return _CARRIERS.get(descr, (None, ()))
