@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tests.containers import gguf_files, samples, torch_files, zip_files
 from tests.data import delta_named, ledger_cases
 from tests.fuzz.test_memory import HEAD, LINE, arr, ch, idx
-from wtxtgit.model.array import Array, Extent, Layout, Meta
+from wtxtgit.containers.safetensors.numbered import make_index
+from wtxtgit.model.array import Array, Extent, Layout, Meta, Snapshot
+from wtxtgit.model.array import Rows as Blocking
+from wtxtgit.text.grammar import CAP
 from wtxtgit.text.layout import schema_of, with_layout
 from wtxtgit.text.write import dumps
 
@@ -28,6 +33,28 @@ def tiny_chunks(n: int) -> bytes:
     chunks = (one.replace(place, b"ix=%06d off=%012d" % (k, k)) for k in range(n))
     size = b"%d" % n
     return HEAD + arr(size, size) + idx(b"1", b"1") + b"".join(chunks) + b"endarr\nendwtxt\n"
+
+
+def whole_arrays(n: int) -> bytes:
+    """So many arrays of a byte, with nothing wrong in them."""
+    arrays = (
+        Array(f"a{k:07d}", "u8", (1,), memoryview(b"x"), Blocking(65_536, 1)) for k in range(n)
+    )
+    return dumps(Snapshot(Meta(), tuple(arrays), CAP), threads=1)
+
+
+def whole_chunks(n: int) -> bytes:
+    """An array in so many chunks of a byte, with nothing wrong in it."""
+    array = Array("W", "u8", (n,), memoryview(bytes(n)), Blocking(1, 1))
+    return dumps(Snapshot(Meta(), (array,), CAP), threads=1)
+
+
+def lost_chunks(n: int) -> bytes:
+    """Arrays of a thousand chunks each, none of which is there."""
+    return HEAD + b"".join(
+        arr(b"1000", b"1000").replace(b"=W", b"=w%07d" % k, 1) + idx(b"1", b"1") + b"endarr\n"
+        for k in range(n)
+    )
 
 
 def endless_chunk(n: int) -> bytes:
@@ -64,8 +91,11 @@ TEXTS: Rows = {
     "blanks of a header": (lambda n: b"WTXT 1\nmeta " + b" " * n, 2_000_000),
     "dimensions": (dimensions, 60_000),
     "items of an audit line": (lambda n: HEAD + b"audit " + b'a="" ' * n + b"\n", 200_000),
+    "chunks that are not there": (lost_chunks, 1_500),
     "starts of chunks": (lambda n: HEAD + b"ch ix=\n" * n, 100_000),
 }
+# What a writer makes, and how many for a start.
+WHOLE: Rows = {"chunks": (whole_chunks, 4_000), "arrays": (whole_arrays, 7_500)}
 DELTAS: Rows = {
     "removed arrays": (removed, 20_000),
     "bytes of one line": (lambda n: DELTA_HEAD + b"arr name=" + b"W" * n, 2_000_000),
@@ -199,6 +229,56 @@ FILES: Rows = {
     "calls of a pickle": (lambda n: _pickled(b"ca\nb\n)R" * n), 26_000),
     "keys of a pickle": (_keys, 66_000),
     "dimensions of an npy": (_npy, 340_000),
+}
+
+
+def _shard(k: int, n: int) -> bytes:
+    item = b'"%d.%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
+    return samples.safetensors(b"{" + b",".join(item % (k, place) for place in range(n)) + b"}")
+
+
+def _part(k: int, n: int) -> bytes:
+    """The index of a set, or a part of it."""
+    entries = [samples.aero_entry(f"{shard + 1}.0", 0, 1, shard_id=shard) for shard in range(7)]
+    if k:
+        entries = [samples.aero_entry(f"{k}.{place}", place, 1) for place in range(n)]
+    listed = samples.tidx(entries)
+    return samples.aero([(b"TIDX", b"t", listed), (b"WTSH", b"weights.shard0", b"x" * n)])
+
+
+def _numbered(paths: Sequence[str], files: int, n: int) -> bytes:
+    index = make_index(paths)
+    assert index is not None
+    return bytes(index)
+
+
+def _sharded(paths: Sequence[str], files: int, n: int) -> bytes:
+    weights = {f"{k}.{place}": paths[k] for k in range(files) for place in range(n)}
+    return json.dumps({"weight_map": weights}).encode()
+
+
+def _aeroset(paths: Sequence[str], files: int, n: int) -> bytes:
+    parts = [{"path": path, "shards": [k]} for k, path in enumerate(paths[1:])]
+    about = {"name": "AEROSET", "version": [0, 2]}
+    value = {"format": about, "global_tidx": {"path": paths[0]}, "parts": parts}
+    return json.dumps(value).encode()
+
+
+@dataclass(frozen=True)
+class SetRow:
+    """A set of `files` files that each list as much as one file may; `tensors` in each."""
+
+    index: Callable[[Sequence[str], int, int], bytes]
+    file: Callable[[int, int], bytes]
+    path: str
+    files: int
+    tensors: int
+
+
+SETS = {
+    "shards of an index": SetRow(_sharded, _shard, "{0}.safetensors", 6, 14_000),
+    "numbered shards": SetRow(_numbered, _shard, "m-{1:05d}-of-{2:05d}.safetensors", 12, 11_000),
+    "parts of an AEROSET": SetRow(_aeroset, _part, "{0}.aero", 8, 8_000),
 }
 UNBOUNDED = frozenset({"texts of a GGUF", "rows of a TARIDX"})
 """What costs no more than its bytes."""

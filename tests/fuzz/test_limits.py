@@ -11,6 +11,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -22,15 +23,19 @@ from tests.fuzz.many import (
     FILES,
     MOST_IN_DELTAS,
     MOST_IN_TEXTS,
+    SETS,
     TEXTS,
     UNBOUNDED,
+    WHOLE,
     ledger,
 )
+from tests.fuzz.test_memory import HEAD, arr
 from tests.kit.resident import STATM, growth_of, made
 from tests.scale.many import MANY, calls
+from wtxtgit.checkpoint.recover import recover_text, write_whole
 from wtxtgit.checkpoint.salvage import salvage
 from wtxtgit.containers import any_format, registry
-from wtxtgit.errors import TextError, WtxtgitError
+from wtxtgit.errors import FormatError, TextError, WtxtgitError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.io.view import ByteView
@@ -137,6 +142,31 @@ def test_a_text_of_very_much_is_recovered(name: str) -> None:
     hold(recover, make, n // 60)
 
 
+@pytest.mark.parametrize("name", list(WHOLE)[: None if MANY > 1 else 1])
+def test_a_whole_text_is_recovered_and_written(name: str, tmp_path: Path) -> None:
+    def written(view: memoryview) -> None:
+        done = recover_text("damaged", view, threads=1)
+        out = tmp_path / "whole.wtxt"
+        write_whole(done, out, "damaged")
+        assert out.stat().st_size == len(view)
+        out.unlink()
+
+    make, n = WHOLE[name]
+    written(memoryview(make(1)))
+    views = [made(partial(make, count)) for count in (n, 4 * n)]
+    growths = [_hold_most(written, view) for view in views]
+    if name == "chunks":
+        # No block of a fixed size grows here. Of arrays there may not be any number.
+        assert growths[1] - growths[0] < 8 * 2**20 + FACTOR * (len(views[1]) - len(views[0]))
+
+
+def test_a_damaged_text_of_more_arrays_than_can_be_recovered() -> None:
+    view = made(lambda: HEAD + arr(b"1", b"1") * 60_000)
+    with pytest.raises(TextError, match="more arrays and chunks than"):
+        recover(view)
+    _hold_most(recover, view)
+
+
 @pytest.mark.parametrize("name", DELTAS)
 def test_a_delta_of_very_much(name: str) -> None:
     make, n = DELTAS[name]
@@ -192,6 +222,35 @@ def test_a_file_of_as_much_as_it_may_list(name: str) -> None:
         _hold_most(read, taken)
     if MANY > 1:
         _hold_most(any_format.check, refused)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_of_files_of_as_much_as_one_may_list(name: str) -> None:
+    row = SETS[name]
+    paths = [row.path.format(k, k + 1, row.files) for k in range(row.files)]
+    files = {path: made(partial(row.file, k, row.tensors)) for k, path in enumerate(paths)}
+    index = made(partial(row.index, paths, row.files, row.tensors))
+    size = len(index) + sum(map(len, files.values()))
+
+    def described() -> None:
+        try:
+            listed = any_format.describe(index, open_member=files.__getitem__)
+        except FormatError as error:
+            reasons = {error.message}
+        else:
+            # A part of an AEROSET that can't be read leaves its tensors out.
+            reasons = {tensor.absent or "" for tensor in listed.tensors}
+        assert any("lists more than a set" in reason for reason in reasons), reasons
+
+    def checked() -> None:
+        found = any_format.check(index, open_member=files.__getitem__)
+        # Parts of an AEROSET are looked at one by one, and none is kept.
+        is_kept = name != "parts of an AEROSET"
+        messages = [problem.message for problem in found.errors]
+        assert is_kept == any("lists more than" in message for message in messages), messages
+
+    for read in (described, checked):
+        assert growth_of(read) < BASE + FACTOR * size
 
 
 def test_a_compressed_index_is_decoded_no_further_than_the_file_allows() -> None:

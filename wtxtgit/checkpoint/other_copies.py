@@ -29,7 +29,7 @@ from wtxtgit.model.array import FindPayload, PayloadSource, Rows
 from wtxtgit.store.place import store_of
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
-from wtxtgit.text.recovery.pieces import joined, view_of
+from wtxtgit.text.recovery.pieces import view_of, view_of_all
 from wtxtgit.text.recovery.reading import read
 
 STORE = "the store"
@@ -148,16 +148,14 @@ def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
     """
     if grammar.is_text(data) or data[: len(DELTA_MAGIC)] == DELTA_MAGIC:
         for found in read(data).arrays:
-            chunks = [(chunk, view_of(data, chunk)) for chunk in found.chunks]
-            for chunk, raw in chunks:
-                if raw is not None:
+            for chunk in found:
+                if (raw := view_of(data, chunk)) is not None:
                     yield None, chunk.sha256, raw
             parsed = None if found.line is None else grammar.parse_array(found.line + b"\n", 0)
-            raws = [raw for _, raw in chunks if raw is not None]
-            if parsed is not None and raws and len(raws) == len(chunks):
+            if parsed is not None and (whole := view_of_all(data, found)) is not None:
                 rows = grammar.parse_rows((found.rows_line or b"") + b"\n", 0)
                 told = parsed[0], None if rows is None else rows[0]
-                yield told, parsed[0].sha256.hex(), joined(raws)
+                yield told, parsed[0].sha256.hex(), whole
         return
     cleaned = text_of(data)
     if cleaned.writer is None:

@@ -19,6 +19,7 @@ from wtxtgit.errors import CheckError, UsageError
 from wtxtgit.io.files import write_output
 from wtxtgit.io.view import PIECE, Buffer, ByteView, pieces, write_all
 from wtxtgit.model.tensor import Decoding, ReadOptions
+from wtxtgit.text.recovery.pieces import ArrayPieces
 from wtxtgit.text.recovery.rebuilding import PartialText
 
 
@@ -34,21 +35,21 @@ def write_partial(
     refuse_itself(out, source)
     if out.suffix == TEXT_ENDING:
         raise UsageError("a text with lost parts would prove nothing: name a file of another kind")
-    parts = _file_parts(done.recovery)
-    if parts is None:
+    whole = _file_parts(done.recovery)
+    if whole is None:
         raise CheckError(
             f"{opener.shown_name(source)}: no file can be made of it, since its layout or "
             "sizes of arrays are lost"
         )
     most = most_decoded(done.nbytes, ReadOptions(decoding=limit))
-    if (zeros := sum(part.zeros for part in parts)) > most:
+    if (zeros := sum(part.zeros for part in _each(whole))) > most:
         raise CheckError(
             f"{opener.shown_name(source)}: {zeros} bytes of its file would be zeros, over {most} "
             "are not written",
             hint=f"git config {LIMIT_KEY} SIZE allows more",
         )
-    write_output(out, lambda descriptor: write_all(descriptor, _written(parts)))
-    return replace(done.report, lost=_lost_ranges(parts))
+    write_output(out, lambda descriptor: write_all(descriptor, _written(_each(whole))))
+    return replace(done.report, lost=_lost_ranges(_each(whole)))
 
 
 _NOTHING = memoryview(b"")
@@ -65,6 +66,17 @@ class _Part:
     @property
     def nbytes(self) -> int:
         return len(self.raw) + self.zeros
+
+
+def _each(whole: Iterable[_Part | ArrayPieces]) -> Iterator[_Part]:
+    """The parts of a file, those of an array chunk by chunk: there may be very many of them."""
+    for one in whole:
+        if isinstance(one, _Part):
+            yield one
+            continue
+        for slot in one.slots:
+            raw = slot.raw
+            yield _Part(zeros=slot.size, is_lost=True) if raw is None else _Part(raw)
 
 
 def _lost_ranges(parts: Iterable[_Part]) -> tuple[tuple[int, int], ...]:
@@ -90,29 +102,30 @@ def _written(parts: Iterable[_Part]) -> Iterator[Buffer]:
 _ZEROS = memoryview(bytes(PIECE))
 
 
-def _file_parts(recovery: PartialText) -> list[_Part] | None:
-    """The file's parts in order; None where it is not known what they are."""
+def _file_parts(recovery: PartialText) -> list[_Part | ArrayPieces] | None:
+    """The file's parts and arrays in order; None where it is not known what they are."""
     layout = recovery.layout
     if layout is None or layout.size is None:
         return None
     by_name = dict(zip(recovery.names, recovery.arrays, strict=True))
-    parts: list[_Part] = []
+    parts: list[_Part | ArrayPieces] = []
+    given = 0
     unknown: int | None = None
     for extent in layout.extents:
         array = None if extent.array is None else by_name.get(extent.array)
         if array is not None and array.nbytes is not None:
-            parts += [
-                _Part(zeros=slot.size, is_lost=True) if slot.raw is None else _Part(slot.raw)
-                for slot in array.slots
-            ]
+            parts.append(array)
+            given += array.nbytes
         elif extent.array is None:
-            parts.append(_Part(memoryview(extent.hex or b""), extent.zeros or 0))
+            part = _Part(memoryview(extent.hex or b""), extent.zeros or 0)
+            parts.append(part)
+            given += part.nbytes
         elif unknown is None:
             unknown = len(parts)
         else:
             return None
     # Of one array the size follows from that of the file.
-    rest = layout.size - sum(part.nbytes for part in parts)
+    rest = layout.size - given
     if rest < 0 or (rest and unknown is None):
         return None
     if unknown is not None:

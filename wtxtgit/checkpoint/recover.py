@@ -7,10 +7,13 @@ never written over.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from array import array as numbers
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import final, overload
 
 from wtxtgit.checkpoint import open as opener
 from wtxtgit.checkpoint import other_copies
@@ -19,7 +22,7 @@ from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TextError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import read_small, write_output
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, pieces, same_bytes, write_all
+from wtxtgit.io.view import Buffer, ByteView, Pages, pieces, same_bytes, write_all
 from wtxtgit.model.array import Snapshot
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.store.place import store_of
@@ -66,7 +69,7 @@ class ArrayFate(JsonObject):
     mended: int
     healed: int
     lost: int
-    chunks: tuple[ChunkFate, ...]
+    chunks: Sequence[ChunkFate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +130,17 @@ def recover_text(
     except TextError as error:
         raise InputError(f"{opener.shown_name(target)}: {error}") from None
     text = verified = None
-    if recovery.snapshot is not None:
-        text = spooled(text_of(recovery.snapshot))
+    if (snapshot := recovery.snapshot) is not None:
+        text = spooled(_giving_up(data, text_of(snapshot)))
+        if not is_detached(plain):
+            # All of it is in the text: of very many arrays it need not be there twice.
+            recovery.snapshot = snapshot = None
         verified = verify(text, threads=threads)
         # A layout that does not fit, for one: nothing is whole that `verify` refuses.
         if not verified.ok and any(p.kind != "pending" for p in verified.problems):
             text = None
-        elif is_detached(plain):
-            text, verified = _detached(target, recovery.snapshot, threads) or (text, verified)
+        elif snapshot is not None:
+            text, verified = _detached(target, snapshot, threads) or (text, verified)
     state = "partial"
     if text is not None:
         state = "intact" if len(text) == len(data) and same_bytes(text, data) else "whole"
@@ -142,6 +148,16 @@ def recover_text(
     if is_detached(plain) and any(one.lost for one in report.arrays):
         report = replace(report, notes=(*report.notes, _MAY_BE_FETCHED))
     return RecoveredText(recovery, report, len(data), text, verified)
+
+
+def _giving_up(data: ByteView, written: Iterable[Buffer]) -> Iterator[Buffer]:
+    """What is written of a damaged text, whose pages are not kept meanwhile."""
+    pages = Pages()
+    pages.watch(data)
+    for piece in written:
+        yield piece
+        pages.passed(len(piece))
+    pages.give_up()
 
 
 _MAY_BE_FETCHED = "what is lost of its data may be at the repository's remote: wtxtgit fetch"
@@ -173,7 +189,7 @@ def _recover_delta(
 ) -> RecoveredText:
     whole, blocks, names = deltas.mended(plain, heal)
     notes: tuple[str, ...] = ()
-    if whole is None and all(slot.raw is not None for block in blocks for slot in block.slots):
+    if whole is None and all(block.slots.is_whole for block in blocks):
         notes = ("its chunks are whole, but another line is damaged: verify says which",)
     return _as_it_is(target, data, PartialText(blocks, names, undone=changes, notes=notes), whole)
 
@@ -239,24 +255,45 @@ def _report(
 
 def _array_fate(name: str, array: ArrayPieces, *, is_payload: bool) -> ArrayFate:
     """What became of an array; the chunks of one that is payload should be in the store."""
-    states = [
-        ChunkState.INTACT if is_payload and slot.source == other_copies.STORE else slot.state
-        for slot in array.slots
-    ]
-    row = _row_size(array)
+    counts: Counter[ChunkState] = Counter()
+    others = numbers("q")
+    for number, slot in enumerate(array.slots):
+        is_kept = is_payload and slot.source == other_copies.STORE
+        state = ChunkState.INTACT if is_kept else slot.state
+        counts[state] += 1
+        if state != ChunkState.INTACT:
+            others.append(number)
     return ArrayFate(
         name,
         array.nbytes,
-        states.count(ChunkState.INTACT),
-        states.count(ChunkState.MENDED),
-        states.count(ChunkState.HEALED),
-        states.count(ChunkState.LOST),
-        tuple(
-            _chunk_fate(slot, array.chunk_size, row)
-            for slot, state in zip(array.slots, states, strict=True)
-            if state != ChunkState.INTACT
-        ),
+        counts[ChunkState.INTACT],
+        counts[ChunkState.MENDED],
+        counts[ChunkState.HEALED],
+        counts[ChunkState.LOST],
+        _ChunkFates(array, others) if others else (),
     )
+
+
+@final
+class _ChunkFates(Sequence[ChunkFate]):
+    """What became of some chunks of an array; there may be more than fit into memory."""
+
+    def __init__(self, array: ArrayPieces, of: Sequence[int]) -> None:
+        self._array, self._of = array, of
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    @overload
+    def __getitem__(self, place: int) -> ChunkFate: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[ChunkFate]: ...
+    def __getitem__(self, place: int | slice) -> ChunkFate | list[ChunkFate]:
+        array = self._array
+        row = _row_size(array)
+        if isinstance(place, slice):
+            return [_chunk_fate(array.slots[n], array.chunk_size, row) for n in self._of[place]]
+        return _chunk_fate(array.slots[self._of[place]], array.chunk_size, row)
 
 
 def _row_size(array: ArrayPieces) -> int | None:

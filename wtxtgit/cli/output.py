@@ -170,7 +170,7 @@ def write_json(value: object, write: Callable[[str], object]) -> None:
         elif isinstance(item, dict | JsonObject):
             pieces.append(lead)
             put_object(item.items() if isinstance(item, dict) else item.entries(), newline)
-        elif isinstance(item, list | tuple):
+        elif isinstance(item, Sequence) and not isinstance(item, str | bytes):
             pieces.append(lead)
             put_array(item, newline)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,8 +138,9 @@ def _print(report: TextRecovery) -> None:
         print_line(f"undone: {change}")
     for note in report.notes:
         print_line(f"note: {note}")
-    chunks = [(array.name, chunk) for array in report.arrays for chunk in array.chunks]
-    if chunks:
+    count = sum(len(array.chunks) for array in report.arrays)
+    chunks = ((array.name, chunk) for array in report.arrays for chunk in array.chunks)
+    if count:
         rows = [
             [
                 name,
@@ -148,13 +150,13 @@ def _print(report: TextRecovery) -> None:
                 str(chunk.state),
                 chunk.source or "",
             ]
-            for name, chunk in chunks[:_MOST]
+            for name, chunk in islice(chunks, _MOST)
         ]
         print_table(("array", "chunk", "bytes", "rows", "state", "from"), rows)
     for name in report.missing[:_MOST]:
         print_line(f'lost: array "{name}", with all of its lines')
-    if len(chunks) > _MOST:
-        print_line(f"and {counted(len(chunks) - _MOST, 'more chunk')}, which --json lists")
+    if count > _MOST:
+        print_line(f"and {counted(count - _MOST, 'more chunk')}, which --json lists")
     sizes = [f"{counted(n, 'chunk')} {state}" for state, n in _counts(report) if n]
     print_line(f"{report.path}: {_STATES[report.state]}{': ' if sizes else ''}{', '.join(sizes)}")
     if report.lost:

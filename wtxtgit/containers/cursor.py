@@ -148,20 +148,24 @@ class Cursor:
 
 
 class ListingBudget:
-    """What may still be listed of a file of `size` bytes."""
+    """What may still be listed of a file of `size` bytes, or of all files of a set together.
 
-    __slots__ = ("_size", "left")
+    Of so many `files` that are open at a time each has a share of what any file may list.
+    """
 
-    def __init__(self, size: int) -> None:
+    __slots__ = ("_size", "_whose", "left")
+
+    def __init__(self, size: int, *, files: int = 1) -> None:
         self._size = size
-        self.left = LEAST + BYTE * size
+        self._whose = "a file"
+        self.left = LEAST // files + BYTE * size
 
     def count(self, amount: int, offset: int, field: str) -> None:
         """Count what `field` lists at `offset`; raises FormatError (limit) for too much."""
         self.left -= amount
         if self.left < 0:
             fail(
-                f"{field} lists more than a file of {self._size} bytes may",
+                f"{field} lists more than {self._whose} of {self._size} bytes may",
                 offset=offset,
                 field=field,
                 kind="limit",
@@ -172,6 +176,13 @@ class ListingBudget:
         listing = ListingBudget(self._size)
         listing.left = self.left
         return listing
+
+    def of_file(self, size: int) -> ListingBudget:
+        """The same, now with what another file of a set, of `size` bytes, may list."""
+        self._size += size
+        self._whose = "a set"
+        self.left += BYTE * size
+        return self
 
     def item(
         self, words: Iterable[str], offset: int, field: str, *, rank: int = 0, times: int = 1

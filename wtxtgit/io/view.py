@@ -354,8 +354,11 @@ class Pages:
     def passed(self, count: int) -> None:
         """Say that something was looked at in `count` bytes, which is no progress."""
         self._since += count
-        if self._since < STEP:
-            return
+        if self._since >= STEP:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Give up all pages that were looked at."""
         self._since = 0
         if _DONT_NEED is not None:
             # Of a file that is mapped for reading nothing is lost: pages are read again.

@@ -8,7 +8,7 @@ object for each of a hundred thousand tensors.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from operator import attrgetter
@@ -66,10 +66,10 @@ def _plain(value: object) -> Any:
         return value
     if isinstance(value, JsonObject):
         return value.as_dict()
-    if isinstance(value, tuple):
-        return list(map(_plain, value))
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return list(map(_plain, value))
     return _spelled(value)
 
 

@@ -78,6 +78,9 @@ class LazyArray:
     their parity, CRC-32C and SHA-256; other keys decode the whole array.
     """
 
+    # There may be a million of them.
+    __slots__ = ("_index", "_row", "_text", "dtype", "shape")
+
     def __init__(
         self, text: ByteView, index: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> None:
@@ -141,6 +144,8 @@ class LazyArray:
 
 class _DamagedArray(LazyArray):
     """An array of a damaged text; what can't be read of it raises TextError."""
+
+    __slots__ = ()
 
     def _chunks(self, first: int, end: int) -> Iterator[memoryview]:
         from wtxtgit.text.damaged import chunks_of

@@ -112,7 +112,7 @@ def _line(line: bytes | None) -> memoryview:
 
 def _array(found: FoundArray, lines: _LineNumbers, problems: list[Problem]) -> ArrayIndex | None:
     """The index of an array, None where its line can't be read."""
-    at = found.chunks[0].body[0] if found.chunks else None
+    at = found[0].body[0] if found else None
     number = None if at is None else max(1, lines.of(at) - 2)
     parsed = grammar.parse_array(_line(found.line), 0)
     if parsed is None or grammar.check_bytes(parsed[0]) is not None:
@@ -126,15 +126,16 @@ def _array(found: FoundArray, lines: _LineNumbers, problems: list[Problem]) -> A
     ):
         problems.append(Problem("syntax", "an idx line can't be read", number, claim.name))
         return None
-    array = ArrayIndex(claim, bytes(found.line or b""), number or 1, rows)
+    array = ArrayIndex(claim, number or 1, rows)
     array.chunk_size = armor.chunk_size(rows)
-    by_ix = {chunk.ix: chunk for chunk in found.chunks}
+    places = found.by_ix()
     # Memory is taken for what is there, not for what is claimed.
-    if array.chunks > min(MAX_CHUNKS, 2 * len(found.chunks) + 1024):
+    if array.chunks > min(MAX_CHUNKS, 2 * len(found) + 1024):
         problems.append(Problem("structure", "most of it is not there", number, claim.name))
         return None
     for ix in range(array.chunks):
-        chunk = by_ix.get(ix)
+        # Of two with a number the last one.
+        chunk = next((found[n] for n in reversed(places.of(ix))), None)
         array.lines.append(array.line if chunk is None else lines.of(chunk.body[0]))
         if chunk is not None and _is_whole(array, chunk):
             array.starts.append(chunk.body[0])

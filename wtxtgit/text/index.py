@@ -214,14 +214,13 @@ _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 class ArrayIndex:
     """Where an array's chunks stand and what its lines claim.
 
-    `header` is the `arr` line without its LF, `line` its number. Chunk i has
+    `line` is the number of the `arr` line. Chunk i has
     its lines at `starts[i]` (byte) and `lines[i]` (number of its first armored
     line), claims `sha256[i]` and `crc32c[i]`, and holds `size_of(i)` bytes.
     Where they are not in the text, `payload` has them, and the lines would stand there.
     """
 
     claim: grammar.ArrayLine
-    header: bytes
     line: int
     rows: Rows | None = None
     chunk_size: int = armor.PLAIN_CHUNK
@@ -235,6 +234,14 @@ class ArrayIndex:
     @property
     def name(self) -> str:
         return self.claim.name
+
+    @property
+    def header(self) -> bytes:
+        """The `arr` line without its LF, as hash_all takes it: it has one spelling.
+
+        Made anew each time, since a text may have a million arrays.
+        """
+        return grammar.format_array(self.claim)[:-1]
 
     @property
     def nbytes(self) -> int:
@@ -413,11 +420,10 @@ class _TextIndexer(LineCursor):
 
     def _read_array(self) -> None:
         """Read what stands before an array's chunks."""
-        start, line = self._pos, self._line
+        line = self._line
         claim = self._take(grammar.parse_array, "arr")
         self._array = claim.name
-        header = bytes(self._text[start : self._pos - 1])
-        array = ArrayIndex(claim, header, line)
+        array = ArrayIndex(claim, line)
         arrays = self.result.arrays
         self._check_order(arrays[-1].name if arrays else None, claim.name, line)
         self._count_dimensions(claim, line)
@@ -491,8 +497,6 @@ class _TextIndexer(LineCursor):
             arrays.append(
                 ArrayIndex(
                     claim,
-                    # As it is spelled, without its LF: hash_all takes it so.
-                    bytes(near[at : frame.end(5)]),
                     self._line,
                     form.rows,
                     form.chunk_size,

@@ -28,7 +28,7 @@ from wtxtgit.containers.aero.describe import (
 from wtxtgit.containers.aero.read import HASH_KEY, SHARD_NAME, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.budget import DecodedParts
-from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.cursor import ListingBudget, fail, quoted
 from wtxtgit.containers.format import (
     MAX_SET_FILES,
     SET_HEAD,
@@ -70,7 +70,8 @@ class SetFile:
 class AeroSet(FileSet):
     """A set that was read; its files are opened when they are needed.
 
-    `homes` has the part of each shard, and the shard's number in it.
+    `homes` has the part of each shard, and the shard's number in it; `listing` is what all files
+    together may list, of which the index in JSON took its part.
     """
 
     version: tuple[int, int]
@@ -79,6 +80,7 @@ class AeroSet(FileSet):
     index: SetFile
     homes: dict[int, tuple[SetFile, int]]
     open_member: OpenMember
+    listing: ListingBudget
 
     def describe(self, options: ReadOptions) -> Description:
         """List the tensors of the index, with their bytes in the parts.
@@ -86,8 +88,9 @@ class AeroSet(FileSet):
         Tensors whose part can't be opened are absent. Raises FormatError
         where the index can't be.
         """
-        index = self.open(self.index)
-        readers = _Readers(self, options)
+        listing = self.listing.apart()
+        index = self.open(self.index, listing)
+        readers = _Readers(self, options, listing)
         tensors = tuple(readers.tensor(entry) for entry in index.entries)
         tags, untold = model_tags(index)
         size = len(index.data)
@@ -129,9 +132,9 @@ class AeroSet(FileSet):
             findings.add(member)
         return findings
 
-    def open(self, member: SetFile) -> Aero:
+    def open(self, member: SetFile, listing: ListingBudget) -> Aero:
         """Read a file of the set; raises FormatError whatever is wrong with it."""
-        return self.read(member, self.view(member))
+        return self.read(member, self.view(member), listing)
 
     def view(self, member: SetFile) -> ByteView:
         """The bytes of a file of the set; raises FormatError where it can't be opened."""
@@ -143,12 +146,15 @@ class AeroSet(FileSet):
             ) from None
 
     @staticmethod
-    def read(member: SetFile, data: ByteView) -> Aero:
-        """Read the bytes of a file of the set; raises FormatError."""
+    def read(member: SetFile, data: ByteView, listing: ListingBudget) -> Aero:
+        """Read the bytes of a file of the set; raises FormatError.
+
+        What the file lists counts in the `listing` of the set.
+        """
         try:
             if data[: len(MAGIC)] != MAGIC:
                 fail("no AERO file", offset=0, field="magic")
-            return read_file(data)
+            return read_file(data, listing.of_file(len(data)))
         except FormatError as error:
             raise FormatError(
                 f"{quoted(member.path)}: {error.message}",
@@ -161,9 +167,10 @@ class AeroSet(FileSet):
 class _Readers:
     """The tensors of a set's parts, each part opened once."""
 
-    def __init__(self, aeroset: AeroSet, options: ReadOptions) -> None:
+    def __init__(self, aeroset: AeroSet, options: ReadOptions, listing: ListingBudget) -> None:
         self._set = aeroset
         self._options = options
+        self._listing = listing
         self._decoded = DecodedParts(options)
         self.files: dict[str, Aero] = {}
         self._readers: dict[str, TensorReader | str] = {}
@@ -188,7 +195,7 @@ class _Readers:
         reader = self._readers.get(part.path)
         if reader is None:
             try:
-                aero = self._set.open(part)
+                aero = self._set.open(part, self._listing)
             except FormatError as error:
                 reader = error.message
             else:
@@ -209,7 +216,8 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
 
     `open_member` opens its files when they are needed. Raises FormatError.
     """
-    value = json_text.parse(data, "index", unique_keys=True)
+    listing = ListingBudget(len(data))
+    value = json_text.parse(data, "index", unique_keys=True, listing=listing)
     if not isinstance(value, dict):
         fail("index is not an object", offset=0, field="format")
     version = _version(value.get("format"))
@@ -233,9 +241,8 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
             homes[shard] = (member, local)
     if len(homes) > MAX_TENSORS:
         fail(f"index lists {len(homes)} shards", offset=0, field="shards", kind="limit")
-    return AeroSet(
-        version, model if isinstance(model, dict) else {}, members, index, homes, open_member
-    )
+    about = model if isinstance(model, dict) else {}
+    return AeroSet(version, about, members, index, homes, open_member, listing)
 
 
 def _version(value: object) -> tuple[int, int]:
@@ -281,6 +288,8 @@ class SetCheck:
         self._parts = {part.path: part for part in aeroset.parts}
         self._listed: dict[str, list[IndexEntry]] | None = None
         self._is_listed = False
+        # What the index takes of it is kept; each part is looked at by itself.
+        self._listing = aeroset.listing.apart()
 
     def member(self, path: str) -> MemberFindings:
         """Check one of the set's files; raises nothing."""
@@ -297,7 +306,8 @@ class SetCheck:
         elif aero is not None:
             if not self._is_listed:
                 try:
-                    self._list(self._set.open(index))
+                    self._listing = self._set.listing.apart()
+                    self._list(self._set.open(index, self._listing))
                 except FormatError:
                     self._list(None)
             # Without an index that can be read there is nothing to agree with.
@@ -321,7 +331,11 @@ class SetCheck:
         try:
             data = self._set.view(member)
             _check_identity(member, data, findings)
-            aero = self._set.read(member, data)
+            is_index = member is self._set.index
+            listing = (self._set.listing if is_index else self._listing).apart()
+            aero = self._set.read(member, data, listing)
+            if is_index:
+                self._listing = listing
         except FormatError as error:
             findings.refuse(error, member)
             return None

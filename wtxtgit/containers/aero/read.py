@@ -308,9 +308,9 @@ class Aero:
         return name or chunk.fourcc.decode("ascii", "backslashreplace")
 
 
-def read(data: ByteView) -> Aero:
-    """Read an AERO file; raises FormatError."""
-    listing = ListingBudget(len(data))
+def read(data: ByteView, listing: ListingBudget | None = None) -> Aero:
+    """Read an AERO file; what it lists counts in the `listing` of its set. Raises FormatError."""
+    listing = listing or ListingBudget(len(data))
     header = _read_header(data)
     chunks = _read_toc(data, header, listing)
     index = next((chunk for chunk in chunks if chunk.fourcc == INDEX), None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,7 @@ from typing import NoReturn
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.budget import DecodedParts
-from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.cursor import ListingBudget, fail, quoted
 from wtxtgit.containers.format import MAX_SET_FILES, FileSet, OpenMember
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.safetensors import read as shard_read
@@ -111,13 +112,14 @@ class NumberedShards(FileSet):
         tags: list[Mapping[str, str]] = []
         untold: dict[str, None] = {}
         size = count = 0
+        listing = ListingBudget(0)
         for file in self.files:
-            shard = open_shard(file, self.open_member)
+            shard = open_shard(file, self.open_member, listing)
             size += len(shard.data)
             count += len(shard.header.tensors)
             if count > MAX_TENSORS:
                 fail("shards list too many tensors", offset=0, field="tensors", kind="limit")
-            for one in _placed(shard, file):
+            for one in _placed(shard, file, listing):
                 placed.setdefault(one.stored.name, []).append(one)
             inner = shard_read.describe(shard, options)
             tags.append({key: tag for key, tag in inner.tags.items() if key not in TORCH_TAGS})
@@ -138,9 +140,12 @@ class NumberedShards(FileSet):
         for file in paths:
             findings = Findings()
             try:
-                shard = open_shard(file, self.open_member)
+                listing = ListingBudget(0)
+                shard = open_shard(file, self.open_member, listing)
                 check_shard(shard, file, options, findings)
-                list(_placed(shard, file))
+                deque(_placed(shard, file, listing), maxlen=0)
+                # Not two of them at a time: each may list as much as the set.
+                del shard
             except FormatError as error:
                 findings.refuse(error, chunk=file)
             yield findings.of_member()
@@ -151,12 +156,17 @@ class NumberedShards(FileSet):
         for member in members:
             findings.add(member)
         placed: dict[str, list[_Placed]] = {}
+        listing = ListingBudget(0)
         for file in self.files:
             try:
-                for one in _placed(open_shard(file, self.open_member), file):
+                shard = open_shard(file, self.open_member, listing)
+                for one in _placed(shard, file, listing):
                     placed.setdefault(one.stored.name, []).append(one)
-            except FormatError:
-                # It was told of the file, and without it nothing is known to be whole.
+            except FormatError as error:
+                # It was told of the file, and without it nothing is known to be whole. That all
+                # files together list too much is told here alone.
+                if error.kind == "limit" and not findings.errors:
+                    findings.refuse(error, chunk=file)
                 return findings
         for name, chunks in placed.items():
             whole = _whole(name, chunks)
@@ -183,9 +193,9 @@ class _Placed:
         return self.stored.listed(self.data)
 
 
-def _placed(shard: Safetensors, file: str) -> Iterator[_Placed]:
+def _placed(shard: Safetensors, file: str, listing: ListingBudget) -> Iterator[_Placed]:
     """The tensors of a file with their places; raises FormatError where these can't be read."""
-    told = _offsets(shard, file)
+    told = _offsets(shard, file, listing)
     for stored in shard.header.tensors:
         if len(stored.shape) > MAX_RANK:
             fail(f"tensor {quoted(stored.name)} of {quoted(file)} has over {MAX_RANK} dimensions",
@@ -196,14 +206,14 @@ def _placed(shard: Safetensors, file: str) -> Iterator[_Placed]:
         yield _Placed(file, shard.data, stored, ChunkBox(offsets, stored.shape))
 
 
-def _offsets(shard: Safetensors, file: str) -> dict[str, tuple[int, ...]]:
+def _offsets(shard: Safetensors, file: str, listing: ListingBudget) -> dict[str, tuple[int, ...]]:
     """Where torch says that the chunks of a file start; empty for files of whole tensors."""
     metadata = shard.header.metadata
     text = metadata.get(SHARDING_KEY) if isinstance(metadata, dict) else None
     if not isinstance(text, str):
         return {}
     try:
-        value = json_text.parse(memoryview(text.encode()), SHARDING_KEY)
+        value = json_text.parse(memoryview(text.encode()), SHARDING_KEY, listing=listing)
     except (FormatError, UnicodeEncodeError):
         value = None
     if not isinstance(value, dict):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers import json_text
-from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.cursor import ListingBudget, fail, quoted
 from wtxtgit.containers.format import (
     MAX_SET_FILES,
     SET_HEAD,
@@ -37,11 +37,15 @@ FORMAT = "safetensors-index"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardedModel(FileSet):
-    """An index that was read; `open_member` opens its files, which are not yet."""
+    """An index that was read; `open_member` opens its files, which are not yet.
+
+    `listing` is what all files together may list, of which the index took its part.
+    """
 
     weight_map: dict[str, str]
     metadata: object
     open_member: OpenMember
+    listing: ListingBudget
 
     def describe(self, options: ReadOptions) -> Description:
         """All tensors of all files, in the order of the index.
@@ -53,8 +57,9 @@ class ShardedModel(FileSet):
         untold: dict[str, None] = {}
         beside: list[str] = []
         size = 0
+        listing = self.listing.apart()
         for file, names in self._by_file().items():
-            opened = self._open(file)
+            opened = open_shard(file, self.open_member, listing)
             size += len(opened.data)
             inner = shard_read.describe(opened, options)
             listed = {tensor.name: tensor for tensor in inner.tensors}
@@ -92,7 +97,7 @@ class ShardedModel(FileSet):
         for file in paths:
             findings = Findings()
             try:
-                shard = self._open(file)
+                shard = open_shard(file, self.open_member, self.listing.apart())
             except FormatError as error:
                 findings.refuse(error, chunk=file)
                 yield findings.of_member()
@@ -100,7 +105,10 @@ class ShardedModel(FileSet):
             check_shard(shard, file, options, findings)
             self._check_names(shard, file, listed[file], findings)
             sizes = {tensor.name: tensor.nbytes for tensor in shard.header.tensors}
-            yield findings.of_member(sum(sizes.get(name, 0) for name in listed[file]))
+            nbytes = sum(sizes.get(name, 0) for name in listed[file])
+            # Not two of them at a time: each may list as much as the set.
+            del shard, sizes
+            yield findings.of_member(nbytes)
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all files, in order, and whether their bytes are as many as told."""
@@ -137,9 +145,6 @@ class ShardedModel(FileSet):
             files.setdefault(file, []).append(name)
         return files
 
-    def _open(self, file: str) -> Safetensors:
-        return open_shard(file, self.open_member)
-
     def _check_total(self, total: int, findings: Findings) -> None:
         listed = self.metadata.get("total_size") if isinstance(self.metadata, dict) else None
         if listed is not None and (isinstance(listed, bool) or listed != total):
@@ -147,8 +152,11 @@ class ShardedModel(FileSet):
             findings.warn(f"total_size is {shown}, the tensors have {total} bytes", "total_size", 0)
 
 
-def open_shard(file: str, open_member: OpenMember) -> Safetensors:
-    """Open a file of a set, by its path there; raises FormatError, whatever is wrong with it."""
+def open_shard(file: str, open_member: OpenMember, listing: ListingBudget) -> Safetensors:
+    """Open a file of a set, by its path there; raises FormatError, whatever is wrong with it.
+
+    What it lists counts in the `listing` of the set.
+    """
     # Paths lead to files that are opened: none may lead out of the folder.
     if not is_in_folder(file):
         raise FormatError(
@@ -163,7 +171,7 @@ def open_shard(file: str, open_member: OpenMember) -> Safetensors:
     if not claims(Opening(data)):
         raise FormatError(f"shard {quoted(file)} is no safetensors file", offset=0, field="magic")
     try:
-        return shard_read.read(data)
+        return shard_read.read(data, listing.of_file(len(data)))
     except FormatError as error:
         raise FormatError(
             f"shard {quoted(file)}: {error.message}",
@@ -184,7 +192,8 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedModel:
 
     `open_member` opens its files when they are needed. Raises FormatError.
     """
-    value = json_text.parse(data, "index", unique_keys=True)
+    listing = ListingBudget(len(data))
+    value = json_text.parse(data, "index", unique_keys=True, listing=listing)
     weight_map = value.get("weight_map") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(weight_map, dict):
         fail("index has no weight_map", offset=0, field="weight_map")
@@ -199,7 +208,7 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedModel:
     files = len(set(weight_map.values()))
     if files > MAX_SET_FILES:
         fail(f"index lists {files} files", offset=0, field="weight_map", kind="limit")
-    return ShardedModel(weight_map, value.get("metadata"), open_member)
+    return ShardedModel(weight_map, value.get("metadata"), open_member, listing)
 
 
 def check_shard(shard: Safetensors, file: str, options: ReadOptions, findings: Findings) -> None:

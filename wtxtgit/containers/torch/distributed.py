@@ -17,7 +17,7 @@ from hashlib import sha256
 
 from wtxtgit.containers import tensor_header
 from wtxtgit.containers.budget import DecodedParts
-from wtxtgit.containers.cursor import check_inside, quoted
+from wtxtgit.containers.cursor import ListingBudget, check_inside, quoted
 from wtxtgit.containers.format import FileSet, OpenMember
 from wtxtgit.containers.intervals import gaps, overlaps
 from wtxtgit.containers.signatures import ZIP_MAGIC
@@ -65,6 +65,8 @@ class ShardFile:
         self.data = data
         self.refused: dict[Place, FormatError] = {}
         self._located: dict[Place, _Located] = {}
+        # Any number of headers may be said to start in it, and many files are open at a time.
+        self._listing = ListingBudget(len(data), files=KEPT)
         headers: dict[int, tensor_header.TensorHeader] = {}
         for place, item in items:
             try:
@@ -105,7 +107,9 @@ class ShardFile:
         # Of tensors in safetensors torch writes where the file starts, and how long the items are.
         if is_tensor and item.start < size and self.data[item.start : item.start + 4] != ZIP_MAGIC:
             if item.start not in headers:
-                headers[item.start] = tensor_header.read(self.data, item.start, size)
+                headers[item.start] = tensor_header.read(
+                    self.data, item.start, size, listing=self._listing
+                )
             return _Located(place, item.start, size, headers[item.start])
         check_inside(item.start, item.length, size, _shown(place))
         return _Located(place, item.start, item.end)

@@ -6,13 +6,14 @@ CRC-32C makes it likely, and the array's own SHA-256 has to prove it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from typing import Protocol
 
 from wtxtgit.io.spool import Spool
-from wtxtgit.io.view import ByteView, Windowed, hashed, pieces, same_bytes
+from wtxtgit.io.view import ByteView, hashed, pieces, same_bytes
 from wtxtgit.model.array import Rows, default_rows
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor, grammar
@@ -26,12 +27,12 @@ from wtxtgit.text.recovery.chunk import (
 )
 from wtxtgit.text.recovery.order import rearrange
 from wtxtgit.text.recovery.pieces import (
-    ArmoredBytes,
     ArrayPieces,
     ChunkState,
     Slot,
+    Slots,
+    SlotTable,
     decoded,
-    slots_of,
 )
 from wtxtgit.text.recovery.reading import FoundChunk
 
@@ -55,21 +56,22 @@ class OtherCopies(Protocol):
         """An array of a name: what is said of it, its bytes, and where they are from."""
 
 
-def settle(arrays: Sequence[ArrayPieces], text: ByteView, heal: OtherCopies | None) -> None:
+def settle(arrays: Sequence[ArrayPieces], table: SlotTable, heal: OtherCopies | None) -> None:
     """Find the bytes of all chunks: as they stand, else mended, else from elsewhere."""
-    slots = [slot for array in arrays for slot in array.slots]
-    damaged = [slot for slot in slots if not _take_intact(slot, text)]
-    with _Mending(text, sum(slot.size for slot in damaged)) as mending:
-        mending.mend_all(damaged, mend)
-        damaged = _lost(damaged)
+    for array in arrays:
+        for slot in array.slots:
+            _take_intact(slot, table)
+    with _Mending(table, sum(slot.size for slot in _lost(arrays) if slot.found)) as mending:
+        mending.mend_all(_lost(arrays), mend)
         # Lines of one may stand in another.
-        spare = _lines(damaged, text)
-        mending.mend_all(damaged[:_MOST_SEARCHED], partial(rearrange, spare=spare))
+        spare = _lines(_lost(arrays), table.text)
+        searched = list(islice(_lost(arrays), _MOST_SEARCHED))
+        mending.mend_all(searched, partial(rearrange, spare=spare))
         if heal is not None:
             _want(arrays, heal)
             for array in arrays:
                 _heal(array, heal)
-        mending.mend_all(_lost(damaged)[:_MOST_SEARCHED], mend_more)
+        mending.mend_all(list(islice(_lost(arrays), _MOST_SEARCHED)), mend_more)
     for array in arrays:
         _hash(array)
         if heal is not None and not array.is_proved:
@@ -78,23 +80,20 @@ def settle(arrays: Sequence[ArrayPieces], text: ByteView, heal: OtherCopies | No
             _heal_by_name(array, heal)
 
 
-def _lost(slots: Iterable[Slot]) -> list[Slot]:
-    return [slot for slot in slots if slot.raw is None]
+def _lost(arrays: Iterable[ArrayPieces]) -> Iterator[Slot]:
+    return (slot for array in arrays for slot in array.slots.lost)
 
 
-def _take_intact(slot: Slot, text: ByteView) -> bool:
+def _take_intact(slot: Slot, table: SlotTable) -> None:
     for chunk in slot.found:
-        raw = decoded(text, chunk, slot.size)
+        raw = decoded(table.text, chunk, slot.size)
         if raw is None:
             continue
         is_proved = _claim(slot, chunk).proves(raw)
         likely = not _is_hex(chunk.sha256) and is_near(f"{crc32c(raw):08x}", chunk.crc32c)
         if is_proved or likely:
-            start, end = chunk.body
-            again = Windowed(ArmoredBytes(text[start:end], slot.size))
-            slot.put(again, ChunkState.INTACT, proved=is_proved)
-            return True
-    return False
+            slot.keep(chunk.body[0], ChunkState.INTACT, proved=is_proved)
+            return
 
 
 _Way = Callable[[bytes, ChunkClaim], "bytes | None"]
@@ -103,8 +102,9 @@ _Way = Callable[[bytes, ChunkClaim], "bytes | None"]
 class _Mending:
     """Mends chunks of a text; what comes out is kept in a spool, of `nbytes` bytes at most."""
 
-    def __init__(self, text: ByteView, nbytes: int) -> None:
-        self._text = text
+    def __init__(self, table: SlotTable, nbytes: int) -> None:
+        self._table = table
+        self._text = table.text
         self._nbytes = nbytes
         self._spool: Spool | None = None
         self._used = 0
@@ -126,17 +126,20 @@ class _Mending:
                     continue
                 raw = way(bytes(self._text[start:end]), _claim(slot, chunk))
                 if raw is not None:
-                    slot.put(self._kept(raw), ChunkState.MENDED)
+                    self._keep(slot, raw)
                     break
 
-    def _kept(self, raw: bytes) -> ByteView:
+    def _keep(self, slot: Slot, raw: bytes) -> None:
         if self._spool is None:
             self._spool = Spool(expected=self._nbytes)
+            self._table.mended = self._spool.incoming
         self._spool.write(raw)
         start, self._used = self._used, self._used + len(raw)
-        incoming = self._spool.incoming
-        # Without room for a file they stay in memory.
-        return memoryview(raw) if incoming is None else Windowed(incoming, start, self._used)
+        if self._table.mended is None:
+            # Without room for a file they stay in memory.
+            slot.put(memoryview(raw), ChunkState.MENDED)
+        else:
+            slot.keep(start, ChunkState.MENDED, proved=True)
 
 
 # Bytes that may stand among a chunk's lines and are none of them.
@@ -147,7 +150,7 @@ def _claim(slot: Slot, chunk: FoundChunk) -> ChunkClaim:
     return ChunkClaim(slot.size, chunk.sha256, chunk.crc32c)
 
 
-def _lines(slots: Sequence[Slot], text: ByteView) -> list[bytes]:
+def _lines(slots: Iterable[Slot], text: ByteView) -> list[bytes]:
     lines: list[bytes] = []
     for slot in slots:
         for chunk in slot.found:
@@ -162,18 +165,17 @@ def _want(arrays: Iterable[ArrayPieces], heal: OtherCopies) -> None:
     digests: set[str] = set()
     names: set[str] = set()
     for array in arrays:
-        lost = _lost(array.slots)
-        digests.update(chunk.sha256 for slot in lost for chunk in slot.found)
+        digests.update(chunk.sha256 for slot in array.slots.lost for chunk in slot.found)
         # Where nothing is lost it may still turn out not to be what its line says.
         if array.claimed_sha256 is not None:
             digests.add(array.claimed_sha256)
-        if lost and array.claim is not None:
+        if not array.slots.is_whole and array.claim is not None:
             names.add(array.claim.name)
     heal.want({digest for digest in digests if _is_hex(digest)}, names)
 
 
 def _heal(array: ArrayPieces, heal: OtherCopies) -> None:
-    for slot in _lost(array.slots):
+    for slot in array.slots.lost:
         for chunk in slot.found:
             if (
                 _is_hex(chunk.sha256)
@@ -195,12 +197,13 @@ def _heal_whole(array: ArrayPieces, heal: OtherCopies) -> None:
     if not array.slots:
         rows = array.rows or default_rows(array.claim.dtype, array.claim.shape)
         array.nbytes, array.chunk_size = len(raw), armor.chunk_size(rows)
-        array.slots = slots_of(len(raw), array.chunk_size, {})
+        array.slots = Slots(array.slots.table, array.found, None, len(raw), array.chunk_size)
     if len(raw) != array.nbytes:
         return
     for slot in array.slots:
         part = raw[slot.ix * array.chunk_size :][: slot.size]
-        if slot.raw is None or not same_bytes(slot.raw, part):
+        own = slot.raw
+        if own is None or not same_bytes(own, part):
             slot.put(part, ChunkState.HEALED, source)
         slot.is_proved = True
     _hash(array)
@@ -211,7 +214,7 @@ def _heal_by_name(array: ArrayPieces, heal: OtherCopies) -> None:
     given = None if array.claim is None else heal.array(array.claim.name)
     if given is None or len(given[2]) != array.nbytes:
         return
-    lost = _lost(array.slots)
+    lost = list(array.slots.lost)
     for slot in lost:
         part = given[2][slot.ix * array.chunk_size :][: slot.size]
         slot.put(part, ChunkState.HEALED, given[3])
@@ -224,7 +227,10 @@ def _heal_by_name(array: ArrayPieces, heal: OtherCopies) -> None:
 
 def _hash(array: ArrayPieces) -> None:
     if array.is_whole:
-        array.sha256 = hashed(sha256(), pieces(array.data())).digest()
+        digest = hashed(sha256(), pieces(array.data())).digest()
+        claimed = None if array.claim is None else array.claim.sha256
+        # Mostly the same: one object for both.
+        array.sha256 = claimed if claimed == digest else digest
 
 
 def _is_hex(digits: str) -> bool:

@@ -6,16 +6,20 @@ another one says more. No bytes are held here: a chunk is a view that reads them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from array import array as numbers
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
-from typing import final
+from itertools import islice
+from typing import final, overload
 
 import numpy as np
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.view import ByteView, Windowed, hashed, mapped, pieces
+from wtxtgit.io.view import ByteView, Windowed, Windows, hashed, mapped, pieces
 from wtxtgit.model.array import (
     ITEM_SIZE,
     MAX_CHUNKS,
@@ -28,7 +32,7 @@ from wtxtgit.text import armor, grammar
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 from wtxtgit.text.recovery.chunk import is_near
 from wtxtgit.text.recovery.lines import KEYS, fields
-from wtxtgit.text.recovery.reading import FoundArray, FoundChunk
+from wtxtgit.text.recovery.reading import ChunkPlaces, ChunkTable, FoundArray, FoundChunk
 
 
 class ChunkState(StrEnum):
@@ -40,31 +44,191 @@ class ChunkState(StrEnum):
     LOST = "lost"
 
 
-@dataclass(slots=True)
+_STATES = tuple(ChunkState)
+_LOST = _STATES.index(ChunkState.LOST)
+_ELSEWHERE = -1
+_NOTHING = memoryview(b"")
+
+
+@final
+class SlotTable:
+    """What became of all chunks of a text, as columns: see `ChunkTable`.
+
+    Bytes of an intact one are its lines in `text`, of a mended one mostly those at a place of
+    `mended`, and all others are `given`, with where they are from.
+    """
+
+    __slots__ = ("given", "left", "mended", "proved", "states", "text", "where")
+
+    def __init__(self, text: ByteView) -> None:
+        self.text = text
+        self.states = bytearray()
+        self.proved = bytearray()
+        self.where = numbers("q")
+        self.mended: Windows | None = None
+        self.given: dict[int, tuple[ByteView, str | None]] = {}
+        self.left = _LEAST_MISSING + len(text) // _MISSING_BYTES
+        """How many more chunks may be wanted of which nothing is there."""
+
+    def add(self, count: int) -> int:
+        """Make room for so many chunks more, which are lost as yet; gives the first one's place."""
+        first = len(self.states)
+        self.states += bytes([_LOST]) * count
+        self.proved += bytes(count)
+        self.where.frombytes(np.full(count, _ELSEWHERE, np.int64).tobytes())
+        return first
+
+
+# Memory is taken for what is there, not for what a wrong digit claims.
+_LEAST_MISSING, _MISSING_BYTES = 65_536, 64
+
+
+@final
+class Slots(Sequence["Slot"]):
+    """The chunks of an array as it wants them.
+
+    `nbytes` and `chunk_size` say which there are; without them it is those that were found.
+    """
+
+    __slots__ = ("chunk_size", "first", "found", "nbytes", "places", "size", "table")
+
+    def __init__(
+        self,
+        table: SlotTable,
+        found: FoundArray,
+        places: ChunkPlaces | None = None,
+        nbytes: int | None = None,
+        chunk_size: int = 0,
+    ) -> None:
+        self.table, self.found, self.places = table, found, places
+        self.nbytes, self.chunk_size = nbytes, chunk_size
+        self.size = len(found) if nbytes is None else chunk_count(nbytes, chunk_size)
+        self.first = table.add(self.size)
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, place: int) -> Slot: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Slot]: ...
+    def __getitem__(self, place: int | slice) -> Slot | list[Slot]:
+        here = range(self.size)[place]
+        return [Slot(self, n) for n in here] if isinstance(here, range) else Slot(self, here)
+
+    @property
+    def lost(self) -> Iterator[Slot]:
+        """Those of which there are no bytes."""
+        states = self.table.states
+        return (Slot(self, n) for n in range(self.size) if states[self.first + n] == _LOST)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.table.states.find(_LOST, self.first, self.first + self.size) < 0
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether each chunk's own SHA-256 says that it is whole."""
+        return self.table.proved.find(0, self.first, self.first + self.size) < 0
+
+
+@final
 class Slot:
-    """A chunk as an array wants it: number, size, and what was found for it.
+    """A chunk as an array wants it: a place in the array's columns.
 
     `raw` are its bytes: a view that reads them anew each time, since all chunks of a text
     need not fit into memory. None for a lost one.
     """
 
-    ix: int
-    size: int
-    found: Sequence[FoundChunk] = ()
-    state: ChunkState = ChunkState.LOST
-    raw: ByteView | None = None
-    source: str | None = None
-    is_proved: bool = False
-    """Whether its own SHA-256 says so, and not its CRC-32C alone."""
+    __slots__ = ("_number", "_slots")
+
+    def __init__(self, slots: Slots, number: int) -> None:
+        self._slots, self._number = slots, number
+
+    @property
+    def _at(self) -> int:
+        return self._slots.first + self._number
+
+    @property
+    def ix(self) -> int:
+        slots = self._slots
+        return self._number if slots.nbytes is not None else slots.found[self._number].ix
+
+    @property
+    def size(self) -> int:
+        slots = self._slots
+        if slots.nbytes is None:
+            return slots.found[self._number].size or 0
+        return max(0, min(slots.chunk_size, slots.nbytes - self._number * slots.chunk_size))
+
+    @property
+    def found(self) -> Sequence[FoundChunk]:
+        """What was found for it."""
+        slots = self._slots
+        if slots.nbytes is None:
+            return (slots.found[self._number],)
+        return [slots.found[n] for n in (slots.places.of(self._number) if slots.places else ())]
+
+    @property
+    def state(self) -> ChunkState:
+        return _STATES[self._slots.table.states[self._at]]
+
+    @property
+    def is_lost(self) -> bool:
+        return self._slots.table.states[self._at] == _LOST
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether its own SHA-256 says so, and not its CRC-32C alone."""
+        return bool(self._slots.table.proved[self._at])
+
+    @is_proved.setter
+    def is_proved(self, proved: bool) -> None:
+        self._slots.table.proved[self._at] = proved
+
+    @property
+    def source(self) -> str | None:
+        """Where the bytes of a healed one are from."""
+        given = self._slots.table.given.get(self._at)
+        return None if given is None else given[1]
+
+    @property
+    def raw(self) -> ByteView | None:
+        table, at = self._slots.table, self._at
+        where, size = table.where[at], self.size
+        if where == _ELSEWHERE:
+            given = table.given.get(at)
+            return None if given is None else given[0]
+        if table.mended is not None and self.state is ChunkState.MENDED:
+            return Windowed(table.mended, where, where + size)
+        return Windowed(ArmoredBytes(table.text, where, size))
+
+    def bytes(self) -> ByteView:
+        """Its bytes, of one that is not lost."""
+        raw = self.raw
+        if raw is None:
+            raise ValueError("a lost chunk has no bytes")
+        return raw
+
+    def keep(self, where: int, state: ChunkState, *, proved: bool) -> None:
+        """Have its bytes at a place of the text, or of what was mended."""
+        self._put(state, where, proved=proved)
 
     def put(
         self, raw: ByteView, state: ChunkState, source: str | None = None, *, proved: bool = True
     ) -> None:
-        self.raw, self.state, self.source, self.is_proved = raw, state, source, proved
+        self._put(state, _ELSEWHERE, proved=proved)
+        self._slots.table.given[self._at] = raw, source
 
     def lose(self) -> None:
         """What was put here is not it."""
-        self.raw, self.state, self.source, self.is_proved = None, ChunkState.LOST, None, False
+        self._put(ChunkState.LOST, _ELSEWHERE, proved=False)
+
+    def _put(self, state: ChunkState, where: int, *, proved: bool) -> None:
+        table, at = self._slots.table, self._at
+        table.given.pop(at, None)
+        table.states[at], table.where[at] = _STATES.index(state), where
+        table.proved[at] = proved
 
 
 @dataclass(slots=True)
@@ -77,20 +241,20 @@ class ArrayPieces:
     found: FoundArray
     claim: grammar.ArrayLine | None
     rows: Rows | None
+    slots: Slots
     nbytes: int | None = None
     chunk_size: int = 0
-    slots: list[Slot] = field(default_factory=list)
     sha256: bytes | None = None
     """Of all its bytes, where they are there."""
 
     @property
     def is_whole(self) -> bool:
-        return self.nbytes is not None and all(slot.raw is not None for slot in self.slots)
+        return self.nbytes is not None and self.slots.is_whole
 
     @property
     def is_proved(self) -> bool:
         """Whether hashes of the text name all of its bytes."""
-        return self.is_whole and (all(slot.is_proved for slot in self.slots) or self.fits_line())
+        return self.is_whole and (self.slots.is_proved or self.fits_line())
 
     def fits_line(self) -> bool:
         """Whether its bytes have the SHA-256 of the `arr` line."""
@@ -99,6 +263,8 @@ class ArrayPieces:
     @property
     def claimed_sha256(self) -> str | None:
         """What the `arr` line says, wrong characters and all."""
+        if self.claim is not None:
+            return self.claim.sha256.hex()
         line = self.found.line
         if line is None or len(line) < _HASHES:
             return None
@@ -106,7 +272,8 @@ class ArrayPieces:
 
     def data(self) -> ByteView:
         """The bytes of an array that is whole, read anew each time."""
-        return joined([slot.raw for slot in self.slots if slot.raw is not None])
+        slots = self.slots
+        return joined(Views(len(slots), lambda n: slots[n].bytes()))
 
 
 @final
@@ -114,7 +281,7 @@ class _Chunks:
     """`Windows` of chunks of `size` bytes each, the last one's aside, one after another."""
 
     def __init__(self, raws: Sequence[ByteView], size: int) -> None:
-        self.nbytes = sum(map(len, raws))
+        self.nbytes = (len(raws) - 1) * size + len(raws[-1])
         self._raws, self._size = raws, size
 
     def window(self, start: int, end: int) -> memoryview:
@@ -123,22 +290,46 @@ class _Chunks:
         within = start - first * self._size
         if within + end - start <= len(self._raws[first]):
             return mapped(self._raws[first][within : within + end - start])
-        last = -(-end // self._size)
-        whole = b"".join(map(mapped, self._raws[first:last]))
+        whole = bytearray()
+        # One by one: there may be very many, of a byte each.
+        for number in range(first, -(-end // self._size)):
+            whole += mapped(self._raws[number])
         return memoryview(whole)[within : within + end - start]
+
+
+@final
+class Views(Sequence[ByteView]):
+    """Views of parts, each made when it is looked at."""
+
+    __slots__ = ("_count", "_view")
+
+    def __init__(self, count: int, view: Callable[[int], ByteView]) -> None:
+        self._count, self._view = count, view
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> ByteView: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[ByteView]: ...
+    def __getitem__(self, place: int | slice) -> ByteView | list[ByteView]:
+        here = range(self._count)[place]
+        return list(map(self._view, here)) if isinstance(here, range) else self._view(here)
 
 
 @final
 class ArmoredBytes:
     """`Windows` of a chunk's `nbytes` bytes, decoded from its lines when they are looked at.
 
-    `lines` is where they stand; they are as a writer writes them.
+    Its lines start at byte `start` of `text`; they are as a writer writes them.
     """
 
-    __slots__ = ("_lines", "nbytes")
+    __slots__ = ("_start", "_text", "nbytes")
 
-    def __init__(self, lines: ByteView, nbytes: int) -> None:
-        self._lines = lines
+    def __init__(self, text: ByteView, start: int, nbytes: int) -> None:
+        # Without a slice, which would be most of the memory of a tiny array.
+        self._text, self._start = text, start
         self.nbytes = nbytes
 
     def window(self, start: int, end: int) -> memoryview:
@@ -146,7 +337,8 @@ class ArmoredBytes:
         first = start // LINE_RAW
         last = min(armor.line_count(end), armor.line_count(self.nbytes))
         size = min(last * LINE_RAW, self.nbytes) - first * LINE_RAW
-        lines = mapped(self._lines[first * LINE_TEXT : last * LINE_TEXT])
+        at = self._start
+        lines = mapped(self._text[at + first * LINE_TEXT : at + last * LINE_TEXT])
         raw = armor.decode(np.frombuffer(lines, np.uint8), 1, size, 0, 0)
         if raw is None:
             raise TextError("structure", "the text changed while it was read")
@@ -171,7 +363,24 @@ def view_of(text: ByteView, chunk: FoundChunk) -> ByteView | None:
     start, end = chunk.body
     if chunk.size is None or end - start != armor.line_count(chunk.size) * LINE_TEXT:
         return None
-    return Windowed(ArmoredBytes(text[start:end], chunk.size))
+    return Windowed(ArmoredBytes(text, start, chunk.size))
+
+
+def view_of_all(text: ByteView, found: FoundArray) -> ByteView | None:
+    """The bytes of all chunks of an array; None where one has not the lines of its size."""
+
+    def view(number: int) -> ByteView:
+        raw = view_of(text, found[number])
+        # Each was looked at below.
+        return _NOTHING if raw is None else raw
+
+    sizes = {
+        None if view_of(text, chunk) is None else chunk.size
+        for chunk in islice(found, len(found) - 1)
+    }
+    if not found or len(sizes) > 1 or None in sizes or view_of(text, found[-1]) is None:
+        return None
+    return joined(Views(len(found), view))
 
 
 def joined(raws: Sequence[ByteView]) -> ByteView:
@@ -183,42 +392,51 @@ def joined(raws: Sequence[ByteView]) -> ByteView:
 _HASHES = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
 
 
-def pieces_of(found: FoundArray) -> ArrayPieces:
+def pieces_of(found: FoundArray, table: SlotTable) -> ArrayPieces:
     """What an array should have, as far as its lines tell."""
     line = b"" if found.line is None else found.line + b"\n"
     parsed = grammar.parse_array(line, 0)
     claim = None if parsed is None or grammar.check_bytes(parsed[0]) is not None else parsed[0]
-    rows_line = b"" if found.rows_line is None else found.rows_line + b"\n"
-    parsed_rows = grammar.parse_rows(rows_line, 0)
-    pieces = ArrayPieces(found, claim, None if parsed_rows is None else parsed_rows[0])
-    _measure(pieces)
-    return pieces
+    rows = None if found.rows_line is None else _rows(found.rows_line)
+    places = found.by_ix()
+    measured = _measure(found, claim, rows, places)
+    if measured is not None:
+        # Of chunks that are not there as many as of those that are, and some of the whole text.
+        missing = chunk_count(*measured) - 2 * places.count
+        if missing <= table.left:
+            table.left -= max(0, missing)
+            slots = Slots(table, found, places, *measured)
+            return ArrayPieces(found, claim, rows, slots, *measured)
+    return ArrayPieces(found, claim, rows, Slots(table, FoundArray(_NO_CHUNKS)))
 
 
-def _measure(pieces: ArrayPieces) -> None:
-    """Find out the array's size and that of its chunks, and make a slot for each of them."""
-    by_ix: dict[int, list[FoundChunk]] = {}
-    for chunk in pieces.found.chunks:
-        by_ix.setdefault(chunk.ix, []).append(chunk)
-    sizes = {ix: _size_of(chunks) for ix, chunks in by_ix.items()}
-    last = max(by_ix, default=-1)
-    chunk_size = _chunk_size(pieces, sizes, last)
+_NO_CHUNKS = ChunkTable()
+
+
+@lru_cache(maxsize=1024)
+def _rows(line: bytes) -> Rows | None:
+    """What an `idx` line says: few are in a text."""
+    parsed = grammar.parse_rows(line + b"\n", 0)
+    return None if parsed is None else parsed[0]
+
+
+def _measure(
+    found: FoundArray, claim: grammar.ArrayLine | None, rows: Rows | None, places: ChunkPlaces
+) -> tuple[int, int] | None:
+    """The array's size in bytes and that of its chunks, None where they are not told."""
+    last = _size_of(found[n] for n in places.of(places.last))
+    chunk_size = _chunk_size(found, claim, rows, places, last)
     if chunk_size is None:
-        return
-    nbytes = None if pieces.claim is None else pieces.claim.nbytes
-    tail = sizes.get(last)
+        return None
+    nbytes = None if claim is None else claim.nbytes
     # The shape goes with it: one wrong digit would show. Else the chunks tell.
     if nbytes is None:
-        nbytes = _told_bytes(pieces.found.line)
-    if nbytes is None and tail is not None:
-        nbytes = last * chunk_size + tail
+        nbytes = _told_bytes(found.line)
+    if nbytes is None and last is not None:
+        nbytes = places.last * chunk_size + last
     if nbytes is None or chunk_count(nbytes, chunk_size) > MAX_CHUNKS:
-        return
-    # Memory is taken for what is there, not for what a wrong digit claims.
-    if chunk_count(nbytes, chunk_size) > 2 * len(by_ix) + 1024:
-        return
-    pieces.nbytes, pieces.chunk_size = nbytes, chunk_size
-    pieces.slots = slots_of(nbytes, chunk_size, by_ix)
+        return None
+    return nbytes, chunk_size
 
 
 def _told_bytes(line: bytes | None) -> int | None:
@@ -233,29 +451,22 @@ def _told_bytes(line: bytes | None) -> int | None:
     return kind[2]
 
 
-def slots_of(nbytes: int, chunk_size: int, by_ix: Mapping[int, Sequence[FoundChunk]]) -> list[Slot]:
-    """A slot for each chunk of an array, with what was found of it."""
-    return [
-        Slot(ix, max(0, min(chunk_size, nbytes - ix * chunk_size)), by_ix.get(ix, ()))
-        for ix in range(chunk_count(nbytes, chunk_size))
-    ]
-
-
 def healed_array(
     claim: grammar.ArrayLine, rows: Rows | None, raw: ByteView, source: str
 ) -> ArrayPieces:
     """An array that is from another place altogether."""
     line = grammar.format_array(claim)[:-1]
     rows_line = None if rows is None else grammar.format_rows(rows)[:-1]
+    found = FoundArray(ChunkTable(), memoryview(line), (0, len(line)), rows_line)
     size = armor.chunk_size(rows)
-    slots = slots_of(len(raw), size, {})
+    slots = Slots(SlotTable(_NOTHING), found, None, len(raw), size)
     for slot in slots:
         slot.put(raw[slot.ix * size :][: slot.size], ChunkState.HEALED, source)
     digest = hashed(sha256(), pieces(raw)).digest()
-    return ArrayPieces(FoundArray(line, rows_line), claim, rows, len(raw), size, slots, digest)
+    return ArrayPieces(found, claim, rows, slots, len(raw), size, digest)
 
 
-def _size_of(chunks: Sequence[FoundChunk]) -> int | None:
+def _size_of(chunks: Iterable[FoundChunk]) -> int | None:
     """The bytes of a chunk, by its `ch` line: `len` and `lines` have to go together."""
     for chunk in chunks:
         if chunk.size is not None and chunk.lines in (None, armor.line_count(chunk.size)):
@@ -263,18 +474,28 @@ def _size_of(chunks: Sequence[FoundChunk]) -> int | None:
     return None
 
 
-def _chunk_size(pieces: ArrayPieces, sizes: dict[int, int | None], last: int) -> int | None:
-    whole = [size for ix, size in sizes.items() if ix != last and size is not None]
-    if whole:
-        # Most of them: one may have a wrong digit that fits its lines by chance.
-        return max(set(whole), key=whole.count)
-    least = sizes.get(last) or 0
-    if pieces.rows is not None or pieces.found.rows_line is None:
-        size = armor.chunk_size(pieces.rows)
+def _chunk_size(
+    found: FoundArray,
+    claim: grammar.ArrayLine | None,
+    rows: Rows | None,
+    places: ChunkPlaces,
+    last: int | None,
+) -> int | None:
+    # Most of them: one may have a wrong digit that fits its lines by chance.
+    counts = Counter(
+        size
+        for ix in range(places.last)
+        if (size := _size_of(found[n] for n in places.of(ix))) is not None
+    )
+    if counts:
+        return counts.most_common(1)[0][0]
+    least = last or 0
+    if rows is not None or found.rows_line is None:
+        size = armor.chunk_size(rows)
         if size >= max(least, 1):
             return size
-    if pieces.claim is not None:
-        size = armor.chunk_size(default_rows(pieces.claim.dtype, pieces.claim.shape))
+    if claim is not None:
+        size = armor.chunk_size(default_rows(claim.dtype, claim.shape))
         if size >= least:
             return size
     return least or None

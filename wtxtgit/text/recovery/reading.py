@@ -9,16 +9,28 @@ they stand; who wants to use one proves it (`rebuilding.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from array import array as numbers
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import ne
+from typing import final, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
+from wtxtgit.errors import TextError
 from wtxtgit.io.view import PIECE, ByteView, mapped
 from wtxtgit.text import grammar
 from wtxtgit.text.armor import line_count
 from wtxtgit.text.grammar import LINE_TEXT
 
+_NOTHING = memoryview(b"")
+# Bytes that the arrays and chunks of a text of any size may take until all of it is written anew,
+# and what each byte of it adds: more than any text takes that `clean` makes of a file
+# (`docs/spec/containers.md`, "What a file lists").
+_LEAST, _BYTE = 48 * 2**20, 2
+_ARRAY, _CHUNK = 1950, 450
 _MOST_LINE = 64 * 1024
 """Bytes of a damaged line that are looked through for its end."""
 
@@ -76,6 +88,10 @@ _CRC_FIELD = 8
 # What stands on a `ch` line, its variable fields aside.
 _CH_HEAD = b"ch ix=000000 off=000000000000 len="
 _CH_FIELDS = (b" sha256=", b" crc32c=", b" b64=on width=76 lines=")
+_CH_EXACT = re.compile(
+    rb"ch ix=([0-9]{6}) off=([0-9]{12}) len=([0-9]{1,12}) sha256=([0-9a-f]{64}) "
+    rb"crc32c=([0-9a-f]{8}) b64=on width=76 lines=([0-9]{1,12})\n"
+)
 _MOST_WRONG = 8
 """Wrong characters of a `ch` line's fixed parts, or of the ends of others."""
 
@@ -95,13 +111,132 @@ class FoundChunk:
     body: tuple[int, int]
 
 
-@dataclass(slots=True)
-class FoundArray:
-    """An array's lines as they stand, None where there are none, and its chunks in order."""
+@final
+class ChunkTable:
+    """The chunks of a text as columns: as objects they would take more memory than the text."""
 
-    line: bytes | None = None
-    rows_line: bytes | None = None
-    chunks: list[FoundChunk] = field(default_factory=list)
+    __slots__ = ("_hashes", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers = numbers("q")
+        self._hashes = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._numbers) // _NUMBERS
+
+    def append(self, chunk: FoundChunk) -> None:
+        size, lines = (_NONE if n is None else n for n in (chunk.size, chunk.lines))
+        self._numbers.extend((chunk.ix, size, lines, *chunk.body))
+        for digits, count in ((chunk.sha256, _HEX_FIELD), (chunk.crc32c, _CRC_FIELD)):
+            # A text that is cut off has fewer of them: what stands for the rest is no digit.
+            self._hashes += digits.encode("latin-1").ljust(count, b"\0")
+
+    def chunk(self, number: int) -> FoundChunk:
+        ix, size, lines, start, end = self._numbers[number * _NUMBERS : (number + 1) * _NUMBERS]
+        at = number * (_HEX_FIELD + _CRC_FIELD)
+        hashes = self._hashes[at : at + _HEX_FIELD + _CRC_FIELD].decode("latin-1")
+        return FoundChunk(
+            ix,
+            None if size == _NONE else size,
+            None if lines == _NONE else lines,
+            hashes[:_HEX_FIELD],
+            hashes[_HEX_FIELD:],
+            (start, end),
+        )
+
+    def ixs(self, first: int, end: int) -> NDArray[np.int64]:
+        """The `ix` of chunks `first` up to, not including, `end`."""
+        return np.array(self._numbers[first * _NUMBERS : end * _NUMBERS : _NUMBERS], np.int64)
+
+
+# Columns of a chunk that are numbers, and what stands for one that can't be read.
+_NUMBERS = 5
+_NONE = -1
+
+
+@final
+class FoundArray(Sequence[FoundChunk]):
+    """The lines of an array and, as a sequence, its chunks in the order in which they stand.
+
+    A text may have very many: the lines are where they stand in it.
+    """
+
+    __slots__ = ("_count", "_first", "_line", "_rows_line", "_table", "_text")
+
+    def __init__(
+        self,
+        table: ChunkTable,
+        text: ByteView = _NOTHING,
+        line: tuple[int, int] | None = None,
+        rows_line: bytes | None = None,
+    ) -> None:
+        self._table, self._first, self._count = table, len(table), 0
+        self._text, self._line, self._rows_line = text, line, rows_line
+
+    @property
+    def line(self) -> bytes | None:
+        """The `arr` line as it stands, without its LF; None where there is none."""
+        return None if self._line is None else bytes(self._text[self._line[0] : self._line[1]])
+
+    @property
+    def rows_line(self) -> bytes | None:
+        """The `idx` line."""
+        return self._rows_line
+
+    @rows_line.setter
+    def rows_line(self, line: bytes) -> None:
+        self._rows_line = line
+
+    def append(self, chunk: FoundChunk) -> None:
+        """Add a chunk to the array whose lines were read last."""
+        self._table.append(chunk)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> FoundChunk: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[FoundChunk]: ...
+    def __getitem__(self, place: int | slice) -> FoundChunk | list[FoundChunk]:
+        here = range(self._first, self._first + self._count)[place]
+        if isinstance(here, range):
+            return list(map(self._table.chunk, here))
+        return self._table.chunk(here)
+
+    def by_ix(self) -> ChunkPlaces:
+        """Which of the chunks have a number."""
+        ixs = self._table.ixs(self._first, self._first + self._count)
+        return _ONE if len(ixs) == 1 and ixs[0] == 0 else ChunkPlaces(ixs)
+
+
+@final
+class ChunkPlaces:
+    """Which chunks, by their places, have a number; mostly each has that of its place."""
+
+    __slots__ = ("_ixs", "_order", "count", "last")
+
+    def __init__(self, ixs: NDArray[np.int64]) -> None:
+        self.last = int(ixs.max(initial=-1))
+        """The highest number, -1 without a chunk."""
+        is_plain = bool(np.array_equal(ixs, np.arange(len(ixs))))
+        order = None if is_plain else np.argsort(ixs, kind="stable")
+        self._order = order
+        self._ixs = None if order is None else ixs[order]
+        self.count = len(ixs) if self._ixs is None else len(np.unique(self._ixs))
+        """How many numbers there are."""
+
+    def of(self, ix: int) -> Sequence[int]:
+        """The places of the chunks with a number, in order."""
+        if self._ixs is None or self._order is None:
+            return (ix,) if 0 <= ix <= self.last else ()
+        start, end = (int(np.searchsorted(self._ixs, ix, side)) for side in ("left", "right"))
+        return list(map(int, self._order[start:end]))
+
+
+# Of very many arrays, each mostly has one chunk.
+_ONE = ChunkPlaces(np.zeros(1, np.int64))
 
 
 @dataclass(slots=True)
@@ -115,6 +250,7 @@ class FoundText:
     sign: bytes | None = None
     audit: bytes | None = None
     arrays: list[FoundArray] = field(default_factory=list)
+    chunks: ChunkTable = field(default_factory=ChunkTable)
 
 
 def distance(there: bytes | memoryview, wanted: bytes) -> int:
@@ -124,7 +260,10 @@ def distance(there: bytes | memoryview, wanted: bytes) -> int:
 
 
 def read(text: ByteView) -> FoundText:
-    """Read a text of any content."""
+    """Read a text of any content.
+
+    Raises TextError "limit" for more arrays and chunks than are found in a text of its size.
+    """
     reader = _Reader(text)
     reader.read()
     return reader.found
@@ -134,6 +273,8 @@ class _Reader:
     def __init__(self, text: ByteView) -> None:
         self._text = text
         self._pos = 0
+        self._rows_line = b""
+        self._left = _LEAST + _BYTE * len(text)
         self.found = FoundText()
 
     def read(self) -> None:
@@ -187,14 +328,19 @@ class _Reader:
             case "audit":
                 found.audit = line
             case "arr":
-                found.arrays.append(FoundArray(line))
+                self._count(_ARRAY)
+                found.arrays.append(FoundArray(found.chunks, self._text, (start, end - 1)))
             case "idx":
-                self._array().rows_line = line
+                # Mostly that of the array before: one object for all of them.
+                if line != self._rows_line:
+                    self._rows_line = line
+                self._array().rows_line = self._rows_line
 
     def _array(self) -> FoundArray:
         """The array that the lines here are of."""
         if not self.found.arrays:
-            self.found.arrays.append(FoundArray())
+            self._count(_ARRAY)
+            self.found.arrays.append(FoundArray(self.found.chunks))
         return self.found.arrays[-1]
 
     def _end_of(self, kind: str) -> int:
@@ -254,18 +400,26 @@ class _Reader:
             at += _MOST_LINE
         return len(self._text)
 
+    def _count(self, amount: int) -> None:
+        """Count memory that what is found here takes."""
+        self._left -= amount
+        if self._left < 0:
+            size = len(self._text)
+            raise TextError("limit", f"more arrays and chunks than a text of {size} bytes may have")
+
     def _take_chunk(self) -> None:
         array = self._array()
+        self._count(_CHUNK)
         fields = _ChunkFields.of(bytes(self._text[self._pos : self._pos + 256]))
         if fields is None:
             self._pos = self._next_line()
             fields = _ChunkFields()
         start = self._pos + fields.end
         end = self._end_of_body(start, fields)
-        before = array.chunks[-1].ix if array.chunks else -1
-        ix = fields.number(before + 1, array.chunks[0].size if array.chunks else fields.size)
+        before = array[-1].ix if array else -1
+        ix = fields.number(before + 1, array[0].size if array else fields.size)
         sha256, crc32c = fields.sha256.decode("latin-1"), fields.crc32c.decode("latin-1")
-        array.chunks.append(FoundChunk(ix, fields.size, fields.lines, sha256, crc32c, (start, end)))
+        array.append(FoundChunk(ix, fields.size, fields.lines, sha256, crc32c, (start, end)))
         self._pos = end
 
     def _end_of_body(self, start: int, fields: _ChunkFields) -> int:
@@ -298,6 +452,10 @@ class _ChunkFields:
 
         Only `len` and `lines` have no fixed length.
         """
+        exact = _CH_EXACT.match(here)
+        if exact is not None and int(exact[6]) == line_count(int(exact[3])):
+            ix, off, size, sha256, crc32c, count = exact.groups()
+            return cls(ix, off, size, sha256, crc32c, count, exact.end())
         best: tuple[int, _ChunkFields] | None = None
         head = len(_CH_HEAD)
         wrong = distance(here[:6], _CH_HEAD[:6]) + distance(here[12:17], b" off=")

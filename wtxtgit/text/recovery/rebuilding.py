@@ -9,7 +9,7 @@ gets a text from here gets one that `verify` accepts and that has the hash that 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice, pairwise, product
 from operator import itemgetter
@@ -22,7 +22,7 @@ from wtxtgit.text.layout import parse_layout, schema_of
 from wtxtgit.text.recovery import lines
 from wtxtgit.text.recovery.chunk import is_near
 from wtxtgit.text.recovery.chunks import OtherCopies, settle
-from wtxtgit.text.recovery.pieces import ArrayPieces, healed_array, pieces_of
+from wtxtgit.text.recovery.pieces import ArrayPieces, SlotTable, healed_array, pieces_of
 from wtxtgit.text.recovery.reading import FoundText, distance, read
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.write import TextWriter
@@ -76,8 +76,9 @@ def recover_plain(
     found = read(plain)
     if not found.arrays and found.root is None:
         raise TextError("syntax", "nothing of a WTXT text can be made out")
-    arrays = [pieces_of(array) for array in found.arrays]
-    settle(arrays, plain, heal)
+    table = SlotTable(plain)
+    arrays = [pieces_of(array, table) for array in found.arrays]
+    settle(arrays, table, heal)
     search = _Search(found, arrays, known)
     missing = search.missing()
     if missing and heal is not None:
@@ -187,9 +188,9 @@ class _Search:
             wanted = self._free_names()
         if claim is not None and claim.nbytes == nbytes and (not wanted or claim.name in wanted):
             hmac, salt = lines.near_zeros(claim.hmac), lines.near_zeros(claim.salt)
-            yield grammar.ArrayLine(
-                claim.name, claim.dtype, claim.shape, nbytes, digest, hmac, salt
-            )
+            likely = replace(claim, sha256=digest, hmac=hmac, salt=salt)
+            # Mostly the same: one object for both.
+            yield claim if claim == likely else likely
         yield from lines.array_lines(line, digest, nbytes, wanted)
 
     def _free_names(self) -> list[str]:
