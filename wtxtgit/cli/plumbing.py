@@ -7,7 +7,6 @@ is imported before git was answered; click never is.
 from __future__ import annotations
 
 import os
-import time
 from functools import cache, partial
 from io import FileIO
 from pathlib import Path
@@ -170,7 +169,9 @@ def _proved() -> ProvedTexts:
 @Once
 def _started() -> int:
     """When this was first asked, in ns."""
-    return time.time_ns()
+    from wtxtgit.io import clock
+
+    return clock.now_ns()
 
 
 def _payload() -> PayloadSource | None:
