@@ -314,6 +314,23 @@ def large_history(repo: Repo, commits: int) -> None:
     repo.git("branch", "-M", "main")
 
 
+def sealed_and_audited(repo: Repo) -> set[str]:
+    """Seal what an import made and begin trust there, then change a file; gives what differs."""
+    repo.wtxtgit("key", "new", "--name", "a", "--no-passphrase")
+    repo.wtxtgit("signers", "add", "a@example.com", "a")
+    repo.add(".wtxt")
+    repo.wtxtgit("seal", "--key", "a")
+    root = repo.commit("sealed after the migration")
+    repo.write("m0.safetensors", safetensors(-1.0, 1.0))
+    repo.add()
+    repo.wtxtgit("seal", "--staged", "--key", "a")
+    repo.commit("sealed change")
+    audited = ("audit", "--trust-root", root, "--require-signed", "--json")
+    told = json.loads(repo.wtxtgit(*audited).stdout)
+    assert (told["ok"], told["findings"]) == (True, [])
+    return set(repo.git("diff", "--name-only", f"{root}~1").decode().split())
+
+
 @needs_lfs
 @pytest.mark.parametrize(
     # Every night it is as many as a team has after some months.
@@ -329,10 +346,15 @@ def test_a_history_leaves_git_lfs_and_returns(repo: Repo, driver: None, commits:
     assert repo.git("lfs", "ls-files") == b""
     # A clone without git-lfs has the files.
     clone = repo.clone("clone")
-    for name in repo.path.glob("*.safetensors"):
-        assert (clone.path / name.name).read_bytes() == name.read_bytes()
+    names = sorted(file.name for file in repo.path.glob("*.safetensors"))
+    for name in names:
+        assert (clone.path / name).read_bytes() == (repo.path / name).read_bytes()
+    sealed = sealed_and_audited(repo)
     repo.wtxtgit("migrate", "export", "--to-lfs", "--everything")
-    assert refs(repo) == before
+    # All that came from git-lfs is as it was; what was sealed since has its ledgers beside it.
+    assert ref(repo, "main~2") == before["refs/heads/main"]
+    assert repo.git("lfs", "ls-files", "--name-only").decode().split() == names
+    assert set(repo.git("diff", "--name-only", "main~2").decode().split()) == sealed
     assert repo.status() == b""
 
 
