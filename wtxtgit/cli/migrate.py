@@ -245,7 +245,9 @@ def _print(done: Migrated, *, makes_texts: bool) -> None:
     _print_left(done, makes_texts=makes_texts)
     if done.signatures:
         print_line(f"dropped: {counted(done.signatures, 'signature')} of commits and tags")
-    print_line(f"moved: {counted(len(done.refs), 'ref')}; before they were as under {done.backup}/")
+    stashed = f" and {done.stashes} of the stash" if done.stashes else ""
+    refs = counted(len(done.refs), "ref")
+    print_line(f"moved: {refs}{stashed}; before they were as under {done.backup}/")
     print_line(f"ids before and now: {done.map}")
 
 
@@ -276,11 +278,6 @@ def _complain_of(done: Migrated) -> None:
         boundary.warn(
             f"{counted(len(done.others), 'ref')} still at old commits: {names}",
             "--everything takes branches and tags; git push --force moves those of a remote",
-        )
-    if done.stashes:
-        boundary.warn(
-            f"the stash is kept, {counted(done.stashes, 'change')} of old commits: "
-            "git stash pop works as before"
         )
     if done.sealed:
         boundary.warn(
