@@ -126,7 +126,7 @@ def migrate(
         plan = work.planned(followers)
         if follows:
             work_tree.check_filters(repo, plan.paths.values())
-        lacking = _lacking(repo, plan, options)
+        lacking, why_lacking = _lacking(repo, plan, options)
         done = Migrated(
             plan.commits,
             plan.rewritten,
@@ -137,6 +137,7 @@ def migrate(
             stashes=len(entries),
             sealed=tuple(sorted(p for p in plan.files if p + LEDGER_SUFFIX in walk.paths)),
             lacking=lacking,
+            why_lacking=why_lacking,
             dry_run=options.dry_run,
         )
         if options.dry_run or not plan.rewritten or lacking:
@@ -393,8 +394,10 @@ def _renamed(commit: StreamedCommit, ids: Mapping[str, str], *, is_whole: bool) 
 
 def _lacking(
     repo: Repository, plan: _MigrationPlan, options: MigrationOptions
-) -> tuple[LackingVersion, ...]:
-    """Objects of git-lfs that are neither here nor to be had; asks for none in a dry run.
+) -> tuple[tuple[LackingVersion, ...], str | None]:
+    """Objects of git-lfs that are neither here nor to be had, and why if that is known.
+
+    None is asked for in a dry run.
 
     Raises CheckError for pointers where nobody asked for what they are to.
     """
@@ -418,13 +421,11 @@ def _lacking(
     def missing() -> dict[LfsObject, bytes]:
         return {to: oids[oid] for oid, to in found.items() if objects.checked(to)[0] is None}
 
-    lacks = missing()
+    lacks, why = missing(), None
     if lacks and not options.dry_run:
         why = objects.fetch(list(lacks))
         lacks = missing()
-        if lacks and why is not None:
-            raise EnvironmentFailure(why, hint="git lfs fetch --all")
-    return tuple(LackingVersion(path, *to) for to, path in lacks.items())
+    return tuple(LackingVersion(path, *to) for to, path in lacks.items()), why
 
 
 def _end_the_last(repo: Repository, settings: FilterSettings, warn: Warn) -> None:
