@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from wtxtgit.errors import EnvironmentFailure, counted
@@ -22,6 +23,8 @@ if TYPE_CHECKING:  # Most commands find all that they need in the store.
 Progress = Callable[[int], None]
 Showing = Callable[[], AbstractContextManager[Progress | None]]
 """Gives what takes counts of bytes that come, for the time of a fetch."""
+
+_MAKING = Lock()
 
 
 class FetchedPayload:
@@ -38,16 +41,20 @@ class FetchedPayload:
 
     @classmethod
     def of(cls, repo: Repository) -> Self:
-        if not isinstance(repo.payload, cls):
-            repo.payload = cls(repo)
-        return repo.payload
+        # What one thread fetches with it is there for the others.
+        with _MAKING:
+            if not isinstance(repo.payload, cls):
+                repo.payload = cls(repo)
+            return repo.payload
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
         asked = set(names)
         found = self._store.has(asked)
         # A merge driver, for one, adds to the store while the filter of a rebase goes on.
-        if len(found) < len(asked) and self._store.refresh():
-            return self._store.has(asked)
+        if len(found) < len(asked):
+            # Another thread may be the one that meets what came.
+            self._store.refresh()
+            found = self._store.has(asked)
         return found
 
     def read(self, name: bytes) -> ByteView:
