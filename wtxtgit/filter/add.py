@@ -157,7 +157,7 @@ class _AddWork:
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
     proved: list[bytes] = field(default_factory=list)
     """SHA-256 of the detached texts that were written."""
-    since: int = field(default_factory=clock.now_ns)
+    since: int = field(default_factory=lambda: int(clock.now() * 1e9))
 
     def _keeping(self, path: bytes) -> AbstractContextManager[Keep]:
         # What is not detached does without the store.

@@ -10,20 +10,10 @@ import time
 
 from wtxtgit.errors import EnvironmentFailure
 
-_NANO = 1_000_000_000
-
 
 def now() -> float:
     """Seconds since 1970."""
     return time.clock_gettime(time.CLOCK_REALTIME)
-
-
-def now_ns() -> int:
-    """Nanoseconds since 1970; from 2262 on as exact as a float is."""
-    try:
-        return time.time_ns()
-    except OverflowError:
-        return int(now()) * _NANO
 
 
 def utc_now() -> str:
