@@ -11,11 +11,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError, explain, lacking
+from wtxtgit.io.progress import Progress, showing
 
 BUG = 70
 _STDOUT, _STDERR = 1, 2
@@ -43,10 +45,18 @@ def run(command: Callable[[], int | None]) -> int:
     gc.set_threshold(*_COLLECTED)
     sys.setswitchinterval(_TURN)
     try:
-        return _run(command)
+        with showing(_shown):
+            return _run(command)
     finally:
         gc.set_threshold(*collected)
         sys.setswitchinterval(turn)
+
+
+def _shown(name: str) -> AbstractContextManager[Progress | None]:
+    # Most commands show nothing.
+    from wtxtgit.cli.output import progress
+
+    return progress(name, None)
 
 
 def _run(command: Callable[[], int | None]) -> int:

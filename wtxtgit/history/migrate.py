@@ -40,13 +40,13 @@ from wtxtgit.history.refs import (
 )
 from wtxtgit.history.walk import FileVersion, HistoryWalk, MigratedCommit, Migration
 from wtxtgit.io.files import replace_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX
 from wtxtgit.remotes.lfs_objects import LfsObjects
 from wtxtgit.remotes.lfs_pointer import LfsObject, pointed_of
 from wtxtgit.report.migrate import LackingVersion, Migrated, MigratedBlobs, MovedRef
 
-Progress = Callable[[int], None]
 _MAPS = "migrated"
 
 
