@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _LISTED = ("tensor", "relative", "elements", "rows")
 _VALUES = ("L2", "max", "cosine", "mean", "std", "zeros", "flips", "new NaN/Inf")
+_MOST_CONCERNS = 20
 _MOST_RANGES = 3
 """Ranges of rows that a table names; JSON has more."""
 MOST_METADATA = 50
@@ -31,6 +32,12 @@ def print_changes(report: DiffReport) -> None:
     print_line(totals(report))
     for note in report.notes:
         print_line(f"note: {note}")
+    from wtxtgit.report.tables import CONCERNS
+
+    concerns = report.concerns
+    print_cells(CONCERNS, concerns[:_MOST_CONCERNS])
+    if len(concerns) > _MOST_CONCERNS:
+        print_line(f"and {counted(len(concerns) - _MOST_CONCERNS, 'more risk')}, --json has them")
     print_tensors(report.by_change())
     others = report.of(TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED)
     print_others(others)

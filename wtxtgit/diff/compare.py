@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
@@ -25,6 +25,8 @@ from wtxtgit.report.diff import (
 )
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers
+from wtxtgit.tensors.quantised import scale_states
+from wtxtgit.tensors.rows import row_states
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 from wtxtgit.text.grammar import is_detached, is_text
 
@@ -206,14 +208,20 @@ class _Diff:
             if is_alike and is_same(numbers_a, numbers_b, self.pages.advance):
                 return None, None
             change = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
-            return change, None
+            if change.after.is_zero or change.is_flat:
+                return change, None
+            norm = change.before.root_mean_square
+            # The bar counts what is read once.
+            states = row_states(numbers_a, numbers_b, norm, threads=self.threads)
+            return replace(change, states=states), None
         # Packed dtypes: what their bytes mean is the format's alone.
         if is_same(a, b, self.pages.advance):
             return None, None
         # Without an element there is no telling which byte is whose.
         if a.nbytes != b.nbytes:
             return None, f"{a.nbytes} bytes before, {b.nbytes} after"
-        return compare_bytes(a, b, self.pages.advance), None
+        bytes_change = compare_bytes(a, b, self.pages.advance)
+        return replace(bytes_change, states=scale_states(a, b)), None
 
     def _renamed(self, removed: dict[Key, Tensor], added: dict[Key, Tensor]) -> dict[Key, Key]:
         """Which tensor of `gone` each one of `come` is, by content, dtype and shape."""
