@@ -15,7 +15,8 @@ from tests.remotes.places import OLD, holds, pushed, text
 from tests.store.chunks import added, weights
 from wtxtgit.cli import plumbing
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.progress import Progress, showing
+from wtxtgit.io import progress
+from wtxtgit.io.progress import Progress
 from wtxtgit.remotes.folder import Folder
 from wtxtgit.remotes.payload import on_demand
 from wtxtgit.remotes.payload.on_demand import FetchedPayload
@@ -99,7 +100,9 @@ def test_what_another_thread_has_met_is_there(repo: Repo, monkeypatch: pytest.Mo
     assert payload.has(names) == set(names)
 
 
-def test_what_any_reader_lacks_is_shown_while_it_comes(repo: Repo, tmp_path: Path) -> None:
+def test_what_any_reader_lacks_is_shown_while_it_comes(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = tmp_path / "there"
     names = added(Store(tmp_path / "own"), OLD)
     pushed(tmp_path / "own", TargetPacks(Folder(there)), text(OLD))
@@ -110,8 +113,8 @@ def test_what_any_reader_lacks_is_shown_while_it_comes(repo: Repo, tmp_path: Pat
     def show(name: str) -> Iterator[Progress | None]:
         yield counts.setdefault(name, []).append
 
-    with showing(show):
-        FetchedPayload.of(Repository.discover(repo.path)).want(names)
+    monkeypatch.setattr(progress, "how", show)
+    FetchedPayload.of(Repository.discover(repo.path)).want(names)
     assert holds(repo.path / ".git/wtxt/store", OLD)
     assert list(counts) == ["fetch"]
     assert sum(counts["fetch"]) >= sum(path.stat().st_size for path in there.rglob("*.pack"))

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError, explain, lacking
-from wtxtgit.io.progress import Progress, showing
+from wtxtgit.io import progress
 
 BUG = 70
 _STDOUT, _STDERR = 1, 2
@@ -41,22 +41,22 @@ def run(command: Callable[[], int | None]) -> int:
 
     Garbage is looked for less often meanwhile, and threads take shorter turns.
     """
+    progress.how = _shown
     collected, turn = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(*_COLLECTED)
     sys.setswitchinterval(_TURN)
     try:
-        with showing(_shown):
-            return _run(command)
+        return _run(command)
     finally:
         gc.set_threshold(*collected)
         sys.setswitchinterval(turn)
 
 
-def _shown(name: str) -> AbstractContextManager[Progress | None]:
+def _shown(name: str) -> AbstractContextManager[progress.Progress | None]:
     # Most commands show nothing.
-    from wtxtgit.cli.output import progress
+    from wtxtgit.cli import output
 
-    return progress(name, None)
+    return output.progress(name, None)
 
 
 def _run(command: Callable[[], int | None]) -> int:

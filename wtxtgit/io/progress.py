@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 Progress = Callable[[int], None]
 """Called with the number of bytes, or of what else is counted, that were just finished."""
 Showing = Callable[[str], AbstractContextManager[Progress | None]]
 """Gives what shows the progress of a piece of work, by its name, while it goes on."""
 
-_showing: list[Showing] = []
 
-
-@contextmanager
-def showing(show: Showing) -> Iterator[None]:
-    """Have what is done in the block shown so; a program says that, never a library."""
-    _showing.append(show)
-    try:
-        yield
-    finally:
-        _showing.remove(show)
+how: Showing | None = None
+"""How work is shown that comes up in the midst of other work: a program says, no library."""
 
 
 def shown(name: str) -> AbstractContextManager[Progress | None]:
-    """What takes counts of work that comes up in the midst of other work, as a fetch does.
-
-    None where nobody looks.
-    """
-    return _showing[-1](name) if _showing else nullcontext()
+    """What takes counts of such work, as of a fetch; None where nobody looks."""
+    return nullcontext() if how is None else how(name)
