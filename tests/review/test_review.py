@@ -299,6 +299,27 @@ class TestRisks:
             assert bool(risks(one)) != is_good
 
 
+def test_bytes_that_nobody_lists_are_flagged(repo: Repo) -> None:
+    """In a file that changes, and in one that is new."""
+    content = (FIXTURES / "fold/none_json_a.fold").read_bytes()
+    repo.track("*.fold")
+    repo.write("a.fold", text_of(content))
+    repo.add()
+    repo.commit("base")
+    repo.git("checkout", "-q", "-b", "topic")
+    for name in ("a.fold", "b.fold"):
+        repo.write(name, text_of(content + b"hidden"))
+    repo.add()
+    repo.commit("more")
+    for one in reviewed(repo).artifacts:
+        assert [(flag.risk, flag.message) for flag in one.flags] == [
+            (
+                Risk.HIDDEN,
+                f"6 bytes at offset {len(content)} that belong to no tensor or part are new",
+            )
+        ]
+
+
 class TestOneSide:
     def test_a_new_checkpoint_is_listed(self, repo: Repo) -> None:
         started(repo)

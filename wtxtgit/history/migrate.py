@@ -168,7 +168,8 @@ def migrate(
                 note(repo, CutOff(before, follows_to, migration.makes_texts))
             # What is stashed is there twice for a moment, rather than not at all.
             add_stashes(repo, stashed if dropped else ())
-            move_refs(repo, moves, backup, options.reason, entries if dropped else ())
+            old = [entry for entry in entries if entry.oid in dropped]
+            move_refs(repo, moves, backup, options.reason, old)
             drop_stashes(repo, dropped)
             if before is not None:
                 unwritten = work_tree.follow(
