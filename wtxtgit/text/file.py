@@ -131,7 +131,7 @@ class TextFile:
         self._filled.update(array.name for array in wanted)
         if not self.size or not wanted:
             return
-        want_payload(wanted, self._pages.advance)
+        want_payload(wanted)
         jobs = jobs_of(block for array in wanted for block in blocks_of(array))
         threads = worthwhile(self._threads, sum(array.nbytes for array in wanted))
         with Workers((partial(self._write, job) for job in jobs), threads) as written:
