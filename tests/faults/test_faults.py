@@ -51,6 +51,10 @@ def test_a_filter_says_in_a_line_what_it_lacks(trials: Trials) -> None:
     assert trials.run("git checkout -q topic", "9 descriptors") in ("left as text", "refused")
 
 
+def test_what_the_system_lacks_is_no_damage(trials: Trials) -> None:
+    assert trials.run("ring verify ../files/exp1", "4 descriptors") == "refused"
+
+
 def test_every_command_has_a_line_in_the_table() -> None:
     from wtxtgit.cli.front_page import COMMANDS as LISTED
 
