@@ -126,7 +126,8 @@ def test_every_change_is_shown(wtxtgit: Command) -> None:
     assert wide.endswith("1/1")
     (weight,) = [line for line in lines if line.startswith("model.layers.0.self_attn")]
     assert "16 of 16" in weight
-    assert lines.index(weight) < lines.index(wide), "sorted by the relative change"
+    assert lines.index(wide) < lines.index(weight), "what has new NaN comes first"
+    assert ["new-nan", "wide", "1", "item", "of", "4", "became", "NaN"] in cells
 
 
 def output(terminal: int) -> bytes:

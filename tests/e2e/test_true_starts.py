@@ -25,6 +25,8 @@ ONCE = [
     "track *.npy",
     "untrack *.safetensors",
     "migrate info",
+    "migrate import --include *.fold --everything",
+    "migrate export --everything",
     "doctor",
     "add b.safetensors",
     "checkout model.safetensors",

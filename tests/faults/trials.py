@@ -51,7 +51,7 @@ _NO_RIGHTS = {"env": {REFUSED: "rights"}, "limit": partial(refuse, "rights")}
 """Without which root writes what it likes."""
 
 
-_REPOSITORIES = ("repo", "staged", "merging", "detached", "lacking")
+_REPOSITORIES = ("repo", "staged", "merging", "detached", "lacking", "raw")
 FAULTS = {
     "no threads": Fault({REFUSED: "threads"}),
     **{f"{more} MiB": Fault({REFUSED: f"memory:{more}"}) for more in (1, 2, 4, 8, 16)},

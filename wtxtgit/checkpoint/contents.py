@@ -140,7 +140,7 @@ class Checkpoint:
     """A checkpoint that is open.
 
     `shared` and `text` are there for texts, of which tensors are decoded by
-    `prepare`.
+    `prepare`. `nested` names the chunks whose own tensors are among `tensors`.
     """
 
     name: str
@@ -152,6 +152,7 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     text: TextFile | None = None
     shared: Shared = field(default_factory=dict)
+    nested: tuple[str, ...] = ()
 
     def content(self, tensor: Tensor) -> Hashable:
         """What stands for the tensor's bytes on both sides, None where nothing does."""
@@ -256,6 +257,7 @@ def _of_file(
         tuple(notes),
         side.text,
         shared or {},
+        tuple(chunk.name for chunk in description.nested),
     )
 
 

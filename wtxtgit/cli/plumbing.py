@@ -170,7 +170,8 @@ def _proved() -> ProvedTexts:
 @Once
 def _started() -> int:
     """When this was first asked, in ns."""
-    return time.time_ns()
+    # `io.clock` says why it is not `time.time_ns`; a filter loads nothing for it.
+    return int(time.clock_gettime(time.CLOCK_REALTIME) * 1e9)
 
 
 def _payload() -> PayloadSource | None:

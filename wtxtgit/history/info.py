@@ -63,7 +63,7 @@ def history_files(
     versions: dict[bytes, dict[str, None]] = {}
     commits = 0
     with scratch(repo) as streams:
-        for commit in streams.commits(tips):
+        for commit in streams.exported(tips):
             commits += 1
             for change in commit.changes:
                 if change.oid is not None and change.mode in _REGULAR:

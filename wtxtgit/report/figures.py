@@ -4,6 +4,8 @@ from __future__ import annotations
 
 OID_SHOWN = 12
 """Digits of a commit's id that a report shows."""
+DATE_SHOWN = len("2025-05-04")
+"""Characters of a date that a table shows."""
 HASH_SHOWN = 12
 """Digits of a SHA-256 that a table shows."""
 NONE = "\u2013"

@@ -28,7 +28,7 @@ from wtxtgit.report.diff import DiffReport, Numbers, TensorStatus
 from wtxtgit.report.figures import OID_SHOWN
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
-from wtxtgit.review.flags import flags_of, groups, limited
+from wtxtgit.review.flags import flags_of, groups, limited, part_flags
 from wtxtgit.tensors.statistics import distributions, statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.grammar import is_text
@@ -149,6 +149,7 @@ class BranchReader:
         by_layer = groups(report)
         flags = [
             *flags_of(report, by_layer),
+            *part_flags(report),
             *_not_numbers(compared.after, report, pages),
             *_held_back(compared.after, after),
         ]
@@ -167,7 +168,11 @@ class BranchReader:
         report = self._named(changed, listed)
         flags = []
         if is_new:
-            flags = [*_not_numbers(checkpoint, report, pages), *_held_back(checkpoint, side)]
+            flags = [
+                *_not_numbers(checkpoint, report, pages),
+                *part_flags(report),
+                *_held_back(checkpoint, side),
+            ]
         return Comparison(report, groups=tuple(groups(report)), flags=tuple(flags))
 
     def _named(self, changed: ChangedCheckpoint, report: DiffReport) -> DiffReport:

@@ -35,6 +35,7 @@ from wtxtgit.report.review import (
     ReviewedCommit,
     Risk,
     Sizes,
+    by_severity,
 )
 from wtxtgit.review.changes import Branch, ChangedCheckpoint, attribute_notes, branch_of, changes
 from wtxtgit.review.contents import BranchReader, Comparer, Comparison, StoredBlob, here
@@ -46,6 +47,8 @@ MOST_COMMITS = 50
 """Commits that are told of a checkpoint, the newest."""
 MOST_SUBJECT = 200
 """Characters of a commit's subject."""
+MOST_AUTHOR = 100
+"""Characters of a commit's author."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +273,7 @@ class _ReviewWork:
             comparison.report,
             comparison.reason,
             comparison.groups,
-            tuple(_once(flags)),
+            tuple(by_severity(_once(flags))),
             seal,
             sizes,
             touching,
@@ -328,10 +331,13 @@ class _ReviewWork:
             newest = [every[number].oid for number in numbers[: -MOST_COMMITS - 1 : -1]]
             for oid in newest:
                 if oid not in commits:
-                    commits[oid] = ReviewedCommit(
-                        oid, clipped(self.commits.subject(oid), MOST_SUBJECT)
-                    )
+                    commits[oid] = self._commit(oid)
             yield tuple(commits[oid] for oid in newest)
+
+    def _commit(self, oid: str) -> ReviewedCommit:
+        author, date = self.commits.author(oid)
+        subject = clipped(self.commits.subject(oid), MOST_SUBJECT)
+        return ReviewedCommit(oid, subject, clipped(author, MOST_AUTHOR), date)
 
 
 def _once(flags: list[Flag]) -> Iterator[Flag]:

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import stat
-import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.errors import EnvironmentFailure, FormatError
+from wtxtgit.io import clock
 from wtxtgit.io.files import failures, opened_regular, read_view, shown
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import mapped, write_all
@@ -268,7 +268,7 @@ class PackFolder:
         try:
             return self.path(pack).stat().st_mtime
         except OSError:
-            return time.time()
+            return clock.now()
 
     def use(self, name: bytes) -> bool:
         """Whether a chunk that is to be added is here. Its pack counts as young then.
@@ -287,7 +287,7 @@ class PackFolder:
                     return self.use(name)
                 continue
             except OSError:
-                if time.time() - self.time(pack) > _YOUNG:
+                if clock.now() - self.time(pack) > _YOUNG:
                     continue
             self._used.add(pack)
             return True

@@ -94,6 +94,24 @@ def set_damaged_aside(store: Store, names: Iterable[bytes]) -> list[DamagedPack]
         return _moved(own, damaged, unusable, times, None)
 
 
+def join_small(store: Store, before: Collection[str]) -> None:
+    """Make few packs of the small ones that were added since there were those of `before`.
+
+    Where another repack is at work it sees to that. Raises EnvironmentFailure.
+    """
+    own = store.own
+    with contextlib.ExitStack() as locked:
+        try:
+            locked.enter_context(alone(store))
+        except EnvironmentFailure:
+            return
+        own.refresh()
+        sizes = own.names
+        small = {name for name in sizes.keys() - before if sizes[name] < MAX_PACK // 2}
+        if len(small) > 1:
+            _moved(own, small, (), {name: own.time(name) for name in sizes}, None)
+
+
 def _other_than_named(own: PackFolder, packs: Iterable[str]) -> Set[str]:
     """The packs whose bytes are not those that their names say."""
     tasks = [partial(_digest, own, name) for name in sorted(packs)]
