@@ -1,7 +1,7 @@
 """Model checkpoints in ordinary git, as deterministic, self-checking text.
 
 The Python interface: `load`, `loads` and `open` read checkpoints of every format, `dump` and
-`dumps` write them; `verify`, `diff`, `convert` and `salvage` do what the commands of these names do;
+`dumps` write them; `verify`, `diff`, `convert` and `salvage` do what commands of these names do;
 `finalize` is for pending texts, `encrypt` and `decrypt` are for age files. `wtxtgit.stream`
 publishes snapshots of a training.
 

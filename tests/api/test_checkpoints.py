@@ -13,6 +13,7 @@ import pytest
 import wtxtgit
 from tests.containers.samples import FIXTURES, manifest_entries, safetensors, tensor_item
 from tests.kit import Repo, text_of
+from wtxtgit.containers.registry import FORMATS
 from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError
 from wtxtgit.text import file as text_file
 
@@ -103,8 +104,8 @@ def test_of_a_text_the_chunks_of_the_rows_are_decoded_alone(
 
     with wtxtgit.open(path) as opened:
         monkeypatch.setattr(text_file, "checked_bytes", watched)
-        assert np.array_equal(opened["w"][2040:2050], VALUES[2040:2050])
-        assert np.array_equal(opened["w"][2040:2050], VALUES[2040:2050])
+        assert np.array_equal(opened["w"][10:20], VALUES[10:20])
+        assert np.array_equal(opened["w"][10:20], VALUES[10:20])
     assert decoded
     assert sum(nbytes for _, nbytes in decoded) < VALUES.nbytes
 
@@ -118,7 +119,11 @@ def test_a_revision_a_folder_and_a_detached_text(repo: Repo) -> None:
     repo.commit()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(repo.path)
-        for name in ("HEAD:sub/m.safetensors", "HEAD:./sub/m.safetensors", Path("sub/m.safetensors")):
+        for name in (
+            "HEAD:sub/m.safetensors",
+            "HEAD:./sub/m.safetensors",
+            Path("sub/m.safetensors"),
+        ):
             assert np.array_equal(wtxtgit.load(name)["w"], VALUES)
             assert wtxtgit.verify(name).ok
             with wtxtgit.open(name) as opened:
@@ -134,16 +139,14 @@ def test_what_is_written_is_what_was_given(tmp_path: Path) -> None:
         "step": np.float32(3),
         "big": np.arange(4, dtype=">i4"),
     }
-    for ending in ("wtxt", "safetensors", "npz", "gguf", "aero", "fold", "pt", "mlcp"):
-        out = tmp_path / f"out.{ending}"
-        try:
-            wtxtgit.dump(given, out)
-        except UsageError as error:
-            assert "ending" in str(error)
-            continue
+    endings = [one.endings[0] for one in FORMATS if one.write and not one.sole_name]
+    for ending in [".wtxt", *endings]:
+        out = tmp_path / f"out{ending}"
+        wtxtgit.dump(given, out)
         found = wtxtgit.load(out)
-        assert {name.rpartition("/")[2] for name in found} >= {"big", "step"}, ending
-        values = {name.rpartition("/")[2]: array for name, array in found.items()}
+        # Formats that wrap tensors have them in a chunk.
+        values = {name.partition("/")[2] or name: array for name, array in found.items()}
+        assert set(values) == {"model.layer.0.w", "model.bias", "step", "big"}, ending
         assert np.array_equal(values["model.layer.0.w"], VALUES)
         assert values["model.bias"].tolist() == [1, 2]
         assert values["big"].tolist() == [0, 1, 2, 3]
@@ -171,7 +174,7 @@ def test_what_a_format_lacks_is_refused_by_name(tmp_path: Path) -> None:
     out = tmp_path / "x.safetensors"
     with pytest.raises(InputError, match="names"):
         wtxtgit.dump({"names": np.array(["a"])}, out)
-    with pytest.raises(UsageError, match='two arrays are called "a.b"'):
+    with pytest.raises(UsageError, match=r'two arrays are called "a\.b"'):
         wtxtgit.dump({"a": {"b": VALUES}, "a.b": VALUES}, out)
     assert not out.exists()
 

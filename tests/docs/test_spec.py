@@ -19,6 +19,7 @@ from tests.docs.pages import Block, blocks, lines, prose, spans, tables
 from tests.docs.test_python import execute
 from wtxtgit.model.array import ArrayNames, default_rows
 from wtxtgit.text import armor
+from wtxtgit.text.arrays import read
 from wtxtgit.text.native import item_size
 
 WTXT, CONTAINERS = "docs/spec/wtxt.md", "docs/spec/containers.md"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from wtxtgit.checkpoint.contents import Checkpoint
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.files import shown
+from wtxtgit.model.named_arrays import NamedArrays
 from wtxtgit.model.tensor import PackedBytes, Tensor
 from wtxtgit.tensors.tensor_bytes import as_numbers, blocks, content_size, numpy_dtype
 from wtxtgit.text.arrays import LazyRows
@@ -21,7 +21,7 @@ _RAW = np.dtype("V1")
 """A byte that is no number: of quantised blocks, and whatever else numpy has no dtype for."""
 
 
-class Tensors(Mapping[str, NDArray[Any]]):
+class Tensors(NamedArrays[NDArray[Any]]):
     """The tensors of a checkpoint by name, as read-only numpy arrays.
 
     `format` is the checkpoint's, `metadata` plain data of what it says of itself, `tags` the short
@@ -34,26 +34,18 @@ class Tensors(Mapping[str, NDArray[Any]]):
         self.metadata = checkpoint.metadata
         self.tags = checkpoint.tags
         self.notes = checkpoint.notes
-        self._arrays = {}
+        arrays = {}
         for name, tensor in _by_name(checkpoint).items():
             if (reason := checkpoint.budget.take(tensor)) is not None:
                 raise InputError(f"{checkpoint.name}: tensor {quoted(name)}: {reason}")
-            self._arrays[name] = _values(checkpoint, tensor)
+            arrays[name] = _values(checkpoint, tensor)
+        super().__init__(arrays)
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __repr__(self) -> str:
-        return f"<Tensors of a {self.format} file: {len(self)}>"
+    def _title(self) -> str:
+        return self.format
 
 
-class LazyTensors(Mapping[str, "LazyTensor"]):
+class LazyTensors(NamedArrays["LazyTensor"]):
     """The tensors of an open checkpoint by name, which are read where they are indexed.
 
     `format`, `metadata`, `tags` and `notes` are as those of `Tensors`.
@@ -64,21 +56,11 @@ class LazyTensors(Mapping[str, "LazyTensor"]):
         self.metadata = checkpoint.metadata
         self.tags = checkpoint.tags
         self.notes = checkpoint.notes
-        self._tensors = {
-            name: LazyTensor(checkpoint, tensor) for name, tensor in _by_name(checkpoint).items()
-        }
+        tensors = _by_name(checkpoint).items()
+        super().__init__({name: LazyTensor(checkpoint, tensor) for name, tensor in tensors})
 
-    def __getitem__(self, name: str) -> LazyTensor:
-        return self._tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __repr__(self) -> str:
-        return f"<LazyTensors of a {self.format} file: {len(self)}>"
+    def _title(self) -> str:
+        return self.format
 
 
 class LazyTensor(LazyRows):

@@ -262,7 +262,7 @@ def diff(
     `before` and `after` are as `path` is for `load`. Raises InputError, CheckError and
     EnvironmentFailure. What the numbers mean: `docs/diff.md`, "Numbers".
     """
-    from wtxtgit.diff.diff import diff as compared
+    from wtxtgit.comparison.diff import diff as compared
 
     options = ReadOptions(decryption_key=decryption_key)
     return compared(str(before), str(after), options, threads=threads)

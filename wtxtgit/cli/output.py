@@ -21,9 +21,8 @@ from threading import Lock
 from typing import Any
 
 from wtxtgit.cli import environment
-from wtxtgit.errors import clipped
+from wtxtgit.errors import clipped, escaped
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.figures import escaped
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 _LEAST_NAME = 24

@@ -30,6 +30,7 @@ from wtxtgit.model.array import (
     rows_for,
 )
 from wtxtgit.model.findings import Problem
+from wtxtgit.model.named_arrays import NamedArrays
 from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, ArrayLine, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
@@ -38,7 +39,7 @@ from wtxtgit.text.native import BY_NUMPY, NUMPY_DTYPES, carrier_of, shaped, view
 from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, raise_first, refusal, verify
 
 
-class Weights(Mapping[str, NDArray[Any]]):
+class Weights(NamedArrays[NDArray[Any]]):
     """The arrays of a verified text by name, read-only.
 
     `snapshot` holds all else that the text says; `dumps(weights)` gives the
@@ -49,26 +50,17 @@ class Weights(Mapping[str, NDArray[Any]]):
         self.snapshot = snapshot
         self.report = report
         data = {array.name: mapped(array.data) for array in snapshot.arrays}
-        self._arrays = {
-            name: shaped(data[array], dtype, shape, array)
-            for name, array, dtype, shape in _seen_as(snapshot.layout, snapshot.arrays)
-        }
+        seen = _seen_as(snapshot.layout, snapshot.arrays)
+        super().__init__(
+            {name: shaped(data[array], dtype, shape, array) for name, array, dtype, shape in seen}
+        )
 
     @property
     def meta(self) -> Meta:
         return self.snapshot.meta
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __repr__(self) -> str:
-        return f"<Weights gen={self.meta.gen} of {len(self)} arrays>"
+    def _title(self) -> str:
+        return f"generation {self.meta.gen}"
 
 
 class LazyRows:
@@ -160,7 +152,7 @@ class _DamagedArray(LazyArray):
         return chunks_of(self._text, self._index, first, end)
 
 
-class LazySnapshot(Mapping[str, LazyArray]):
+class LazySnapshot(NamedArrays[LazyArray]):
     """A text that is indexed, but decoded only where it is asked for.
 
     What is decoded is checked against its chunk's hashes; the root, and with
@@ -194,10 +186,10 @@ class LazySnapshot(Mapping[str, LazyArray]):
         self.is_container = layout is not None and layout.is_container
         claims = [array.claim for array in self.index.arrays]
         arrays = {array.name: array for array in self.index.arrays}
-        self._arrays = {
-            name: kind(text, arrays[array], dtype, shape)
-            for name, array, dtype, shape in _seen_as(layout, claims)
-        }
+        seen = _seen_as(layout, claims)
+        super().__init__(
+            {name: kind(text, arrays[array], dtype, shape) for name, array, dtype, shape in seen}
+        )
 
     @property
     def is_damaged(self) -> bool:
@@ -228,17 +220,8 @@ class LazySnapshot(Mapping[str, LazyArray]):
         self.problems = tuple(found.problems)
         return layout
 
-    def __getitem__(self, name: str) -> LazyArray:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __repr__(self) -> str:
-        return f"<LazySnapshot gen={self.meta.gen} of {len(self)} arrays>"
+    def _title(self) -> str:
+        return f"generation {self.meta.gen}"
 
 
 @dataclass(frozen=True, slots=True)
