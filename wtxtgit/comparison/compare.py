@@ -67,7 +67,7 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
             for array in text.by_name.values()
             if array.name not in known
         ]
-        want_payload(differing, pages.advance)
+        want_payload(differing)
     before = open_checkpoint(a, shared[0], options, pages)
     after = open_checkpoint(b, shared[1], options, pages)
     tensors = _Diff(before, after, pages, threads).run()

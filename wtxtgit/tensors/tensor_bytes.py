@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, hashed, pieces, same_bytes
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
@@ -113,7 +114,7 @@ def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
         yield piece if swap is None else _little(tensor, piece, swap)
 
 
-def sha256_of(tensor: Tensor, advance: Callable[[int], None] | None = None) -> bytes:
+def sha256_of(tensor: Tensor, advance: Progress | None = None) -> bytes:
     """The SHA-256 of the tensor's bytes as `blocks` gives them; `advance` gets counts of bytes.
 
     Raises FormatError as `blocks` does.
@@ -442,7 +443,7 @@ def aligned(
         left_a, left_b = left_a[count * item_a :], left_b[count * item_b :]
 
 
-def is_same(a: Tensor, b: Tensor, advance: Callable[[int], None]) -> bool:
+def is_same(a: Tensor, b: Tensor, advance: Progress) -> bool:
     """Whether two tensors of one dtype and shape have equal bytes in C order.
 
     Reads up to the first difference; `advance` is told how many bytes of either

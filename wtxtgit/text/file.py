@@ -150,7 +150,7 @@ class TextFile:
         wanted = [run for part in parts for run in self._runs(*part)]
         if not self.size or not wanted:
             return
-        want_chunks(wanted, self._pages.advance)
+        want_chunks(wanted)
         jobs = jobs_of(block for run in wanted for block in blocks_of(*run))
         sizes = ((last - first) * array.chunk_size for array, first, last in wanted)
         threads = worthwhile(self._threads, sum(sizes))
