@@ -15,7 +15,7 @@ from tests.kit import Repo, text_of
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
 from wtxtgit.chain.reader import Facts
 from wtxtgit.cli.environment import facts_key
-from wtxtgit.diff.diff import diff
+from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import TensorStatus
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
@@ -297,6 +297,27 @@ class TestRisks:
             is_good = one.path == b"good.safetensors"
             assert (one.diff is not None, one.reason is None) == (is_good, is_good), one.path
             assert bool(risks(one)) != is_good
+
+
+def test_bytes_that_nobody_lists_are_flagged(repo: Repo) -> None:
+    """In a file that changes, and in one that is new."""
+    content = (FIXTURES / "fold/none_json_a.fold").read_bytes()
+    repo.track("*.fold")
+    repo.write("a.fold", text_of(content))
+    repo.add()
+    repo.commit("base")
+    repo.git("checkout", "-q", "-b", "topic")
+    for name in ("a.fold", "b.fold"):
+        repo.write(name, text_of(content + b"hidden"))
+    repo.add()
+    repo.commit("more")
+    for one in reviewed(repo).artifacts:
+        assert [(flag.risk, flag.message) for flag in one.flags] == [
+            (
+                Risk.HIDDEN,
+                f"6 bytes at offset {len(content)} that belong to no tensor or part are new",
+            )
+        ]
 
 
 class TestOneSide:

@@ -42,6 +42,13 @@ def print_changes(report: DiffReport) -> None:
     others = report.of(TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED)
     print_others(others)
     print_metadata(report.metadata)
+    if report.parts:
+        print_line()
+        for part in report.parts[:_MOST_CONCERNS]:
+            print_line(part.message)
+        if len(report.parts) > _MOST_CONCERNS:
+            more = counted(len(report.parts) - _MOST_CONCERNS, "more change")
+            print_line(f"and {more} of other parts, --json has them")
     same = report.of(TensorStatus.SAME)
     if same:
         print_line()
@@ -71,6 +78,8 @@ def totals(report: DiffReport) -> str:
             line += f" ({percent(summary.relative_l2)} of the changed tensors)"
     if summary.metadata:
         line += f"; {counted(summary.metadata, 'change')} of metadata"
+    if report.parts:
+        line += f"; {counted(len(report.parts), 'change')} of other parts"
     return line
 
 

@@ -7,7 +7,7 @@ store of a clone stays as it is. It is proved like all that is fetched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -85,5 +85,5 @@ class _WorkerPayload(FetchedPayload):
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return {}
 
-    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+    def want(self, names: Iterable[bytes]) -> None:
         self.has(names)

@@ -8,7 +8,7 @@ has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +31,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import EXECUTABLE, Moment, moment
 from wtxtgit.io.files import reason
 from wtxtgit.io.pieces import PieceWindows, joined, view_of_pieces
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
@@ -46,8 +47,6 @@ _ARRIVING = 8 * 1024 * 1024
 
 UNNOTED = "git shows files as changed that are not, until wtxtgit checkout has run once more"
 """What is left to do where the index could not be told of files."""
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,11 +296,11 @@ PAYLOAD_DAMAGED = "payload"
 class PayloadSource(Protocol):
     """Chunks by their SHA-256 (32 bytes); threads may share it."""
 
-    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+    def want(self, names: Iterable[bytes]) -> None:
         """Have chunks at hand that will be read, as far as they may be fetched.
 
-        Called by one thread, before others read; `progress` gets counts of bytes that come. Raises
-        EnvironmentFailure where they can't be fetched.
+        Called by one thread, before others read. Raises EnvironmentFailure where they can't be
+        fetched.
         """
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
@@ -345,7 +345,7 @@ each, and of an item, the array's name, and the first chunk's number.
 
 
 class _NoPayload:
-    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+    def want(self, names: Iterable[bytes]) -> None:
         pass
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:

@@ -345,6 +345,39 @@ class MetadataChange(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class PartChange(JsonObject):
+    """A part of a file that is no tensor, or bytes that no part has, where `name` is None.
+
+    `offset` is where it stands after, or stood; `before` and `after` are bytes, None for
+    none. `looks_like` is the format that bytes of nobody begin as.
+    """
+
+    KEYS = "name change=status offset before after looks_like?"
+
+    name: str | None
+    status: TensorStatus
+    offset: int | None
+    before: int | None
+    after: int | None
+    looks_like: str | None = None
+
+    @property
+    def message(self) -> str:
+        """What became of it, in words."""
+        if self.name is not None:
+            words = {
+                TensorStatus.ADDED: f"new, {counted(self.after or 0, 'byte')}",
+                TensorStatus.REMOVED: f"gone, was {counted(self.before or 0, 'byte')}",
+            }
+            changed = f"other bytes, {self.before} before, {self.after} after"
+            return f"part {self.name}: {words.get(self.status, changed)}"
+        size = counted(self.before or 0 if self.after is None else self.after, "byte")
+        alike = "" if self.looks_like is None else f", which begin as {self.looks_like} does,"
+        fate = "are gone" if self.after is None else "are new"
+        return f"{size} at offset {self.offset}{alike} that belong to no tensor or part {fate}"
+
+
+@dataclass(frozen=True, slots=True)
 class Summary(JsonObject):
     """What a diff came to: counts of tensors by status, and totals over those that changed.
 
@@ -364,14 +397,14 @@ class Summary(JsonObject):
     metadata: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DiffReport(JsonObject):
     """Two checkpoints compared: `a` before, `b` after.
 
     Without slots, for what is summed up once.
     """
 
-    KEYS = "a b format tensors metadata notes summary"
+    KEYS = "a b format tensors metadata parts notes summary"
 
     a: str
     b: str
@@ -380,6 +413,11 @@ class DiffReport(JsonObject):
     tensors: tuple[TensorDiff, ...] = ()
     metadata: tuple[MetadataChange, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
+    parts: tuple[PartChange, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {status}" for status, n in self.summary.counts.items() if n)
+        return f"<DiffReport: {counts or 'no tensors'}, {len(self.metadata)} of metadata>"
 
     @property
     def format(self) -> dict[str, str]:

@@ -39,6 +39,8 @@ class Risk(StrEnum):
     REMOVED = "tensor-removed"
     SINGLE = "single-layer"
     UNUSUAL = "unusual-change"
+    HIDDEN = "hidden-bytes"
+    PART = "part-changed"
     UNREAD = "not-compared"
     UNSEALED = "unsealed"
     SIGNER = "unknown-signer"
@@ -272,6 +274,8 @@ LABELS = {
     Risk.REMOVED: "Tensor removed",
     Risk.SINGLE: "Single layer",
     Risk.UNUSUAL: "Unusual change",
+    Risk.HIDDEN: "Hidden bytes",
+    Risk.PART: "Part changed",
     Risk.UNREAD: "Not compared",
     Risk.UNSEALED: "Unsealed",
     Risk.SIGNER: "Unknown signer",
@@ -289,6 +293,7 @@ SEVERE = frozenset(
         Risk.DEAD,
         Risk.ZERO,
         Risk.CONSTANT,
+        Risk.HIDDEN,
         Risk.SIGNER,
         Risk.CHAIN,
         Risk.DAMAGED,

@@ -177,6 +177,14 @@ def _dead(report: DiffReport) -> Iterator[str]:
             yield f"{name}: {which} holds one number throughout"
 
 
+def part_flags(report: DiffReport) -> Iterator[Flag]:
+    """What differs beside tensors and metadata; that bytes of nobody are gone is no risk."""
+    hidden = (one for one in report.parts if one.name is None and one.after is not None)
+    yield from limited(Risk.HIDDEN, ((None, one.message) for one in hidden), "place")
+    named = (one for one in report.parts if one.name is not None)
+    yield from limited(Risk.PART, ((None, one.message) for one in named), "part")
+
+
 def _is_flat(tensor: TensorDiff) -> bool:
     return any(one.risk in (ValueRisk.ZERO, ValueRisk.CONSTANT) for one in tensor.concerns)
 
@@ -203,11 +211,13 @@ def _times(factor: float) -> str:
     return f"{factor:,.0f}" if 1000 <= factor < 1_000_000 else f"{factor:.3g}"
 
 
-def limited(risk: Risk, reasons: Iterable[tuple[str | None, str]]) -> Iterator[Flag]:
+def limited(
+    risk: Risk, reasons: Iterable[tuple[str | None, str]], noun: str = "tensor"
+) -> Iterator[Flag]:
     """Flags of one risk: of many tensors the first ones, and how many more there are."""
     left = iter(reasons)
     for name, message in islice(left, MOST_TENSORS):
         yield Flag(risk, message, name)
     more = sum(1 for _ in left)
     if more:
-        yield Flag(risk, f"the same of {counted(more, 'more tensor')}")
+        yield Flag(risk, f"the same of {counted(more, f'more {noun}')}")

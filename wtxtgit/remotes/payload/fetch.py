@@ -13,11 +13,12 @@ from functools import partial
 
 from wtxtgit.errors import InputError
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, mapped
 from wtxtgit.io.workers import Workers
 from wtxtgit.remotes.payload.detached_texts import DetachedText, chunks_of, standing
-from wtxtgit.remotes.payload.incoming import IncomingPacks, Progress
+from wtxtgit.remotes.payload.incoming import IncomingPacks
 from wtxtgit.remotes.payload.pack_parts import MOST_PART, PackPart, parts_of
 from wtxtgit.remotes.payload.place import PackPlace
 from wtxtgit.remotes.payload.remote_packs import RemotePacks

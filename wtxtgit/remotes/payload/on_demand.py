@@ -6,23 +6,19 @@ What will be read is fetched at once, before it is read; only from a remote that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from wtxtgit.errors import EnvironmentFailure, counted
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.progress import shown
 from wtxtgit.io.view import ByteView
 from wtxtgit.store.place import store_of
 
 if TYPE_CHECKING:  # Most commands find all that they need in the store.
     from wtxtgit.remotes.payload.remote_packs import RemotePacks
     from wtxtgit.remotes.payload.store_url import StoreUrl
-
-Progress = Callable[[int], None]
-Showing = Callable[[], AbstractContextManager[Progress | None]]
-"""Gives what takes counts of bytes that come, for the time of a fetch."""
 
 _MAKING = Lock()
 
@@ -35,7 +31,6 @@ class FetchedPayload:
         self._store = store_of(repo)
         self._missing: set[bytes] = set()
         self._remote: RemotePacks | None = None
-        self.showing: Showing = nullcontext
         self.lacks: str | None = None
         """What the remote did not have of what was wanted last; None where it had all."""
 
@@ -69,7 +64,7 @@ class FetchedPayload:
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return self._store.states(names)
 
-    def want(self, names: Iterable[bytes], progress: Progress | None = None) -> None:
+    def want(self, names: Iterable[bytes]) -> None:
         asked = set(names) - self._missing
         lacking = asked - self.has(asked)
         if not lacking:
@@ -79,18 +74,18 @@ class FetchedPayload:
         # What does not come now does not come a moment later.
         self._missing |= lacking
         if (url := trusted(self._repo)) is not None:
-            self._fetch(url, lacking, progress)
+            self._fetch(url, lacking)
             self._missing -= self._store.has(lacking)
 
-    def _fetch(self, url: StoreUrl, names: set[bytes], progress: Progress | None) -> None:
+    def _fetch(self, url: StoreUrl, names: set[bytes]) -> None:
         from wtxtgit.remotes.payload.fetch import fetch_chunks
         from wtxtgit.remotes.payload.remote import place_of
         from wtxtgit.remotes.payload.remote_packs import RemotePacks
 
         if self._remote is None:
             self._remote = RemotePacks(place_of(self._repo, url), self._store.folder)
-        with self.showing() as shown:
-            done, lacking = fetch_chunks(self._store, self._remote, names, progress or shown)
+        with shown("fetch") as progress:
+            done, lacking = fetch_chunks(self._store, self._remote, names, progress)
         self.lacks = f"{counted(len(lacking), 'chunk')} not at {done.remote}" if lacking else None
         if lacking and done.refused:
             pack = done.refused[0]

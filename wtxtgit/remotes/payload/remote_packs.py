@@ -7,12 +7,13 @@ out to be another than that said, what was kept of it is forgotten.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, FormatError, WtxtgitError
 from wtxtgit.io.files import failures, read_small
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import write_all
 from wtxtgit.remotes.payload.place import PackPlace
@@ -62,7 +63,7 @@ class RemotePacks:
         if lost := self.place.lost(self.sizes):
             self._table = self._table.without(lost)
 
-    def find_damaged(self, progress: Callable[[int], None] | None = None) -> dict[str, str]:
+    def find_damaged(self, progress: Progress | None = None) -> dict[str, str]:
         """Read all packs that the place has, and believe in none that is damaged: see `damage`."""
         damaged = self.damage(self.sizes, progress)
         self._table = self._table.without(damaged)
@@ -70,9 +71,7 @@ class RemotePacks:
             self.forget(name)
         return {**self.damaged, **damaged}
 
-    def damage(
-        self, names: Iterable[str], progress: Callable[[int], None] | None = None
-    ) -> dict[str, str]:
+    def damage(self, names: Iterable[str], progress: Progress | None = None) -> dict[str, str]:
         """What is wrong with those packs, all of which are read, that are not what their names say.
 
         `progress` gets counts of bytes that came.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
+from wtxtgit.comparison.parts import file_of, looks_like, part_changes
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.plain import equal_values, pointer_part
@@ -20,6 +21,7 @@ from wtxtgit.report.diff import (
     DiffReport,
     MetadataChange,
     Numbers,
+    PartChange,
     TensorDiff,
     TensorStatus,
 )
@@ -65,7 +67,7 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
             for array in text.by_name.values()
             if array.name not in known
         ]
-        want_payload(differing, pages.advance)
+        want_payload(differing)
     before = open_checkpoint(a, shared[0], options, pages)
     after = open_checkpoint(b, shared[1], options, pages)
     tensors = _Diff(before, after, pages, threads).run()
@@ -84,8 +86,20 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
             *notes,
             *_form_notes(a, b),
         ),
+        tuple(_parts((a, before), (b, after))),
     )
     return Compared(report, before, after)
+
+
+def _parts(
+    before: tuple[Side, Checkpoint] | None, after: tuple[Side, Checkpoint] | None
+) -> Iterator[PartChange]:
+    """What differs beside tensors and metadata, of files of one format."""
+    if before is not None and after is not None and before[1].format != after[1].format:
+        return
+    for change in part_changes(before, after):
+        alike = None if after is None else looks_like(file_of(after[0]), change)
+        yield replace(change, looks_like=alike)
 
 
 def form_note(before: ByteView, after: ByteView) -> str | None:
@@ -122,7 +136,9 @@ def listed(
     name, kind, notes = checkpoint.name, checkpoint.format, checkpoint.notes
     if status is TensorStatus.REMOVED:
         return DiffReport(name, "", kind, "", tensors, notes=notes), checkpoint
-    return DiffReport("", name, "", kind, tensors, notes=notes), checkpoint
+    # What nobody looks at is told of a new file; its parts have been there as long as it has.
+    parts = tuple(one for one in _parts(None, (side, checkpoint)) if one.name is None)
+    return DiffReport("", name, "", kind, tensors, notes=notes, parts=parts), checkpoint
 
 
 @dataclass(slots=True)
