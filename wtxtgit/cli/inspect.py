@@ -334,7 +334,7 @@ def diff(
     wtxtgit diff old.safetensors new.safetensors
     wtxtgit diff HEAD~1:model.fold model.fold --json
     """
-    from wtxtgit.diff.diff import diff as diff_checkpoints
+    from wtxtgit.comparison.diff import diff as diff_checkpoints
 
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
         report = diff_checkpoints(

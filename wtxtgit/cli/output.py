@@ -21,10 +21,9 @@ from threading import Lock
 from typing import Any
 
 from wtxtgit.cli import environment
-from wtxtgit.errors import clipped
+from wtxtgit.errors import clipped, escaped
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.figures import escaped
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 _LEAST_NAME = 24

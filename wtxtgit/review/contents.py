@@ -11,9 +11,9 @@ from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_sid
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
 from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
+from wtxtgit.comparison import compare
+from wtxtgit.comparison.compare import Compared
 from wtxtgit.containers import registry
-from wtxtgit.diff import compare
-from wtxtgit.diff.compare import Compared
 from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
 from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry

@@ -308,10 +308,16 @@ class TextIndex:
 
 def want_payload(arrays: Iterable[ArrayIndex]) -> None:
     """Have all chunks of arrays at hand that will be read: see `PayloadSource.want`."""
+    want_chunks((array, 0, array.chunks) for array in arrays)
+
+
+def want_chunks(parts: Iterable[tuple[ArrayIndex, int, int]]) -> None:
+    """The same of parts of arrays: chunks from a first up to, not including, a last."""
     sources: dict[int, tuple[PayloadSource, list[bytes]]] = {}
-    for array in arrays:
+    for array, first, last in parts:
         if array.payload is not None:
-            sources.setdefault(id(array.payload), (array.payload, []))[1].extend(array.sha256)
+            names = sources.setdefault(id(array.payload), (array.payload, []))[1]
+            names.extend(array.sha256[first:last])
     for source, names in sources.values():
         source.want(names)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from wtxtgit.checkpoint.contents import NoCheckpoint, open_side
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, payload_for, read_checkpoint
-from wtxtgit.diff.compare import compare
+from wtxtgit.comparison.compare import compare
 from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, Pages

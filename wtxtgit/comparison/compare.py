@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
-from wtxtgit.diff.parts import file_of, looks_like, part_changes
+from wtxtgit.comparison.parts import file_of, looks_like, part_changes
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.plain import equal_values, pointer_part

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side, refuse_part
 from wtxtgit.checkpoint.open import payload_for
-from wtxtgit.diff.compare import compare, form_note, listed
+from wtxtgit.comparison.compare import compare, form_note, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.io.files import (
