@@ -25,7 +25,7 @@ from tests.kit.lfs import kept_by_lfs
 from tests.kit.starts import TRUE_START
 from tests.store.chunks import added, weights
 from tests.stream.rings import filled
-from wtxtgit.checkpoint.arrays import dumps
+from wtxtgit.api.functions import dumps
 from wtxtgit.git import run
 from wtxtgit.store.store import Store
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
 from typing import TypeVar
 
 import pytest
 
 from tests.kit import Repo
+from tests.remotes.places import OLD, holds, pushed, text
 from tests.store.chunks import added, weights
 from wtxtgit.cli import plumbing
 from wtxtgit.git.repository import Repository
+from wtxtgit.io import progress
+from wtxtgit.io.progress import Progress
+from wtxtgit.remotes.folder import Folder
 from wtxtgit.remotes.payload import on_demand
 from wtxtgit.remotes.payload.on_demand import FetchedPayload
+from wtxtgit.remotes.payload.place import TargetPacks
 from wtxtgit.store.store import Store
 
 T = TypeVar("T")
@@ -91,3 +98,23 @@ def test_what_another_thread_has_met_is_there(repo: Repo, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Store, "refresh", after_another)
     assert payload.has(names) == set(names)
+
+
+def test_what_any_reader_lacks_is_shown_while_it_comes(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    names = added(Store(tmp_path / "own"), OLD)
+    pushed(tmp_path / "own", TargetPacks(Folder(there)), text(OLD))
+    repo.git("config", "wtxtgit.store", there.as_uri())
+    counts: dict[str, list[int]] = {}
+
+    @contextmanager
+    def show(name: str) -> Iterator[Progress | None]:
+        yield counts.setdefault(name, []).append
+
+    monkeypatch.setattr(progress, "how", show)
+    FetchedPayload.of(Repository.discover(repo.path)).want(names)
+    assert holds(repo.path / ".git/wtxt/store", OLD)
+    assert list(counts) == ["fetch"]
+    assert sum(counts["fetch"]) >= sum(path.stat().st_size for path in there.rglob("*.pack"))

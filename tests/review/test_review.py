@@ -15,7 +15,7 @@ from tests.kit import Repo, text_of
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
 from wtxtgit.chain.reader import Facts
 from wtxtgit.cli.environment import facts_key
-from wtxtgit.diff.diff import diff
+from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import TensorStatus
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing

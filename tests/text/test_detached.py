@@ -33,7 +33,7 @@ class Chunks:
         self.chunks = {sha256(chunk).digest(): chunk for chunk in chunks}
         self.damaged = set(damaged)
 
-    def want(self, names: Iterable[bytes], progress: object = None) -> None:
+    def want(self, names: Iterable[bytes]) -> None:
         pass
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:

@@ -20,7 +20,7 @@ from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import LAYOUT_ARRAY, NO_PAYLOAD, Layout, PayloadSource
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
-from wtxtgit.tensors.tensor_bytes import content_size
+from wtxtgit.tensors.tensor_bytes import EXTENSIONS, content_size
 from wtxtgit.text.grammar import is_text
 
 if TYPE_CHECKING:  # a diff of two files does without all that reads texts
@@ -38,12 +38,7 @@ NATIVE_ELEMENTS = {
     "<c16": "c128",
     "<f4": "f32",
     "<f8": "f64",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "f8_e4m3",
-    "float8_e5m2": "f8_e5m2",
-    "float8_e8m0fnu": "f8_e8m0",
-    "float8_e4m3fnuz": "f8_e4m3fnuz",
-    "float8_e5m2fnuz": "f8_e5m2fnuz",
+    **{word: element for element, word in EXTENSIONS.items()},
     **{
         f"{'|' if n == 1 else '<'}{kind}{n}": f"{kind}{8 * n}"
         for kind in "iu"

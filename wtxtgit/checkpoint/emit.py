@@ -16,6 +16,7 @@ from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.filter.clean import Cleaned, detached_text, text_of
 from wtxtgit.io.files import read_small, shown, view_file, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.array import Keep, Meta, Signature, Snapshot, rows_for
 from wtxtgit.remotes import urls
@@ -25,7 +26,7 @@ from wtxtgit.text import digest
 from wtxtgit.text.arrays import read
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.write import Progress, TextWriter
+from wtxtgit.text.write import TextWriter
 from wtxtgit.trust.signing import AskPassphrase
 
 TEXT_SUFFIX = ".wtxt"

@@ -24,6 +24,7 @@ from wtxtgit.git import history, index
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import read_small, shown, view_file, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces, write_all
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, RECIPIENTS_PATH
 from wtxtgit.model.plain import JsonObject
@@ -39,7 +40,6 @@ from wtxtgit.trust.age.identities import AgeIdentity, Passphrase
 from wtxtgit.trust.age.recipients import Recipient
 from wtxtgit.trust.keyring import checked_passphrase
 
-Progress = Callable[[int], None]
 Write = Callable[[Iterable[Buffer]], None]
 File = str | os.PathLike[str]
 

@@ -15,6 +15,7 @@ from wtxtgit.checkpoint.wsum import given_wsum, wsum_at, wsum_path
 from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, InputError, UsageError, clipped
 from wtxtgit.io.files import shown, view_file, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, write_all
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.arrays import Weights, weights_of
@@ -47,7 +48,7 @@ def restore(
     *,
     wsum: Path | None = None,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     write: Callable[[Iterable[Buffer]], None] | None = None,
 ) -> None:
     """Restore the text at `path` to the file `out`, or through `write` where it is None."""
@@ -57,7 +58,7 @@ def restore(
         raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
     wsum_bytes = wsum_at(wsum_path(path)) if wsum is None else given_wsum(wsum)
     indexed = index(text, payload=payload_for(str(path), text))
-    indexed.want_payload(progress)
+    indexed.want_payload()
     # The layout is read before it is verified; what is written by it counts only if all verifies.
     assumed = None if out is None else assumed_layout(text, indexed)
     # One pass: the file is written while the text is verified, and gets its name only if all holds.

@@ -12,12 +12,14 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
 from wtxtgit.cli.environment import WORDS, coloured, has_colours
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError, explain, lacking
+from wtxtgit.io import progress
 
 BUG = 70
 _STDOUT, _STDERR = 1, 2
@@ -41,6 +43,7 @@ def run(command: Callable[[], int | None]) -> int:
 
     Garbage is looked for less often meanwhile, and threads take shorter turns.
     """
+    progress.how = _shown
     collected, turn = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(*_COLLECTED)
     sys.setswitchinterval(_TURN)
@@ -49,6 +52,13 @@ def run(command: Callable[[], int | None]) -> int:
     finally:
         gc.set_threshold(*collected)
         sys.setswitchinterval(turn)
+
+
+def _shown(name: str) -> AbstractContextManager[progress.Progress | None]:
+    # Most commands show nothing.
+    from wtxtgit.cli import output
+
+    return output.progress(name, None)
 
 
 def _run(command: Callable[[], int | None]) -> int:

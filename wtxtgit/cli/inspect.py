@@ -353,7 +353,7 @@ def diff(
     wtxtgit diff old.safetensors new.safetensors
     wtxtgit diff HEAD~1:model.fold model.fold --json
     """
-    from wtxtgit.diff.diff import diff as diff_checkpoints
+    from wtxtgit.comparison.diff import diff as diff_checkpoints
 
     if b is None:
         a, b = _in_head(a), a

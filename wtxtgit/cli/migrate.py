@@ -12,10 +12,11 @@ from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.options import discover
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
+from wtxtgit.io.progress import Progress
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from wtxtgit.git.repository import Repository
     from wtxtgit.history.blobs import Form
@@ -210,7 +211,7 @@ def _migrated(
 
     with ExitStack() as closing:
 
-        def shown(total: int) -> Callable[[int], None] | None:
+        def shown(total: int) -> Progress | None:
             return closing.enter_context(progress("migrate", total))
 
         done = migrate_history(

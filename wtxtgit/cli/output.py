@@ -22,9 +22,9 @@ from typing import Any
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.environment import BAD, LOOK, WORDS, coloured, has_colours, with_first_word
-from wtxtgit.errors import clipped
+from wtxtgit.errors import clipped, escaped
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.figures import escaped
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 _LEAST_NAME = 24
@@ -254,7 +254,7 @@ _SPELL: dict[type, Callable[[Any], str]] = {
 
 
 @contextmanager
-def progress(label: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
+def progress(label: str, total: int | None) -> Iterator[Progress | None]:
     """Give a function that takes counts of bytes done; None where nobody looks.
 
     `total` is None where nobody knows.
@@ -263,10 +263,18 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None] | 
         yield None
         return
     bar = _Bar(label, total)
+    # Two would write over one another: the outer one shows again when this one is done.
+    outer = _bars[-1:]
+    for other in outer:
+        other.hide()
+    _bars.append(bar)
     try:
         yield bar.advance
     finally:
-        bar.close()
+        bar.hide()
+        _bars.remove(bar)
+        for other in outer:
+            other.unhide()
 
 
 def file_size(path: Path) -> int:
@@ -289,21 +297,32 @@ class _Bar:
         self._done = 0
         self._lock = Lock()
         self._since = time.monotonic()
-        self._show: Callable[[int], None] | None = None
+        self._show: Progress | None = None
         self._stop: Callable[[], None] | None = None
+        self._is_hidden = False
 
     def advance(self, count: int) -> None:
         # Files that are written side by side tell from threads.
         with self._lock:
             self._done += count
-            if self._show is None and time.monotonic() - self._since > _PATIENCE:
+            is_due = time.monotonic() - self._since > _PATIENCE
+            if self._show is None and is_due and not self._is_hidden:
                 self._start()
             if self._show is not None:
                 self._show(self._done)
 
-    def close(self) -> None:
-        if self._stop is not None:
-            self._stop()
+    def hide(self) -> None:
+        """Show nothing for now."""
+        with self._lock:
+            self._is_hidden = True
+            if self._stop is not None:
+                self._stop()
+            self._show = self._stop = None
+
+    def unhide(self) -> None:
+        """Show again, with the next count."""
+        with self._lock:
+            self._is_hidden = False
 
     def _start(self) -> None:
         from rich.console import Console
@@ -323,7 +342,11 @@ class _Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        task = shown.add_task(self._label, total=self._total)
+        task = shown.add_task(self._label, total=self._total, completed=self._done)
         shown.start()
         self._show = lambda done: shown.update(task, completed=done)
         self._stop = shown.stop
+
+
+_bars: list[_Bar] = []
+"""Those under way, the innermost last."""

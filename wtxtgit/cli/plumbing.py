@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from functools import cache, partial
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from threading import RLock
@@ -187,19 +187,14 @@ def _payload() -> PayloadSource | None:
 @Once
 def _fetched() -> FetchedPayload | None:
     """The payload, with what comes from a remote; None where nothing is to come by itself."""
-    from wtxtgit.cli.output import progress
     from wtxtgit.errors import EnvironmentFailure
     from wtxtgit.remotes.payload.on_demand import FetchedPayload
     from wtxtgit.remotes.payload.store_url import trusted
 
     try:
-        if trusted(_repository()) is None:
-            return None
-        found = FetchedPayload.of(_repository())
+        return None if trusted(_repository()) is None else FetchedPayload.of(_repository())
     except EnvironmentFailure:
         return None
-    found.showing = partial(progress, "fetch", None)
-    return found
 
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:

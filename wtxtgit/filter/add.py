@@ -37,6 +37,7 @@ from wtxtgit.io.files import (
     shown,
     shown_path,
 )
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.io.workers import default_threads, in_background
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 Warn = Callable[[str, str | None], None]
 """Takes a message and a hint."""
-Progress = Callable[[int], None]
 
 _PLAIN = 0o100644
 

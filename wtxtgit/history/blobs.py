@@ -5,7 +5,7 @@ All of them go into one pack that nothing names until the migration is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -22,6 +22,7 @@ from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.history.migrations import LFS
 from wtxtgit.history.walk import FileVersion
 from wtxtgit.io.files import shown_path
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
 from wtxtgit.io.workers import default_threads
@@ -33,7 +34,6 @@ from wtxtgit.store.place import store_of
 from wtxtgit.store.repack import join_small
 from wtxtgit.text.grammar import is_detached, is_text
 
-Progress = Callable[[int], None]
 _JOINED = 100
 """Detached versions after which their packs become one."""
 

@@ -44,6 +44,7 @@ from wtxtgit.history.refs import (
 )
 from wtxtgit.history.walk import FileVersion, HistoryWalk, MigratedCommit, Migration
 from wtxtgit.io.files import replace_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX
 from wtxtgit.remotes.lfs_objects import LfsObjects
@@ -51,7 +52,6 @@ from wtxtgit.remotes.lfs_pointer import LfsObject, parse_pointer
 from wtxtgit.report.migrate import LackingVersion, Migrated, MigratedBlobs, MovedRef, VersionLeft
 from wtxtgit.text.grammar import is_text
 
-Progress = Callable[[int], None]
 _MAPS = "migrated"
 
 

@@ -397,7 +397,7 @@ class Summary(JsonObject):
     metadata: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DiffReport(JsonObject):
     """Two checkpoints compared: `a` before, `b` after.
 
@@ -414,6 +414,10 @@ class DiffReport(JsonObject):
     metadata: tuple[MetadataChange, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
     parts: tuple[PartChange, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {status}" for status, n in self.summary.counts.items() if n)
+        return f"<DiffReport: {counts or 'no tensors'}, {len(self.metadata)} of metadata>"
 
     @property
     def format(self) -> dict[str, str]:

@@ -11,14 +11,15 @@ from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_sid
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
 from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
+from wtxtgit.comparison import compare
+from wtxtgit.comparison.compare import Compared
 from wtxtgit.containers import registry
-from wtxtgit.diff import compare
-from wtxtgit.diff.compare import Compared
 from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
 from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
@@ -79,7 +80,7 @@ class BranchReader:
     options: ReadOptions
     threads: int | None
     with_distributions: bool
-    progress: Callable[[int], None] | None = None
+    progress: Progress | None = None
 
     def compare(self, changed: ChangedCheckpoint) -> Comparison:
         """Compare a checkpoint's two sides; what can't be compared has a reason and a flag.

@@ -6,7 +6,7 @@ told with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -22,6 +22,7 @@ from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import AlteredHistory, CommitReader, changing
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import POINTER
@@ -72,7 +73,7 @@ def review(
     facts: Facts,
     *,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     comparer: Comparer = here,
 ) -> Review:
     """Review what a branch changes; `progress` gets counts of bytes read.
@@ -156,7 +157,7 @@ class _ReviewWork:
     contents: BranchReader
     comparer: Comparer
 
-    def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
+    def run(self, facts: Facts, notes: list[str], progress: Progress | None) -> Review:
         branch, walk = self.branch, self.seals.walk
         changed, more = changes(self.repo, branch, walk.snapshots, walk.reader)
         ends = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]

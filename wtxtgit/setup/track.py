@@ -42,6 +42,11 @@ COMPANIONS = (
     (b".wtxt/*", (b"text", b"eol=lf")),
 )
 """Lines for our text files, which git must not convert."""
+ABOUT = (
+    b"# Kept as text by wtxtgit: pip install wtxtgit, then wtxtgit install. "
+    b"A file that begins with WTXT: docs/met-a-text.md in its source"
+)
+"""The line for those who have a clone, and have not heard of it."""
 
 MEMORY_HINT_SIZE = 256 * 1024 * 1024
 """From this size of binary on, what git holds in memory is worth a word."""
@@ -127,6 +132,9 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
     with turn(repo):
         file = _file(repo)
         lines = attributes.parse(_read(file))
+        # With the first pattern; who takes it out later does not want it.
+        if not any(is_filter_line(line) or is_about(line) for line in lines):
+            lines = attributes.append_comment(lines, ABOUT)
         track_one = partial(_tracked, driver=DETACHED if detached else FILTER)
         lines, changed, unchanged = _edited(lines, patterns, track_one)
         # With the first pattern: texts that reach the work tree must keep their line ends.
@@ -140,14 +148,14 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
 
 
 def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
-    """Take patterns back; with the last one go the lines for our text files."""
+    """Take patterns back; with the last one go the lines for our text files, and what they are."""
     with turn(repo):
         file = _file(repo)
         lines = attributes.parse(_read(file))
         lines, changed, unchanged = _edited(lines, patterns, _untracked)
         # Lines that a user changed are theirs, and stay.
         if changed and not any(is_filter_line(line) for line in lines):
-            lines = [line for line in lines if (line.pattern, line.attributes) not in COMPANIONS]
+            lines = [line for line in lines if not is_beside(line)]
         if changed:
             _write(repo, file, lines)
         return Tracking(file, changed, unchanged)
@@ -265,6 +273,16 @@ def _pattern_lines(repo: Repository) -> Iterator[tuple[Pattern, Line]]:
 def is_filter_line(line: Line) -> bool:
     """Whether a line has files kept as texts."""
     return line.pattern is not None and any(name in line.attributes for name in _FILTERS)
+
+
+def is_about(line: Line) -> bool:
+    """Whether a line is the one that says what this is."""
+    return line.raw.rstrip(b"\r\n") == ABOUT
+
+
+def is_beside(line: Line) -> bool:
+    """Whether a line of ours goes with the last pattern."""
+    return is_about(line) or (line.pattern, line.attributes) in COMPANIONS
 
 
 def is_detached(line: Line) -> bool:

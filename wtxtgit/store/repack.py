@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from collections.abc import (
-    Callable,
     Collection,
     Container,
     Iterable,
@@ -27,6 +26,7 @@ import numpy as np
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.files import failures, shown
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import opened_folder
 from wtxtgit.io.view import pieces
 from wtxtgit.io.workers import Workers, worthwhile
@@ -40,8 +40,6 @@ from wtxtgit.store.writer import MAX_PACK, NewPack
 
 ASIDE = ".damaged"
 """What comes after the name of a pack that is damaged, and is no longer used."""
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

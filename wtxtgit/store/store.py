@@ -6,7 +6,7 @@ Spec: `docs/spec/store.md`. What a chunk is asked for by is also what its bytes 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -53,7 +53,7 @@ class Store:
             yield writer
             writer.finish()
 
-    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+    def want(self, names: Iterable[bytes]) -> None:
         """A store has what it has."""
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:

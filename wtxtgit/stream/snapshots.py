@@ -47,7 +47,7 @@ from wtxtgit.stream.messages import (
 from wtxtgit.stream.ranks import REQUESTS, Rank
 from wtxtgit.stream.ring import RingBusy
 from wtxtgit.stream.state import RingState, read_state
-from wtxtgit.stream.values import TrainingArray, training_state, word_of
+from wtxtgit.tensors.given import GivenArray, training_state, word_of
 from wtxtgit.trust.age.recipients import parse as recipient
 from wtxtgit.trust.signing import SigningKey
 
@@ -73,7 +73,7 @@ class _Waiting:
 
     request: SnapshotRequest
     place: BufferPlan
-    arrays: Sequence[TrainingArray]
+    arrays: Sequence[GivenArray]
     buffer: SharedBuffer | None = None
 
     @property
@@ -294,7 +294,7 @@ class Snapshots:
         parts += [f"{getattr(counts, name)} {name}" for name in told if getattr(counts, name)]
         return ", ".join(parts)
 
-    def _placed(self, arrays: tuple[TrainingArray, ...]) -> BufferPlan:
+    def _placed(self, arrays: tuple[GivenArray, ...]) -> BufferPlan:
         """Where the arrays go: of a model that has not changed, where they went the last time."""
         key = tuple((array.name, array.dtype, array.memory) for array in arrays)
         if self._table is None or self._table[0] != key:

@@ -22,9 +22,8 @@ from tests.report.reviews import (
     reviewed,
     sample,
 )
-from wtxtgit.errors import clipped
+from wtxtgit.errors import clipped, escaped
 from wtxtgit.report.diff import TensorDiff, TensorStatus
-from wtxtgit.report.figures import escaped
 from wtxtgit.report.html import bounds
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_ROWS, PICTURED_OF_PAGE
 from wtxtgit.report.html.page import page

@@ -17,8 +17,8 @@ import pytest
 import wtxtgit as api
 from tests.data import FIXTURES, GOLDEN, all_entries, fixture_path, path_of, seeded
 from wtxtgit.checkpoint.convert import convert
+from wtxtgit.comparison.diff import diff
 from wtxtgit.containers import any_format
-from wtxtgit.diff.diff import diff
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.model.array import Extent, Layout, Meta
 from wtxtgit.model.tensor import ReadOptions

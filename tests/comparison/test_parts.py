@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.data import FIXTURES
-from wtxtgit.diff.diff import diff
+from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport
 

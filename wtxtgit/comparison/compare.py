@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
-from wtxtgit.diff.parts import file_of, looks_like, part_changes
+from wtxtgit.comparison.parts import file_of, looks_like, part_changes
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.plain import equal_values, pointer_part
@@ -67,7 +67,7 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
             for array in text.by_name.values()
             if array.name not in known
         ]
-        want_payload(differing, pages.advance)
+        want_payload(differing)
     before = open_checkpoint(a, shared[0], options, pages)
     after = open_checkpoint(b, shared[1], options, pages)
     tensors = _Diff(before, after, pages, threads).run()
