@@ -40,8 +40,8 @@ HINTS = {
     UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize -- "
     "PATH, where it is to be a plain file",
     LARGE_BLOB: "git restore --staged -- PATH  # wtxtgit track --detached PATTERN before git add "
-    "keeps its data beside git; wtxtgit convert --max-shard 64MiB cuts it; git config "
-    "wtxtgit.maxBlob SIZE where the forge takes more",
+    "keeps its data beside git; wtxtgit convert A B --max-shard 64MiB cuts a file, but no tensor; "
+    "git config wtxtgit.maxBlob SIZE where the forge takes more",
 }
 """What to do about each kind, before the commit is made: commands, and comments on them."""
 
