@@ -11,6 +11,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.options import (
     PathOrUrl,
+    Target,
     cluster,
     cluster_options,
     identity_option,
@@ -48,7 +49,7 @@ _MOST = 20
 
 
 @click.command()
-@click.argument("target", metavar="FILE|REV:PATH")
+@click.argument("target", metavar="FILE|REV:PATH", type=Target())
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -303,8 +304,8 @@ def _about_file(file: FileVerdict) -> str:
 
 
 @click.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", type=Target())
+@click.argument("b", metavar="B", type=Target())
 @reading_options
 @click.option(
     "--format",
