@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.view import ByteView
-from wtxtgit.remotes.payload.fetch import fetch_chunks
+from wtxtgit.model.array import in_groups
+from wtxtgit.remotes.payload.fetch import PayloadFetch
 from wtxtgit.remotes.payload.on_demand import FetchedPayload
 from wtxtgit.remotes.payload.remote import place_of
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
@@ -68,7 +69,7 @@ class _WorkerPayload(FetchedPayload):
         if lacking and self._url is not None:
             self._tried |= lacking
             remote = RemotePacks(place_of(self._repo, self._url), Path(_ends().name))
-            fetch_chunks(self._came, remote, lacking)
+            PayloadFetch(self._came, remote).fetch(lacking)
         return found | self._came.has(asked)
 
     def read(self, name: bytes) -> ByteView:
@@ -86,4 +87,5 @@ class _WorkerPayload(FetchedPayload):
         return {}
 
     def want(self, names: Iterable[bytes]) -> None:
-        self.has(names)
+        for group in in_groups(names):
+            self.has(group)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.errors import EnvironmentFailure, UsageError, explain
 from wtxtgit.filter import status
 from wtxtgit.filter.content import ContentCache
-from wtxtgit.filter.delayed import GroupedFetch, in_groups, index_of_detached, lacks
+from wtxtgit.filter.delayed import CheckoutFetch, index_of_detached, lacks
 from wtxtgit.filter.process import FilterSettings, Warn, is_smudged, warn_of_payload, warn_of_text
 from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import index, work_tree
@@ -218,9 +218,8 @@ def _fetch(repo: Repository, entries: Sequence[TreeEntry], settings: FilterSetti
     from wtxtgit.remotes.payload.detached_texts import of_blobs
 
     texts = of_blobs(repo, {entry.oid: entry.path for entry in entries})
-    fetching = GroupedFetch()
-    for names in in_groups(text.chunks for text in texts):
-        fetching.fetch(fetched, names)
+    fetching = CheckoutFetch()
+    fetching.fetch(fetched, (name for text in texts for name in text.chunks))
     return fetching.why
 
 

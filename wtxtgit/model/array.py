@@ -10,10 +10,11 @@ Field meanings are those of `docs/spec/wtxt.md`. All sizes are in bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice
 from math import prod
 from typing import Protocol
 
@@ -292,6 +293,16 @@ PAYLOAD_MISSING = "payload-missing"
 PAYLOAD_DAMAGED = "payload"
 """The kind of problem of a chunk that is at hand, and not what its name says."""
 
+MOST_NAMES = 32 * 1024
+"""Chunks that are fetched together, 2 GiB mostly: each takes about a kB meanwhile."""
+
+
+def in_groups(names: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The names of chunks, so many at a time that what is done with them fits in memory."""
+    left = iter(names)
+    while group := list(islice(left, MOST_NAMES)):
+        yield group
+
 
 class PayloadSource(Protocol):
     """Chunks by their SHA-256 (32 bytes); threads may share it."""
@@ -299,8 +310,8 @@ class PayloadSource(Protocol):
     def want(self, names: Iterable[bytes]) -> None:
         """Have chunks at hand that will be read, as far as they may be fetched.
 
-        Called by one thread, before others read. Raises EnvironmentFailure where they can't be
-        fetched.
+        Called by one thread, before others read; of any number, in groups. Raises
+        EnvironmentFailure where they can't be fetched.
         """
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:

@@ -7,18 +7,22 @@ What will be read is fetched at once, before it is read; only from a remote that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from wtxtgit.errors import EnvironmentFailure, counted
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.progress import shown
+from wtxtgit.io.progress import Progress, shown
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import in_groups
 from wtxtgit.store.place import store_of
 
 if TYPE_CHECKING:  # Most commands find all that they need in the store.
+    from wtxtgit.remotes.payload.fetch import PayloadFetch
     from wtxtgit.remotes.payload.remote_packs import RemotePacks
     from wtxtgit.remotes.payload.store_url import StoreUrl
+    from wtxtgit.report.store import PayloadFetched
 
 _MAKING = Lock()
 
@@ -65,29 +69,40 @@ class FetchedPayload:
         return self._store.states(names)
 
     def want(self, names: Iterable[bytes]) -> None:
-        asked = set(names) - self._missing
-        lacking = asked - self.has(asked)
-        if not lacking:
-            return
-        from wtxtgit.remotes.payload.store_url import trusted
+        fetch: PayloadFetch | None = None
+        missing = 0
+        with ExitStack() as until:
+            for group in in_groups(names):
+                asked = set(group) - self._missing
+                lacking = asked - self.has(asked)
+                if not lacking:
+                    continue
+                from wtxtgit.remotes.payload.store_url import trusted
 
-        # What does not come now does not come a moment later.
-        self._missing |= lacking
-        if (url := trusted(self._repo)) is not None:
-            self._fetch(url, lacking)
-            self._missing -= self._store.has(lacking)
+                # What does not come now does not come a moment later.
+                self._missing |= lacking
+                if fetch is None:
+                    if (url := trusted(self._repo)) is None:
+                        continue
+                    fetch = self._begun(url, until.enter_context(shown("fetch")))
+                missing += len(fetch.fetch(lacking))
+                self._missing -= self._store.has(lacking)
+        if fetch is not None:
+            self._tell(fetch.done, missing)
 
-    def _fetch(self, url: StoreUrl, names: set[bytes]) -> None:
-        from wtxtgit.remotes.payload.fetch import fetch_chunks
+    def _begun(self, url: StoreUrl, progress: Progress | None) -> PayloadFetch:
+        from wtxtgit.remotes.payload.fetch import PayloadFetch
         from wtxtgit.remotes.payload.remote import place_of
         from wtxtgit.remotes.payload.remote_packs import RemotePacks
 
         if self._remote is None:
             self._remote = RemotePacks(place_of(self._repo, url), self._store.folder)
-        with shown("fetch") as progress:
-            done, lacking = fetch_chunks(self._store, self._remote, names, progress)
-        self.lacks = f"{counted(len(lacking), 'chunk')} not at {done.remote}" if lacking else None
-        if lacking and done.refused:
+        return PayloadFetch(self._store, self._remote, progress)
+
+    def _tell(self, done: PayloadFetched, missing: int) -> None:
+        """Say what did not come; raises EnvironmentFailure where a pack is to blame."""
+        self.lacks = f"{counted(missing, 'chunk')} not at {done.remote}" if missing else None
+        if missing and done.refused:
             pack = done.refused[0]
             raise EnvironmentFailure(
                 f"{done.remote}: pack {pack.pack} {pack.why}",
