@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,13 +34,13 @@ from wtxtgit.cli.output import (
     progress,
     write_json,
 )
-from wtxtgit.errors import UsageError
+from wtxtgit.errors import MAX_NAME, UsageError, clipped
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.figures import HASH_SHOWN, OID_SHOWN, size
+from wtxtgit.report.figures import DATE_SHOWN, HASH_SHOWN, OID_SHOWN, size
 from wtxtgit.version import __version__
 
 if TYPE_CHECKING:
-    from wtxtgit.chain.log import LogEntry
+    from wtxtgit.chain.log import LogCommit, LogEntry
     from wtxtgit.trust.age.identities import AgeIdentity
 
 _MOST = 200
@@ -203,9 +203,10 @@ def _range(text: str | None) -> tuple[str | None, str]:
 def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None:
     """List the sealed generations of the checkpoint at PATH, the newest first.
 
-    Each with the commit that brought it, the size of the blob there, who
+    Each has the commit that brought it, the size of the blob there, who
     signed it, and what an audit finds of its place in the chain. What the
-    content is, audit says.
+    content is, audit says. Of a file that was never sealed the commits that
+    changed it are listed.
 
     \b
     wtxtgit log model.fold
@@ -214,6 +215,11 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     from wtxtgit.chain import log as chain_log
 
     repo = discover()
+    if not chain_log.has_ledger(repo, path, revision):
+        commits = chain_log.changes(repo, path, revision=revision)
+        if not is_printed({"generations": [], "commits": commits}, as_json):
+            _print_commits(commits)
+        return
     root = root_of_trust(repo, trust_root)
     generations = chain_log.log(repo, path, revision=revision, trust_root=root)
     if is_printed({"generations": generations}, as_json):
@@ -233,6 +239,21 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     ]
     columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
     print_table(columns, rows, right=("gen", "size"), split=4)
+
+
+def _print_commits(commits: Sequence[LogCommit]) -> None:
+    print_line("never sealed; the commits that changed it:")
+    rows = [
+        (
+            one.oid[:_LOG_OID_SHOWN],
+            one.date[:DATE_SHOWN],
+            clipped(one.author, MAX_NAME),
+            "" if one.size is None else size(one.size),
+            clipped(one.subject, MAX_NAME),
+        )
+        for one in commits
+    ]
+    print_table(("commit", "date", "author", "size", "subject"), rows, right=("size",))
 
 
 def _blob_size(generation: LogEntry) -> str:

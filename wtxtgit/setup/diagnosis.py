@@ -100,7 +100,7 @@ def distinct(entries: Iterable[TreeEntry]) -> list[bytes]:
 
 _SMALLER = (
     "wtxtgit track --detached PATTERN keeps the data beside git, with a small text of hashes in "
-    "it; or wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards"
+    "it; or wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards, but no tensor"
 )
 
 
