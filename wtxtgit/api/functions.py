@@ -333,6 +333,7 @@ def _loaded(
     threads: int | None,
 ) -> Weights | Tensors:
     """The tensors of what was read of `name`, verified; `opener` opens files that it lists."""
+    report = None
     if is_text(data):
         indexed = index(data, payload=payload)
         indexed.want_payload()
@@ -354,7 +355,7 @@ def _loaded(
             for problem in any_format.check(data, options, opener).errors:
                 raise CheckError(f"{shown_name(name)}: {problem}")
     side = Side(shown_name(name), data, opener, None)
-    return Tensors(open_checkpoint(side, {}, options, Pages()))
+    return Tensors(open_checkpoint(side, {}, options, Pages()), report)
 
 
 def _resolved(target: str) -> str:
