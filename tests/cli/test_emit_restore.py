@@ -93,7 +93,7 @@ def test_options_make_a_generation(wtxtgit: Command, tmp_path: Path) -> None:
         "--rows-per-chunk", "3",
     )  # fmt: skip
     assert (done.code, done.out, done.err) == (0, b"", "")
-    weights = read((wtxtgit.folder / "g.wtxt").read_bytes(), hmac_key=b"key")
+    weights = read(memoryview((wtxtgit.folder / "g.wtxt").read_bytes()), hmac_key=b"key")
     meta = weights.meta
     assert api.load(wtxtgit.folder / "g.wtxt", hmac_key=b"key").meta == meta
     assert (meta.gen, meta.ts, meta.build) == (7, "2026-01-31T12:00:00Z", "abc")

@@ -14,7 +14,7 @@ import click
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.keys import asker
-from wtxtgit.cli.options import PathOrUrl, Target, passphrase_option, scheduler_option
+from wtxtgit.cli.options import CheckpointTarget, PathOrUrl, passphrase_option, scheduler_option
 from wtxtgit.cli.output import file_size, progress, raw_size
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import write_output
@@ -213,7 +213,7 @@ def _field(item: str) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("text", type=Target())
+@click.argument("text", type=CheckpointTarget())
 @click.option(
     "-o",
     "--output",
@@ -267,8 +267,8 @@ def delta() -> None:
 
 
 @delta.command()
-@click.argument("base", type=Target())
-@click.argument("target", type=Target())
+@click.argument("base", type=CheckpointTarget())
+@click.argument("target", type=CheckpointTarget())
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, readable=False), help="Write to this file."
 )
@@ -305,8 +305,8 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
 
 
 @delta.command()
-@click.argument("base", type=Target())
-@click.argument("delta", type=Target())
+@click.argument("base", type=CheckpointTarget())
+@click.argument("delta", type=CheckpointTarget())
 @click.option(
     "-o",
     "--output",

@@ -71,7 +71,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return count
 
 
-class Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A file, a URL, REV:PATH, or a generation by its name, which becomes COMMIT:PATH."""
 
     name = "target"
@@ -94,7 +94,7 @@ class PathOrUrl(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from wtxtgit.remotes.urls import is_url
 
-        target = Target().convert(value, param, ctx)
+        target = CheckpointTarget().convert(value, param, ctx)
         return target if is_url(target) else str(Path(target))
 
 
