@@ -31,6 +31,7 @@ from tests.e2e.sealed import (
 )
 from tests.kit import LAUNCHER
 from tests.kit.lfs import kept_by_lfs
+from tests.review.repos import file
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB
@@ -399,6 +400,20 @@ class TestStaged:
         repo.put(3.0, name=NEW)
         (hint,) = [one for one in self.hints(repo, LARGE_BLOB) if "new" in one]
         run(repo, hint)
+        assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
+
+    def test_a_text_that_is_too_large_is_detached(self, repo: Sealed) -> None:
+        """The first of the other ways that the hint names."""
+        run(repo, "wtxtgit install --local")
+        repo.git("config", "wtxtgit.maxBlob", "16384")
+        repo.write(NEW, file({"w": np.arange(40_000.0)}))
+        repo.add()
+        (hint,) = [one for one in self.hints(repo, LARGE_BLOB) if "new" in one]
+        unstaged, about = hint.split("  # ")
+        (command,) = re.findall(r"^(wtxtgit track --detached) PATTERN before git add", about)
+        run(repo, unstaged)
+        run(repo, f"{command} 'new*.safetensors'")
+        repo.add()
         assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
 
     def test_all_kinds_are_tried(self) -> None:

@@ -12,7 +12,7 @@ from wtxtgit.errors import CheckError, InputError
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
-from wtxtgit.git.history import Commit
+from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import shown
@@ -45,6 +45,55 @@ class LogEntry(JsonObject):
     size: int | None
     verdict: str
     detached: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogCommit(JsonObject):
+    """A commit that changed a path: who made it and when, and the size of the blob there.
+
+    `size` is None where the path is gone, or is no file.
+    """
+
+    KEYS = "commit=oid date author subject size"
+
+    oid: str
+    date: str
+    author: str
+    subject: str
+    size: int | None
+
+
+def changes(repo: Repository, path: str, *, revision: str = "HEAD") -> list[LogCommit]:
+    """List the commits that changed what stands at `path` (from here), the newest first.
+
+    Of one without a ledger. Raises InputError where there is none, and EnvironmentFailure.
+    """
+    place = repo.path_from_top(path)
+    tip = commit_of(repo, revision)
+    touching = history.commits(repo, [tip], touching=(b":(top,literal)" + place,))
+    changed: list[LogCommit] = []
+    with BlobReader(repo) as blobs, CommitReader(repo) as reader, TreeReader(repo) as trees:
+        before: str | None = None
+        for commit in touching:
+            entry = trees.at(commit.tree, (place,)).get(place)
+            blob = entry.oid if entry is not None and entry.is_file else None
+            # Where git takes no pathspec that long it lists all commits.
+            if entry is None and before is None:
+                continue
+            author, date = reader.author(commit.oid)
+            size = None if blob is None else blobs.size(blob)
+            changed.append(LogCommit(commit.oid, date, author, reader.subject(commit.oid), size))
+            before = blob
+    if not changed:
+        raise InputError(f"{shown(Path(path))}: no commit of {revision} has it")
+    return changed[::-1]
+
+
+def has_ledger(repo: Repository, path: str, revision: str) -> bool:
+    """Whether a ledger tells of what is at `path` in a revision."""
+    artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
+    with CommitFilesReader(repo) as snapshots:
+        return artifact + LEDGER_SUFFIX in snapshots.files(commit_of(repo, revision)).entries
 
 
 def log(

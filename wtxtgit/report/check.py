@@ -37,8 +37,8 @@ HINTS = {
     ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH says what is "
     "wrong; git config --unset wtxtgit.strict where it is right",
     LARGE_BLOB: "git restore --staged -- PATH  # wtxtgit track --detached PATTERN before git add "
-    "keeps its data beside git; wtxtgit convert --max-shard 64MiB cuts it; git config "
-    "wtxtgit.maxBlob SIZE where the forge takes more",
+    "keeps its data beside git; wtxtgit convert A B --max-shard 64MiB cuts a file, but no tensor; "
+    "git config wtxtgit.maxBlob SIZE where the forge takes more",
 }
 """What to do about each kind, before the commit is made: commands, and comments on them."""
 
