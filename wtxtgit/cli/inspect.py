@@ -207,7 +207,7 @@ def _share(statistics: Statistics) -> str:
     is_flag=True,
     help="Demand a signature by a known signer, in a ledger for each record.",
 )
-@click.option("--strict", is_flag=True, help="What is a note of a container is an error.")
+@click.option("--strict", is_flag=True, help="Treat notes on containers as errors.")
 @click.option(
     "--require-payload", is_flag=True, help="Demand all of the payload of a detached text."
 )
@@ -235,9 +235,9 @@ def verify(
 ) -> int:
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
-    A delta is checked as far as that goes without its base, and an encrypted
-    text as far as that goes without a key, which -i gives. So is a detached
-    text without its payload, which --require-payload demands. A FILE may be a
+    A delta is checked as far as possible without its base, an encrypted text
+    as far as possible without a key (-i gives one), and a detached text as far
+    as possible without its payload (--require-payload demands that). A FILE may be a
     folder with the index of a set, or a URL that fsspec reads; with --scheduler
     the workers read all of them.
 

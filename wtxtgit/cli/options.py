@@ -32,7 +32,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MAX_PIPED = 1024 * 1024
 CLUSTER_KEY = "cluster-facts.key"
 no_cache_option = click.option(
-    "--no-cache", is_flag=True, help="Find all out anew: use and keep nothing known of blobs."
+    "--no-cache",
+    is_flag=True,
+    help="Read everything again: neither use nor keep what is known of blobs.",
 )
 passphrase_option = click.option(
     "--passphrase-fd",

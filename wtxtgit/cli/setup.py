@@ -37,8 +37,8 @@ _LARGE_SHOWN = 10
 def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bool) -> None:
     """Set git up: the filter, the merge driver, tensor names in diffs.
 
-    In a repository, tracked files that stand as text in the work tree are
-    written again as what they are; files that were changed stay as they are.
+    In a repository, tracked files that are still text in the work tree are
+    restored to checkpoints; files that you changed are left alone.
 
     \b
     wtxtgit install                  for all repositories
@@ -203,8 +203,8 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
         )
     if follows.long:
         note(
-            f"pull requests may show no diff of {counted(follows.long, 'file')}: "
-            f"forges end at {MAX_DIFF_LINES:,} lines",
+            f"{counted(follows.long, 'file')} may have no diff in pull requests: "
+            f"forges show none of more than {MAX_DIFF_LINES:,} lines",
             "wtxtgit review BASE...HEAD shows what changed in the weights",
         )
 
@@ -273,12 +273,12 @@ def doctor(fix: bool, as_json: bool) -> int:
     """Find what is set up wrong, here and on this machine.
 
     Checks git, Python, the driver and that it starts; in a repository also
-    attributes, line endings, raw binaries, files that stand as text, and
-    whether they are too large for forges or for git as it is set.
-    --fix sets the config, completes attributes, stages raw binaries as text,
-    writes files that stand as text, and sets core.bigFileThreshold and
-    pack.windowMemory of this repository where files are over them (uninstall
-    puts them back). Exit code 1 if an error is left.
+    attributes, line endings, raw binaries, files that are still text in the
+    work tree, and files too large for forges or for git's settings. --fix sets
+    the config, completes attributes, stages raw binaries as text, restores
+    files that are still text, and raises this repository's
+    core.bigFileThreshold and pack.windowMemory where files exceed them
+    (uninstall puts them back). Exit code 1 if an error is left.
 
     \b
     wtxtgit doctor

@@ -223,7 +223,7 @@ HELP = {
     State.DETACHED: "stands as a detached text, without its data: wtxtgit fetch brings them, and "
     "writes the file",
     State.MODIFIED: "git add -- PATH takes the change up",
-    State.TEXT: "stands as text in the work tree: wtxtgit install writes the files again",
+    State.TEXT: "still text in the work tree: wtxtgit install restores the files",
     State.POINTER: f"{lfs_pointer.POINTER}: git lfs pull brings that, "
     "git add -- PATH makes the text",
     State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",

@@ -240,7 +240,7 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             f"git sparse-checkout add {arguments([b'/' + path for path in absent])}",
             paths=tuple(absent),
         )
-    return CheckResult("attributes", Level.OK, f"-text stands on {counted_files(entries)}")
+    return CheckResult("attributes", Level.OK, f"-text is set for {counted_files(entries)}")
 
 
 def _absent_attributes(repo: Repository, entries: Sequence[TreeEntry]) -> list[bytes]:
@@ -371,7 +371,7 @@ def _work_tree(files: Sequence[FileStatus]) -> CheckResult:
         return CheckResult(
             "work-tree",
             Level.WARN,
-            f"stands as text in the work tree: {listed(texts)}",
+            f"still text in the work tree: {listed(texts)}",
             "wtxtgit install writes the files again",
             fixable=True,
             paths=tuple(texts),
