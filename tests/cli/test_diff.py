@@ -170,6 +170,15 @@ class TestRevisions:
             repo.commit()
         return repo
 
+    def test_a_file_alone_is_compared_with_head(self, commits: Repo) -> None:
+        commits.write("m/w.safetensors", safetensors(1.0, -2.0, 5.0))
+        for cwd, name in (("", "m/w.safetensors"), ("m", "w.safetensors")):
+            found = self.found(commits, name, cwd=cwd)
+            assert (found["a"], found["b"]) == ("HEAD:m/w.safetensors", name)
+            assert found["summary"]["changed_elements"] == 1
+        said = commits.wtxtgit("diff", "nothing", ok=(2,)).stderr
+        assert b"one alone is compared with HEAD's" in said
+
     @staticmethod
     def found(repo: Repo, *sides: str, cwd: str = "") -> dict[str, Any]:
         done = repo.wtxtgit("diff", *sides, "--json", cwd=cwd)
@@ -239,7 +248,8 @@ class TestFailures:
 
     def test_files_that_are_not_there(self, good: Path, wtxtgit: Command) -> None:
         assert wtxtgit("diff", good, "missing").code == 3
-        assert wtxtgit("diff", good).code == 2
+        assert wtxtgit("diff", good).code == 5, "there is no HEAD"
+        assert wtxtgit("diff").code == 2
         assert wtxtgit("diff", good, good, "--format", "xml").code == 2
 
     def test_no_tensor_in_common(self, good: Path, wtxtgit: Command) -> None:

@@ -21,6 +21,7 @@ from threading import Lock
 from typing import Any
 
 from wtxtgit.cli import environment
+from wtxtgit.cli.environment import BAD, LOOK, WORDS, coloured, has_colours, with_first_word
 from wtxtgit.errors import clipped, escaped
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
@@ -56,8 +57,9 @@ def is_printed(report: object, as_json: bool) -> bool:
 
 
 def print_line(text: str = "") -> None:
-    """Print one line; control characters are escaped."""
-    print(escaped(text))
+    """Print one line; control characters are escaped, and its first word may have a colour."""
+    line = escaped(text)
+    print(with_first_word(line) if has_colours(sys.stdout) else line)
 
 
 def print_table(
@@ -131,12 +133,16 @@ def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[
     table = [list(columns), *rows]
     # One endless name must not pad every line.
     widths = [min(max(len(row[i]) for row in table), _MOST_PADDED) for i in range(len(columns))]
-    for row in table:
+    colour_of = _colours_of(columns)
+    for n, row in enumerate(table):
         aligned = [
             cell.rjust(width) if name in right else cell.ljust(width)
             for cell, width, name in zip(row, widths, columns, strict=True)
         ]
-        print("  ".join(aligned).rstrip())
+        aligned[-1] = aligned[-1].rstrip()
+        # After cells are padded: colours take no room.
+        shown = aligned if n == 0 else [colour_of(c, cell) for c, cell in enumerate(aligned)]
+        print("  ".join(shown).rstrip())
 
 
 def _print_rich(columns: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:
@@ -151,9 +157,29 @@ def _print_rich(columns: Sequence[str], rows: list[list[str]], right: Sequence[s
             table.add_column(name, justify="right", no_wrap=True)
         else:
             table.add_column(name, overflow="fold")
+    colour_of = _colours_of(columns)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text.from_ansi(colour_of(c, cell)) for c, cell in enumerate(row)))
     Console().print(table)
+
+
+def _colours_of(columns: Sequence[str]) -> Callable[[int, str], str]:
+    """What gives a cell of a column its colour, where there are colours."""
+    if not has_colours(sys.stdout):
+        return lambda _column, cell: cell
+    severe: frozenset[str] = frozenset()
+    if "risk" in columns:
+        from wtxtgit.report.review import SEVERE
+
+        severe = frozenset(map(str, SEVERE))
+
+    def colour_of(column: int, cell: str) -> str:
+        word = cell.strip()
+        if columns[column] == "risk" and word:
+            return coloured(cell, BAD if word in severe else LOOK)
+        return coloured(cell, WORDS.get(word))
+
+    return colour_of
 
 
 def write_json(value: object, write: Callable[[str], object]) -> None:

@@ -133,8 +133,6 @@ def tell_doubts(report: SealReport) -> None:
     """Warn of what may not count."""
     for doubt in report.doubts:
         warn(doubt.message, doubt.hint)
-    if not report.is_listed:
-        warn(f"key {report.keyid} is none of the signers in .wtxt/signers")
 
 
 def print_sealed(report: SealReport) -> None:
