@@ -9,7 +9,7 @@ READY = $(VENV)/.ready
 # What was installed for some tests alone: not again, while others use it.
 TORCH_READY = $(VENV)/.torch
 SERVERS_READY = $(VENV)/.servers
-LONGEST = tests/e2e/test_large_files.py tests/scale tests/fuzz
+LONGEST = tests/e2e/test_large_files.py tests/scale tests/fuzz tests/torture tests/browser
 # MiB of the model.
 TOUR = 3072
 TORCH = torch==2.13.*
@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers \
-  test-more tour lint types layers wheel check structure torture fuzz bench bench-docs bench-deps torch-deps \
+  test-all collected tour lint types layers wheel check structure torture fuzz bench bench-docs bench-deps torch-deps \
   browser-deps remotes-deps trainers-deps fuzz-deps more-deps format clean
 
 help:  ## list the targets
@@ -73,8 +73,11 @@ test-trainers: trainers-deps  ## callbacks with transformers, Lightning and Kera
 test-remotes: remotes-deps  ## targets against real servers: S3, a registry, git-lfs
 	$(PYTEST) $(BY_FILE) -m remote tests/remotes
 
-test-more: torch-deps browser-deps remotes-deps  ## all that `make test` leaves aside, in one run
-	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "slow or large or torch or browser or remote" $(LONGEST) $(FOLDERS)
+test-all: torch-deps browser-deps remotes-deps  ## all tests but those of `make test-trainers`, in one run
+	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "not trainers" $(LONGEST) $(FOLDERS)
+
+collected: $(READY)  ## collect all tests, which compiles them: else each process of pytest does that
+	@told=$$($(BIN)/python -m pytest -qq --collect-only tests) || { echo "$$told"; exit 1; }
 
 torch-deps: $(TORCH_READY)  ## install torch, without CUDA where pip is told of such a build
 
@@ -99,7 +102,7 @@ $(SERVERS_READY): $(READY)
 	@$(PIP) --requirement $@.txt
 	@rm $@.txt && touch $@
 
-more-deps: $(READY)  ## all that `make test-more` and `make fuzz` install, one after the other
+more-deps: $(READY)  ## all that `make test-all` and `make fuzz` install, one after the other
 	@$(MAKE) --no-print-directory -j1 torch-deps remotes-deps fuzz-deps browser-deps
 
 browser-deps:  ## install Chromium and its driver from Debian's packages, where there is none

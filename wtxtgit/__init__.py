@@ -1,8 +1,11 @@
 """Model checkpoints in ordinary git, as deterministic, self-checking text.
 
-The Python interface: `dump`, `dumps`, `finalize`, `load`, `loads`, `open`, `salvage`, `verify`,
-and of age files `encrypt` and `decrypt`. They are loaded when they are first used, so that a
-filter process starts quickly.
+The Python interface: `load`, `loads` and `open` read checkpoints of every format, `dump` and
+`dumps` write them; `verify`, `diff`, `convert` and `salvage` do what commands of these names do;
+`finalize` is for pending texts, `encrypt` and `decrypt` are for age files. `wtxtgit.stream`
+publishes snapshots of a training.
+
+All of it is loaded when it is first used, so that a filter process starts quickly.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from wtxtgit.checkpoint.arrays import (
+    from wtxtgit.api.functions import (
+        convert,
+        diff,
         dump,
         dumps,
         finalize,
@@ -31,7 +36,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Meta",
     "__version__",
+    "convert",
     "decrypt",
+    "diff",
     "dump",
     "dumps",
     "encrypt",
@@ -54,7 +61,12 @@ def __getattr__(name: str) -> Any:
 
         return getattr(encrypt, name)
     if name in __all__:
-        from wtxtgit.checkpoint import arrays
+        from wtxtgit.api import functions
 
-        return getattr(arrays, name)
+        return getattr(functions, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What help and completion show, before any of it is loaded."""
+    return sorted({*globals(), *__all__})

@@ -18,6 +18,7 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import contextlib
 import os
 from importlib import import_module
+from typing import NoReturn
 
 PLUMBING = {
     "filter-process": "plumbing",
@@ -27,6 +28,7 @@ PLUMBING = {
     "merge-driver": "merge_driver",
 }
 """Commands that need no command line around them, with their module."""
+_ENDED_AT_ONCE = ("filter-process", "add", "checkout")
 
 
 def main() -> int:
@@ -89,17 +91,28 @@ def _shared_diff(arguments: list[str]) -> int | None:
     return code
 
 
-def _end(code: int) -> None:
-    """End the process; git waits for a filter's end, which has nothing left to do by then.
+def start() -> NoReturn:
+    """Run a command, and end the process."""
+    _end(main())
 
-    Taking the interpreter apart takes as long as loading a good part of it.
+
+def _end(code: int) -> NoReturn:
+    """End the process without taking the interpreter apart, where somebody waits for that.
+
+    It takes as long as loading a good part of it, and these commands leave nothing to be done.
     """
-    if sys.argv[1:2] == ["filter-process"]:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+    word = sys.argv[1:2]
+    if word and word[0] in _ENDED_AT_ONCE:
+        try:
+            sys.stdout.flush()
             sys.stderr.flush()
+        except (OSError, ValueError, AttributeError):
+            # Python has words for it; git would not wait for a filter's.
+            if word[0] != "filter-process":
+                sys.exit(code)
         os._exit(code)
     sys.exit(code)
 
 
 if __name__ == "__main__":
-    _end(main())
+    start()

@@ -11,12 +11,26 @@ from __future__ import annotations
 MAX_MESSAGE = 500
 MAX_NAME = 80
 """Characters that messages show of what came out of a file."""
+_UNDECODED = range(0xDC80, 0xDD00)
+"""What os.fsdecode gives for bytes that are no UTF-8."""
 
 
 def clipped(text: str, most: int) -> str:
     """`text`, its middle left out where it has over `most` characters."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
+
+
+def escaped(text: str) -> str:
+    """Text in which nothing controls a terminal, a line or the order of letters."""
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(c: str) -> str:
+    code = ord(c)
+    if code in _UNDECODED:
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def counted(count: int, noun: str) -> str:

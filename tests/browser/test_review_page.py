@@ -10,7 +10,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.chromium import Tab
 from tests.report.reviews import HOSTILE_NAMES
-from wtxtgit.report.figures import escaped
+from wtxtgit.errors import escaped
 
 pytestmark = pytest.mark.browser
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.data import FIXTURES, fixture
 from wtxtgit.checkpoint.contents import metadata_of
+from wtxtgit.comparison import compare
+from wtxtgit.comparison.compare import metadata_changes as changes
 from wtxtgit.containers import any_format
-from wtxtgit.diff import compare
-from wtxtgit.diff.compare import metadata_changes as changes
 from wtxtgit.model.tensor import ReadOptions
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)

@@ -15,7 +15,7 @@ import wtxtgit as api
 from tests.cli.command import Command
 from tests.kit import text_of
 from tests.text.naive_detached import detached
-from wtxtgit.errors import TextError
+from wtxtgit.errors import LacksPayload
 from wtxtgit.git.repository import Repository
 from wtxtgit.store.place import store_of
 
@@ -149,12 +149,12 @@ def test_what_is_at_hand_is_read_from_python(made: dict[str, Command]) -> None:
         with api.open(here.folder / "new.wtxt") as snapshot:
             assert (snapshot["bias"][...] == np.arange(8)).all()
             if state == "absent":
-                with pytest.raises(TextError, match="at hand"):
+                with pytest.raises(LacksPayload, match="at hand"):
                     snapshot["same"][0]
             else:
                 assert (snapshot["same"][...] == SAME).all()
             if state != "complete":
-                with pytest.raises(TextError, match="at hand"):
+                with pytest.raises(LacksPayload, match="at hand"):
                     snapshot["changed"][0]
 
 

@@ -126,7 +126,8 @@ def test_every_change_is_shown(wtxtgit: Command) -> None:
     assert wide.endswith("1/1")
     (weight,) = [line for line in lines if line.startswith("model.layers.0.self_attn")]
     assert "16 of 16" in weight
-    assert lines.index(weight) < lines.index(wide), "sorted by the relative change"
+    assert lines.index(wide) < lines.index(weight), "what has new NaN comes first"
+    assert ["new-nan", "wide", "1", "item", "of", "4", "became", "NaN"] in cells
 
 
 def output(terminal: int) -> bytes:
@@ -168,6 +169,15 @@ class TestRevisions:
             repo.add()
             repo.commit()
         return repo
+
+    def test_a_file_alone_is_compared_with_head(self, commits: Repo) -> None:
+        commits.write("m/w.safetensors", safetensors(1.0, -2.0, 5.0))
+        for cwd, name in (("", "m/w.safetensors"), ("m", "w.safetensors")):
+            found = self.found(commits, name, cwd=cwd)
+            assert (found["a"], found["b"]) == ("HEAD:m/w.safetensors", name)
+            assert found["summary"]["changed_elements"] == 1
+        said = commits.wtxtgit("diff", "nothing", ok=(2,)).stderr
+        assert b"one alone is compared with HEAD's" in said
 
     @staticmethod
     def found(repo: Repo, *sides: str, cwd: str = "") -> dict[str, Any]:
@@ -238,7 +248,8 @@ class TestFailures:
 
     def test_files_that_are_not_there(self, good: Path, wtxtgit: Command) -> None:
         assert wtxtgit("diff", good, "missing").code == 3
-        assert wtxtgit("diff", good).code == 2
+        assert wtxtgit("diff", good).code == 5, "there is no HEAD"
+        assert wtxtgit("diff").code == 2
         assert wtxtgit("diff", good, good, "--format", "xml").code == 2
 
     def test_no_tensor_in_common(self, good: Path, wtxtgit: Command) -> None:

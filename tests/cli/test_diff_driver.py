@@ -135,7 +135,7 @@ def test_what_can_not_be_compared_is_a_line(
 
 def test_a_bug_is_a_line(wtxtgit: Command, sides: tuple[Path, Path]) -> None:
     code = (
-        "import sys, wtxtgit.diff.driver as ops\nfrom wtxtgit.cli.diff_driver import main\n"
+        "import sys, wtxtgit.comparison.driver as ops\nfrom wtxtgit.cli.diff_driver import main\n"
         "ops.compare_pair = None\nsys.exit(main(['diff-driver', *sys.argv[1:]]))"
     )
     argv = [sys.executable, "-c", code, "--", "m", sides[0], A, "100644", sides[1], B, "100644"]
@@ -152,7 +152,7 @@ def test_a_bug_is_a_line(wtxtgit: Command, sides: tuple[Path, Path]) -> None:
 
 def test_out_of_memory_is_a_line(wtxtgit: Command, sides: tuple[Path, Path]) -> None:
     code = (
-        "import sys, wtxtgit.diff.driver as ops\nfrom wtxtgit.cli.diff_driver import main\n"
+        "import sys, wtxtgit.comparison.driver as ops\nfrom wtxtgit.cli.diff_driver import main\n"
         "def none(*_, **__): raise MemoryError\n"
         "ops.compare_pair = none\nsys.exit(main(['diff-driver', *sys.argv[1:]]))"
     )

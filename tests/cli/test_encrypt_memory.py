@@ -13,7 +13,7 @@ import pyrage
 import pytest
 
 from tests.cli.command import Command
-from wtxtgit.checkpoint.arrays import dump
+from wtxtgit.api.functions import dump
 
 pytestmark = [pytest.mark.slow, pytest.mark.true_start]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from unittest.mock import patch
 
@@ -61,7 +62,8 @@ def test_what_asks_for_more_than_the_first_page(
     assert wtxtgit(*arguments, stdin=b" ").out != f"{front_page.page(80)}\n".encode()
 
 
-def test_a_closed_pipe_is_told() -> None:
+def test_a_closed_pipe_is_no_news() -> None:
+    """`| head` has enough of it."""
     with subprocess.Popen(
         [PYTHON, "-m", "wtxtgit", "--help"],
         stdout=subprocess.PIPE,
@@ -71,5 +73,4 @@ def test_a_closed_pipe_is_told() -> None:
         assert process.stdout is not None
         process.stdout.close()
         _, err = process.communicate()
-    assert process.returncode == 5
-    assert err == "wtxtgit: error: standard output was closed before all was written\n"
+    assert (process.returncode, err) == (128 + signal.SIGPIPE, "")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from wtxtgit.cli import output
 from wtxtgit.cli.output import print_table
 
 NAME = "n" * 4096
@@ -46,3 +47,23 @@ def test_very_many_rows_are_printed_plainly(monkeypatch: pytest.MonkeyPatch) -> 
     lines = printed(monkeypatch, rows, Terminal()).splitlines()
     assert len(lines) == 10_001
     assert lines[-1] == "row9999  9999"
+
+
+def test_a_bar_makes_room_for_one_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_PATIENCE", -1)
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with output.progress("comparing", 100) as compared:
+        assert compared is not None
+        compared(10)
+        with output.progress("fetch", None) as fetched:
+            assert fetched is not None
+            before = screen.getvalue()
+            compared(10)
+            fetched(5)
+            while_fetching = screen.getvalue()[len(before) :]
+        before = screen.getvalue()
+        compared(10)
+    assert "fetch" in while_fetching
+    assert "comparing" not in while_fetching
+    assert "30/100 bytes" in screen.getvalue()[len(before) :]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.stream.rings import KEY, arrays, filled
-from wtxtgit.checkpoint.arrays import load
+from wtxtgit.api.functions import load
 from wtxtgit.stream import log
 from wtxtgit.stream.emission import EmissionOptions, Emitter, SnapshotRequest
 from wtxtgit.stream.ranks import Rank

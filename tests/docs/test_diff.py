@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import diff_table
-from wtxtgit.diff.compare import MAX_CHANGES
+from wtxtgit.comparison.compare import MAX_CHANGES
 from wtxtgit.tensors import numbers
 
 pytestmark = pytest.mark.slow

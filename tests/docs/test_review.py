@@ -33,8 +33,11 @@ def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
 def test_all_risks_and_seals_are_told() -> None:
     (risks,) = tables(PAGE, "Risks")
     assert [name for row in risks for name in spans(row[0])] == [
-        *map(str, (Risk.NEW_NAN, Risk.NEW_INF, Risk.DTYPE, Risk.SHAPE, Risk.REMOVED)),
-        *map(str, (Risk.SINGLE, Risk.UNUSUAL, Risk.UNREAD, Risk.UNSEALED, Risk.SIGNER)),
+        *map(str, (Risk.NEW_NAN, Risk.NEW_INF, Risk.DEAD, Risk.ZERO, Risk.CONSTANT)),
+        *map(str, (Risk.COLLAPSED, Risk.SATURATED, Risk.NORM)),
+        *map(str, (Risk.DTYPE, Risk.SHAPE, Risk.REMOVED)),
+        *map(str, (Risk.SINGLE, Risk.UNUSUAL, Risk.HIDDEN, Risk.PART)),
+        *map(str, (Risk.UNREAD, Risk.UNSEALED, Risk.SIGNER)),
         *map(str, (Risk.CHAIN, Risk.OPAQUE, Risk.DAMAGED)),
         *map(str, (Risk.POINTER, Risk.RAW, Risk.LARGE)),
     ]

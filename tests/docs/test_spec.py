@@ -19,6 +19,7 @@ from tests.docs.pages import Block, blocks, lines, prose, spans, tables
 from tests.docs.test_python import execute
 from wtxtgit.model.array import ArrayNames, default_rows
 from wtxtgit.text import armor
+from wtxtgit.text.arrays import read
 from wtxtgit.text.native import item_size
 
 WTXT, CONTAINERS = "docs/spec/wtxt.md", "docs/spec/containers.md"
@@ -263,7 +264,7 @@ class TestContainerText:
         assert "their names: `_header`, `_layout`, `w`." in prose(CONTAINERS, EXAMPLE)
         assert re.findall(rb"^arr name=(\w+)", text, re.M) == [b"_header", b"_layout", b"w"]
         assert layout_of(text) == self.layout()
-        arrays = wtxtgit.loads(text)
+        arrays = read(memoryview(text))
         assert arrays["_header"].tobytes() == self.file()[:72]
         assert "1.0, -2.0, 0.5, 0.0" in prose(CONTAINERS, EXAMPLE)
         assert arrays["w"].tolist() == [[1.0, -2.0], [0.5, 0.0]]

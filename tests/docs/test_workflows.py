@@ -69,7 +69,7 @@ class TestTheProjectsOwn:
         ("name", "wanted"),
         [
             ("ci", {"check", "demo", "test-torch", "test-remotes", "test-browser", "fuzz"}),
-            ("nightly", {"test", "test-more", "test-trainers", "tour", "torture", "fuzz"}),
+            ("nightly", {"test-all", "test-trainers", "tour", "torture", "fuzz"}),
         ],
     )
     def test_it_runs_what_make_has(self, name: str, wanted: set[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.runner import NONE, Ran, Runner, action, commands, step
 from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, text
+from tests.e2e.test_strict import put, unpadded
 from tests.kit import Repo, safetensors
 
 pytestmark = pytest.mark.slow
@@ -342,6 +343,15 @@ class TestInputs:
             wanted = told if code else told[1:]
             assert (ran.code, ran.kinds) == (code, {kind for _, kind in wanted})
             assert [a.name for a in ran.annotations] == [name for name, _ in wanted]
+
+    def test_strict(self, chain: Sealed, runner: Runner) -> None:
+        put(chain, unpadded())
+        chain.commit("what verify has a note on")
+        assert pushed(chain, runner, NONE, strict="false").code == 0
+        shutil.rmtree(runner.folder)
+        runner.start()
+        ran = pushed(chain, runner, NONE, strict="true")
+        assert (ran.code, ran.kinds) == (1, {"odd-checkpoint"})
 
     def test_range(self, chain: Sealed, runner: Runner) -> None:
         first = chain.generation(2.0)

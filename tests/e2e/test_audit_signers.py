@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import sealed
+from tests.e2e import hostile, sealed
 from tests.e2e.sealed import (
     MODEL,
     OTHER,
@@ -145,7 +145,11 @@ class TestSigners:
     def test_a_file_of_nobody_or_of_nonsense(self, chain: Sealed, content: str) -> None:
         chain.write(SIGNERS, content)
         chain.add(SIGNERS)
-        bad = chain.change_signers("alice")
+        # `seal` refuses most of them; another program may not.
+        ledger = hostile.appended(chain.blob(SIGNERS_LEDGER), chain.blob(SIGNERS), "alice")
+        chain.write(SIGNERS_LEDGER, ledger)
+        chain.add(SIGNERS_LEDGER)
+        bad = chain.commit()
         assert_found(chain, (bad, SIGNERS, "signers-changed"), code=4)
 
     def test_their_ledger_moved_away(self, chain: Sealed) -> None:

@@ -15,7 +15,7 @@ from tests.e2e.test_delayed import SKIP
 from tests.e2e.test_detached import ATTRIBUTES, NAME
 from tests.kit import Repo
 from wtxtgit.checkpoint.inspect_tensors import inspect_tensors
-from wtxtgit.diff.diff import diff
+from wtxtgit.comparison.diff import diff
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.model.tensor import ReadOptions

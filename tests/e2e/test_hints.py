@@ -31,9 +31,10 @@ from tests.e2e.sealed import (
 )
 from tests.kit import LAUNCHER
 from tests.kit.lfs import kept_by_lfs
+from tests.review.repos import file
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
-from wtxtgit.report.check import LARGE_BLOB
+from wtxtgit.report.check import LARGE_BLOB, UNFILTERED
 from wtxtgit.text.digest import sign
 from wtxtgit.trust.openssh import SecretKey
 
@@ -401,6 +402,34 @@ class TestStaged:
         run(repo, hint)
         assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
 
+    @pytest.mark.parametrize("way", ["track", "renormalize"])
+    def test_a_text_that_was_renamed_out_of_its_pattern(self, repo: Sealed, way: str) -> None:
+        repo.put(3.0, name=NEW)
+        repo.commit("unsealed")
+        repo.wtxtgit("install", "--local")
+        name = "new model.bin"
+        repo.git("mv", NEW, name)
+        (hint,) = self.hints(repo, UNFILTERED)
+        assert f"wtxtgit: warning: {name}: unfiltered-text" in repo.call("hook", "pre-commit").err
+        command, _, other = hint.partition("  # or ")
+        run(repo, command if way == "track" else other.partition(", where")[0])
+        assert list(self.hints(repo, UNFILTERED)) == []
+
+    def test_a_text_that_is_too_large_is_detached(self, repo: Sealed) -> None:
+        """The first of the other ways that the hint names."""
+        run(repo, "wtxtgit install --local")
+        repo.git("config", "wtxtgit.maxBlob", "16384")
+        repo.write(NEW, file({"w": np.arange(40_000.0)}))
+        repo.add()
+        (hint,) = [one for one in self.hints(repo, LARGE_BLOB) if "new" in one]
+        unstaged, about = hint.split("  # ")
+        (command,) = re.findall(r"^(wtxtgit track --detached) PATTERN before git add", about)
+        run(repo, unstaged)
+        run(repo, f"{command} 'new*.safetensors'")
+        repo.add()
+        assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
+
     def test_all_kinds_are_tried(self) -> None:
         tried = {kind for kind, _ in MAKERS}
-        assert set(check.HINTS) - tried == {"bad-root", LARGE_BLOB, audit.ODD_CHECKPOINT}
+        others = {"bad-root", LARGE_BLOB, UNFILTERED, audit.ODD_CHECKPOINT}
+        assert set(check.HINTS) - tried == others

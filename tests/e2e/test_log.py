@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, Sealed, text
+from tests.e2e.sealed import LEDGER, MODEL, ROOT, Sealed, text
 
 
 def generations(repo: Sealed, *arguments: str) -> list[dict[str, object]]:
@@ -71,7 +71,7 @@ def test_the_table(chain: Sealed) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("nothing",), 3, "nothing: no ledger in HEAD"),
+        (("nothing",), 3, "nothing: no commit of HEAD has it"),
         ((MODEL, "no-such-revision"), 5, "names nothing"),
         ((MODEL, "--trust-root", "no-such-root"), 5, "names nothing"),
         ((), 2, "missing argument"),
@@ -89,7 +89,26 @@ def test_a_ledger_that_does_not_read_is_a_finding(chain: Sealed) -> None:
     assert f"{MODEL}: line" in chain.call("log", MODEL, ok=(1,)).err
 
 
-def test_an_artifact_without_a_ledger(chain: Sealed) -> None:
-    chain.write(OTHER, text(9.0))
-    chain.commit_all()
-    chain.call("log", "not-sealed.safetensors", ok=(3,))
+def test_what_was_never_sealed_has_its_commits(chain: Sealed) -> None:
+    name = "not sealed.safetensors"
+    commits = []
+    for number in (1.0, 2.0):
+        chain.put(number, name=name)
+        commits.append(chain.commit(f"to {number}"))
+        chain.generation(number + 5)
+    chain.git("rm", "-q", name)
+    commits.append(chain.commit("gone"))
+    chain.put(3.0, name=name)
+    commits.append(chain.commit("back"))
+    found = chain.call("log", name, "--json").report
+    assert found["generations"] == []
+    assert [row["commit"] for row in found["commits"]] == commits[::-1]
+    assert [row["size"] for row in found["commits"]] == [
+        len(text(3.0)), None, len(text(2.0)), len(text(1.0)),
+    ]  # fmt: skip
+    told = chain.git("log", "-1", "--format=%an %aI %s").decode().strip()
+    row = found["commits"][0]
+    assert f"{row['author']} {row['date']} {row['subject']}" == told
+    lines = chain.call("log", name).out.splitlines()
+    assert lines[0] == "never sealed; the commits that changed it:"
+    assert [line.split()[0] for line in lines[2:]] == [oid[:10] for oid in commits[::-1]]

@@ -12,6 +12,7 @@ from tests.kit import Repo, safetensors, text_of
 from tests.kit.lfs import kept_by_lfs
 from tests.scale.many import MANY
 from wtxtgit.git.cut_off import PENDING
+from wtxtgit.text.grammar import is_text
 
 IMPORT = ("migrate", "import", "--include", "*.safetensors", "--everything")
 NAME = "m.safetensors"
@@ -119,11 +120,17 @@ def test_detached_texts_go_the_same_way(history: Repo) -> None:
     assert refs(history) == before
 
 
-def test_signatures_go_and_are_counted(history: Repo) -> None:
-    head, message = history.git("cat-file", "commit", "main").split(b"\n\n", 1)
+def signed_head(repo: Repo) -> str:
+    """Have the branch at its commit with a signature."""
+    head, message = repo.git("cat-file", "commit", "main").split(b"\n\n", 1)
     signature = b"gpgsig -----BEGIN SSH SIGNATURE-----\n AAAA\n -----END SSH SIGNATURE-----"
-    signed = object_made(history, "commit", head + b"\n" + signature + b"\n\n" + message)
-    history.git("reset", "-q", "--hard", signed)
+    signed = object_made(repo, "commit", head + b"\n" + signature + b"\n\n" + message)
+    repo.git("reset", "-q", "--hard", signed)
+    return signed
+
+
+def test_signatures_go_and_are_counted(history: Repo) -> None:
+    signed = signed_head(history)
     tag = b"object %b\ntype commit\ntag s\ntagger a <a@b> 1 +0000\n\nsaid\n" % signed.encode()
     history.git("update-ref", "refs/tags/s", object_made(history, "tag", tag + SIGNED))
     done = json.loads(history.wtxtgit(*IMPORT, "--json").stdout)
@@ -157,7 +164,7 @@ def test_a_branch_alone_leaves_the_others_and_says_so(history: Repo) -> None:
 def test_a_dry_run_changes_nothing(history: Repo) -> None:
     before = refs(history), history.git("count-objects", "-v")
     done = history.wtxtgit(*IMPORT, "--dry-run").stdout.decode()
-    assert done == "5 of 6 commits would be rewritten: 5 versions of 5 files\n"
+    assert done == "5 of 6 commits would be rewritten: 4 versions of 4 files\n"
     assert (refs(history), history.git("count-objects", "-v")) == before
 
 
@@ -225,12 +232,43 @@ def test_a_branch_that_is_named_twice_is_one(history: Repo) -> None:
 def test_an_import_that_is_done_has_nothing_to_do(history: Repo) -> None:
     history.wtxtgit(*IMPORT)
     before = history.git("for-each-ref")
-    again = history.wtxtgit(*IMPORT)
-    assert again.stdout.decode().splitlines() == [
-        "6 commits: nothing to migrate",
-        "left as they are: 4 versions, texts already",
-    ]
+    for options in ((), ("--dry-run",)):
+        again = history.wtxtgit(*IMPORT, *options)
+        assert again.stdout.decode().splitlines() == [
+            "6 commits: nothing to migrate",
+            "left as they are: 4 versions, texts already",
+        ]
+        assert history.git("for-each-ref") == before
+
+
+def test_commits_that_have_texts_keep_their_signatures(history: Repo) -> None:
+    history.wtxtgit(*IMPORT)
+    signed_head(history)
+    before = refs(history)
+    assert "nothing to migrate" in history.wtxtgit(*IMPORT).stdout.decode()
+    assert refs(history) == before
+
+
+def test_an_export_that_is_done_has_nothing_to_do(history: Repo) -> None:
+    before = history.git("for-each-ref")
+    for options in ((), ("--dry-run",)):
+        done = history.wtxtgit("migrate", "export", "--everything", *options)
+        assert done.stdout == b"6 commits: nothing to migrate\n"
     assert history.git("for-each-ref") == before
+
+
+def test_many_detached_versions_are_few_packs_with_what_they_share(history: Repo) -> None:
+    for number in range(6):
+        history.write(NAME, safetensors(float(number), *LARGE))
+        history.add()
+        history.commit(f"large {number}")
+    before = refs(history)
+    history.wtxtgit(*IMPORT, "--detached")
+    (pack,) = (history.path / ".git/wtxt/store/packs").glob("*.pack")
+    assert pack.stat().st_size < 2 * len(safetensors(*LARGE))
+    history.wtxtgit("store", "verify")
+    history.wtxtgit("migrate", "export", "--everything")
+    assert refs(history) == before
 
 
 def test_a_clone_without_folders_is_told_of(history: Repo) -> None:
@@ -272,11 +310,83 @@ def test_a_shallow_clone_is_refused(history: Repo) -> None:
 def test_changes_that_were_stashed_come_back(history: Repo) -> None:
     history.write("plain.txt", "2\n")
     history.git("stash", "-q")
-    done = history.wtxtgit(*IMPORT)
-    assert "the stash is kept, 1 change" in done.stderr.decode()
+    history.wtxtgit(*IMPORT)
     history.git("stash", "pop", "-q")
     assert history.status() == b" M plain.txt\0"
     assert (history.path / "plain.txt").read_bytes() == b"2\n"
+
+
+@pytest.mark.parametrize("form", [(), ("--detached",)])
+def test_checkpoints_that_were_stashed_come_back_staged(
+    history: Repo, form: tuple[str, ...]
+) -> None:
+    main, plain = history.git("rev-parse", "main"), safetensors(8.0)
+    states = []
+    for name, value in ((NAME, 6.0), ("new.safetensors", 7.0)):
+        history.write(name, safetensors(value))
+        history.add(name)
+        history.write("plain.txt", f"{name}\n")
+        history.write("untracked.safetensors", plain)
+        states.append(history.status())
+        history.git("stash", "-q", "--include-untracked")
+    before = history.git("stash", "list")
+    done = history.wtxtgit(*IMPORT, *form)
+    assert "and 2 of the stash; before" in done.stdout.decode()
+    assert history.git("stash", "list") == before
+    assert history.git("rev-parse", "refs/wtxt/before/1/stash/0~1") == main
+    for name, value in (("new.safetensors", 7.0), (NAME, 6.0)):
+        history.git("stash", "pop", "-q", "--index")
+        assert history.status() == states.pop()
+        assert is_text(history.blob(name))
+        assert (history.path / name).read_bytes() == safetensors(value)
+        assert (history.path / "untracked.safetensors").read_bytes() == plain
+        history.git("reset", "-q", "--hard")
+        history.git("clean", "-qfd")
+    assert history.git("stash", "list") == b""
+
+
+def test_a_stash_goes_out_of_texts_as_well(history: Repo) -> None:
+    history.wtxtgit(*IMPORT)
+    history.write(NAME, safetensors(6.0))
+    history.add()
+    history.git("stash", "-q")
+    history.wtxtgit("migrate", "export", "--everything")
+    history.git("stash", "pop", "-q", "--index")
+    assert history.status() == f"M  {NAME}\0".encode()
+    assert history.blob(NAME) == safetensors(6.0)
+
+
+def test_a_stash_of_pointers_becomes_one_of_texts(repo: Repo, driver: None) -> None:
+    made_of_pointers(repo, 1.0)
+    pointer, _ = kept_by_lfs(repo.path / ".git/lfs", safetensors(2.0))
+    repo.write(NAME, pointer)
+    repo.git("stash", "-q")
+    repo.wtxtgit("migrate", "import", "--from-lfs")
+    repo.git("stash", "pop", "-q")
+    assert (repo.path / NAME).read_bytes() == safetensors(2.0)
+    assert repo.status() == f" M {NAME}\0".encode()
+
+
+def test_a_stash_on_another_branch_stays(history: Repo) -> None:
+    history.write(NAME, safetensors(6.0))
+    history.git("stash", "-q")
+    before = history.git("rev-parse", "stash")
+    history.git("checkout", "-q", "one")
+    history.wtxtgit("migrate", "import", "--include", "*.safetensors")
+    assert history.git("rev-parse", "stash") == before
+
+
+def made_of_pointers(repo: Repo, *values: float) -> None:
+    """A commit for each of the file's values, as git-lfs makes them."""
+    repo.write(".gitattributes", "*.safetensors filter=lfs diff=lfs merge=lfs -text\n")
+    for key in ("clean", "smudge"):
+        repo.git("config", f"filter.lfs.{key}", "cat")
+    for value in values:
+        pointer, _ = kept_by_lfs(repo.path / ".git/lfs", safetensors(value))
+        repo.write(NAME, pointer)
+        repo.add()
+        repo.commit(f"{value}")
+    repo.git("branch", "-M", "main")
 
 
 def test_pointers_need_their_objects(repo: Repo, driver: None) -> None:
@@ -314,6 +424,23 @@ def large_history(repo: Repo, commits: int) -> None:
     repo.git("branch", "-M", "main")
 
 
+def sealed_and_audited(repo: Repo) -> set[str]:
+    """Seal what an import made and begin trust there, then change a file; gives what differs."""
+    repo.wtxtgit("key", "new", "--name", "a", "--no-passphrase")
+    repo.wtxtgit("signers", "add", "a@example.com", "a")
+    repo.add(".wtxt")
+    repo.wtxtgit("seal", "--key", "a")
+    root = repo.commit("sealed after the migration")
+    repo.write("m0.safetensors", safetensors(-1.0, 1.0))
+    repo.add()
+    repo.wtxtgit("seal", "--staged", "--key", "a")
+    repo.commit("sealed change")
+    audited = ("audit", "--trust-root", root, "--require-signed", "--json")
+    told = json.loads(repo.wtxtgit(*audited).stdout)
+    assert (told["ok"], told["findings"]) == (True, [])
+    return set(repo.git("diff", "--name-only", f"{root}~1").decode().split())
+
+
 @needs_lfs
 @pytest.mark.parametrize(
     # Every night it is as many as a team has after some months.
@@ -329,10 +456,15 @@ def test_a_history_leaves_git_lfs_and_returns(repo: Repo, driver: None, commits:
     assert repo.git("lfs", "ls-files") == b""
     # A clone without git-lfs has the files.
     clone = repo.clone("clone")
-    for name in repo.path.glob("*.safetensors"):
-        assert (clone.path / name.name).read_bytes() == name.read_bytes()
+    names = sorted(file.name for file in repo.path.glob("*.safetensors"))
+    for name in names:
+        assert (clone.path / name).read_bytes() == (repo.path / name).read_bytes()
+    sealed = sealed_and_audited(repo)
     repo.wtxtgit("migrate", "export", "--to-lfs", "--everything")
-    assert refs(repo) == before
+    # All that came from git-lfs is as it was; what was sealed since has its ledgers beside it.
+    assert ref(repo, "main~2") == before["refs/heads/main"]
+    assert repo.git("lfs", "ls-files", "--name-only").decode().split() == names
+    assert set(repo.git("diff", "--name-only", "main~2").decode().split()) == sealed
     assert repo.status() == b""
 
 

@@ -136,3 +136,63 @@ def test_from_another_file_and_a_revision(repo: Repo, driver: None) -> None:
     repo.wtxtgit("recover", "bad.wtxt", ok=(1,))
     named = repo.wtxtgit("recover", "bad.wtxt", "--from", "HEAD^:a.safetensors")
     assert b"HEAD^:a.safetensors" in named.stdout
+
+
+@pytest.fixture
+def alone(repo: Repo, driver: None) -> tuple[Repo, bytes]:
+    """A repository without the file of a damaged text, and the text as it was."""
+    repo.track("*.safetensors")
+    repo.write(NAME, FIRST)
+    repo.wtxtgit("emit", NAME, "-o", "good.wtxt")
+    good = (repo.path / "good.wtxt").read_bytes()
+    (repo.path / "good.wtxt").unlink()
+    repo.write("bad.wtxt", with_lost_chunk(good))
+    return repo, good
+
+
+def healed_from(repo: Repo, good: bytes, *options: str) -> str:
+    """Where the lost chunk is from, in the end of which the text is as it was."""
+    told = json.loads(
+        repo.wtxtgit("recover", "bad.wtxt", "-o", "again.wtxt", "--json", *options).stdout
+    )
+    assert (repo.path / "again.wtxt").read_bytes() == good
+    (chunk,) = [chunk for array in told["arrays"] for chunk in array["chunks"]]
+    assert chunk["state"] == "healed"
+    source: str = chunk["source"]
+    return source
+
+
+@pytest.mark.slow
+def test_from_a_delta_and_a_text_that_the_repository_tracks(alone: tuple[Repo, bytes]) -> None:
+    repo, good = alone
+    repo.write("old.safetensors", safetensors(*([0.5] * 40_000)))
+    repo.wtxtgit("delta", "make", "old.safetensors", NAME, "-o", "change.wtxtdelta")
+    (repo.path / NAME).unlink()
+    repo.wtxtgit("recover", "bad.wtxt", ok=(1,))
+    repo.add("change.wtxtdelta")
+    assert healed_from(repo, good) == "change.wtxtdelta"
+    (repo.path / "again.wtxt").rename(repo.path / "copy.wtxt")
+    repo.git("rm", "-q", "-f", "change.wtxtdelta")
+    repo.add("copy.wtxt")
+    assert healed_from(repo, good) == "copy.wtxt"
+
+
+@pytest.mark.slow
+def test_from_a_url(alone: tuple[Repo, bytes]) -> None:
+    repo, good = alone
+    (repo.path / NAME).rename(repo.path.parent / "elsewhere.safetensors")
+    url = (repo.path.parent / "elsewhere.safetensors").as_uri()
+    assert healed_from(repo, good, "--from", url) == url
+
+
+@pytest.mark.slow
+def test_of_a_commit_from_the_file_in_the_work_tree(damaged: Repo) -> None:
+    """Which was written again after it was committed in vain."""
+    damaged.write(NAME, SECOND)
+    damaged.git("checkout", "-q", "--orphan", "new")
+    damaged.git("branch", "-q", "-D", "main")
+    damaged.git("commit", "-q", "-m", "one generation alone")
+    told = json.loads(damaged.wtxtgit("recover", f"HEAD:{NAME}", "--json").stdout)
+    assert told["state"] == "whole"
+    (chunk,) = [chunk for array in told["arrays"] for chunk in array["chunks"]]
+    assert (chunk["state"], chunk["source"]) == ("healed", NAME)

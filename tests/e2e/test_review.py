@@ -244,7 +244,8 @@ class TestTheCommand:
         assert f"{MODEL}: changed" in lines
         assert "sealed: generation 2 by alice@example.com" in lines
         assert any(line.startswith("first  ") for line in lines)
-        assert f"{commit[:12]} {MODEL} 2.0 0.0" in lines
+        (told,) = [line.split() for line in lines if line.startswith(commit[:12])]
+        assert told[2:] == ["A", "U", "Thor", MODEL, "2.0", "0.0"]
 
     @pytest.mark.parametrize("columns", [60, 160])
     def test_a_terminal_of_any_width(self, columns: int, topic: Sealed) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Any
 
 import numpy as np
@@ -208,15 +210,19 @@ class TestSignLines:
 
 
 class TestSigners:
-    def warned(self, repo: Sealed, content: str) -> str:
+    def refused(self, repo: Sealed, content: str) -> str:
+        """What is said of a signers file that nobody will take: it is not sealed."""
         repo.write(SIGNERS, content)
         repo.add(SIGNERS)
-        return repo.seal(SIGNERS).err
+        before = repo.git("ls-files", "-s")
+        said = repo.call("seal", "--staged", "--key", "alice", "--", SIGNERS, ok=(1,)).err
+        assert repo.git("ls-files", "-s") == before
+        return said
 
     @pytest.mark.parametrize("number", [2, 8, 9, 12])
     def test_a_threshold_that_can_not_hold(self, chain: Sealed, number: int) -> None:
         file = (chain.path / SIGNERS).read_text()
-        said = self.warned(chain, file.replace("threshold: 1", f"threshold: {number}"))
+        said = self.refused(chain, file.replace("threshold: 1", f"threshold: {number}"))
         assert "nobody will take these signers" in said
         assert "wtxtgit: hint: wtxtgit signers threshold 1\n" in said
         chain.call("signers", "threshold", "1")
@@ -224,14 +230,41 @@ class TestSigners:
         assert chain.seal(SIGNERS).err == ""
 
     def test_one_that_can_not_be_read(self, chain: Sealed) -> None:
-        said = self.warned(chain, "who?\n")
+        """The hint takes the file of before back, of which nothing is to be sealed."""
+        said = self.refused(chain, "who?\n")
         assert "line 1: not of the form" in said
         assert "nobody will take these signers" in said
+        (command,) = re.findall(r"hint: (git restore .*)", said)
+        chain.git(*shlex.split(command)[1:])
+        assert "sealed already" in chain.seal(SIGNERS).out
 
     def test_one_that_holds(self, chain: Sealed) -> None:
         chain.add_signer("bob")
         chain.set_threshold(2)
         assert chain.seal(SIGNERS).err == ""
+
+    def rotated(self, repo: Sealed) -> None:
+        """Bob comes in alice's place."""
+        repo.call("signers", "add", "bob@example.com", "bob")
+        repo.call("signers", "remove", "alice@example.com")
+        repo.add(SIGNERS)
+
+    def test_a_rotation_is_sealed_by_a_signer_of_before(self, chain: Sealed) -> None:
+        self.rotated(chain)
+        assert chain.seal(SIGNERS).err == ""
+        chain.commit()
+        assert_holds(chain)
+
+    def test_a_rotation_that_the_new_signer_seals_is_told(self, chain: Sealed) -> None:
+        """The hint is followed by one who may."""
+        self.rotated(chain)
+        said = chain.seal(SIGNERS, key="bob").err
+        assert "is none of the signers from before the change" in said
+        (command,) = re.findall(r"hint: wtxtgit (seal .*?)  #", said)
+        _, *arguments = shlex.split(command)
+        assert chain.call("seal", "--key", "alice", *arguments).err == ""
+        chain.commit()
+        assert_holds(chain)
 
 
 def test_the_ledger_of_another_commit_is_not_taken_for_its_own(chain: Sealed) -> None:

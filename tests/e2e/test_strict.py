@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.data import DATA, fixture
@@ -63,6 +64,18 @@ def test_an_audit_looks_into_its_tip(chain: Sealed) -> None:
     put(chain, checkpoint(3.0))
     chain.commit("good")
     assert found(chain, "audit", root) == []
+
+
+def test_a_push_is_looked_into(chain: Sealed) -> None:
+    put(chain, unpadded())
+    chain.commit("odd")
+    chain.git("config", "wtxtgit.trustRoot", ROOT)
+    line = f"refs/heads/main {chain.head} refs/heads/main {'0' * 40}\n".encode()
+    hook = ("hook", "pre-push", "--json", "origin")
+    assert not json.loads(chain.wtxtgit(*hook, stdin=line).stdout)["refs"][0]["audit"]["findings"]
+    chain.git("config", "wtxtgit.strict", "true")
+    (told,) = json.loads(chain.wtxtgit(*hook, stdin=line, ok=(1,)).stdout)["refs"]
+    assert [(one["path"], one["kind"]) for one in told["audit"]["findings"]] == ODD
 
 
 def test_what_is_unsealed_stays_a_warning_where_nobody_is_trusted(repo: Repo, keys: None) -> None:

@@ -16,7 +16,7 @@ from tests.data import fixture
 from tests.e2e.sealed import Sealed, checkpoint, text
 from tests.kit.starts import BIN, FOLDER, TRUE_START
 from tests.stream.rings import filled
-from wtxtgit.checkpoint.arrays import dumps
+from wtxtgit.api.functions import dumps
 from wtxtgit.cli.front_page import COMMANDS
 
 ONCE = [
@@ -25,6 +25,8 @@ ONCE = [
     "track *.npy",
     "untrack *.safetensors",
     "migrate info",
+    "migrate import --include *.fold --everything",
+    "migrate export --everything",
     "doctor",
     "add b.safetensors",
     "checkout model.safetensors",

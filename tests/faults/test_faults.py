@@ -51,6 +51,15 @@ def test_a_filter_says_in_a_line_what_it_lacks(trials: Trials) -> None:
     assert trials.run("git checkout -q topic", "9 descriptors") in ("left as text", "refused")
 
 
+@pytest.mark.parametrize("name", ["store use git+origin", "uninstall"])
+def test_git_leaves_no_lock_where_files_may_not_grow(trials: Trials, name: str) -> None:
+    assert trials.run(name, "files of 0 bytes") == "refused"
+
+
+def test_what_the_system_lacks_is_no_damage(trials: Trials) -> None:
+    assert trials.run("ring verify ../files/exp1", "4 descriptors") == "refused"
+
+
 def test_every_command_has_a_line_in_the_table() -> None:
     from wtxtgit.cli.front_page import COMMANDS as LISTED
 

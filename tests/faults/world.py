@@ -25,7 +25,7 @@ from tests.kit.lfs import kept_by_lfs
 from tests.kit.starts import TRUE_START
 from tests.store.chunks import added, weights
 from tests.stream.rings import filled
-from wtxtgit.checkpoint.arrays import dumps
+from wtxtgit.api.functions import dumps
 from wtxtgit.git import run
 from wtxtgit.store.store import Store
 
@@ -74,6 +74,9 @@ COMMANDS = {
         Call("track *.gguf"),
         Call("untrack *.fold"),
         Call("migrate info"),
+        Call("migrate import --include *.safetensors --everything", folder="raw"),
+        Call("migrate import --include *.safetensors --detached", folder="raw"),
+        Call("migrate export --everything", folder="detached"),
         Call("doctor", finds=True),
         Call("doctor --json", finds=True),
         Call("add changed.safetensors"),
@@ -288,6 +291,7 @@ def make(folder: Path) -> None:
         added(Store(repo / ".git/wtxt/store"), weights(40, seed))
     _write_pointer(world)
     _make_detached(world)
+    _make_raw(world)
     shutil.copytree(repo, folder / "staged")
     (folder / "staged" / MODEL).write_bytes(model(3))
     world.git("add", MODEL, folder="staged")
@@ -327,6 +331,20 @@ def _make_detached(world: World) -> None:
                 world.git("cat-file", "blob", f":{MODEL}", folder="lacking")
             )
             world.git("add", ".", folder="lacking")
+
+
+def _make_raw(world: World) -> None:
+    """A repository whose checkpoints are no texts, with a tag, notes and something stashed."""
+    repo = world.folder / "raw"
+    world.git("init", "-q", str(repo), folder="home")
+    for number in (1, 2):
+        (repo / MODEL).write_bytes(model(number))
+        world.git("add", ".", folder="raw")
+        world.git("commit", "-q", "-m", f"version {number}", folder="raw")
+    world.git("tag", "-a", "-m", "a tag", "v1", "HEAD~1", folder="raw")
+    world.git("notes", "add", "-m", "a note", folder="raw")
+    (repo / MODEL).write_bytes(safetensors(1.0))
+    world.git("stash", "-q", folder="raw")
 
 
 def _write_encrypted(files: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from tests.kit import safetensors, text_of
 from tests.text.naive_detached import detached
 from wtxtgit.errors import RemoteUnavailable
-from wtxtgit.filter import delayed as delayed_module
 from wtxtgit.filter.delayed import DelayedSmudges, index_of_detached
 
 TEXTS = {
@@ -59,18 +58,14 @@ def taken(delayed: DelayedSmudges) -> dict[bytes, bytes]:
     return found
 
 
-@pytest.mark.parametrize(("most", "fetches"), [(1, 3), (2**20, 1)])
-def test_so_many_chunks_come_together(
-    most: int, fetches: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delayed_module, "MOST_NAMES", most)
+def test_all_that_is_lacking_comes_in_one_go() -> None:
     fetched = _Fetched()
     waiting = Waiting(fetched)
     delayed = waiting.smudges
     assert all(waiting.takes(path, text) for path, text in TEXTS.items())
     assert delayed.take(b"0") is None
     assert taken(delayed) == TEXTS
-    assert (len(fetched.wanted), delayed.why) == (fetches, None)
+    assert (len(fetched.wanted), delayed.why) == (1, None)
     # What is at hand need not wait; another command of the same git may have more that must.
     assert not any(waiting.takes(path, text) for path, text in TEXTS.items())
     fetched.wanted = []
@@ -79,11 +74,7 @@ def test_so_many_chunks_come_together(
 
 
 @pytest.mark.parametrize("error", [RemoteUnavailable("git+origin: is gone"), OSError("full")])
-def test_what_does_not_come_is_ready_all_the_same(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delayed_module, "MOST_NAMES", 1)
-
+def test_what_does_not_come_is_ready_all_the_same(error: Exception) -> None:
     def fail() -> None:
         raise error
 

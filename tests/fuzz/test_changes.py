@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.kit.changes import AUDIT, MUTANTS, TEXT, TRUST, _concerns, share, told, why_all
+from tests.kit.changes import (
+    CONTAINERS,
+    MUTANTS,
+    ROOT,
+    SHARED,
+    TEXT,
+    TRUST,
+    _concerns,
+    share,
+    told,
+    why_all,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,7 +28,9 @@ from tests.kit.changes import AUDIT, MUTANTS, TEXT, TRUST, _concerns, share, tol
         ("wtxtgit/containers/fold/read.py", {"fold"}),
         ("wtxtgit/containers/json_limits.py", {"fold", "npy"}),
         ("wtxtgit/containers/shared/module.py", {"fold", "npy"}),
-        ("wtxtgit/model/reading.py", {"fold", "npy"}),
+        ("wtxtgit/model/tensor.py", {"fold", "npy"}),
+        ("wtxtgit/model/ledger.py", set()),
+        ("tests/fuzz/guided/files.py", set()),
         ("tests/fuzz/mutations.py", {"fold", "npy"}),
         ("wtxtgit/trust/state.py", set()),
         ("wtxtgit/text/armor.py", set()),
@@ -27,10 +44,10 @@ def test_a_change_concerns_the_formats_that_go_through_it(path: str, packages: s
 @pytest.mark.parametrize(
     ("path", "rooms"),
     [
-        ("wtxtgit/text/armor.py", {TEXT, TRUST, AUDIT}),
-        ("wtxtgit/model/ledger.py", {TEXT, TRUST, AUDIT}),
-        ("wtxtgit/trust/state.py", {TRUST, AUDIT}),
-        ("wtxtgit/git/trees.py", {AUDIT}),
+        ("wtxtgit/text/armor.py", {TEXT, TRUST}),
+        ("wtxtgit/model/ledger.py", {TEXT, TRUST}),
+        ("wtxtgit/trust/state.py", {TRUST}),
+        ("wtxtgit/git/trees.py", set()),
         ("tests/trust/naive.py", {TRUST}),
         ("tests/fuzz/mutations.py", {TEXT}),
         ("wtxtgit/containers/fold/read.py", set()),
@@ -38,7 +55,25 @@ def test_a_change_concerns_the_formats_that_go_through_it(path: str, packages: s
     ],
 )
 def test_a_change_concerns_the_rooms_that_hang_on_it(path: str, rooms: set[str]) -> None:
-    assert {room for room in (TEXT, TRUST, AUDIT) if _concerns(path, room)} == rooms
+    assert {room for room in (TEXT, TRUST) if _concerns(path, room)} == rooms
+
+
+def test_what_all_formats_use_is_known() -> None:
+    """What a process has loaded that imports all of them, and the version aside nothing else."""
+    code = (
+        "import pkgutil, sys, wtxtgit.containers as room; from importlib import import_module\n"
+        "for one in pkgutil.walk_packages(room.__path__, room.__name__ + '.'):\n"
+        "    import_module(one.name)\n"
+        "found = [m.__file__ for name, m in sys.modules.items() if name.startswith('wtxtgit.')]\n"
+        "print(*found, sep='\\0')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    used = {Path(path).relative_to(ROOT).as_posix() for path in done.stdout.strip().split("\0")}
+    used = {path for path in used if not path.startswith(CONTAINERS)}
+    used -= {"wtxtgit/version.py"}
+    assert used == {path for path in SHARED if path.startswith("wtxtgit/") and path[-1] != "/"}
 
 
 def test_a_variable_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tests.fuzz.mutations import bytes_mutant
 from tests.fuzz.numbers import number_mutant
 from tests.fuzz.seeds import FORMATS, legacy, seeds, sets
 from tests.fuzz.structure import STRUCTURED, container_mutant
-from tests.kit.changes import share
+from tests.kit.changes import is_nightly, share
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import repair
@@ -46,7 +46,7 @@ FEWER = {"torch-distributed": 4}
 QUICK = 200
 BATCHES = 20
 BATCH = 1000
-MEASURED = 50
+MEASURED = 50 if is_nightly() else 200
 """Of so many mutants the memory of one is measured, which takes long."""
 TARS = 100
 

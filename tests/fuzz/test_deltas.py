@@ -29,7 +29,7 @@ from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import Snapshot
-from wtxtgit.text.arrays import snapshot_from
+from wtxtgit.tensors.given import snapshot_from
 from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.patch import Regeneration, apply, make

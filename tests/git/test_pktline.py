@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from io import BytesIO, FileIO
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.refusals import is_possible
 from wtxtgit.git.filter_protocol import (
     MAX_PACKET,
     MAX_PAYLOAD,
@@ -300,3 +303,27 @@ def test_widen_pipe_never_raises(tmp_path) -> None:
         widen_pipe(file.fileno())
     os.close(receive)
     os.close(send)
+
+
+_LITTLE_ROOM = """
+import sys
+from io import BytesIO
+from tests.kit.refusals import refuse
+from wtxtgit.git.filter_protocol import PacketReader
+reader = PacketReader(BytesIO(sys.stdin.buffer.read()))
+refuse("memory:1")
+held = bytearray(400_000)
+print(sum(len(piece) for piece in reader.content()))
+"""
+
+
+@pytest.mark.skipif(not is_possible(), reason="this system's calls are not known")
+def test_contents_come_where_there_is_little_memory() -> None:
+    """Less than the run of packets takes that is read at once elsewhere."""
+    content = bytes(3 * MAX_PAYLOAD + 1)
+    sent = b"fff0" + content[:MAX_PAYLOAD]
+    sent = sent * 3 + b"0005\0" + b"0000"
+    done = subprocess.run(
+        [sys.executable, "-c", _LITTLE_ROOM], input=sent, capture_output=True, check=True
+    )
+    assert int(done.stdout) == len(content)

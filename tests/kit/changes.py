@@ -18,21 +18,27 @@ ROOT = Path(__file__).parents[2]
 CONTAINERS = "wtxtgit/containers/"
 MUTANTS = "WTXTGIT_MUTANTS"
 PACKAGES = sorted(one.name for one in FORMATS)
-TEXT, TRUST, AUDIT = "text", "trust", "audit"
+TEXT, TRUST = "text", "trust"
+_TRIED = ("wtxtgit/errors.py", "pyproject.toml", "tests/fuzz/", "tests/data/fixtures/")
+"""What all that is mutated hangs on, and the mutants themselves."""
 _ROOMS = {
-    TEXT: ("wtxtgit/text/",),
+    TEXT: ("wtxtgit/text/", "wtxtgit/io/", "wtxtgit/model/", *_TRIED),
     TRUST: ("wtxtgit/trust/", "wtxtgit/text/", "wtxtgit/model/", "tests/trust/"),
-    AUDIT: (
-        *("wtxtgit/chain/", "wtxtgit/trust/", "wtxtgit/text/", "wtxtgit/model/", "wtxtgit/git/"),
-        *("wtxtgit/filter/", "wtxtgit/cli/", "wtxtgit/report/", "tests/e2e/", "pyproject.toml"),
-    ),
 }
 """What is tried beside the formats, and what that hangs on."""
-_SHARED = (
-    *("wtxtgit/io/", "wtxtgit/model/", "wtxtgit/errors.py", "pyproject.toml"),
-    *("tests/fuzz/", "tests/data/fixtures/"),
+SHARED = (
+    *(f"wtxtgit/io/{name}.py" for name in ("__init__", "progress", "spool", "view", "workers")),
+    *(f"wtxtgit/model/{name}.py" for name in ("__init__", "array", "checksum", "findings")),
+    *(f"wtxtgit/model/{name}.py" for name in ("plain", "salvage", "tensor")),
+    *("wtxtgit/tensors/", *_TRIED),
 )
-"""What all formats use, and the mutants themselves."""
+"""What all formats use."""
+_OTHER = (
+    # What mends texts decides nothing about those that are whole.
+    *("wtxtgit/text/recovery/", "tests/fuzz/guided/", "tests/fuzz/test_guided.py"),
+    *("tests/fuzz/test_limits.py", "tests/fuzz/test_memory.py"),
+)
+"""What mutants do not go through, though it is beside what they do."""
 
 
 def _git(*arguments: str) -> str | None:
@@ -73,18 +79,20 @@ def why_all(subject: str) -> str:
     return next((path for path in changed if _concerns(path, subject)), "")
 
 
+def is_nightly() -> bool:
+    """Whether all is tried that there is, whatever changed, as every night."""
+    return os.environ.get(MUTANTS) == "all"
+
+
 def _concerns(path: str, subject: str) -> bool:
-    # What mends texts decides nothing about those that are whole.
-    if path.startswith("wtxtgit/text/recovery/"):
+    if path.startswith(_OTHER):
         return False
-    if subject in (TRUST, AUDIT):
+    if subject in _ROOMS:
         return path.startswith(_ROOMS[subject])
-    if subject == TEXT:
-        return path.startswith((*_ROOMS[TEXT], *_SHARED))
     folder = path.removeprefix(CONTAINERS).partition("/")[0]
     if path.startswith(CONTAINERS) and folder in PACKAGES:
         return folder == subject
-    return path.startswith((CONTAINERS, *_SHARED))
+    return path.startswith((CONTAINERS, *SHARED))
 
 
 def share(subject: str, count: int) -> int:

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,21 +34,22 @@ BIN = Path(sys.executable).parent
 _PROGRAMS = ("python", "wtxtgit", "git-wtxt")
 
 
-def _client() -> Path | None:
-    """Compile the client, unless that was done before; None where it can't be."""
+def compiled(source: Path, *choices: Sequence[str]) -> Path | None:
+    """What the C compiler makes of a file, which is kept; None where it can't.
+
+    Of `choices`, which are options, the first one counts that it can do with.
+    """
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         return None
-    source = _HERE / "client.c"
-    digest = hashlib.sha256(source.read_bytes() + os.fsencode(BIN)).hexdigest()[:16]
-    kept = _HERE / "__pycache__" / f"client-{digest}"
+    digest = hashlib.sha256(source.read_bytes() + repr(choices).encode()).hexdigest()[:16]
+    kept = _HERE / "__pycache__" / f"{source.stem}-{digest}"
     if not kept.exists():
         kept.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            made = Path(folder) / "client"
-            # Static, it starts in half of the time.
-            for options in (("-static",), ()):
-                command = [compiler, "-O1", f'-DBIN="{BIN}"', *options, "-o", made, source]
+            made = Path(folder) / source.stem
+            for options in choices:
+                command = [compiler, "-O1", *options, "-o", made, source]
                 if not subprocess.run(command, capture_output=True, check=False).returncode:
                     made.replace(kept)
                     break
@@ -59,7 +60,9 @@ def _client() -> Path | None:
 
 def _folder() -> Path:
     """The folder of the programs that tests start."""
-    client = _client()
+    place = f'-DBIN="{BIN}"'
+    # Static, it starts in half of the time.
+    client = compiled(_HERE / "client.c", (place, "-static"), (place,))
     if client is None:
         return BIN
     folder = Path(tempfile.mkdtemp(prefix="wtxtgit-starts-"))

@@ -39,7 +39,7 @@ class Behind(Protocol):
 
 
 def text(chunks: Sequence[bytes], path: bytes = b"m.safetensors") -> DetachedText:
-    return DetachedText(path, tuple(map(named, chunks)), sum(map(len, chunks)))
+    return DetachedText.of(path, map(named, chunks), sum(map(len, chunks)))
 
 
 def pushed(store: Path, place: PackPlace, *texts: DetachedText) -> PayloadPushed:

@@ -227,7 +227,7 @@ class TestARemoteThatLies:
 
     def test_an_index_of_another_pack(self, own: Path, there: Path, tmp_path: Path) -> None:
         extra = added(Store(own), [b"z" * 5000])
-        pushed(own, tmp_path / "more", text(NEW), DetachedText(b"x", tuple(extra), 5000))
+        pushed(own, tmp_path / "more", text(NEW), DetachedText.of(b"x", extra, 5000))
         (index,) = there.glob("*.index")
         (other,) = (tmp_path / "more").glob("*.index")
         shutil.copy(other, index)

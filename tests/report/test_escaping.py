@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.report.figures import escaped
+from wtxtgit.errors import escaped
 
 
 def test_examples() -> None:

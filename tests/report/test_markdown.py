@@ -14,8 +14,8 @@ from tests.data import DATA
 from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
 from tests.report.test_markdown_text import BREAK
 from tests.report.test_sarif import REPORTS
+from wtxtgit.errors import escaped
 from wtxtgit.report.audit import HINTS, AuditReport, Finding, totals
-from wtxtgit.report.figures import escaped
 from wtxtgit.report.markdown import MOST_FINDINGS, MOST_SIGNERS, summary
 
 STRUCTURE = {

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from wtxtgit.report.figures import escaped
+from wtxtgit.errors import escaped
 from wtxtgit.report.markdown import code, text
 
 BREAK = "\u200b"

@@ -23,7 +23,7 @@ from tests.report.reviews import (
 )
 from tests.report.test_markdown import STRUCTURE, tokens
 from tests.report.test_markdown_text import BREAK
-from wtxtgit.report.figures import escaped
+from wtxtgit.errors import escaped
 from wtxtgit.report.markdown import MOST_CHARACTERS, MOST_LISTED, MOST_ROWS, comment
 from wtxtgit.report.review import Flag, LayerGroup, Review, ReviewedCommit, ReviewedGeneration, Risk
 

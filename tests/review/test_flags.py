@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.review.diffs import changed, in_bytes, report, same
-from wtxtgit.report.diff import TensorDiff, TensorStatus
+from wtxtgit.report.diff import SideFacts, TensorDiff, TensorStatus
 from wtxtgit.report.review import Flag, Risk
 from wtxtgit.review.flags import LEAST_GROUPS, MOST_TENSORS, flags_of, groups
 
@@ -32,6 +32,22 @@ def test_numbers_that_are_none() -> None:
         Flag(Risk.NEW_NAN, "1 item of 10 became NaN", "a"),
         Flag(Risk.NEW_INF, "3 items of 10 became Inf", "b"),
     ]
+
+
+def test_a_layer_of_which_nothing_is_left() -> None:
+    zeros = SideFacts(10, 0.0, 0.0, 10, 0, 0)
+    flat = SideFacts(10, 0.5, 0.0, 0, 0, 0)
+    dead = [changed("a.0.q", after=zeros), changed("a.0.k", after=flat)]
+    dead = [replace(tensor, shape=(2, 5)) for tensor in dead]
+    norm = same("a.0.norm")
+    flags = found(*dead, norm)
+    assert flags == [
+        Flag(Risk.DEAD, "a.0: each of its 2 matrices holds one number throughout"),
+        Flag(Risk.ZERO, "all items became 0", "a.0.q"),
+        Flag(Risk.CONSTANT, "all items became 0.5", "a.0.k"),
+    ]
+    alive = replace(same("a.0.v"), shape=(2, 5))
+    assert Risk.DEAD not in {risk for risk, _ in kinds(*dead, norm, alive)}
 
 
 def test_another_dtype_shape_or_none() -> None:

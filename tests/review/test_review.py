@@ -15,7 +15,7 @@ from tests.kit import Repo, text_of
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
 from wtxtgit.chain.reader import Facts
 from wtxtgit.cli.environment import facts_key
-from wtxtgit.diff.diff import diff
+from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import TensorStatus
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
@@ -33,7 +33,7 @@ KEYS = {
     "flags": {"risk", "message", "tensor"},
     "seal": {"state", "message", "generations"},
     "sizes": {"file_before", "file_after", "text_before", "text_after", "limit"},
-    "commits": {"commit", "subject"},
+    "commits": {"commit", "subject", "author", "date"},
     "groups": {"name", "tensors", "changed", "added", "removed", "elements", "changed_elements",
                "l2", "relative_l2"},
     "distributions": {"before", "after", "change"},
@@ -76,6 +76,9 @@ class TestAChange:
         assert [(c.oid, c.subject) for c in one.commits] == [
             (second, "one more of them"), (first, "fewer layers"),
         ]  # fmt: skip
+        for commit in one.commits:
+            told = repo.git("log", "-1", "--format=%an %aI", commit.oid).strip()
+            assert f"{commit.author} {commit.date}" == told.decode()
         contents = [file(weights()), file(weights(layers=3))]
         assert [one.sizes.file_before, one.sizes.file_after] == [len(c) for c in contents]
         assert [one.sizes.text_before, one.sizes.text_after] == [len(text_of(c)) for c in contents]
@@ -296,6 +299,27 @@ class TestRisks:
             assert bool(risks(one)) != is_good
 
 
+def test_bytes_that_nobody_lists_are_flagged(repo: Repo) -> None:
+    """In a file that changes, and in one that is new."""
+    content = (FIXTURES / "fold/none_json_a.fold").read_bytes()
+    repo.track("*.fold")
+    repo.write("a.fold", text_of(content))
+    repo.add()
+    repo.commit("base")
+    repo.git("checkout", "-q", "-b", "topic")
+    for name in ("a.fold", "b.fold"):
+        repo.write(name, text_of(content + b"hidden"))
+    repo.add()
+    repo.commit("more")
+    for one in reviewed(repo).artifacts:
+        assert [(flag.risk, flag.message) for flag in one.flags] == [
+            (
+                Risk.HIDDEN,
+                f"6 bytes at offset {len(content)} that belong to no tensor or part are new",
+            )
+        ]
+
+
 class TestOneSide:
     def test_a_new_checkpoint_is_listed(self, repo: Repo) -> None:
         started(repo)
@@ -306,7 +330,8 @@ class TestOneSide:
         assert {tensor.status for tensor in one.diff.tensors} == {TensorStatus.ADDED}
         assert [tensor.name for tensor in one.diff.tensors] == list(weights(layers=2))
         assert (one.diff.a, one.sizes.file_before, one.sizes.text_before) == ("", None, None)
-        assert {flag.risk for flag in one.flags} == {Risk.UNSEALED}
+        assert one.flags == (), "nobody seals here: that it is not sealed is no risk"
+        assert one.seal.state is Sealing.UNSEALED
 
     def test_one_that_is_gone(self, repo: Repo) -> None:
         started(repo)

@@ -18,6 +18,11 @@ COMPANIONS = (
     ".wtxt/* text eol=lf\n"
 )
 
+ABOUT = (
+    "# Kept as text by wtxtgit: pip install wtxtgit, then wtxtgit install. "
+    "A file that begins with WTXT: docs/met-a-text.md in its source\n"
+)
+
 
 def lines(repo: Repo) -> str:
     return (repo.path / ".gitattributes").read_bytes().decode()
@@ -26,11 +31,11 @@ def lines(repo: Repo) -> str:
 def test_track_and_untrack_leave_nothing(repo: Repo) -> None:
     done = ops.track(repo.repository, [b"*.fold", b"a b.fold"])
     assert done.changed == (b"*.fold", b"a b.fold")
-    assert lines(repo) == f'*.fold {ATTRIBUTES}\n"a b.fold" {ATTRIBUTES}\n' + COMPANIONS
+    assert lines(repo) == ABOUT + f'*.fold {ATTRIBUTES}\n"a b.fold" {ATTRIBUTES}\n' + COMPANIONS
     again = ops.track(repo.repository, [b"*.fold"])
     assert (again.changed, again.unchanged) == ((), (b"*.fold",))
     assert ops.untrack(repo.repository, [b"*.fold", b"*.x"]).unchanged == (b"*.x",)
-    assert lines(repo) == f'"a b.fold" {ATTRIBUTES}\n' + COMPANIONS
+    assert lines(repo) == ABOUT + f'"a b.fold" {ATTRIBUTES}\n' + COMPANIONS
     ops.untrack(repo.repository, [b"a b.fold"])
     assert not (repo.path / ".gitattributes").exists()
 
@@ -40,10 +45,22 @@ def test_foreign_lines_stay_byte_for_byte(repo: Repo) -> None:
     repo.write(".gitattributes", foreign)
     ops.track(repo.repository, [b"*.fold"])
     changed = (repo.path / ".gitattributes").read_bytes()
-    assert changed.startswith(foreign + b"\r\n*.fold filter=wtxt")
+    about = ABOUT.rstrip().encode()
+    assert changed.startswith(foreign + b"\r\n" + about + b"\r\n*.fold filter=wtxt")
     assert b"\n" not in changed.replace(b"\r\n", b"")
     ops.untrack(repo.repository, [b"*.fold"])
     assert (repo.path / ".gitattributes").read_bytes() == foreign + b"\r\n"
+
+
+def test_the_line_that_says_what_this_is_stands_once_and_may_go(repo: Repo) -> None:
+    ops.track(repo.repository, [b"*.fold"])
+    repo.write(".gitattributes", lines(repo).replace(ABOUT, ""))
+    ops.track(repo.repository, [b"*.pt"])
+    assert ABOUT not in lines(repo)
+    # An edited one is its author's.
+    repo.write(".gitattributes", ABOUT.replace("text", "TEXT") + lines(repo))
+    ops.untrack(repo.repository, [b"*.fold", b"*.pt"])
+    assert lines(repo) == ABOUT.replace("text", "TEXT")
 
 
 def test_a_line_without_text_is_completed(repo: Repo) -> None:
@@ -124,7 +141,7 @@ def test_the_command_that_mends_is_told(repo: Repo, driver: None) -> None:
     told = repo.wtxtgit("track", "*.fold").stderr.decode()
     assert "git packs such files better with core.bigFileThreshold=8m" in told
     assert "wtxtgit doctor --fix sets that for this repository" in told
-    assert "pull requests may show no diff of 1 file" in told
+    assert "1 file may have no diff in pull requests" in told
     done = repo.wtxtgit("doctor", "--fix").stdout.decode()
     assert "mended: set core.bigFileThreshold to 8m for this repository" in done
     assert "core.bigFileThreshold" not in repo.wtxtgit("track", "*.fold").stderr.decode()
@@ -150,4 +167,5 @@ def test_the_template_says_what_track_writes(repo: Repo) -> None:
     patterns = [b"*.fold", b"*.mind", b"*.aero", b"*.checkpoint", b"*.taridx", b"*.safetensors"]
     ops.track(repo.repository, patterns)
     active = [line.split() for line in template.read_text().splitlines() if line and line[0] != "#"]
-    assert active == [line.split() for line in lines(repo).splitlines()]
+    written = [line.split() for line in lines(repo).splitlines()]
+    assert active == [line for line in written if line[0] != "#"]

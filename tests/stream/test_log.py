@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.stream import log
+from wtxtgit.stream import log, ranks
 from wtxtgit.stream.log import Log, LogLine, entry
+from wtxtgit.stream.ring import Ring
 
 ENTRIES = st.builds(
     LogLine,
@@ -87,3 +88,10 @@ def test_a_line_that_found_no_space_spoils_no_other(
     writing.append(entry("emitted", gen=2))
     writing.close()
     assert log.read(path) == [entry("emitted", gen=2)]
+
+
+def test_a_ring_that_can_not_be_taken_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / ranks.WAL).mkdir()
+    with pytest.raises(EnvironmentFailure):
+        Ring(tmp_path)
+    assert (tmp_path / ranks.LOCK).read_bytes() == b""

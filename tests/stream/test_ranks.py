@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.stream.rings import KEY
-from wtxtgit.checkpoint.arrays import load
+from wtxtgit.api.functions import load
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
 from wtxtgit.remotes.folder import Folder
 from wtxtgit.stream import upkeep

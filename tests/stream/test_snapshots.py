@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.stream.rings import filled, proved
-from wtxtgit.checkpoint.arrays import load
+from wtxtgit.api.functions import load
 from wtxtgit.errors import RemoteRefused, RemoteUnavailable, UsageError
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.folder import Folder

@@ -15,8 +15,8 @@ from tests.text import edge_deltas
 from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
 from wtxtgit.model.array import Meta, Rows, Snapshot
+from wtxtgit.tensors.given import snapshot_from
 from wtxtgit.text import ledger, verify
-from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta.index import check, index
 from wtxtgit.text.delta.patch import make
 from wtxtgit.text.delta.sides import side_of_writer

@@ -33,7 +33,7 @@ class Chunks:
         self.chunks = {sha256(chunk).digest(): chunk for chunk in chunks}
         self.damaged = set(damaged)
 
-    def want(self, names: Iterable[bytes], progress: object = None) -> None:
+    def want(self, names: Iterable[bytes]) -> None:
         pass
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
@@ -41,9 +41,6 @@ class Chunks:
 
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return None
-
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        return False
 
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return {}

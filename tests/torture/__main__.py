@@ -19,6 +19,20 @@ PARTS = {
 }  # fmt: skip
 """Parts, and how often each of its things is tried where nothing else is asked for."""
 
+BY_ROW = {"kills", "signals", "races", "faults", "recovery"}
+"""Parts of which a row is the same whatever else runs."""
+
+
+def _command(part: str, tries: int, given: argparse.Namespace) -> str:
+    """What prints the table again; of most parts each row by itself."""
+    options = f"{part} --tries {tries} --seed {given.seed}"
+    only = given.only
+    if part in BY_ROW - {"recovery"}:
+        only = ["ROW"]
+    if only:
+        options += f" --only {' '.join(only)}"
+    return f"make torture TORTURE={shlex.quote(options)}"
+
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
@@ -28,6 +42,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="*", metavar="NAME", help="these things of a part alone")
     parser.add_argument("--keep", action="store_true", help="put the tables into the page")
     given = parser.parse_args(arguments)
+    if given.keep and given.only and not BY_ROW.issuperset(given.parts or PARTS):
+        parser.error("of these parts the page has whole tables: leave out --only or --keep")
     use_memory()
     broken = 0
     for part in given.parts or PARTS:
@@ -40,9 +56,7 @@ def main(arguments: list[str]) -> int:
             print(f"broken: {line}", flush=True)
         broken += len(table.broken)
         if given.keep:
-            options = f"--tries {tries} --seed {given.seed}"
-            command = f"make torture TORTURE={shlex.quote(f'{part} {options}')}"
-            keep(part, table, command, is_whole=not given.only)
+            keep(part, table, _command(part, tries, given), is_by_row=part in BY_ROW)
     return 1 if broken else 0
 
 

@@ -20,13 +20,13 @@ def run(folder: Path, tries: int, seed: int, only: Sequence[str] | None = None) 
     """Try so many commands, or all that there are, under each fault; gives a row a fault."""
     rows: list[Sequence[str]] = []
     broken: list[str] = []
-    chosen = random.Random(seed)  # noqa: S311 - the same each time
     with served():
         trials = Trials(folder)
         for fault in FAULTS:
-            names = chosen.sample(sorted(COMMANDS), min(tries, len(COMMANDS)))
             if only and fault not in only:
                 continue
+            chosen = random.Random(f"{seed} {fault}")  # noqa: S311 - the same each time
+            names = chosen.sample(sorted(COMMANDS), min(tries, len(COMMANDS)))
             counts: Counter[str] = Counter()
             for name in names:
                 try:

@@ -22,23 +22,38 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def keep(part: str, table: Table, command: str, *, is_whole: bool = True) -> None:
-    """Put a table and the command that made it in their place in the page.
+def keep(part: str, table: Table, command: str, *, is_by_row: bool = False) -> None:
+    """Put a table and the command that prints it in their place in the page.
 
-    One that is not whole has other rows of the same names, and rows that the page lacks.
+    Where rows do not depend on each other, only those of the same names are replaced; those that
+    one command prints, its options included, stand in one table.
     """
     begin, end = f"<!-- {part} -->\n", f"<!-- end of {part} -->\n"
     before, found, rest = PAGE.read_text().partition(begin)
     assert found, f"{PAGE.name} has no place for {part}"
     there, _, after = rest.partition(end)
-    made = f"`{command}`:\n\n{table.markdown()}"
-    if not is_whole and "\n|" in there:
-        made = _with_rows(there.strip(), table) + "\n"
-    PAGE.write_text(f"{before}{begin}\n{made}\n{end}{after}")
+    rows = {row[0]: row for row in table.rows}
+    tables = _tables(there) if is_by_row else {}
+    for lines in tables.values():
+        for name in rows.keys() & lines.keys():
+            # It keeps its place where it is of the same command.
+            if lines is not tables.get(command):
+                del lines[name]
+    tables[command] = tables.get(command, {}) | rows
+    shown = [
+        f"`{made}`:\n\n{Table(table.head, [*lines.values()], ()).markdown()}"
+        for made, lines in tables.items()
+        if lines
+    ]
+    PAGE.write_text("".join((before, begin, "\n", "\n".join(shown), "\n", end, after)))
 
 
-def _with_rows(there: str, table: Table) -> str:
-    """A table of the page with these rows."""
-    rows = {row[0]: f"| {' | '.join(row)} |" for row in table.rows}
-    lines = [rows.pop(line[2:].partition(" | ")[0], line) for line in there.split("\n")]
-    return "\n".join([*lines, *rows.values()])
+def _tables(text: str) -> dict[str, dict[str, Sequence[str]]]:
+    """The tables of a part: by command, and of each the rows by their names."""
+    tables = {}
+    for table in text.split("\n`")[1:]:
+        command, _, lines = table.partition("`:\n\n")
+        # Behind the two lines of its head.
+        rows = [line[2:-2].split(" | ") for line in lines.strip().split("\n")[2:]]
+        tables[command] = {row[0]: row for row in rows}
+    return tables

@@ -49,10 +49,20 @@ def test_tables_stand_in_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- kills -->\nold\n<!-- end of kills -->\nb\n")
     monkeypatch.setattr(tables, "PAGE", page)
-    tables.keep("kills", Table(("x", "y"), [("1", "2")], []), "make torture")
-    wanted = "a\n<!-- kills -->\n\n`make torture`:\n\n| x | y |\n| --- | --- |\n| 1 | 2 |\n"
-    assert page.read_text() == wanted + "\n<!-- end of kills -->\nb\n"
-    rows = [("1", "3"), ("4", "5")]
-    tables.keep("kills", Table(("x", "y"), rows, []), "make less", is_whole=False)
-    wanted = wanted.replace("| 2 |", "| 3 |") + "| 4 | 5 |\n"
-    assert page.read_text() == wanted + "\n<!-- end of kills -->\nb\n"
+
+    def kept(command: str, *rows: tuple[str, str], is_by_row: bool = True) -> str:
+        tables.keep("kills", Table(("x", "y"), rows, []), command, is_by_row=is_by_row)
+        head, _, there = page.read_text().partition("a\n<!-- kills -->\n")
+        assert head == ""
+        there, _, tail = there.partition("<!-- end of kills -->\n")
+        assert tail == "b\n"
+        return there.replace("| x | y |\n| --- | --- |\n", "")
+
+    assert kept("make", ("1", "2"), ("3", "4")) == "\n`make`:\n\n| 1 | 2 |\n| 3 | 4 |\n\n"
+    # The same command has done more, and something anew.
+    more = "\n`make`:\n\n| 1 | 7 |\n| 3 | 4 |\n| 5 | 6 |\n\n"
+    assert kept("make", ("1", "7"), ("5", "6")) == more
+    # What another one prints is no row of it.
+    both = "\n`make`:\n\n| 1 | 7 |\n| 5 | 6 |\n\n`make less`:\n\n| 3 | 8 |\n\n"
+    assert kept("make less", ("3", "8")) == both
+    assert kept("make", ("9", "9"), is_by_row=False) == "\n`make`:\n\n| 9 | 9 |\n\n"

@@ -27,8 +27,8 @@ from wtxtgit.git.trees import TreeEntry
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.ledger import Ledger, LedgerHead
 from wtxtgit.report.audit import Finding, Severity
+from wtxtgit.tensors.given import snapshot_from
 from wtxtgit.text import digest
-from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.ledger import LedgerReport, native_record
 from wtxtgit.text.write import TextWriter
 from wtxtgit.trust.state import TrustFacts

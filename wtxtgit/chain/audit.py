@@ -7,7 +7,7 @@ about blobs are found once each, in several processes; verdicts are never kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import AuditReport, DetachedTexts, Finding, Severity, as_errors
 from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccepted
@@ -59,9 +60,6 @@ class AuditRequest:
     signers_of: str | None = None
     strict: bool = False
     identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
-
-
-Progress = Callable[[int], None]
 
 
 def audit(

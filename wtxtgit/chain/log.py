@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from wtxtgit.errors import CheckError, InputError
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
-from wtxtgit.git.history import Commit
+from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import shown
@@ -31,7 +32,8 @@ class LogEntry(JsonObject):
     for the last. `signers` are principals, or the keyids of unknown keys.
     `verdict` is "ok", or the kinds of what an audit finds of the record's
     chain and signatures. `detached` (hex) is the SHA-256 of the detached text
-    that the record names, if any.
+    that the record names, if any. `path` is where the sealed content stands in
+    `commit`, None where it was never committed.
     """
 
     KEYS = "gen ts build signers sha256_all:hex commit size verdict detached?"
@@ -45,6 +47,56 @@ class LogEntry(JsonObject):
     size: int | None
     verdict: str
     detached: str | None = None
+    path: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogCommit(JsonObject):
+    """A commit that changed a path: who made it and when, and the size of the blob there.
+
+    `size` is None where the path is gone, or is no file.
+    """
+
+    KEYS = "commit=oid date author subject size"
+
+    oid: str
+    date: str
+    author: str
+    subject: str
+    size: int | None
+
+
+def changes(repo: Repository, path: str, *, revision: str = "HEAD") -> list[LogCommit]:
+    """List the commits that changed what stands at `path` (from here), the newest first.
+
+    Of one without a ledger. Raises InputError where there is none, and EnvironmentFailure.
+    """
+    place = repo.path_from_top(path)
+    tip = commit_of(repo, revision)
+    touching = history.commits(repo, [tip], touching=(b":(top,literal)" + place,))
+    changed: list[LogCommit] = []
+    with BlobReader(repo) as blobs, CommitReader(repo) as reader, TreeReader(repo) as trees:
+        before: str | None = None
+        for commit in touching:
+            entry = trees.at(commit.tree, (place,)).get(place)
+            blob = entry.oid if entry is not None and entry.is_file else None
+            # Where git takes no pathspec that long it lists all commits.
+            if entry is None and before is None:
+                continue
+            author, date = reader.author(commit.oid)
+            size = None if blob is None else blobs.size(blob)
+            changed.append(LogCommit(commit.oid, date, author, reader.subject(commit.oid), size))
+            before = blob
+    if not changed:
+        raise InputError(f"{shown(Path(path))}: no commit of {revision} has it")
+    return changed[::-1]
+
+
+def has_ledger(repo: Repository, path: str, revision: str) -> bool:
+    """Whether a ledger tells of what is at `path` in a revision."""
+    artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
+    with CommitFilesReader(repo) as snapshots:
+        return artifact + LEDGER_SUFFIX in snapshots.files(commit_of(repo, revision)).entries
 
 
 def log(
@@ -55,6 +107,15 @@ def log(
     Raises InputError where it has no ledger in the revision, CheckError where
     that does not read, BadRoot and EnvironmentFailure.
     """
+    with walked(repo, path, revision=revision, trust_root=trust_root) as (_, entries):
+        return entries
+
+
+@contextmanager
+def walked(
+    repo: Repository, path: str, *, revision: str, trust_root: str | None
+) -> Iterator[tuple[Walk, list[LogEntry]]]:
+    """What `log` lists, and the walk to the revision, which can be asked for more meanwhile."""
     artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
     tip = commit_of(repo, revision)
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as snapshots:
@@ -68,7 +129,7 @@ def log(
         if report.ledger is None:
             raise CheckError(f"{shown(Path(path))}: {report.problems[0]}")
         walk = Walk.to(repo, [tip], trust_root, reader, snapshots)
-        return generations(walk, blobs, artifact, report.ledger, tip)
+        yield walk, generations(walk, blobs, artifact, report.ledger, tip)
 
 
 def generations(
@@ -109,6 +170,7 @@ def generations(
                 None if blob is None else blobs.size(blob),
                 _verdict(walk, brought, record.meta.gen, tip),
                 None if record.detached is None else record.detached.hex(),
+                None if brought is None or blob is None else brought.place,
             )
         )
         after = oid

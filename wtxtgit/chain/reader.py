@@ -24,6 +24,7 @@ from wtxtgit.git.blobs import BlobReader, TooLarge, sizes
 from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.model.array import PayloadSource
 from wtxtgit.model.findings import Problem
@@ -261,7 +262,6 @@ FEW = 64 * 1024 * 1024
 _BATCH = 8
 """Blobs that a process is given at a time: neighbours share deltas."""
 
-Progress = Callable[[int], None]
 Wanted = tuple[str, bool]
 """A blob by its id, and whether the hash of its opaque text is asked for."""
 Examiner = Callable[[list[Wanted]], Iterator[tuple[str, ArtifactFacts]]]

@@ -7,7 +7,8 @@ that is sealed: there both get the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -569,7 +570,7 @@ class Sealed(JsonObject):
 class SealReport(JsonObject):
     """What became of all artifacts, and by which key: None where nothing was signed.
 
-    `is_listed` says whether the key is one of the signers file, `note` what was looked at of
+    `is_listed` says whether the key is one of the signers who count, `note` what was looked at of
     encrypted texts.
     """
 
@@ -637,8 +638,24 @@ def seal(
         note = contents.opener.note() if "opener" in vars(contents) else None
         if signer is None:
             return SealReport(outcomes, doubts=doubts, note=note)
-        is_listed = signer.public_key in files.signers
-        return SealReport(outcomes, keyid(signer.public_key), is_listed, doubts, note)
+        of_key = tuple(_doubts_of_key(files, signer, {plan.path for plan in unsigned}))
+        return SealReport(outcomes, keyid(signer.public_key), not of_key, (*doubts, *of_key), note)
+
+
+def _doubts_of_key(
+    files: SealedFiles, signer: SigningKey, sealed: Collection[bytes]
+) -> Iterator[Doubt]:
+    """Who signed may not be one whose signature counts: of a change of signers those of before."""
+    key, name = keyid(signer.public_key), os.fsdecode(SIGNERS_PATH)
+    before = files.signers_before if SIGNERS_PATH in sealed else frozenset()
+    if before and signer.public_key not in before:
+        yield Doubt(
+            f"key {key} is none of the signers from before the change of {name}",
+            f"wtxtgit seal --staged --cosign -- {name}  # with the key of one of them",
+        )
+    is_of_others = not before or set(sealed) != {SIGNERS_PATH}
+    if is_of_others and signer.public_key not in files.signers:
+        yield Doubt(f"key {key} is none of the signers in {name}")
 
 
 def _outcome(plan: LedgerPlan) -> Sealed:

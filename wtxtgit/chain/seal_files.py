@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wtxtgit.chain.check import TEXT_SUFFIX
 from wtxtgit.chain.encrypted import is_encrypted
 from wtxtgit.chain.seal_state import SealedContent, content_of
 from wtxtgit.checkpoint.wsum import wsum_at
@@ -29,10 +28,11 @@ from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader, blob_id
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DETACHED_DRIVER, Repository
+from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import failures, read_whole, replace_file, shown, shown_path, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, extends
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX, Ledger, extends
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes.lfs_pointer import POINTER
 from wtxtgit.store.place import store_of
@@ -104,14 +104,19 @@ class SealedFiles:
     @cached_property
     def signers(self) -> frozenset[bytes]:
         """Keys of the signers file that is sealed along, none where it can't be read."""
-        content = self.content(SIGNERS_PATH)
-        if content is None:
+        return _keys(self.content(SIGNERS_PATH))
+
+    @cached_property
+    def signers_before(self) -> frozenset[bytes]:
+        """Keys of HEAD's signers file, who seal a change of it; none where there is none."""
+        head = history.head(self.repo)
+        if head is None:
             return frozenset()
-        try:
-            name = os.fsdecode(SIGNERS_PATH)
-            return signers_file.parse(bytes(content), name).signers.public_keys
-        except InputError:
+        with TreeReader(self.repo) as trees:
+            entry = trees.at(head.tree, (SIGNERS_PATH,)).get(SIGNERS_PATH)
+        if entry is None or not entry.is_file:
             return frozenset()
+        return _keys(spooled(self.blobs.chunks(entry.oid)))
 
     # Which artifacts.
 
@@ -465,8 +470,8 @@ class ContentReader:
                 hint=f"git add --renormalize -- {quoted(path)}",
             )
         self._check_sign_line(path, content)
-        if path == SIGNERS_PATH and (doubt := _doubt_of_signers(bytes(data))) is not None:
-            self.doubts.append(doubt)
+        if path == SIGNERS_PATH:
+            _refuse_broken_signers(bytes(data))
         return content
 
     def check_payload(self, path: bytes, content: SealedContent) -> None:
@@ -509,27 +514,35 @@ class ContentReader:
             self.doubts.append(Doubt(f"{shown_path(path)}: {by}"))
 
 
-def _doubt_of_signers(content: bytes) -> Doubt | None:
-    """Why nobody will take a signers file, if so."""
+def _keys(signers: ByteView | None) -> frozenset[bytes]:
+    if signers is None:
+        return frozenset()
+    try:
+        return signers_file.parse(bytes(signers), os.fsdecode(SIGNERS_PATH)).signers.public_keys
+    except InputError:
+        return frozenset()
+
+
+def _refuse_broken_signers(content: bytes) -> None:
+    """Raise CheckError for a signers file that nobody will take: a seal would make it no better."""
     name = os.fsdecode(SIGNERS_PATH)
     try:
         signers = signers_file.parse(content, name).signers
     except KeyFileError as error:
-        hint = None
+        hint = f"git restore --source=HEAD --staged --worktree -- {name}"
         try:
             rest = signers_file.parse(signers_file.without_threshold(content), name).signers
             hint = f"wtxtgit signers threshold {max(1, min(MAX_THRESHOLD, len(rest.principals)))}"
         except KeyFileError:
             pass
-        return Doubt(f"{error.message}: nobody will take these signers", hint)
+        raise CheckError(f"{error.message}: nobody will take these signers", hint=hint) from None
     there = len(signers.principals)
     if signers.signers and signers.threshold > there:
-        return Doubt(
+        raise CheckError(
             f"{name}: a threshold of {signers.threshold}, and {counted(there, 'principal')}: "
             "nobody will take these signers",
-            f"wtxtgit signers threshold {there}",
+            hint=f"wtxtgit signers threshold {there}",
         )
-    return None
 
 
 def quoted(path: bytes) -> str:

@@ -20,7 +20,7 @@ from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import LAYOUT_ARRAY, NO_PAYLOAD, Layout, PayloadSource
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
-from wtxtgit.tensors.tensor_bytes import content_size
+from wtxtgit.tensors.tensor_bytes import EXTENSIONS, content_size
 from wtxtgit.text.grammar import is_text
 
 if TYPE_CHECKING:  # a diff of two files does without all that reads texts
@@ -38,12 +38,7 @@ NATIVE_ELEMENTS = {
     "<c16": "c128",
     "<f4": "f32",
     "<f8": "f64",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "f8_e4m3",
-    "float8_e5m2": "f8_e5m2",
-    "float8_e8m0fnu": "f8_e8m0",
-    "float8_e4m3fnuz": "f8_e4m3fnuz",
-    "float8_e5m2fnuz": "f8_e5m2fnuz",
+    **{word: element for element, word in EXTENSIONS.items()},
     **{
         f"{'|' if n == 1 else '<'}{kind}{n}": f"{kind}{8 * n}"
         for kind in "iu"
@@ -145,7 +140,7 @@ class Checkpoint:
     """A checkpoint that is open.
 
     `shared` and `text` are there for texts, of which tensors are decoded by
-    `prepare`.
+    `prepare`. `nested` names the chunks whose own tensors are among `tensors`.
     """
 
     name: str
@@ -157,6 +152,7 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     text: TextFile | None = None
     shared: Shared = field(default_factory=dict)
+    nested: tuple[str, ...] = ()
 
     def content(self, tensor: Tensor) -> Hashable:
         """What stands for the tensor's bytes on both sides, None where nothing does."""
@@ -261,6 +257,7 @@ def _of_file(
         tuple(notes),
         side.text,
         shared or {},
+        tuple(chunk.name for chunk in description.nested),
     )
 
 

@@ -21,6 +21,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
 from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import Buffer, ByteView, hashed, view_of, write_all
 from wtxtgit.model.array import bounded_product
@@ -94,9 +95,7 @@ def without_chunk(sources: Iterable[TensorSource], chunk: str) -> list[TensorSou
     return [replace(source, name=source.name[len(chunk) + 1 :]) for source in sources]
 
 
-def digests(
-    sources: Iterable[TensorSource], progress: Callable[[int], None] | None = None
-) -> Digests:
+def digests(sources: Iterable[TensorSource], progress: Progress | None = None) -> Digests:
     """What each tensor is, to be compared with what was written."""
     return {
         source.name: (
@@ -157,7 +156,7 @@ def convert(
     max_shard: int | None = None,
     inline_data: bool = False,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Conversion:
     """Write the tensors of `source` (a file or REV:PATH) to `out`, by its ending.
 

@@ -18,6 +18,7 @@ from wtxtgit.checkpoint.open import is_blob, is_file, read, read_attached, shown
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import shown
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import grammar
@@ -35,8 +36,6 @@ from wtxtgit.text.write import TextWriter
 ENDING = ".wtxtdelta"
 _QUOTED = 16
 """How many of the first bytes of what is no delta a message shows."""
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from wtxtgit.git import history, index
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import read_small, shown, view_file, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces, write_all
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, RECIPIENTS_PATH
 from wtxtgit.model.plain import JsonObject
@@ -39,7 +40,6 @@ from wtxtgit.trust.age.identities import AgeIdentity, Passphrase
 from wtxtgit.trust.age.recipients import Recipient
 from wtxtgit.trust.keyring import checked_passphrase
 
-Progress = Callable[[int], None]
 Write = Callable[[Iterable[Buffer]], None]
 File = str | os.PathLike[str]
 
@@ -177,7 +177,7 @@ def decrypt_file(
         raise AgeError(f"{name}: no age file")
     text, report = opened_text(data, keys, name, threads=threads, progress=progress)
     if restored:
-        restore_verified(text, report, Path(name), out, write=write, threads=threads)
+        restore_verified(text, report, name, out, write=write, threads=threads)
     elif out is not None:
         write_output(out, lambda descriptor: write_all(descriptor, pieces(text)))
     elif write is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from wtxtgit.errors import AgeError, CheckError, InputError, counted
 from wtxtgit.io.files import read_small, shown
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.grammar import MAGIC
@@ -22,8 +23,6 @@ from wtxtgit.trust.age.identities import AgeIdentity, NoIdentityError
 from wtxtgit.trust.keyring import is_protected, read_secret_file, unprotect
 from wtxtgit.trust.openssh import MAX_KEY_FILE
 from wtxtgit.trust.signing import AskPassphrase
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

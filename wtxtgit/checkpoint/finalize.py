@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from wtxtgit.checkpoint.open import is_file, read, shown_name, wsum_beside
 from wtxtgit.checkpoint.wsum import write_wsum, wsum_at, wsum_path
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import failures, replace_file, shown, view_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import digest, grammar
@@ -21,7 +22,6 @@ from wtxtgit.text.finalize import final_header, root_of
 from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.text.write import HASH_SIZE, Signer, wsum_line
 
-Progress = Callable[[int], None]
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 

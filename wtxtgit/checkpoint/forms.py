@@ -12,6 +12,7 @@ from wtxtgit.checkpoint.open import payload_for, refuse_text, repository_of
 from wtxtgit.errors import InputError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import shown, view_file, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.detached import attached, rewritten
@@ -20,7 +21,6 @@ from wtxtgit.text.index import index, quote
 from wtxtgit.text.verify import verify
 
 Write = Callable[[Iterable[Buffer]], None]
-Progress = Callable[[int], None]
 
 
 def attach(
@@ -38,7 +38,7 @@ def attach(
     """
     text = _read(path)
     indexed = index(text, payload=payload_for(str(path), text))
-    indexed.want_payload(progress)
+    indexed.want_payload()
     report = verify(text, indexed=indexed, threads=threads, progress=progress)
     refuse_text(report, shown(path))
     if is_detached(text):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +13,7 @@ from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import OpenedTarget, open_target, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import PICKLE, FormatError, InputError, counted
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Pages
 from wtxtgit.model.array import Extent
 from wtxtgit.model.plain import JsonObject
@@ -110,7 +111,7 @@ def inspect(
     options: ReadOptions,
     *,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Inspection:
     """Inspect a file, or a blob of a repository as REV:PATH.
 
@@ -142,7 +143,7 @@ def _inspect_container(
     target: OpenedTarget,
     options: ReadOptions,
     threads: int | None,
-    progress: Callable[[int], None] | None,
+    progress: Progress | None,
 ) -> Inspection:
     data = target.data
     cut = any_format.split(data)
@@ -191,7 +192,7 @@ def _inspect_text(
     target: OpenedTarget,
     report: TextReport,
     threads: int | None,
-    progress: Callable[[int], None] | None,
+    progress: Progress | None,
 ) -> Inspection:
     """A native text, or one that is damaged: its own arrays, as they were given to be written."""
     index = report.index
@@ -304,7 +305,7 @@ def tensor_facts(
     tensor: Tensor,
     budget: ReadBudget,
     array: str | None,
-    progress: Callable[[int], None] | None,
+    progress: Progress | None,
 ) -> TensorFacts:
     """What is to be told of a tensor, which is read as far as the budget goes."""
     length = content_size(tensor)

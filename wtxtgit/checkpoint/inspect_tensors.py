@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import ExitStack
 
 from wtxtgit.checkpoint.contents import open_checkpoint, open_side
@@ -12,6 +12,7 @@ from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import payload_for, read_checkpoint, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, UsageError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import NATIVE_FORMAT
 from wtxtgit.model.tensor import ReadOptions, Tensor
@@ -26,7 +27,7 @@ def inspect_tensors(
     only: Collection[str],
     *,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Inspection:
     """Inspect the tensors of these names, or of these arrays of a text, of a target.
 
@@ -63,7 +64,7 @@ def inspect_tensors(
             )
         if text is not None:
             held = [text.by_name[array] for _, array in chosen if array is not None]
-            want_payload(held, progress)
+            want_payload(held)
         facts = []
         for tensor, array in chosen:
             checkpoint.prepare(tensor)

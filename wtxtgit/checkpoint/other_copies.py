@@ -33,6 +33,8 @@ from wtxtgit.text.recovery.pieces import view_of, view_of_all
 from wtxtgit.text.recovery.reading import read
 
 STORE = "the store"
+_TEXT_ENDINGS = (b".wtxt", b".wtxtdelta")
+"""Of files that are texts, or deltas, without a filter."""
 _MOST = 1000
 """Blobs of a repository that are looked through."""
 
@@ -178,8 +180,8 @@ def places(target: str, given: Iterable[str], threads: int | None = None) -> Ite
     """Where to look for what `target` has lost: what the user named, then what is at hand.
 
     At hand are, of the repository around, the file's own history, its index and work
-    tree, and then all other files that it keeps as text. Raises UsageError for what was
-    named and is no place. A folder that the user names is another clone, bare or not.
+    tree, and then all other files that it keeps as text, and its deltas. Raises UsageError for
+    what was named and is no place. A folder that the user names is another clone, bare or not.
     """
     repo = _repository(target)
     path = None if repo is None else path_in(target, repo)
@@ -210,7 +212,9 @@ def _of_repository(
         return
     entries = {entry.path: entry.oid for entry in index.entries(repo) if entry.is_file}
     texts = status.filtered_alone(repo, entries)
-    yield from _blobs(repo, ((os.fsdecode(one), entries[one]) for one in texts), seen, threads)
+    as_they_are = (one for one in entries if one.endswith(_TEXT_ENDINGS))
+    for paths in (texts, as_they_are):
+        yield from _blobs(repo, ((os.fsdecode(one), entries[one]) for one in paths), seen, threads)
 
 
 def _open_given(place: str, target: str, threads: int | None) -> ByteView:

@@ -7,7 +7,6 @@ all of them. Without compression git stores what changed alone.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
@@ -44,7 +44,7 @@ def repack(
     compression: str,
     options: ReadOptions,
     *,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Repacking:
     """Write the container at `path` to `out` (which may be `path`) with another compression.
 
@@ -88,7 +88,7 @@ def repack(
     return Repacking(str(out), known.name, len(data), sizes[0], len(before), broken)
 
 
-def _facts(data: ByteView, options: ReadOptions, progress: Callable[[int], None] | None) -> _Facts:
+def _facts(data: ByteView, options: ReadOptions, progress: Progress | None) -> _Facts:
     """Name, dtype, shape and SHA-256 of every tensor."""
     facts = []
     for tensor in any_format.tensors(any_format.describe(data, options), options):

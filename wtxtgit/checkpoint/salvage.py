@@ -7,7 +7,7 @@ where all its bytes are there: most formats have no hashes. The damaged file is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.salvage import lost
 from wtxtgit.errors import CheckError, FormatError, InputError
 from wtxtgit.io.files import named, shown, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, Span, TensorState
@@ -111,7 +112,7 @@ def write(
     done: SalvagedContainer,
     out: Path,
     options: ReadOptions,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ContainerRecovery:
     """Write the tensors that are whole, in the format that the output's ending names.
 

@@ -19,6 +19,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.tar_index import SHARD_ENDING, Tar, TarIndex
 from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
 from wtxtgit.io.files import failures, shown, view_file, write_output
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, write_all
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.tensor import ReadOptions
@@ -53,7 +54,7 @@ def build(
     *,
     contiguous: bool = False,
     write_out: Callable[[Iterable[Buffer]], None] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[str]:
     """Index tars into the file `out`, or through `write_out` where it is None.
 
@@ -128,7 +129,7 @@ def find(target: str, name: str, folder: Path) -> Hit:
     return Hit(best.data, tuple(warnings))
 
 
-def verify(target: str, folder: Path, *, progress: Callable[[int], None] | None = None) -> Verdict:
+def verify(target: str, folder: Path, *, progress: Progress | None = None) -> Verdict:
     """Check an index by itself, and each row against the header that it points to.
 
     Raises InputError where there is no index, or no folder of shards.
@@ -207,9 +208,7 @@ def _map(paths: Sequence[Path]) -> list[Tar]:
     return [Tar(shown(path.name), view_file(path)) for path in paths]
 
 
-def _opened(
-    paths: Sequence[Path], progress: Callable[[int], None] | None
-) -> Iterable[tuple[str, ByteView]]:
+def _opened(paths: Sequence[Path], progress: Progress | None) -> Iterable[tuple[str, ByteView]]:
     """Shards one after the other, told as done when the next is asked for."""
     for path in paths:
         data = view_file(path)

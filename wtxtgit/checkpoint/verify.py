@@ -8,7 +8,7 @@ lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import PICKLE, AgeError, InputError, WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.array import PAYLOAD_MISSING
 from wtxtgit.model.findings import Findings, MemberFindings, Problem
@@ -83,9 +84,6 @@ class Demands:
             or self.hmac_key is not None
             or self.reading.decryption_key is not None
         )
-
-
-Progress = Callable[[int], None]
 
 
 def demands(

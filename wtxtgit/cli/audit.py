@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,13 +34,13 @@ from wtxtgit.cli.output import (
     progress,
     write_json,
 )
-from wtxtgit.errors import UsageError
+from wtxtgit.errors import MAX_NAME, UsageError, clipped
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.figures import HASH_SHOWN, OID_SHOWN, size
+from wtxtgit.report.figures import DATE_SHOWN, HASH_SHOWN, OID_SHOWN, size
 from wtxtgit.version import __version__
 
 if TYPE_CHECKING:
-    from wtxtgit.chain.log import LogEntry
+    from wtxtgit.chain.log import LogCommit, LogEntry
     from wtxtgit.trust.age.identities import AgeIdentity
 
 _MOST = 200
@@ -59,11 +59,13 @@ _LOG_OID_SHOWN = 10
 @strict_option
 @click.option("--every", is_flag=True, help="Judge the commits of merged branches, too.")
 @click.option("--all", "all_refs", is_flag=True, help="All branches and tags are tips, too.")
-@click.option("--was", metavar="OLDTIP", help="The tip before a push, which it has to go on from.")
+@click.option(
+    "--was", metavar="OLDTIP", help="The tip before a push, from which the new one has to descend."
+)
 @click.option(
     "--signers-of",
     metavar="REV",
-    help="The signers known there have to accept all records, too: a branch may be older.",
+    help="A revision whose signers have to accept all records, too.",
 )
 @identity_option
 @passphrase_option
@@ -96,10 +98,10 @@ def audit(
 ) -> int:
     """Prove the chain of all checkpoints across commits.
 
-    RANGE is a revision (default HEAD) or A..B. Judged are the tip's whole tree,
-    and what each commit after A changes on the line of first parents; who is
-    trusted and what was sealed is found out over all commits from the trust
-    root on. Exit code 0 only if everything holds; 1 integrity, 4 only trust.
+    RANGE is a revision (default HEAD) or A..B. The audit judges the tip's whole
+    tree, and what each commit after A changes along first parents. Who is
+    trusted and what was sealed follows from all commits since the trust root.
+    Exit code 0 only if everything holds; 1 integrity, 4 only trust.
 
     \b
     wtxtgit audit --trust-root v1.0
@@ -203,9 +205,10 @@ def _range(text: str | None) -> tuple[str | None, str]:
 def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None:
     """List the sealed generations of the checkpoint at PATH, the newest first.
 
-    Each with the commit that brought it, the size of the blob there, who
+    Each has the commit that brought it, the size of the blob there, who
     signed it, and what an audit finds of its place in the chain. What the
-    content is, audit says.
+    content is, audit says. Of a file that was never sealed the commits that
+    changed it are listed.
 
     \b
     wtxtgit log model.fold
@@ -214,6 +217,11 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     from wtxtgit.chain import log as chain_log
 
     repo = discover()
+    if not chain_log.has_ledger(repo, path, revision):
+        commits = chain_log.changes(repo, path, revision=revision)
+        if not is_printed({"generations": [], "commits": commits}, as_json):
+            _print_commits(commits)
+        return
     root = root_of_trust(repo, trust_root)
     generations = chain_log.log(repo, path, revision=revision, trust_root=root)
     if is_printed({"generations": generations}, as_json):
@@ -233,6 +241,21 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     ]
     columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
     print_table(columns, rows, right=("gen", "size"), split=4)
+
+
+def _print_commits(commits: Sequence[LogCommit]) -> None:
+    print_line("never sealed; the commits that changed it:")
+    rows = [
+        (
+            one.oid[:_LOG_OID_SHOWN],
+            one.date[:DATE_SHOWN],
+            clipped(one.author, MAX_NAME),
+            "" if one.size is None else size(one.size),
+            clipped(one.subject, MAX_NAME),
+        )
+        for one in commits
+    ]
+    print_table(("commit", "date", "author", "size", "subject"), rows, right=("size",))
 
 
 def _blob_size(generation: LogEntry) -> str:

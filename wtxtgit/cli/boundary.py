@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
+from wtxtgit.cli.environment import WORDS, coloured, has_colours
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError, explain, lacking
+from wtxtgit.io import progress
 
 BUG = 70
 _STDOUT, _STDERR = 1, 2
@@ -39,6 +43,7 @@ def run(command: Callable[[], int | None]) -> int:
 
     Garbage is looked for less often meanwhile, and threads take shorter turns.
     """
+    progress.how = _shown
     collected, turn = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(*_COLLECTED)
     sys.setswitchinterval(_TURN)
@@ -47,6 +52,13 @@ def run(command: Callable[[], int | None]) -> int:
     finally:
         gc.set_threshold(*collected)
         sys.setswitchinterval(turn)
+
+
+def _shown(name: str) -> AbstractContextManager[progress.Progress | None]:
+    # Most commands show nothing.
+    from wtxtgit.cli import output
+
+    return output.progress(name, None)
 
 
 def _run(command: Callable[[], int | None]) -> int:
@@ -88,10 +100,11 @@ def _failed(error: Exception) -> int:
         complain(str(error), error.hint)
         return error.exit_code
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output is gone; nothing that is left can be written.
+        # Whoever read our output has enough of it, as `head` does; of another pipe that is news.
+        is_ours = _is_unread(_STDOUT)
         drop_output()
-        complain("standard output was closed before all was written")
-        return EnvironmentFailure.exit_code
+        if is_ours:
+            return 128 + signal.SIGPIPE
     failure = lacking(error)
     if failure is not None:
         complain(failure.message, failure.hint)
@@ -102,6 +115,13 @@ def _failed(error: Exception) -> int:
         raise error
     complain(explain(error), "WTXTGIT_DEBUG=1 shows where; please report it")
     return BUG
+
+
+def _is_unread(descriptor: int) -> bool:
+    """Whether nobody reads from a pipe any more."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _fill_closed_streams() -> set[int]:
@@ -138,9 +158,12 @@ def note(message: str, hint: str | None = None) -> None:
 
 
 def _say(kind: str, message: str, hint: str | None) -> None:
-    text = f"wtxtgit: {kind}: {_one_line(message)}\n"
-    if hint is not None:
-        text += f"wtxtgit: hint: {_one_line(hint)}\n"
+    lines = [(kind, message)] if hint is None else [(kind, message), ("hint", hint)]
+    shown = has_colours(sys.stderr)
+    text = "".join(
+        f"wtxtgit: {coloured(word, WORDS[word]) if shown else word}: {_one_line(what)}\n"
+        for word, what in lines
+    )
     try:
         sys.stderr.write(text.encode("utf-8", "backslashreplace").decode("utf-8"))
         sys.stderr.flush()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from wtxtgit.chain import settled
@@ -15,6 +14,7 @@ from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.boundary import complain, note, warn
 from wtxtgit.git.history import Head
 from wtxtgit.git.repository import STRICT, TRUST_ROOT, Repository
+from wtxtgit.io import clock
 
 if TYPE_CHECKING:
     from wtxtgit.report.audit import Finding
@@ -85,8 +85,7 @@ def _seal(head: Head, merged: tuple[str, ...]) -> None:
     from wtxtgit.cli.keys import signing_key
     from wtxtgit.cli.seal import tell_doubts
 
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    options = SealOptions(now, staged=True, trust_root=repo.config.get(TRUST_ROOT))
+    options = SealOptions(clock.utc_now(), staged=True, trust_root=repo.config.get(TRUST_ROOT))
     report = seal(
         repo,
         (),

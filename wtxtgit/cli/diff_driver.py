@@ -19,7 +19,7 @@ from wtxtgit.git.external_diff import DiffFile, Pair, Unmerged, parse
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
-    from wtxtgit.diff.driver import Inventory
+    from wtxtgit.comparison.driver import Inventory
     from wtxtgit.report.diff import DiffReport
 
 _HINT = "hint: --no-ext-diff shows it as text"
@@ -68,7 +68,7 @@ def _show(pair: Pair) -> None:
 
 
 def _compare(pair: Pair) -> None:
-    from wtxtgit.diff.driver import Inventory, compare_pair
+    from wtxtgit.comparison.driver import Inventory, compare_pair
     from wtxtgit.model.tensor import ReadOptions
 
     notes = []

@@ -58,7 +58,7 @@ def _import_all(arguments: list[str]) -> None:
     """Import what comparisons need; of the formats only that of the first file."""
     from wtxtgit.containers.registry import by_ending
 
-    for module in ("wtxtgit.cli.diff_driver", "wtxtgit.diff.driver", "wtxtgit.report.tables"):
+    for module in ("wtxtgit.cli.diff_driver", "wtxtgit.comparison.driver", "wtxtgit.report.tables"):
         import_module(module)
     file_format = by_ending(os.path.splitext(arguments[2])[1])
     if file_format is not None:

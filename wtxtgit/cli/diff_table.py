@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _LISTED = ("tensor", "relative", "elements", "rows")
 _VALUES = ("L2", "max", "cosine", "mean", "std", "zeros", "flips", "new NaN/Inf")
+_MOST_CONCERNS = 20
 _MOST_RANGES = 3
 """Ranges of rows that a table names; JSON has more."""
 MOST_METADATA = 50
@@ -31,10 +32,23 @@ def print_changes(report: DiffReport) -> None:
     print_line(totals(report))
     for note in report.notes:
         print_line(f"note: {note}")
+    from wtxtgit.report.tables import CONCERNS
+
+    concerns = report.concerns
+    print_cells(CONCERNS, concerns[:_MOST_CONCERNS])
+    if len(concerns) > _MOST_CONCERNS:
+        print_line(f"and {counted(len(concerns) - _MOST_CONCERNS, 'more risk')}, --json has them")
     print_tensors(report.by_change())
     others = report.of(TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED)
     print_others(others)
     print_metadata(report.metadata)
+    if report.parts:
+        print_line()
+        for part in report.parts[:_MOST_CONCERNS]:
+            print_line(part.message)
+        if len(report.parts) > _MOST_CONCERNS:
+            more = counted(len(report.parts) - _MOST_CONCERNS, "more change")
+            print_line(f"and {more} of other parts, --json has them")
     same = report.of(TensorStatus.SAME)
     if same:
         print_line()
@@ -64,6 +78,8 @@ def totals(report: DiffReport) -> str:
             line += f" ({percent(summary.relative_l2)} of the changed tensors)"
     if summary.metadata:
         line += f"; {counted(summary.metadata, 'change')} of metadata"
+    if report.parts:
+        line += f"; {counted(len(report.parts), 'change')} of other parts"
     return line
 
 

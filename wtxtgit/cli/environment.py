@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 
@@ -166,3 +166,39 @@ def _configured_limit() -> int | None:
         # What needs no git works without it.
         return None
     return configured if configured >= 0 else None
+
+
+GOOD, BAD, LOOK, QUIET = "32", "31", "33", "36"
+"""SGR parameters: green, red, yellow, cyan."""
+_END = "\x1b[0m"
+
+WORDS = {
+    "ok": GOOD,
+    "FAILED": BAD,
+    "failed": BAD,
+    "error": BAD,
+    "unknown": LOOK,
+    "warning": LOOK,
+    "note": QUIET,
+    "hint": QUIET,
+}
+"""Words that have a colour where they begin a line, or are all that stands in a table's cell."""
+
+
+def has_colours(stream: TextIO | None) -> bool:
+    """Whether what is written there is seen in colours; NO_COLOR: https://no-color.org."""
+    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def coloured(text: str, colour: str | None) -> str:
+    """Text in a colour, if any; to be put where `has_colours`."""
+    return text if colour is None else f"\x1b[{colour}m{text}{_END}"
+
+
+def with_first_word(line: str) -> str:
+    """A line whose first word has its colour, if it has one."""
+    word = line.partition(" ")[0].removesuffix(":")
+    colour = WORDS.get(word)
+    return line if colour is None else coloured(word, colour) + line[len(word) :]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +13,11 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.options import (
+    CheckpointTarget,
     PathOrUrl,
     cluster,
     cluster_options,
+    discover,
     identity_option,
     no_cache_option,
     passphrase_option,
@@ -28,8 +33,8 @@ from wtxtgit.cli.output import (
     progress,
     raw_size,
 )
-from wtxtgit.errors import counted
-from wtxtgit.report.figures import HASH_SHOWN, digits, extents, size
+from wtxtgit.errors import UsageError, counted
+from wtxtgit.report.figures import HASH_SHOWN, count, digits, extents, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from wtxtgit.trust.age.identities import AgeIdentity
 
 
+_DIGITS = re.compile("([0-9]+)")
 _MOST_CHILDREN = 8
 """Tensors of a chunk that the tree names; the table has them all."""
 _LISTED = ("tensor", "dtype", "shape", "size", "sha256")
@@ -48,7 +54,7 @@ _MOST = 20
 
 
 @click.command()
-@click.argument("target", metavar="FILE|REV:PATH")
+@click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -98,12 +104,12 @@ def _print_parts(inspection: Inspection) -> None:
     for part in inspection.parts:
         if part.is_gap:
             continue
-        rows.append((str(part.offset), size(part.size), part.array or part.kind, _about(part)))
-        shown = part.children[:_MOST_CHILDREN]
-        rows += [("", "", f"  {child}", "") for child in shown]
+        rows.append((part.array or part.kind, _about(part), size(part.size), str(part.offset)))
+        shown = sorted(part.children, key=in_natural_order)[:_MOST_CHILDREN]
+        rows += [(f"  {child}", "", "", "") for child in shown]
         if len(part.children) > len(shown):
-            rows.append(("", "", f"  and {len(part.children) - len(shown)} more", ""))
-    print_table(("offset", "size", "part", "what"), rows, right=("offset", "size"))
+            rows.append((f"  and {len(part.children) - len(shown)} more", "", "", ""))
+    print_table(("part", "what", "size", "offset"), rows, right=("size", "offset"))
     if gaps:
         total = size(sum(part.size for part in gaps))
         print_line(
@@ -130,15 +136,28 @@ def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
             t.sha256[:HASH_SHOWN] if t.size and t.sha256 else "",
             *_values(t.statistics),
         )
-        for t in tensors
+        for t in sorted(tensors, key=lambda tensor: in_natural_order(tensor.name))
     ]
+    items = sum(prod(t.shape) for t in tensors)
+    total = size(sum(t.size for t in tensors if not t.absent))
+    print_line(f"{counted(len(tensors), 'tensor')}, {count(items)} parameters, {total}")
+    print_line()
     if any(t.statistics for t in tensors):
         print_table((*_LISTED, *_VALUES), rows, right=("size", *_VALUES), split=len(_LISTED))
     else:
         print_table(_LISTED, [row[: len(_LISTED)] for row in rows], right=("size",))
     for reason in sorted({t.absent for t in tensors if t.absent}):
-        count = sum(t.absent == reason for t in tensors)
-        print_line(f"absent: {counted(count, 'tensor')}: {reason}")
+        absent = sum(t.absent == reason for t in tensors)
+        print_line(f"absent: {counted(absent, 'tensor')}: {reason}")
+
+
+def in_natural_order(name: str) -> list[tuple[int, str]]:
+    """What names are sorted by so that layer 2 comes before layer 10."""
+    # Digits compare by how many there are first, and no int is made of a million of them.
+    return [
+        (len(part.lstrip("0")) + 1, part.lstrip("0")) if part.isdigit() else (0, part)
+        for part in _DIGITS.split(name)
+    ]
 
 
 def _values(statistics: Statistics | None) -> tuple[str, ...]:
@@ -188,7 +207,7 @@ def _share(statistics: Statistics) -> str:
     is_flag=True,
     help="Demand a signature by a known signer, in a ledger for each record.",
 )
-@click.option("--strict", is_flag=True, help="What is a note of a container is an error.")
+@click.option("--strict", is_flag=True, help="Treat notes on containers as errors.")
 @click.option(
     "--require-payload", is_flag=True, help="Demand all of the payload of a detached text."
 )
@@ -216,9 +235,9 @@ def verify(
 ) -> int:
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
-    A delta is checked as far as that goes without its base, and an encrypted
-    text as far as that goes without a key, which -i gives. So is a detached
-    text without its payload, which --require-payload demands. A FILE may be a
+    A delta is checked as far as possible without its base, an encrypted text
+    as far as possible without a key (-i gives one), and a detached text as far
+    as possible without its payload (--require-payload demands that). A FILE may be a
     folder with the index of a set, or a URL that fsspec reads; with --scheduler
     the workers read all of them.
 
@@ -303,8 +322,8 @@ def _about_file(file: FileVerdict) -> str:
 
 
 @click.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", type=CheckpointTarget())
+@click.argument("b", metavar="[B]", required=False, type=CheckpointTarget())
 @reading_options
 @click.option(
     "--format",
@@ -317,7 +336,7 @@ def _about_file(file: FileVerdict) -> str:
 @no_cache_option
 def diff(
     a: str,
-    b: str,
+    b: str | None,
     key: Path | None,
     max_chunk: int,
     form: str,
@@ -327,15 +346,18 @@ def diff(
     """Show what changed in the weights from checkpoint A to checkpoint B.
 
     Either is a file of any format, or REV:PATH for a file as it was in a
-    commit. Tensors are matched by name. The exit code is 0 whether they differ
-    or not.
+    commit. A file alone is compared with the same file in HEAD. Tensors are
+    matched by name. The exit code is 0 whether they differ or not.
 
     \b
+    wtxtgit diff model.safetensors
     wtxtgit diff old.safetensors new.safetensors
     wtxtgit diff HEAD~1:model.fold model.fold --json
     """
-    from wtxtgit.diff.diff import diff as diff_checkpoints
+    from wtxtgit.comparison.diff import diff as diff_checkpoints
 
+    if b is None:
+        a, b = _in_head(a), a
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
         report = diff_checkpoints(
             a,
@@ -351,3 +373,13 @@ def diff(
         print_line(f"{report.a} -> {report.b}")
         print_changes(report)
     return 0
+
+
+def _in_head(file: str) -> str:
+    """The same file as HEAD has it, for REV:PATH."""
+    if not Path(file).exists():
+        raise UsageError(
+            f"{file}: no such file, and one alone is compared with HEAD's",
+            hint="wtxtgit diff A B compares any two",
+        )
+    return f"HEAD:{os.fsdecode(discover().path_from_top(file))}"

@@ -12,10 +12,11 @@ from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.options import discover
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
+from wtxtgit.io.progress import Progress
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from wtxtgit.git.repository import Repository
     from wtxtgit.history.blobs import Form
@@ -210,7 +211,7 @@ def _migrated(
 
     with ExitStack() as closing:
 
-        def shown(total: int) -> Callable[[int], None] | None:
+        def shown(total: int) -> Progress | None:
             return closing.enter_context(progress("migrate", total))
 
         done = migrate_history(
@@ -219,7 +220,7 @@ def _migrated(
     if not is_printed(done, as_json):
         _print(done, makes_texts=migration.makes_texts)
     _complain_of(done)
-    if done.lacking or done.unwritten:
+    if (done.lacking and not done.dry_run) or done.unwritten:
         return EnvironmentFailure.exit_code
     is_undone = done.blobs.left and not migration.makes_texts
     return CheckError.exit_code if is_undone else 0
@@ -245,7 +246,9 @@ def _print(done: Migrated, *, makes_texts: bool) -> None:
     _print_left(done, makes_texts=makes_texts)
     if done.signatures:
         print_line(f"dropped: {counted(done.signatures, 'signature')} of commits and tags")
-    print_line(f"moved: {counted(len(done.refs), 'ref')}; before they were as under {done.backup}/")
+    stashed = f" and {done.stashes} of the stash" if done.stashes else ""
+    refs = counted(len(done.refs), "ref")
+    print_line(f"moved: {refs}{stashed}; before they were as under {done.backup}/")
     print_line(f"ids before and now: {done.map}")
 
 
@@ -256,9 +259,17 @@ def _print_left(done: Migrated, *, makes_texts: bool) -> None:
 
 
 def _complain_of(done: Migrated) -> None:
-    for lack in done.lacking[:_SHOWN]:
+    if done.lacking and done.dry_run:
+        count = counted(len(done.lacking), "object")
+        whole = size(sum(lack.size for lack in done.lacking))
+        boundary.warn(f"{count} of git-lfs would be fetched, {whole}")
+    for lack in () if done.dry_run else done.lacking[:_SHOWN]:
         complain(f"{os.fsdecode(lack.path)}: {lack.object[:12]}, {size(lack.size)}: not at hand")
-    if done.lacking:
+    if done.lacking and not done.dry_run:
+        if len(done.lacking) > _SHOWN:
+            complain(f"and {len(done.lacking) - _SHOWN} more, which --json names")
+        if done.why_lacking is not None:
+            complain(done.why_lacking)
         count = counted(len(done.lacking), "object")
         complain(f"{count} of git-lfs missing, nothing was changed", "git lfs fetch --all")
     for path in done.unwritten[:_SHOWN]:
@@ -276,11 +287,6 @@ def _complain_of(done: Migrated) -> None:
         boundary.warn(
             f"{counted(len(done.others), 'ref')} still at old commits: {names}",
             "--everything takes branches and tags; git push --force moves those of a remote",
-        )
-    if done.stashes:
-        boundary.warn(
-            f"the stash is kept, {counted(done.stashes, 'change')} of old commits: "
-            "git stash pop works as before"
         )
     if done.sealed:
         boundary.warn(

@@ -21,9 +21,10 @@ from threading import Lock
 from typing import Any
 
 from wtxtgit.cli import environment
-from wtxtgit.errors import clipped
+from wtxtgit.cli.environment import BAD, LOOK, WORDS, coloured, has_colours, with_first_word
+from wtxtgit.errors import clipped, escaped
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.report.figures import escaped
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 _LEAST_NAME = 24
@@ -56,8 +57,9 @@ def is_printed(report: object, as_json: bool) -> bool:
 
 
 def print_line(text: str = "") -> None:
-    """Print one line; control characters are escaped."""
-    print(escaped(text))
+    """Print one line; control characters are escaped, and its first word may have a colour."""
+    line = escaped(text)
+    print(with_first_word(line) if has_colours(sys.stdout) else line)
 
 
 def print_table(
@@ -131,12 +133,16 @@ def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[
     table = [list(columns), *rows]
     # One endless name must not pad every line.
     widths = [min(max(len(row[i]) for row in table), _MOST_PADDED) for i in range(len(columns))]
-    for row in table:
+    colour_of = _colours_of(columns)
+    for n, row in enumerate(table):
         aligned = [
             cell.rjust(width) if name in right else cell.ljust(width)
             for cell, width, name in zip(row, widths, columns, strict=True)
         ]
-        print("  ".join(aligned).rstrip())
+        aligned[-1] = aligned[-1].rstrip()
+        # After cells are padded: colours take no room.
+        shown = aligned if n == 0 else [colour_of(c, cell) for c, cell in enumerate(aligned)]
+        print("  ".join(shown).rstrip())
 
 
 def _print_rich(columns: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:
@@ -151,9 +157,29 @@ def _print_rich(columns: Sequence[str], rows: list[list[str]], right: Sequence[s
             table.add_column(name, justify="right", no_wrap=True)
         else:
             table.add_column(name, overflow="fold")
+    colour_of = _colours_of(columns)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text.from_ansi(colour_of(c, cell)) for c, cell in enumerate(row)))
     Console().print(table)
+
+
+def _colours_of(columns: Sequence[str]) -> Callable[[int, str], str]:
+    """What gives a cell of a column its colour, where there are colours."""
+    if not has_colours(sys.stdout):
+        return lambda _column, cell: cell
+    severe: frozenset[str] = frozenset()
+    if "risk" in columns:
+        from wtxtgit.report.review import SEVERE
+
+        severe = frozenset(map(str, SEVERE))
+
+    def colour_of(column: int, cell: str) -> str:
+        word = cell.strip()
+        if columns[column] == "risk" and word:
+            return coloured(cell, BAD if word in severe else LOOK)
+        return coloured(cell, WORDS.get(word))
+
+    return colour_of
 
 
 def write_json(value: object, write: Callable[[str], object]) -> None:
@@ -228,7 +254,7 @@ _SPELL: dict[type, Callable[[Any], str]] = {
 
 
 @contextmanager
-def progress(label: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
+def progress(label: str, total: int | None) -> Iterator[Progress | None]:
     """Give a function that takes counts of bytes done; None where nobody looks.
 
     `total` is None where nobody knows.
@@ -237,10 +263,18 @@ def progress(label: str, total: int | None) -> Iterator[Callable[[int], None] | 
         yield None
         return
     bar = _Bar(label, total)
+    # Two would write over one another: the outer one shows again when this one is done.
+    outer = _bars[-1:]
+    for other in outer:
+        other.hide()
+    _bars.append(bar)
     try:
         yield bar.advance
     finally:
-        bar.close()
+        bar.hide()
+        _bars.remove(bar)
+        for other in outer:
+            other.unhide()
 
 
 def file_size(path: Path) -> int:
@@ -263,21 +297,32 @@ class _Bar:
         self._done = 0
         self._lock = Lock()
         self._since = time.monotonic()
-        self._show: Callable[[int], None] | None = None
+        self._show: Progress | None = None
         self._stop: Callable[[], None] | None = None
+        self._is_hidden = False
 
     def advance(self, count: int) -> None:
         # Files that are written side by side tell from threads.
         with self._lock:
             self._done += count
-            if self._show is None and time.monotonic() - self._since > _PATIENCE:
+            is_due = time.monotonic() - self._since > _PATIENCE
+            if self._show is None and is_due and not self._is_hidden:
                 self._start()
             if self._show is not None:
                 self._show(self._done)
 
-    def close(self) -> None:
-        if self._stop is not None:
-            self._stop()
+    def hide(self) -> None:
+        """Show nothing for now."""
+        with self._lock:
+            self._is_hidden = True
+            if self._stop is not None:
+                self._stop()
+            self._show = self._stop = None
+
+    def unhide(self) -> None:
+        """Show again, with the next count."""
+        with self._lock:
+            self._is_hidden = False
 
     def _start(self) -> None:
         from rich.console import Console
@@ -297,7 +342,11 @@ class _Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        task = shown.add_task(self._label, total=self._total)
+        task = shown.add_task(self._label, total=self._total, completed=self._done)
         shown.start()
         self._show = lambda done: shown.update(task, completed=done)
         self._stop = shown.stop
+
+
+_bars: list[_Bar] = []
+"""Those under way, the innermost last."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from functools import cache, partial
+from functools import cache
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import RLock
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.errors import UsageError
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from wtxtgit.model.array import Keep, PayloadSource
     from wtxtgit.remotes.payload.on_demand import FetchedPayload
     from wtxtgit.text.write import TextWriter
+
+T = TypeVar("T")
 
 _BUFFER = 1024 * 1024
 _DETACHED_MEMORY = 64 * 1024 * 1024
@@ -64,7 +67,7 @@ def _run_and_keep(arguments: list[str]) -> int:
         return _run(arguments)
     finally:
         # Those of all files at once.
-        if _proved.cache_info().currsize:
+        if _proved.is_made:
             _proved().close()
 
 
@@ -121,6 +124,23 @@ def settings(*, detached: bool = False) -> FilterSettings:
     )
 
 
+class Once(Generic[T]):
+    """A value that is made when it is first asked for, by one of the threads that ask."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = cache(make)
+        # One value asks for another.
+        self._lock = RLock()
+
+    def __call__(self) -> T:
+        with self._lock:
+            return self._make()
+
+    @property
+    def is_made(self) -> bool:
+        return self._make.cache_info().currsize > 0
+
+
 def _keeping(path: bytes) -> AbstractContextManager[Keep]:
     """Keep the payload of a path in the repository's store."""
     from wtxtgit.filter.payload import keeping
@@ -128,14 +148,14 @@ def _keeping(path: bytes) -> AbstractContextManager[Keep]:
     return keeping(_repository(), lambda: _staged().text(path))
 
 
-@cache
+@Once
 def _staged() -> StagedTexts:
     from wtxtgit.filter.payload import StagedTexts
 
     return StagedTexts(_repository())
 
 
-@cache
+@Once
 def _proved() -> ProvedTexts:
     from wtxtgit.filter.proved import ProvedTexts
 
@@ -147,10 +167,11 @@ def _proved() -> ProvedTexts:
     return ProvedTexts(opened, _started())
 
 
-@cache
+@Once
 def _started() -> int:
     """When this was first asked, in ns."""
-    return time.time_ns()
+    # `io.clock` says why it is not `time.time_ns`; a filter loads nothing for it.
+    return int(time.clock_gettime(time.CLOCK_REALTIME) * 1e9)
 
 
 def _payload() -> PayloadSource | None:
@@ -163,22 +184,17 @@ def _payload() -> PayloadSource | None:
         return None
 
 
-@cache
+@Once
 def _fetched() -> FetchedPayload | None:
     """The payload, with what comes from a remote; None where nothing is to come by itself."""
-    from wtxtgit.cli.output import progress
     from wtxtgit.errors import EnvironmentFailure
     from wtxtgit.remotes.payload.on_demand import FetchedPayload
     from wtxtgit.remotes.payload.store_url import trusted
 
     try:
-        if trusted(_repository()) is None:
-            return None
-        found = FetchedPayload.of(_repository())
+        return None if trusted(_repository()) is None else FetchedPayload.of(_repository())
     except EnvironmentFailure:
         return None
-    found.showing = partial(progress, "fetch", None)
-    return found
 
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
@@ -197,14 +213,14 @@ def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
         known.put_facts({oid: written_facts(text)})
 
 
-@cache
+@Once
 def _repository() -> Repository:
     from wtxtgit.git.repository import Repository
 
     return Repository.discover()
 
 
-@cache
+@Once
 def _store() -> ObjectStore | None:
     """Where `git add` will look for an object before it writes one."""
     from wtxtgit.errors import EnvironmentFailure

@@ -28,7 +28,6 @@ from wtxtgit.cli.options import (
 )
 from wtxtgit.cli.output import print_json, print_line, progress
 from wtxtgit.errors import counted
-from wtxtgit.report.figures import OID_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +74,7 @@ def review(
     worker_clone: Path | None,
     output: Path | None,
 ) -> int:
-    """Show what a branch changes of checkpoints, and what of it is risky.
+    """Show how a branch changes checkpoints, and which changes are risky.
 
     RANGE is BASE...HEAD, what HEAD changed since it left BASE, as forges show
     it; BASE..HEAD compares with BASE itself; BASE alone is BASE...HEAD. The
@@ -168,6 +167,7 @@ def _print_text(report: Review) -> None:
 
 def _print_checkpoint(one: Reviewed) -> None:
     from wtxtgit.report.tables import (
+        COMMITS,
         FLAGS,
         GENERATIONS,
         LAYERS,
@@ -196,11 +196,7 @@ def _print_checkpoint(one: Reviewed) -> None:
     print_metadata(one.diff.metadata if one.diff is not None else (), _MOST)
     _print_first(LAYERS, one.layers)
     _print_first(GENERATIONS, one.seal.generations, _TITLES)
-    if one.commits:
-        print_line()
-        for commit in one.commits[:_MOST]:
-            print_line(f"{commit.oid[:OID_SHOWN]} {commit.subject}")
-        _print_more(len(one.commits), "commit")
+    _print_first(COMMITS, one.commits)
 
 
 def _print_first(

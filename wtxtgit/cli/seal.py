@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from wtxtgit.cli.options import (
 )
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError
+from wtxtgit.io import clock
 from wtxtgit.report.figures import HASH_SHOWN, size
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def seal(
     if trust_root is not None and not countersign and reseal is None:
         raise UsageError("--trust-root is for --reseal and --countersign")
     # Only here is a clock read: all below takes the time as an argument.
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = clock.utc_now()
     repo = discover()
     root = root_of_trust(repo, trust_root)
     keys: tuple[AgeIdentity, ...] = ()
@@ -133,8 +133,6 @@ def tell_doubts(report: SealReport) -> None:
     """Warn of what may not count."""
     for doubt in report.doubts:
         warn(doubt.message, doubt.hint)
-    if not report.is_listed:
-        warn(f"key {report.keyid} is none of the signers in .wtxt/signers")
 
 
 def print_sealed(report: SealReport) -> None:

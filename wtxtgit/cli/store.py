@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.errors import EnvironmentFailure, UsageError, counted
+from wtxtgit.io import clock
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def _prune_here(
     from wtxtgit.remotes.payload.prune import prune_payload, rules
 
     repo = Repository.discover()
-    what = rules(repo, time.time(), recent, expire, verify=verify)
+    what = rules(repo, clock.now(), recent, expire, verify=verify)
     with progress("pruning", None) as advance:
         done = prune_payload(repo, what, advance, dry_run=dry_run)
     if is_printed(done, as_json):
@@ -255,7 +255,7 @@ def _prune_remote(expire: int | None, *, force: bool, as_json: bool) -> None:
     from wtxtgit.remotes.payload.remote_prune import prune_remote
 
     repo = Repository.discover()
-    now = time.time()
+    now = clock.now()
     limit = expiry(repo, now) if expire is None else now - expire * DAY
     done = prune_remote(repo, limit, force=force)
     if is_printed(done, as_json):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.containers.tar_index import Rows, TarIndex
-from wtxtgit.report.figures import escaped
+from wtxtgit.errors import escaped
 
 NUMBERS = {"fid": "fid", "offset": "offset", "size": "size", "crash": "crashid"}
 """Columns of numbers, and the fields of a row that they are."""

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError, counted
 from wtxtgit.io.files import reason
+from wtxtgit.io.progress import Progress
 from wtxtgit.version import __version__
 
 SECONDS = 10
@@ -44,7 +45,6 @@ _SHOWN = 3
 
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
-Progress = Callable[[int], None]
 Task = Callable[[Any, Progress], Any]
 """A function of a module, of an item and of what counts the bytes that are done."""
 

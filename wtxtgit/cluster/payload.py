@@ -7,7 +7,7 @@ store of a clone stays as it is. It is proved like all that is fetched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.view import ByteView
-from wtxtgit.remotes.payload.fetch import fetch_chunks
+from wtxtgit.model.array import in_groups
+from wtxtgit.remotes.payload.fetch import PayloadFetch
 from wtxtgit.remotes.payload.on_demand import FetchedPayload
 from wtxtgit.remotes.payload.remote import place_of
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
@@ -68,7 +69,7 @@ class _WorkerPayload(FetchedPayload):
         if lacking and self._url is not None:
             self._tried |= lacking
             remote = RemotePacks(place_of(self._repo, self._url), Path(_ends().name))
-            fetch_chunks(self._came, remote, lacking)
+            PayloadFetch(self._came, remote).fetch(lacking)
         return found | self._came.has(asked)
 
     def read(self, name: bytes) -> ByteView:
@@ -79,11 +80,9 @@ class _WorkerPayload(FetchedPayload):
         store = self._came if self._came.has(names) else self._own
         return store.read_all(names, size)
 
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        return False
-
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return {}
 
-    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
-        self.has(names)
+    def want(self, names: Iterable[bytes]) -> None:
+        for group in in_groups(names):
+            self.has(group)

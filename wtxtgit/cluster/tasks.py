@@ -25,7 +25,7 @@ from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import HERE, TargetPlace, checkpoint_oid, is_blob, read_checkpoint
 from wtxtgit.checkpoint.verify import Demands, unreadable, verify_data
-from wtxtgit.cluster.client import Cluster, Progress
+from wtxtgit.cluster.client import Cluster
 from wtxtgit.cluster.payload import payload_of, url_for_workers
 from wtxtgit.containers import any_format
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
@@ -35,6 +35,7 @@ from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.files import reason, shown
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import MemberFindings
 from wtxtgit.model.tensor import ReadOptions

@@ -6,13 +6,14 @@ names in a folder, which the format gives an order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.findings import Findings
 
@@ -102,7 +103,7 @@ class TarIndexing(Protocol):
         self,
         index: Any,
         shards: Sequence[Tar],
-        progress: Callable[[int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Findings:
         """Check each row against its shard; raises nothing."""
 

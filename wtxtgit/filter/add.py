@@ -9,7 +9,6 @@ filter's is left to `git add`.
 from __future__ import annotations
 
 import stat
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -29,6 +28,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import EXECUTABLE, file_size, moment_of
+from wtxtgit.io import clock
 from wtxtgit.io.files import (
     NOT_REGULAR,
     failures,
@@ -37,6 +37,7 @@ from wtxtgit.io.files import (
     shown,
     shown_path,
 )
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.io.workers import default_threads, in_background
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 Warn = Callable[[str, str | None], None]
 """Takes a message and a hint."""
-Progress = Callable[[int], None]
 
 _PLAIN = 0o100644
 
@@ -157,7 +157,7 @@ class _AddWork:
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
     proved: list[bytes] = field(default_factory=list)
     """SHA-256 of the detached texts that were written."""
-    since: int = field(default_factory=time.time_ns)
+    since: int = field(default_factory=lambda: int(clock.now() * 1e9))
 
     def _keeping(self, path: bytes) -> AbstractContextManager[Keep]:
         # What is not detached does without the store.

@@ -8,7 +8,7 @@ has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.errors import EnvironmentFailure, UsageError, explain
 from wtxtgit.filter import status
 from wtxtgit.filter.content import ContentCache
-from wtxtgit.filter.delayed import GroupedFetch, in_groups, index_of_detached, lacks
+from wtxtgit.filter.delayed import CheckoutFetch, index_of_detached, lacks
 from wtxtgit.filter.process import FilterSettings, Warn, is_smudged, warn_of_payload, warn_of_text
 from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import index, work_tree
@@ -31,6 +31,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import EXECUTABLE, Moment, moment
 from wtxtgit.io.files import reason
 from wtxtgit.io.pieces import PieceWindows, joined, view_of_pieces
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
@@ -46,8 +47,6 @@ _ARRIVING = 8 * 1024 * 1024
 
 UNNOTED = "git shows files as changed that are not, until wtxtgit checkout has run once more"
 """What is left to do where the index could not be told of files."""
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +218,8 @@ def _fetch(repo: Repository, entries: Sequence[TreeEntry], settings: FilterSetti
     from wtxtgit.remotes.payload.detached_texts import of_blobs
 
     texts = of_blobs(repo, {entry.oid: entry.path for entry in entries})
-    fetching = GroupedFetch()
-    for names in in_groups(text.chunks for text in texts):
-        fetching.fetch(fetched, names)
+    fetching = CheckoutFetch()
+    fetching.fetch(fetched, (name for text in texts for name in text.chunks))
     return fetching.why
 
 

@@ -16,12 +16,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers.any_format import split
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.array import PAYLOAD_MISSING, Keep
 from wtxtgit.text.grammar import LFS_MAGIC, MAGIC, MOST_ATTACHED, is_detached
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.write import Progress, TextWriter
+from wtxtgit.text.write import TextWriter
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,13 @@
 """Smudges that wait until the payload of a checkout's texts has come, all of it in one go.
 
 Git asks once for every file, then for a list of those that are ready, then for each of these again
-(gitattributes(5), "Delay"). Texts wait in one spool; chunks' names are held for so many texts at a
-time that memory is bounded. What can't be fetched is ready all the same: it is passed through.
+(gitattributes(5), "Delay"). Texts wait in one spool, and give their chunks' names one by one. What
+can't be fetched is ready all the same: it is passed through.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from wtxtgit.errors import explain
@@ -21,9 +20,6 @@ if TYPE_CHECKING:  # Most checkouts have no detached text.
     from wtxtgit.model.array import FindPayload
     from wtxtgit.remotes.payload.on_demand import FetchedPayload
     from wtxtgit.text.index import TextIndex
-
-MOST_NAMES = 256 * 1024
-"""Chunks that are fetched together, 16 GiB mostly: each takes some hundred bytes meanwhile."""
 
 FindFetched = Callable[[], "FetchedPayload | None"]
 """Gives the payload that is fetched where it is lacking, None where nothing may be."""
@@ -44,9 +40,9 @@ class DelayedSmudges:
         self._spool: Spool | None = None
         # In the spool: where each begins, and ends.
         self._spooled: list[tuple[bytes, int, int]] = []
-        self._waiting: deque[_DelayedText] = deque()
+        self._waiting: list[_DelayedText] = []
         self._ready: dict[bytes, _DelayedText] = {}
-        self._fetching = GroupedFetch()
+        self._fetching = CheckoutFetch()
 
     @property
     def why(self) -> str | None:
@@ -85,19 +81,14 @@ class DelayedSmudges:
                 _DelayedText(path, held[start:end], spool) for path, start, end in self._spooled
             ]
             self._spooled = []
-        ready = []
-        names: list[bytes] = []
-        while self._waiting and len(names) < MOST_NAMES:
-            one = self._waiting.popleft()
-            self._ready[one.path] = one
-            ready.append(one.path)
-            if not self._fetching.has_failed:
-                from wtxtgit.text.index import index
+        ready, self._waiting = self._waiting, []
+        self._ready.update({one.path: one for one in ready})
+        if ready and not self._fetching.has_failed and (fetched := self._find()) is not None:
+            from wtxtgit.text.index import index
 
-                names += _chunks(index(one.text))
-        if names and (fetched := self._find()) is not None:
+            names = (name for one in ready for name in _chunks(index(one.text)))
             self._fetching.fetch(fetched, names)
-        return ready
+        return [one.path for one in ready]
 
     def take(self, path: bytes) -> ByteView | None:
         """A text that was announced, None for another path; good until `done` is called."""
@@ -127,18 +118,20 @@ def index_of_detached(text: ByteView, payload: FindPayload) -> TextIndex | None:
 
 def lacks(indexed: TextIndex) -> bool:
     """Whether chunks of a detached text are not at hand."""
-    names = set(_chunks(indexed))
-    return len(indexed.payload.has(names)) < len(names)
+    from wtxtgit.model.array import in_groups
+
+    groups = map(set, in_groups(_chunks(indexed)))
+    return any(len(indexed.payload.has(names)) < len(names) for names in groups)
 
 
-class GroupedFetch:
-    """Fetches groups of chunks until one fails; `why` says what went wrong, or is not there."""
+class CheckoutFetch:
+    """Fetches chunks until that fails; `why` says what went wrong, or is not there."""
 
     def __init__(self) -> None:
         self.why: str | None = None
         self.has_failed = False
 
-    def fetch(self, fetched: FetchedPayload, names: Sequence[bytes]) -> None:
+    def fetch(self, fetched: FetchedPayload, names: Iterable[bytes]) -> None:
         """Have chunks at hand, as far as they come."""
         if self.has_failed:
             return
@@ -153,18 +146,6 @@ class GroupedFetch:
         """Fetch no more, for this reason."""
         self.why = explain(error)
         self.has_failed = True
-
-
-def in_groups(texts: Iterable[Sequence[bytes]]) -> Iterator[list[bytes]]:
-    """The chunks of texts, of so many together as are fetched at once."""
-    names: list[bytes] = []
-    for one in texts:
-        names += one
-        if len(names) >= MOST_NAMES:
-            yield names
-            names = []
-    if names:
-        yield names
 
 
 def _chunks(indexed: TextIndex) -> list[bytes]:

@@ -5,7 +5,7 @@ Of each the store gets the payload and git the text, as a blob that nothing name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from wtxtgit.filter.clean import clean, clean_keeping
@@ -16,6 +16,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
@@ -25,8 +26,6 @@ from wtxtgit.remotes.payload.detached_texts import blobs_of_commits, blobs_of_tr
 from wtxtgit.report.store import ImportedObject, LackingObject, StoreImported
 from wtxtgit.store.place import store_of
 from wtxtgit.text.grammar import is_detached
-
-Progress = Callable[[int], None]
 
 
 def import_objects(

@@ -84,13 +84,25 @@ def format_line(pattern: bytes, attributes: Sequence[bytes], ending: bytes = b"\
 
 def append(lines: Sequence[Line], pattern: bytes, attributes: Sequence[bytes]) -> list[Line]:
     """Add a line at the end, with the file's own line ending."""
-    ending = b"\r\n" if lines and lines[0].raw.endswith(b"\r\n") else b"\n"
+    return _appended(lines, format_line(pattern, attributes, _ending(lines)))
+
+
+def append_comment(lines: Sequence[Line], comment: bytes) -> list[Line]:
+    """Add a comment in the same way, which begins with `#`."""
+    return _appended(lines, Line(comment + _ending(lines)))
+
+
+def _ending(lines: Sequence[Line]) -> bytes:
+    return b"\r\n" if lines and lines[0].raw.endswith(b"\r\n") else b"\n"
+
+
+def _appended(lines: Sequence[Line], line: Line) -> list[Line]:
     before = list(lines)
     if before and not before[-1].raw.endswith(b"\n"):
         last = before[-1]
         # Else the new line would go on where the last one ends.
-        before[-1] = Line(last.raw + ending, last.pattern, last.attributes)
-    return [*before, format_line(pattern, attributes, ending)]
+        before[-1] = Line(last.raw + _ending(lines), last.pattern, last.attributes)
+    return [*before, line]
 
 
 def with_attributes(line: Line, attributes: Sequence[bytes]) -> Line:

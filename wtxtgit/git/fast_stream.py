@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,6 +59,7 @@ class ScratchRepository:
 
     def __init__(self, repo: Repository, folder: Path) -> None:
         self._folder = folder
+        self._exports = 0
         self._env: run.Environment = {
             **run.TRUE_OBJECTS,
             "GIT_DIR": str(folder),
@@ -65,16 +68,17 @@ class ScratchRepository:
             "GIT_SHALLOW_FILE": None,
         }
 
-    def commits(self, tips: Iterable[str]) -> Iterator[StreamedCommit]:
-        """All commits that tips reach, parents before their children.
-
-        Raises EnvironmentFailure where git ends before the last one.
-        """
+    def exported(self, tips: Iterable[str]) -> ExportedHistory:
+        """All commits that tips reach, parents before their children, to be read any number of
+        times: git is asked once."""
+        self._exports += 1
+        file = self._folder / f"exported-{self._exports}"
         refs = "".join(f"{check_oid(oid)} refs/heads/{n}\n" for n, oid in enumerate(tips))
         (self._folder / "packed-refs").write_text(refs)
         options = ("--no-data", "--reencode=no", "--show-original-ids", "--use-done-feature")
-        with self._stream("fast-export", *options, "--branches") as stream:
-            yield from _parsed(stream)
+        with self._stream("fast-export", *options, "--branches") as stream, file.open("wb") as out:
+            shutil.copyfileobj(stream.stdout, out)
+        return ExportedHistory(file)
 
     @contextlib.contextmanager
     def importing(self) -> Iterator[CommitWriter]:
@@ -105,6 +109,20 @@ class ScratchRepository:
             if said is not None:
                 return f"takes this history not: {said[1][:_MOST_SHOWN]}"
         return "ended before its last commit"
+
+
+class ExportedHistory:
+    """Commits as git has exported them, in a file of the scratch repository.
+
+    Iterating raises EnvironmentFailure where git ended before the last one.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[StreamedCommit]:
+        with self._file.open("rb") as stream:
+            yield from _parsed(stream)
 
 
 @contextlib.contextmanager
@@ -160,8 +178,8 @@ def _change_line(change: Change) -> bytes:
     return b"M %06o %b %b\n" % (change.mode, change.oid.encode(), path)
 
 
-def _parsed(stream: run.GitStream) -> Iterator[StreamedCommit]:
-    read = stream.stdout.readline
+def _parsed(stream: BufferedReader) -> Iterator[StreamedCommit]:
+    read = stream.readline
     line = read()
     while line and line != b"done\n":
         if not line.startswith(b"mark :"):
@@ -175,7 +193,7 @@ def _parsed(stream: run.GitStream) -> Iterator[StreamedCommit]:
             else:
                 head += line
         size = int(line[5:])
-        message = stream.stdout.read(size)
+        message = stream.read(size)
         parents: list[int] = []
         changes: list[Change] = []
         while line := read():

@@ -130,7 +130,7 @@ class PacketReader:
         while True:
             while not self._unread:
                 if self._run is None:
-                    self._run = _PacketRun()
+                    self._run = _packet_run()
                 payloads, self._unread = self._run.read(self._readv)
                 if payloads:
                     yield payloads
@@ -157,15 +157,28 @@ class PacketReader:
         self._unread = place[: self._readv([place])]
 
 
+def _packet_run() -> _PacketRun:
+    """Memory for a run of packets, fewer where there is little."""
+    packets = PACKETS_A_CALL
+    while True:
+        try:
+            return _PacketRun(packets)
+        except MemoryError:
+            if packets == 1:
+                raise
+            packets = packets // 2
+
+
 class _PacketRun:
     """Memory for a run of full packets: their headers, and their payloads in one piece."""
 
-    def __init__(self) -> None:
-        self._headers = memoryview(bytearray(PACKETS_A_CALL * HEADER_SIZE))
-        self._payloads = memoryview(bytearray(PACKETS_A_CALL * MAX_PAYLOAD))
+    def __init__(self, packets: int) -> None:
+        self._size = packets * MAX_PACKET
+        self._headers = memoryview(bytearray(packets * HEADER_SIZE))
+        self._payloads = memoryview(bytearray(packets * MAX_PAYLOAD))
         self._places: list[memoryview] = []
         """Header and payload in turn, as they come."""
-        for ix in range(PACKETS_A_CALL):
+        for ix in range(packets):
             self._places.append(self._headers[ix * HEADER_SIZE : (ix + 1) * HEADER_SIZE])
             self._places.append(self._payloads[ix * MAX_PAYLOAD : (ix + 1) * MAX_PAYLOAD])
 
@@ -176,7 +189,7 @@ class _PacketRun:
         which it came. Raises EndOfStream where nothing more comes.
         """
         filled = 0
-        while filled < PACKETS_A_CALL * MAX_PACKET:
+        while filled < self._size:
             packets, part = divmod(filled, MAX_PACKET)
             if part < HEADER_SIZE:
                 first = self._places[2 * packets][part:]

@@ -8,7 +8,9 @@ can't be passed over that way: `refuse_altered` looks for them.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,6 +27,10 @@ _TRUE = ("-c", "core.commitGraph=false")
 _FIELDS = "--format=tformat:%H %T %P"
 # This line comes before each commit; the option that leaves it out came with git 2.33.
 _HEADER = b"commit "
+# Within what a date can be: a commit may say anything.
+_WHEN = re.compile(
+    rb"(?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3])(?P<minutes>[0-5][0-9])"
+)
 
 
 class Commit(NamedTuple):
@@ -65,6 +71,18 @@ class CommitReader(ObjectReader):
         paragraph, _, _ = message.lstrip(b"\n").partition(b"\n\n")
         return b" ".join(paragraph.split(b"\n")).decode("utf-8", "backslashreplace").strip()
 
+    def author(self, oid: str) -> tuple[str, str]:
+        """Give the author's name, and when that was (RFC 3339); empty where a commit has none."""
+        header, _, _ = self._parts(oid)
+        for line in header.split(b"\n"):
+            if not line.startswith(b"author "):
+                continue
+            # The last two words are seconds and a time zone; a name may have any characters.
+            person, *when = line.removeprefix(b"author ").rsplit(b" ", 2)
+            name = person.rpartition(b" <")[0] or person
+            return name.decode("utf-8", "backslashreplace").strip(), _date(when)
+        return "", ""
+
     def content(self, oid: str) -> tuple[bytes, bytes]:
         """Give a commit's headers, without the newline at their end, and its message."""
         header, _, message = self._parts(oid)
@@ -72,6 +90,16 @@ class CommitReader(ObjectReader):
 
     def _parts(self, oid: str) -> tuple[bytes, bytes, bytes]:
         return self.read(oid, MAX_COMMIT).partition(b"\n\n")
+
+
+def _date(words: Sequence[bytes]) -> str:
+    """`[seconds, +0200]` as a date; empty for what is none."""
+    found = _WHEN.fullmatch(b" ".join(words))
+    if found is None:
+        return ""
+    minutes = 60 * int(found["hours"]) + int(found["minutes"])
+    zone = timezone(timedelta(minutes=-minutes if found["sign"] == b"-" else minutes))
+    return datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
 
 
 def commits(

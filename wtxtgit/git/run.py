@@ -166,6 +166,9 @@ def _start(
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 bufsize=1 << 16,
+                # Python ignores SIGXFSZ and SIGPIPE. So does git then: killed by the first, where a
+                # file may grow no further, it would leave its locks.
+                restore_signals=False,
             )
     except OSError as error:
         raise _not_started(error) from error

@@ -5,7 +5,7 @@ All of them go into one pack that nothing names until the migration is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -16,12 +16,13 @@ from wtxtgit.filter.clean import clean, clean_keeping
 from wtxtgit.filter.payload import keeping
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.git.repository import DETACHED_DRIVER, Repository
-from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.git.store.reader import BlobHead, ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.history.migrations import LFS
 from wtxtgit.history.walk import FileVersion
 from wtxtgit.io.files import shown_path
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
 from wtxtgit.io.workers import default_threads
@@ -29,15 +30,24 @@ from wtxtgit.remotes.lfs_objects import LfsObjects
 from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer, parse_pointer
 from wtxtgit.remotes.payload.on_demand import FetchedPayload
 from wtxtgit.report.migrate import MigratedBlobs, VersionLeft
+from wtxtgit.store.place import store_of
+from wtxtgit.store.repack import join_small
 from wtxtgit.text.grammar import is_detached, is_text
 
-Progress = Callable[[int], None]
+_JOINED = 100
+"""Detached versions after which their packs become one."""
 
 
 class Form(Protocol):
     """Gives the new content of a blob; None where it stays as it is."""
 
     def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None: ...
+
+    def leaves(self, version: FileVersion, blob: BlobHead) -> bool:
+        """Whether a blob stays as it is, by its beginning alone."""
+
+    def finish(self) -> None:
+        """What is left to do once all are made."""
 
 
 @dataclass
@@ -87,6 +97,7 @@ def make_blobs(
                 done.after += len(made)
             if progress is not None:
                 progress(len(content))
+        form.finish()
         for oid, lines in others.items():
             if pack.add(PlainContent(memoryview(lines))) != oid:
                 raise EnvironmentFailure(f"a gitattributes file became another blob than {oid}")
@@ -103,15 +114,26 @@ class ToTexts:
         self._objects = LfsObjects(repo)
         self._payload = FetchedPayload.of(repo)
         self._before: tuple[bytes, ByteView] | None = None
+        self._packs: frozenset[str] | None = None
+        self._since = 0
+
+    def leaves(self, version: FileVersion, blob: BlobHead) -> bool:
+        # An empty file has no text, and what is one already is in the form that somebody chose.
+        return not blob.size or is_text(blob.head)
+
+    def finish(self) -> None:
+        """Each detached version came into a pack of its own, which the next one could read."""
+        if self._packs is not None:
+            join_small(store_of(self._repo), self._packs)
+        self._since = 0
 
     def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None:
-        # An empty file has no text, and what is one already is in the form that somebody chose.
-        if not len(content) or is_text(content):
-            return None
         if (to := parse_pointer(content)) is not None:
             content = self._object(to, path)
         detached = version.form == DETACHED_DRIVER
         if detached:
+            if self._packs is None:
+                self._packs = frozenset(store_of(self._repo).own.names)
             keep = partial(keeping, self._repo, lambda: self._text_before(path))
             cleaned = clean_keeping(content, keep, threads=self._threads)
         else:
@@ -122,6 +144,10 @@ class ToTexts:
         self._prove(content, text, path, version)
         if is_detached(text):
             self._before = path, text
+            self._since += 1
+            # In between, too: each look for a chunk goes over a list of all packs.
+            if self._since == _JOINED:
+                self.finish()
         return text
 
     def _object(self, to: LfsObject, path: bytes) -> ByteView:
@@ -149,6 +175,15 @@ class FromTexts:
         self._threads = threads
         self._objects = LfsObjects(repo)
         self._payload = FetchedPayload.of(repo)
+
+    def leaves(self, version: FileVersion, blob: BlobHead) -> bool:
+        if version.form == LFS:
+            is_whole = blob.size == len(blob.head)
+            return not blob.size or (is_whole and parse_pointer(blob.head) is not None)
+        return not is_text(blob.head)
+
+    def finish(self) -> None:
+        """Each version stands by itself."""
 
     def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None:
         # All that is no text is as it should be, but for a file that git-lfs is to have.

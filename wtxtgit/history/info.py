@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wtxtgit.containers import any_format
@@ -17,6 +17,7 @@ from wtxtgit.git.history import refuse_altered
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.history.refs import chosen_refs, refuse_partial
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.lfs_objects import LfsObjects
@@ -26,7 +27,6 @@ from wtxtgit.setup.sizes import DETACHED_PART, max_blob
 from wtxtgit.text.armor import text_size
 from wtxtgit.text.grammar import MOST_ATTACHED, is_text
 
-Progress = Callable[[int], None]
 _REGULAR = (0o100644, 0o100755)
 _POINTERS = "git-lfs"
 _TEXT = "text"
@@ -63,7 +63,7 @@ def history_files(
     versions: dict[bytes, dict[str, None]] = {}
     commits = 0
     with scratch(repo) as streams:
-        for commit in streams.commits(tips):
+        for commit in streams.exported(tips):
             commits += 1
             for change in commit.changes:
                 if change.oid is not None and change.mode in _REGULAR:

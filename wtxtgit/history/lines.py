@@ -6,6 +6,7 @@ before, byte for byte:
     # wtxtgit migrate export makes this line again: *.bin filter=lfs diff=lfs merge=lfs -text
     *.bin filter=wtxt diff=wtxt merge=wtxt -text
     # wtxtgit migrate import: what follows came with the texts
+    # Kept as text by wtxtgit: pip install wtxtgit, then wtxtgit install. A file that begins ...
     *.safetensors filter=wtxt diff=wtxt merge=wtxt -text
     # wtxtgit migrate import: end
 
@@ -20,7 +21,16 @@ from typing import NamedTuple
 
 from wtxtgit.git import attributes
 from wtxtgit.git.attributes import Line
-from wtxtgit.setup.track import BESIDE, COMPANIONS, DETACHED, FILTER, is_filter_line
+from wtxtgit.setup.track import (
+    ABOUT,
+    BESIDE,
+    COMPANIONS,
+    DETACHED,
+    FILTER,
+    is_about,
+    is_beside,
+    is_filter_line,
+)
 
 LFS = b"filter=lfs"
 _OF_LFS = (LFS, b"diff=lfs", b"merge=lfs", b"-text")
@@ -116,11 +126,11 @@ def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
                 is_plain |= not is_inside
             was = None
             _extend(kept, made)
-        elif not (is_inside and (line.pattern, line.attributes) in COMPANIONS):
+        elif not (is_inside and is_beside(line)):
             _extend(kept, [line])
     # As `untrack` does: with the last pattern of `track` go the lines for texts.
     if is_plain:
-        kept = [line for line in kept if (line.pattern, line.attributes) not in COMPANIONS]
+        kept = [line for line in kept if not is_beside(line)]
     return None if not kept and (was_new or is_plain) else attributes.content(kept)
 
 
@@ -149,7 +159,8 @@ def _appended(
         lines = [*lines[:-1], Line(lines[-1].raw + ending, *lines[-1][1:])]
     if how.from_lfs:
         notes += _OVER_LFS
-    added = [attributes.format_line(one, names, ending) for one, names in wanted]
+    about = [] if any(map(is_about, lines)) else [Line(ABOUT + ending)]
+    added = [*about, *(attributes.format_line(one, names, ending) for one, names in wanted)]
     return [*lines, Line(_BEGIN + notes + ending), *added, Line(_END + ending)]
 
 

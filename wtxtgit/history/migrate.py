@@ -8,19 +8,19 @@ process that ends before has changed nothing that anybody sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.process import FilterSettings, Warn
-from wtxtgit.git import run
-from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.cut_off import CutOff, cut_off, forget, note
 from wtxtgit.git.fast_stream import Change, ScratchRepository, StreamedCommit, scratch
 from wtxtgit.git.history import CommitReader, refuse_altered, resolve_commit
 from wtxtgit.git.index_file import refuse_locked
 from wtxtgit.git.repository import TRUST_ROOT, Repository
+from wtxtgit.git.store.reader import BlobHead, blob_heads
 from wtxtgit.git.trees import TreeReader
 from wtxtgit.git.turn import turn
 from wtxtgit.history import work_tree
@@ -28,25 +28,30 @@ from wtxtgit.history.blobs import Form, NewBlobs, make_blobs
 from wtxtgit.history.migrations import LFS, RAW
 from wtxtgit.history.refs import (
     ChosenRef,
+    Stash,
     TagWriter,
+    add_stashes,
     chosen_refs,
+    drop_stashes,
     leading_to,
-    list_refs,
     move_refs,
     next_backup,
     notes_refs,
     refuse_partial,
+    stashes,
+    stashes_on,
     without_signatures,
 )
 from wtxtgit.history.walk import FileVersion, HistoryWalk, MigratedCommit, Migration
 from wtxtgit.io.files import replace_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX
 from wtxtgit.remotes.lfs_objects import LfsObjects
-from wtxtgit.remotes.lfs_pointer import LfsObject, pointed_of
-from wtxtgit.report.migrate import LackingVersion, Migrated, MigratedBlobs, MovedRef
+from wtxtgit.remotes.lfs_pointer import LfsObject, parse_pointer
+from wtxtgit.report.migrate import LackingVersion, Migrated, MigratedBlobs, MovedRef, VersionLeft
+from wtxtgit.text.grammar import is_text
 
-Progress = Callable[[int], None]
 _MAPS = "migrated"
 
 
@@ -66,11 +71,20 @@ class MigrationOptions:
 
 @dataclass
 class _MigrationPlan:
-    """What there is to do: versions of files with a path each, and the gitattributes files."""
+    """What there is to do: versions of files with a path each, and the gitattributes files.
+
+    Of versions that are `left` the blobs stay, and `changed` has the numbers of commits that become
+    others.
+    """
 
     commits: int = 0
     rewritten: int = 0
+    changed: set[int] = field(default_factory=set)
     versions: dict[FileVersion, bytes] = field(default_factory=dict)
+    left: dict[FileVersion, bytes] = field(default_factory=dict)
+    heads: dict[str, BlobHead] = field(default_factory=dict)
+    files: set[bytes] = field(default_factory=set)
+    """Paths of versions that change."""
     paths: dict[bytes, bytes] = field(default_factory=dict)
     """The form that each path has, where it has been seen."""
     others: dict[str, bytes] = field(default_factory=dict)
@@ -104,37 +118,44 @@ def migrate(
     names = [ref.name for ref in chosen]
     # Early: nobody wants to hear of it after hours.
     follows = work_tree.check(repo, names)
-    with scratch(repo) as streams, HistoryWalk(repo, migration) as walk:
-        work = _Rewriting(repo, walk, streams, tips)
-        plan = work.planned()
+    entries = stashes(repo) if options.everything else stashes_on(repo, tips)
+    followers = {oid for entry in entries for oid in (entry.oid, *entry.parents[1:])}
+    tips += [entry.oid for entry in entries]
+    with scratch(repo) as streams, HistoryWalk(repo, migration, followers) as walk:
+        work = _Rewriting(repo, walk, streams, tips, form)
+        plan = work.planned(followers)
         if follows:
             work_tree.check_filters(repo, plan.paths.values())
-        lacking = _lacking(repo, plan, options)
+        lacking, why_lacking = _lacking(repo, plan, options)
         done = Migrated(
             plan.commits,
             plan.rewritten,
-            tuple(sorted(plan.paths)),
-            MigratedBlobs(made=len(plan.versions)),
+            tuple(sorted(plan.files)),
+            MigratedBlobs(len(plan.versions), left=_texts_left(plan)),
             passed_over=tuple(sorted(walk.candidates - plan.paths.keys())),
             others=tuple(leading_to(repo, plan.first, names)),
-            stashes=_stashes(repo),
-            sealed=tuple(sorted(p for p in plan.paths if p + LEDGER_SUFFIX in walk.paths)),
+            stashes=len(entries),
+            sealed=tuple(sorted(p for p in plan.files if p + LEDGER_SUFFIX in walk.paths)),
             lacking=lacking,
+            why_lacking=why_lacking,
             dry_run=options.dry_run,
         )
         if options.dry_run or not plan.rewritten or lacking:
             return done
-        sizes = known_sizes(repo, {version.oid for version in plan.versions})
-        advance = progress(sum(sizes.get(version.oid, 0) for version in plan.versions))
+        advance = progress(sum(plan.heads[version.oid].size for version in plan.versions))
         blobs = make_blobs(
             repo, plan.versions, plan.others, form, threads=settings.threads, progress=advance
         )
-        ids, signatures = work.rewritten(blobs)
+        blobs.left = [*done.blobs.left, *blobs.left]
+        blobs.ids.update((version, version.oid) for version in plan.left)
+        ids, signatures = work.rewritten(plan, blobs)
         tags = TagWriter(repo, ids)
         moves = _moves(chosen, ids, tags)
         moves += _notes(repo, streams, ids, is_whole=options.everything)
         work.check_tips(ids, blobs)
-        if not moves:
+        stashed = [_rewritten_stash(entry, ids) for entry in entries]
+        dropped = {one.oid for one in entries} - {one.oid for one in stashed}
+        if not (moves or dropped):
             return replace(done, rewritten=0, blobs=blobs.report())
         unwritten: tuple[bytes, ...] = ()
         with turn(repo):
@@ -145,7 +166,11 @@ def migrate(
             if before is not None:
                 follows_to = ids.get(before, before)
                 note(repo, CutOff(before, follows_to, migration.makes_texts))
-            move_refs(repo, moves, backup, options.reason)
+            # What is stashed is there twice for a moment, rather than not at all.
+            add_stashes(repo, stashed if dropped else ())
+            old = [entry for entry in entries if entry.oid in dropped]
+            move_refs(repo, moves, backup, options.reason, old)
+            drop_stashes(repo, dropped)
             if before is not None:
                 unwritten = work_tree.follow(
                     repo, before, settings, warn, are_texts=migration.makes_texts
@@ -153,7 +178,8 @@ def migrate(
                 forget(repo)
         return replace(
             done,
-            rewritten=sum(old != new for old, new in ids.items()),
+            rewritten=sum(old != new for old, new in ids.items() if old not in followers),
+            stashes=len(dropped),
             blobs=blobs.report(),
             signatures=signatures + tags.signatures,
             refs=tuple(MovedRef(*move) for move in moves),
@@ -168,48 +194,65 @@ class _Rewriting:
     """A history that is gone over several times, and is the same each time."""
 
     def __init__(
-        self, repo: Repository, walk: HistoryWalk, streams: ScratchRepository, tips: Sequence[str]
+        self,
+        repo: Repository,
+        walk: HistoryWalk,
+        streams: ScratchRepository,
+        tips: Sequence[str],
+        form: Form,
     ) -> None:
         self._repo = repo
         self._walk = walk
         self._streams = streams
         self._tips = tips
+        self._form = form
+        self._history = streams.exported(tips)
 
-    def planned(self) -> _MigrationPlan:
+    def planned(self, followers: Container[str]) -> _MigrationPlan:
+        """Find what there is to do; `followers` are no commits that anybody counts."""
         plan = _MigrationPlan()
-        plan.commits = self._walk.look(self._streams.commits(self._tips))
+        self._walk.look(self._history)
         by_path: dict[bytes, list[FileVersion]] = {}
-        touched: set[int] = set()
+        touched: list[_TouchedCommit] = []
         for one in self._commits():
+            plan.commits += one.commit.oid not in followers
             if not one.touched:
                 continue
-            plan.rewritten += 1
-            touched.add(one.commit.mark)
-            if touched.isdisjoint(one.commit.parents):
-                plan.first.append(one.commit.oid)
+            touched.append(_TouchedCommit.of(one))
             for change, version in one.changes:
                 if version is not None:
                     plan.paths[change.path] = version.form
                     by_path.setdefault(change.path, []).append(version)
                 elif change.oid is not None and change.oid in self._walk.made:
                     plan.others[change.oid] = self._walk.made[change.oid]
+        versions = {version for some in by_path.values() for version in some}
+        plan.heads = blob_heads(self._repo, {version.oid for version in versions})
         # Those of a path in a row, the oldest first: each differs little from the one before.
-        for path, versions in by_path.items():
-            for version in versions:
-                plan.versions.setdefault(version, path)
+        for path, some in by_path.items():
+            for version in some:
+                is_left = self._form.leaves(version, plan.heads[version.oid])
+                (plan.left if is_left else plan.versions).setdefault(version, path)
+                if not is_left:
+                    plan.files.add(path)
+        for commit in touched:
+            has_parent = not plan.changed.isdisjoint(commit.parents)
+            has_new = not plan.versions.keys().isdisjoint(commit.versions)
+            if has_parent or has_new or commit.is_other:
+                plan.changed.add(commit.mark)
+                plan.rewritten += commit.oid not in followers
+                if not has_parent:
+                    plan.first.append(commit.oid)
         return plan
 
-    def rewritten(self, blobs: NewBlobs) -> tuple[dict[str, str], int]:
+    def rewritten(self, plan: _MigrationPlan, blobs: NewBlobs) -> tuple[dict[str, str], int]:
         """Write the commits: their ids by those before, and how many signatures were dropped."""
         old: dict[int, str] = {}
-        touched: set[int] = set()
         with self._streams.importing() as writer:
             for one in self._commits():
                 commit = one.commit
                 old[commit.mark] = commit.oid
-                if one.touched:
-                    touched.add(commit.mark)
-                    parents = [p if p in touched else old[p] for p in commit.parents]
+                if commit.mark in plan.changed:
+                    parents = [p if p in plan.changed else old[p] for p in commit.parents]
                     writer.commit(commit, parents, _with_ids(one, blobs))
         ids = {old[mark]: oid for mark, oid in writer.written.items()}
         return ids, _check_commits(self._repo, ids)
@@ -232,7 +275,39 @@ class _Rewriting:
                         raise EnvironmentFailure(f"commit {tip}: {path!r} became something else")
 
     def _commits(self) -> Iterator[MigratedCommit]:
-        return self._walk.commits(self._streams.commits(self._tips))
+        return self._walk.commits(self._history)
+
+
+class _TouchedCommit(NamedTuple):
+    """What a plan has to know of a commit whose files may have another form.
+
+    `is_other` where it changes whatever becomes of its `versions`.
+    """
+
+    mark: int
+    oid: str
+    parents: tuple[int, ...]
+    versions: tuple[FileVersion, ...]
+    is_other: bool
+
+    @classmethod
+    def of(cls, one: MigratedCommit) -> _TouchedCommit:
+        commit = one.commit
+        versions = tuple(version for _, version in one.changes if version is not None)
+        is_other = {change for change, _ in one.changes} != {*commit.changes}
+        return cls(commit.mark, commit.oid, commit.parents, versions, is_other)
+
+
+def _texts_left(plan: _MigrationPlan) -> tuple[VersionLeft, ...]:
+    return tuple(
+        VersionLeft(path, version.oid)
+        for version, path in plan.left.items()
+        if is_text(plan.heads[version.oid].head)
+    )
+
+
+def _rewritten_stash(entry: Stash, ids: Mapping[str, str]) -> Stash:
+    return entry._replace(oid=ids.get(entry.oid, entry.oid))
 
 
 def _with_ids(one: MigratedCommit, blobs: NewBlobs) -> Iterator[Change]:
@@ -290,7 +365,7 @@ def _notes(
         return []
     tips = list(dict.fromkeys(ref.commit for ref in refs))
     with streams.importing() as writer:
-        for commit in streams.commits(tips):
+        for commit in streams.exported(tips):
             old[commit.mark] = commit.oid
             changes = list(_renamed(commit, ids, is_whole=is_whole))
             if changes == [*commit.changes] and touched.isdisjoint(commit.parents):
@@ -320,8 +395,10 @@ def _renamed(commit: StreamedCommit, ids: Mapping[str, str], *, is_whole: bool) 
 
 def _lacking(
     repo: Repository, plan: _MigrationPlan, options: MigrationOptions
-) -> tuple[LackingVersion, ...]:
-    """Objects of git-lfs that are neither here nor to be had; asks for none in a dry run.
+) -> tuple[tuple[LackingVersion, ...], str | None]:
+    """Objects of git-lfs that are neither here nor to be had, and why if that is known.
+
+    None is asked for in a dry run.
 
     Raises CheckError for pointers where nobody asked for what they are to.
     """
@@ -329,7 +406,12 @@ def _lacking(
         version: path for version, path in plan.versions.items() if version.form not in (LFS, RAW)
     }
     oids = {version.oid: path for version, path in forms.items()}
-    found = pointed_of(repo, known_sizes(repo, oids))
+    found = {
+        oid: to
+        for oid in oids
+        if plan.heads[oid].size == len(plan.heads[oid].head)
+        and (to := parse_pointer(plan.heads[oid].head)) is not None
+    }
     if found and not options.reads_pointers:
         raise CheckError(
             f"{len(found)} of the contents are pointers of git-lfs, not files",
@@ -340,13 +422,11 @@ def _lacking(
     def missing() -> dict[LfsObject, bytes]:
         return {to: oids[oid] for oid, to in found.items() if objects.checked(to)[0] is None}
 
-    lacks = missing()
+    lacks, why = missing(), None
     if lacks and not options.dry_run:
         why = objects.fetch(list(lacks))
         lacks = missing()
-        if lacks and why is not None:
-            raise EnvironmentFailure(why, hint="git lfs fetch --all")
-    return tuple(LackingVersion(path, *to) for to, path in lacks.items())
+    return tuple(LackingVersion(path, *to) for to, path in lacks.items()), why
 
 
 def _end_the_last(repo: Repository, settings: FilterSettings, warn: Warn) -> None:
@@ -360,14 +440,6 @@ def _end_the_last(repo: Repository, settings: FilterSettings, warn: Warn) -> Non
             work_tree.follow(repo, last.before, settings, warn, are_texts=last.are_texts)
             warn("index and work tree follow a migration that was cut off", None)
         forget(repo)
-
-
-def _stashes(repo: Repository) -> int:
-    if not list_refs(repo, "refs/stash"):
-        return 0
-    return len(
-        repo.git("log", "-g", "--format=%H", "refs/stash", "--", env=run.TRUE_OBJECTS).splitlines()
-    )
 
 
 def _write_map(repo: Repository, backup: str, ids: Mapping[str, str]) -> Path:

@@ -6,7 +6,7 @@ What was there stays under `refs/wtxt/before/NUMBER/`, a number for each migrati
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
@@ -17,6 +17,7 @@ from wtxtgit.git.repository import Repository
 
 BACKUP = "refs/wtxt/before"
 _HEADS, _TAGS, _NOTES = "refs/heads/", "refs/tags/", "refs/notes/"
+_STASH = "refs/stash"
 _MOST_TAGGED = 64
 """Tags of tags that are followed."""
 _ARMOR = re.compile(
@@ -89,6 +90,56 @@ def notes_refs(repo: Repository) -> list[ChosenRef]:
     listed = repo.git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)
     pairs = zip(names, listed.splitlines(), strict=True)
     return [ChosenRef(n, _oid(line), _oid(line)) for n, line in pairs if line.endswith(b" commit")]
+
+
+class Stash(NamedTuple):
+    """An entry of the stash: its commit, that one's parents, the first of which it was made on,
+    and what `git stash list` says of it."""
+
+    oid: str
+    parents: tuple[str, ...]
+    message: str
+
+
+def stashes(repo: Repository) -> list[Stash]:
+    """The entries of the stash, the last one first."""
+    if repo.is_bare or not list_refs(repo, _STASH):
+        return []
+    form = "--format=%H%x00%P%x00%gs"
+    listed = repo.git("log", "-g", form, _STASH, "--", env=run.TRUE_OBJECTS)
+    lines = listed.decode("utf-8", "surrogateescape").splitlines()
+    entries = (line.split("\0", 2) for line in lines)
+    return [Stash(oid, tuple(parents.split()), said) for oid, parents, said in entries]
+
+
+def stashes_on(repo: Repository, tips: Sequence[str]) -> list[Stash]:
+    """The entries that were made on commits that tips reach."""
+    beyond = "".join(f"^{tip}\n" for tip in tips)
+    return [
+        stash
+        for stash in stashes(repo)
+        if len(stash.parents) > 1
+        and not repo.git(
+            "rev-list", "-1", "--stdin", stdin=f"{stash.parents[0]}\n{beyond}".encode(),
+            env=run.TRUE_OBJECTS,
+        )
+    ]  # fmt: skip
+
+
+def add_stashes(repo: Repository, made: Sequence[Stash]) -> None:
+    """Add entries to the stash, which are given the last one first; what is there is left."""
+    there = {stash.oid for stash in stashes(repo)}
+    for stash in reversed(made):
+        if stash.oid not in there:
+            repo.git("stash", "store", "--quiet", "--message", stash.message, stash.oid)
+
+
+def drop_stashes(repo: Repository, oids: Container[str]) -> None:
+    """Take entries out of the stash."""
+    numbered = list(enumerate(stashes(repo)))
+    for number, stash in reversed(numbered):
+        if stash.oid in oids:
+            repo.git("stash", "drop", "--quiet", f"stash@{{{number}}}")
 
 
 def refuse_partial(repo: Repository, tips: Iterable[str], *options: str) -> None:
@@ -170,16 +221,23 @@ def without_signatures(head: bytes) -> bytes:
 
 
 def move_refs(
-    repo: Repository, moves: Sequence[tuple[str, str, str]], backup: str, reason: str
+    repo: Repository,
+    moves: Sequence[tuple[str, str, str]],
+    backup: str,
+    reason: str,
+    kept: Sequence[Stash] = (),
 ) -> None:
     """Have refs name other objects, all or none, as (name, before, after), with a backup.
+
+    The backup has the entries of the stash that are `kept`, too.
 
     Raises EnvironmentFailure where one of them has moved meanwhile, or is locked.
     """
     lines = ["start"]
+    lines += [f"create {backup}/stash/{n} {check_oid(e.oid)}" for n, e in enumerate(kept)]
     for name, before, after in moves:
-        kept = "HEAD" if name == "HEAD" else name.removeprefix("refs/")
-        lines.append(f"create {backup}/{kept} {check_oid(before)}")
+        place = "HEAD" if name == "HEAD" else name.removeprefix("refs/")
+        lines.append(f"create {backup}/{place} {check_oid(before)}")
         # HEAD on no branch: it is the one that moves.
         lines += ["option no-deref"] if name == "HEAD" else []
         lines.append(f"update {name} {check_oid(after)} {check_oid(before)}")
@@ -203,7 +261,7 @@ def leading_to(repo: Repository, commits: Iterable[str], moved: Iterable[str]) -
     contained = [f"--contains={oid}" for oid in first]
     listed = repo.git("for-each-ref", "--format=%(refname)", *contained)
     names = set(listed.decode("utf-8", "surrogateescape").splitlines())
-    return sorted(n for n in names - {*moved} if not n.startswith((f"{BACKUP}/", "refs/stash")))
+    return sorted(n for n in names - {*moved} if not n.startswith((f"{BACKUP}/", _STASH)))
 
 
 def _branch(repo: Repository) -> str | None:

@@ -9,7 +9,7 @@ are looked up in its tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import NamedTuple, Protocol, Self
 
@@ -84,11 +84,17 @@ class _CommitState(NamedTuple):
 
 
 class HistoryWalk(AbstractContextManager["HistoryWalk"]):
-    """Goes over commits, first with `look`, then with `commits` as often as needed."""
+    """Goes over commits, first with `look`, then with `commits` as often as needed.
 
-    def __init__(self, repo: Repository, migration: Migration) -> None:
+    `followers` are ids of commits that change only where a parent does.
+    """
+
+    def __init__(
+        self, repo: Repository, migration: Migration, followers: Container[str] = ()
+    ) -> None:
         self._repo = repo
         self._migration = migration
+        self._followers = followers
         self._closing = ExitStack()
         self.made: dict[str, bytes] = {}
         """Contents of new gitattributes files by id, which the repository may lack."""
@@ -118,7 +124,8 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
         before: dict[int, int] = {}
         for commit in commits:
             before[commit.mark] = self._attributes(commit, before)
-            self.paths.update(c.path for c in commit.changes if c.mode in _FILES)
+            if commit.parents or commit.oid not in self._followers:
+                self.paths.update(c.path for c in commit.changes if c.mode in _FILES)
         said = (self._said(number, self.paths) for number in range(len(self._sets)))
         lines = self._migration.lines
         top: Values = {}
@@ -157,6 +164,8 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
     def _is_touched(self, commit: StreamedCommit, number: int) -> bool:
         if any(self.states[parent].touched for parent in commit.parents):
             return True
+        if commit.oid in self._followers:
+            return False
         if number not in self._begins:
             blobs = [oid for _, oid in self._sets[number].values()]
             self._begins[number] = any(self._migration.begins(self._read(oid)) for oid in blobs)

@@ -25,6 +25,7 @@ from threading import Lock
 from typing import Protocol, TypeVar, final, overload
 
 from wtxtgit.errors import EnvironmentFailure, FormatError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.workers import address_space
 
 Buffer = bytes | bytearray | memoryview
@@ -119,7 +120,7 @@ def is_zeros(data: ByteView) -> bool:
     return all(_ZEROS.startswith(piece) for piece in pieces(data, len(_ZEROS)))
 
 
-def same_bytes(a: ByteView, b: ByteView, advance: Callable[[int], None] | None = None) -> bool:
+def same_bytes(a: ByteView, b: ByteView, advance: Progress | None = None) -> bool:
     """Whether two views hold the same bytes; reads up to the first difference.
 
     `advance` gets counts of bytes that are the same.
@@ -334,7 +335,7 @@ class Pages:
     `progress` gets counts of bytes.
     """
 
-    def __init__(self, progress: Callable[[int], None] | None = None) -> None:
+    def __init__(self, progress: Progress | None = None) -> None:
         self._maps: dict[int, mmap.mmap] = {}
         self._since = 0
         self._progress = progress
@@ -376,7 +377,7 @@ class Hasher(Protocol):
 H = TypeVar("H", bound=Hasher)
 
 
-def hashed(hasher: H, blocks: Iterable[Buffer], advance: Callable[[int], None] | None = None) -> H:
+def hashed(hasher: H, blocks: Iterable[Buffer], advance: Progress | None = None) -> H:
     """The hasher, which has taken in all blocks of flat bytes; `advance` gets counts of bytes."""
     for block in blocks:
         hasher.update(block)

@@ -10,10 +10,11 @@ Field meanings are those of `docs/spec/wtxt.md`. All sizes are in bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice
 from math import prod
 from typing import Protocol
 
@@ -292,14 +293,24 @@ PAYLOAD_MISSING = "payload-missing"
 PAYLOAD_DAMAGED = "payload"
 """The kind of problem of a chunk that is at hand, and not what its name says."""
 
+MOST_NAMES = 32 * 1024
+"""Chunks that are fetched together, 2 GiB mostly: each takes about a kB meanwhile."""
+
+
+def in_groups(names: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The names of chunks, so many at a time that what is done with them fits in memory."""
+    left = iter(names)
+    while group := list(islice(left, MOST_NAMES)):
+        yield group
+
 
 class PayloadSource(Protocol):
     """Chunks by their SHA-256 (32 bytes); threads may share it."""
 
-    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+    def want(self, names: Iterable[bytes]) -> None:
         """Have chunks at hand that will be read, as far as they may be fetched.
 
-        Called by one thread, before others read; `progress` gets counts of bytes that come. Raises
+        Called by one thread, before others read; of any number, in groups. Raises
         EnvironmentFailure where they can't be fetched.
         """
 
@@ -313,12 +324,6 @@ class PayloadSource(Protocol):
         """Chunks of `size` bytes, one after another in one piece: less work than one by one.
 
         None where that is not so simple: `read` tells why.
-        """
-
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        """Whether chunks of all these names are at hand, and what holds them is as it was written.
-
-        False, too, where finding out takes reading more than `most` bytes.
         """
 
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
@@ -345,7 +350,7 @@ each, and of an item, the array's name, and the first chunk's number.
 
 
 class _NoPayload:
-    def want(self, names: Iterable[bytes], progress: Callable[[int], None] | None = None) -> None:
+    def want(self, names: Iterable[bytes]) -> None:
         pass
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
@@ -356,9 +361,6 @@ class _NoPayload:
 
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return None
-
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        return not names
 
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return {}

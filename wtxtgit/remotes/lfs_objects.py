@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
+from wtxtgit.errors import EnvironmentFailure, InputError, UsageError, WtxtgitError
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.files import Places
 from wtxtgit.io.files import failures, opened_regular, read_view, replace_file
@@ -62,9 +62,9 @@ class LfsObjects:
         return made
 
     def fetch(self, wanted: Sequence[LfsObject]) -> str | None:
-        """Get objects from the git-lfs server of the remote, as far as that has them.
+        """Get objects from the git-lfs server of the remote, as far as that has them, in one go.
 
-        Gives why no more came, if that is known.
+        Gives why one of them did not come, if that is known.
         """
         names = self._repo.git("remote").decode("utf-8", "surrogateescape").splitlines()
         chosen = self._repo.config.get(_REMOTE_KEY) or _ORIGIN
@@ -79,15 +79,23 @@ class LfsObjects:
             server = LfsServer(self._repo, remote, f"lfs+{remote}")
         except (ImportError, UsageError):
             return None
+        why = None
         try:
             with closing(server.contents(wanted)) as coming:
                 for one, content in coming:
-                    arrived = received(remote, one.sha256, content, one.nbytes)
+                    try:
+                        arrived = received(remote, one.sha256, content, one.nbytes)
+                    except InputError as error:
+                        # Another one may be as it should be.
+                        why = error.message
+                        continue
                     if _why_damaged(arrived, one) is None:
                         self.put(arrived)
+                    else:
+                        why = f"{remote}: {one.sha256}: what came is another content"
         except WtxtgitError as error:
             return error.message
-        return None
+        return why
 
 
 def _why_damaged(content: ByteView, wanted: LfsObject) -> str | None:

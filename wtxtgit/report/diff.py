@@ -13,6 +13,7 @@ from functools import cached_property
 from math import hypot, inf
 from sys import float_info
 
+from wtxtgit.errors import counted
 from wtxtgit.model.plain import JsonObject
 
 
@@ -24,6 +25,101 @@ class TensorStatus(StrEnum):
     REMOVED = "removed"
     RENAMED = "renamed"
     SAME = "same"
+
+
+class ValueRisk(StrEnum):
+    """What must not be missed of a tensor's values, the worst first: `docs/diff.md`, "Risks"."""
+
+    NAN = "new-nan"
+    INF = "new-inf"
+    ZERO = "all-zero"
+    CONSTANT = "constant"
+    COLLAPSED = "collapsed-rows"
+    SATURATED = "saturated"
+    NORM = "outlier-norm"
+
+
+@dataclass(frozen=True, slots=True)
+class Concern(JsonObject):
+    """A risk of a tensor's values, and why."""
+
+    risk: ValueRisk
+    message: str
+
+
+OUTLIER = 10.0
+"""From how many times on a norm is another one."""
+LEAST_ITEMS = 16
+"""Items below which a tensor has no norm to speak of: counters and rates go where they like."""
+_EQUAL = 1e-14
+"""The share of the mean up to which a standard deviation may be rounding alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowIndices:
+    """How many rows, and the indices of the first ones."""
+
+    count: int
+    first: tuple[tuple[int, ...], ...] = ()
+
+    def of(self, rows: int) -> str:
+        """`3 of 64 rows`, and which ones where they are few."""
+        named = [str(one[0]) if len(one) == 1 else str(list(one)) for one in self.first]
+        more = ", ..." if self.count > len(named) else ""
+        listed = "" if self.count == rows else f" ({', '.join(named)}{more})"
+        return f"{self.count} of {counted(rows, 'row')}{listed}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowStates:
+    """Of `rows` rows those that became something: see `tensors.rows`.
+
+    `at_limit` items have the largest number of their dtype, and had not.
+    """
+
+    rows: int
+    collapsed: RowIndices
+    saturated: RowIndices
+    outgrown: RowIndices
+    at_limit: int = 0
+
+    def concerns(self) -> Iterator[Concern]:
+        if self.collapsed.count:
+            message = f"{self.collapsed.of(self.rows)} became one number throughout"
+            yield Concern(ValueRisk.COLLAPSED, message)
+        if self.saturated.count:
+            message = f"in {self.saturated.of(self.rows)} half the items came to the row's limit"
+            yield Concern(ValueRisk.SATURATED, message)
+        if self.at_limit:
+            message = f"{counted(self.at_limit, 'item')} came to the largest number of the dtype"
+            yield Concern(ValueRisk.SATURATED, message)
+        if self.outgrown.count:
+            which = self.outgrown.of(self.rows)
+            message = f"the norm of {which} became over {OUTLIER:.0f} times as large"
+            yield Concern(ValueRisk.NORM, message)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleStates:
+    """Blocks of packed numbers whose scales became NaN or infinite, and which are 0.
+
+    Of what has no scales that we know a block is a byte.
+    """
+
+    blocks: int
+    new_nan: int
+    new_inf: int
+    zero_before: int
+    zero_after: int
+
+    def concerns(self) -> Iterator[Concern]:
+        named = ((ValueRisk.NAN, "NaN", self.new_nan), (ValueRisk.INF, "Inf", self.new_inf))
+        for risk, word, count in named:
+            if count:
+                message = f"{counted(count, 'block')} of {self.blocks} became {word}"
+                yield Concern(risk, message)
+        if self.zero_after == self.blocks > self.zero_before:
+            yield Concern(ValueRisk.ZERO, "all items became 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +170,23 @@ class SideFacts(JsonObject):
     def zeros_share(self) -> float:
         return self.zeros / self.count
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether all items are 0."""
+        return self.zeros == self.count
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all items are one finite number, of at least two."""
+        if self.mean is None or self.std is None or self.nan or self.inf or self.count < 2:
+            return False
+        return self.std <= _EQUAL * abs(self.mean)
+
+    @property
+    def root_mean_square(self) -> float:
+        """Of the finite items; 0 where there is none."""
+        return hypot(self.mean or 0.0, self.std or 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Numbers(JsonObject):
@@ -107,6 +220,7 @@ class Numbers(JsonObject):
     new_inf: int
     sign_flips: int
     ulp: tuple[tuple[int, int], ...] | None
+    states: RowStates | None = None
 
     @property
     def changed_share(self) -> float:
@@ -115,6 +229,31 @@ class Numbers(JsonObject):
     @property
     def sparsity_change(self) -> float:
         return self.after.zeros_share - self.before.zeros_share
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all items became one number: of rows nothing more is said."""
+        return self.after.is_constant and not self.before.is_constant
+
+    def concerns(self) -> Iterator[Concern]:
+        """What a reviewer must not miss, in the order of `ValueRisk`."""
+        named = ((ValueRisk.NAN, "NaN", self.new_nan), (ValueRisk.INF, "Inf", self.new_inf))
+        for risk, word, count in named:
+            if count:
+                message = f"{counted(count, 'item')} of {self.elements} became {word}"
+                yield Concern(risk, message)
+        if self.after.is_zero:
+            if not self.before.is_zero:
+                yield Concern(ValueRisk.ZERO, "all items became 0")
+            return
+        if self.is_flat:
+            yield Concern(ValueRisk.CONSTANT, f"all items became {self.after.mean:.6g}")
+        yield from () if self.states is None else self.states.concerns()
+        before, after = self.before.root_mean_square, self.after.root_mean_square
+        if self.elements >= LEAST_ITEMS and before:
+            times = after / before
+            if not 1 / OUTLIER < times < OUTLIER:
+                yield Concern(ValueRisk.NORM, f"the norm became {times:.3g} times what it was")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +265,15 @@ class ByteChange(JsonObject):
     nbytes: int
     changed: int
     rows: RowFacts | None
+    states: ScaleStates | None = None
 
     @property
     def changed_share(self) -> float:
         return self.changed / self.nbytes
+
+    def concerns(self) -> Iterator[Concern]:
+        """What a reviewer must not miss."""
+        yield from () if self.states is None else self.states.concerns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +285,10 @@ class TensorDiff(JsonObject):
     where that differs. `reason` says why values are not compared.
     """
 
-    KEYS = "name status dtype shape base_name? base_dtype? base_shape? reason? *change"
+    KEYS = (
+        "name status dtype shape base_name? base_dtype? base_shape? reason? risks?=told_concerns "
+        "*change"
+    )
 
     name: str
     status: TensorStatus
@@ -154,13 +301,25 @@ class TensorDiff(JsonObject):
     reason: str | None = None
 
     @property
-    def weight(self) -> tuple[float, float]:
-        """What a table is sorted by: the relative change, then the share that changed."""
+    def concerns(self) -> tuple[Concern, ...]:
+        """What a reviewer must not miss of its values."""
+        return () if self.change is None else tuple(self.change.concerns())
+
+    @property
+    def told_concerns(self) -> tuple[Concern, ...] | None:
+        """The same, None where there is nothing."""
+        return self.concerns or None
+
+    @property
+    def weight(self) -> tuple[int, float, float]:
+        """What a table is sorted by: the worst risk, the relative change, the changed share."""
+        order = list(ValueRisk)
+        worst = max((len(order) - order.index(one.risk) for one in self.concerns), default=0)
         if isinstance(self.change, Numbers):
             relative = self.change.relative_l2
-            return inf if relative is None else relative, self.change.changed_share
+            return worst, inf if relative is None else relative, self.change.changed_share
         # What can't be measured is looked at first.
-        return inf, 1.0 if self.change is None else self.change.changed_share
+        return worst, inf, 1.0 if self.change is None else self.change.changed_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +345,39 @@ class MetadataChange(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class PartChange(JsonObject):
+    """A part of a file that is no tensor, or bytes that no part has, where `name` is None.
+
+    `offset` is where it stands after, or stood; `before` and `after` are bytes, None for
+    none. `looks_like` is the format that bytes of nobody begin as.
+    """
+
+    KEYS = "name change=status offset before after looks_like?"
+
+    name: str | None
+    status: TensorStatus
+    offset: int | None
+    before: int | None
+    after: int | None
+    looks_like: str | None = None
+
+    @property
+    def message(self) -> str:
+        """What became of it, in words."""
+        if self.name is not None:
+            words = {
+                TensorStatus.ADDED: f"new, {counted(self.after or 0, 'byte')}",
+                TensorStatus.REMOVED: f"gone, was {counted(self.before or 0, 'byte')}",
+            }
+            changed = f"other bytes, {self.before} before, {self.after} after"
+            return f"part {self.name}: {words.get(self.status, changed)}"
+        size = counted(self.before or 0 if self.after is None else self.after, "byte")
+        alike = "" if self.looks_like is None else f", which begin as {self.looks_like} does,"
+        fate = "are gone" if self.after is None else "are new"
+        return f"{size} at offset {self.offset}{alike} that belong to no tensor or part {fate}"
+
+
+@dataclass(frozen=True, slots=True)
 class Summary(JsonObject):
     """What a diff came to: counts of tensors by status, and totals over those that changed.
 
@@ -205,14 +397,14 @@ class Summary(JsonObject):
     metadata: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DiffReport(JsonObject):
     """Two checkpoints compared: `a` before, `b` after.
 
     Without slots, for what is summed up once.
     """
 
-    KEYS = "a b format tensors metadata notes summary"
+    KEYS = "a b format tensors metadata parts notes summary"
 
     a: str
     b: str
@@ -221,6 +413,11 @@ class DiffReport(JsonObject):
     tensors: tuple[TensorDiff, ...] = ()
     metadata: tuple[MetadataChange, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
+    parts: tuple[PartChange, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {status}" for status, n in self.summary.counts.items() if n)
+        return f"<DiffReport: {counts or 'no tensors'}, {len(self.metadata)} of metadata>"
 
     @property
     def format(self) -> dict[str, str]:
@@ -231,8 +428,15 @@ class DiffReport(JsonObject):
         return [tensor for tensor in self.tensors if tensor.status in statuses]
 
     def by_change(self) -> list[TensorDiff]:
-        """The changed tensors, the one that changed most first."""
+        """The changed tensors: those with the worst risks first, then what changed most."""
         return sorted(self.of(TensorStatus.CHANGED), key=lambda tensor: tensor.weight, reverse=True)
+
+    @cached_property
+    def concerns(self) -> list[tuple[TensorDiff, Concern]]:
+        """What a reviewer must not miss of the values, by risk; tensors as in `by_change`."""
+        found = [(tensor, one) for tensor in self.by_change() for one in tensor.concerns]
+        order = list(ValueRisk)
+        return sorted(found, key=lambda pair: order.index(pair[1].risk))
 
     @cached_property
     def summary(self) -> Summary:

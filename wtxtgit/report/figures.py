@@ -4,6 +4,8 @@ from __future__ import annotations
 
 OID_SHOWN = 12
 """Digits of a commit's id that a report shows."""
+DATE_SHOWN = len("2025-05-04")
+"""Characters of a date that a table shows."""
 HASH_SHOWN = 12
 """Digits of a SHA-256 that a table shows."""
 NONE = "\u2013"
@@ -11,8 +13,6 @@ NONE = "\u2013"
 _MOST_PERCENT = 10
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _THOUSANDS = ("", " k", " M", " G", " T")
-_UNDECODED = range(0xDC80, 0xDD00)
-"""What os.fsdecode gives for bytes that are no UTF-8."""
 
 
 def percent(share: float) -> str:
@@ -65,15 +65,3 @@ def size(nbytes: int) -> str:
 def extents(shape: tuple[int, ...]) -> str:
     """A shape as people read it: `700 x 64`."""
     return " x ".join(map(str, shape)) if shape else "scalar"
-
-
-def escaped(text: str) -> str:
-    """Text in which nothing controls a terminal, a line or the order of letters."""
-    return "".join(c if c.isprintable() else _escape(c) for c in text)
-
-
-def _escape(c: str) -> str:
-    code = ord(c)
-    if code in _UNDECODED:
-        return f"\\x{code - 0xDC00:02x}"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from urllib.parse import quote
 
-from wtxtgit.errors import MAX_MESSAGE, clipped
+from wtxtgit.errors import MAX_MESSAGE, clipped, escaped
 from wtxtgit.model.ledger import SIGNERS_PATH
 from wtxtgit.report.audit import (
     HINTS,
@@ -22,7 +22,7 @@ from wtxtgit.report.audit import (
     Severity,
     hints,
 )
-from wtxtgit.report.figures import OID_SHOWN, escaped
+from wtxtgit.report.figures import OID_SHOWN
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 VERSION = "2.1.0"

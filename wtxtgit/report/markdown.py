@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from wtxtgit.errors import MAX_MESSAGE, clipped, counted
+from wtxtgit.errors import MAX_MESSAGE, clipped, counted, escaped
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.figures import NONE, OID_SHOWN, count, digits, escaped, percent
+from wtxtgit.report.figures import NONE, OID_SHOWN, count, digits, percent
 from wtxtgit.report.review import Fate, Review, Reviewed
 from wtxtgit.report.tables import (
     COMMITS,

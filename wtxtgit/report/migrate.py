@@ -90,13 +90,15 @@ class Migrated(JsonObject):
     Of `commits` so many were `rewritten`; `signatures` of commits and tags were dropped. The `map`
     has a line for each new commit and tag: the id before, and the one now. `backup` is where the
     refs of before are. Files that are `passed_over` match, and other lines of gitattributes take
-    them out; `sealed` ones have a ledger. `others` are refs that still lead to old commits.
-    `trust_root` is the commit from which on an audit can begin, None where nothing was sealed.
+    them out; `sealed` ones have a ledger. `others` are refs that still lead to old commits,
+    `stashes` counts the entries of the stash that moved along. `trust_root` is the commit from
+    which on an audit can begin, None where nothing was sealed. Where objects are `lacking`
+    `why_lacking` is what a server said of one that did not come.
     """
 
     KEYS = (
         "commits rewritten files blobs signatures refs backup map passed_over others stashes "
-        "sealed trust_root unwritten lacking dry_run"
+        "sealed trust_root unwritten lacking why_lacking dry_run"
     )
 
     commits: int
@@ -114,4 +116,5 @@ class Migrated(JsonObject):
     trust_root: str | None = None
     unwritten: tuple[bytes, ...] = ()
     lacking: tuple[LackingVersion, ...] = ()
+    why_lacking: str | None = None
     dry_run: bool = False

@@ -28,11 +28,19 @@ class Risk(StrEnum):
 
     NEW_NAN = "new-nan"
     NEW_INF = "new-inf"
+    DEAD = "dead-layer"
+    ZERO = "all-zero"
+    CONSTANT = "constant"
+    COLLAPSED = "collapsed-rows"
+    SATURATED = "saturated"
+    NORM = "outlier-norm"
     DTYPE = "dtype-changed"
     SHAPE = "shape-changed"
     REMOVED = "tensor-removed"
     SINGLE = "single-layer"
     UNUSUAL = "unusual-change"
+    HIDDEN = "hidden-bytes"
+    PART = "part-changed"
     UNREAD = "not-compared"
     UNSEALED = "unsealed"
     SIGNER = "unknown-signer"
@@ -162,12 +170,18 @@ class Sizes(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ReviewedCommit(JsonObject):
-    """A commit of the branch that changes the checkpoint: its id, and its subject."""
+    """A commit of the branch that changes the checkpoint: its id, its subject, who made it when.
 
-    KEYS = "commit=oid subject"
+    `date` is the author's, as RFC 3339 has it. Both are as the commit says,
+    which anybody may write into it.
+    """
+
+    KEYS = "commit=oid subject author date"
 
     oid: str
     subject: str
+    author: str = ""
+    date: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +263,19 @@ class Review(JsonObject):
 LABELS = {
     Risk.NEW_NAN: "New NaN",
     Risk.NEW_INF: "New Inf",
+    Risk.DEAD: "Dead layer",
+    Risk.ZERO: "All zero",
+    Risk.CONSTANT: "Constant",
+    Risk.COLLAPSED: "Collapsed rows",
+    Risk.SATURATED: "Saturated",
+    Risk.NORM: "Outlier norm",
     Risk.DTYPE: "Dtype changed",
     Risk.SHAPE: "Shape changed",
     Risk.REMOVED: "Tensor removed",
     Risk.SINGLE: "Single layer",
     Risk.UNUSUAL: "Unusual change",
+    Risk.HIDDEN: "Hidden bytes",
+    Risk.PART: "Part changed",
     Risk.UNREAD: "Not compared",
     Risk.UNSEALED: "Unsealed",
     Risk.SIGNER: "Unknown signer",
@@ -268,6 +290,10 @@ SEVERE = frozenset(
     {
         Risk.NEW_NAN,
         Risk.NEW_INF,
+        Risk.DEAD,
+        Risk.ZERO,
+        Risk.CONSTANT,
+        Risk.HIDDEN,
         Risk.SIGNER,
         Risk.CHAIN,
         Risk.DAMAGED,
@@ -277,6 +303,12 @@ SEVERE = frozenset(
     }
 )
 """Risks that a merge should wait for; the others want a look."""
+
+
+def by_severity(flags: Iterable[Flag]) -> list[Flag]:
+    """Flags, the severe ones first, then in the order of `Risk`, and as they were given."""
+    order = list(Risk)
+    return sorted(flags, key=lambda flag: (flag.risk not in SEVERE, order.index(flag.risk)))
 
 
 @dataclass(frozen=True, slots=True)

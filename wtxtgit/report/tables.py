@@ -13,8 +13,24 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
-from wtxtgit.report.figures import NONE, OID_SHOWN, count, digits, extents, relative, size
+from wtxtgit.report.diff import (
+    Concern,
+    DiffReport,
+    MetadataChange,
+    Numbers,
+    TensorDiff,
+    TensorStatus,
+)
+from wtxtgit.report.figures import (
+    DATE_SHOWN,
+    NONE,
+    OID_SHOWN,
+    count,
+    digits,
+    extents,
+    relative,
+    size,
+)
 
 if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
     from wtxtgit.report.review import (
@@ -237,6 +253,15 @@ FLAGS: Table[Flag] = Table(
         "what": lambda flag: Message(flag.message),
     },
 )
+CONCERNS: Table[tuple[TensorDiff, Concern]] = Table(
+    "risk",
+    {
+        "risk": lambda pair: str(pair[1].risk),
+        "tensor": lambda pair: Name(pair[0].name),
+        "what": lambda pair: Message(pair[1].message),
+    },
+)
+"""What a reviewer must not miss, of a diff."""
 TENSORS: Table[TensorDiff] = Table(
     "changed tensor",
     {
@@ -287,5 +312,10 @@ GENERATIONS: Table[ReviewedGeneration] = Table(
 )
 COMMITS: Table[ReviewedCommit] = Table(
     "commit",
-    {"commit": lambda one: Name(one.oid[:OID_SHOWN]), "subject": lambda one: Words(one.subject)},
+    {
+        "commit": lambda one: Name(one.oid[:OID_SHOWN]),
+        "date": lambda one: Words(one.date[:DATE_SHOWN]),
+        "author": lambda one: Words(one.author),
+        "subject": lambda one: Words(one.subject),
+    },
 )

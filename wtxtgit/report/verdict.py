@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wtxtgit.errors import CheckError, InputError, TrustError, WtxtgitError
+from wtxtgit.errors import CheckError, InputError, TrustError, WtxtgitError, counted
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.plain import JsonObject
 
@@ -62,7 +62,7 @@ class DeltaFacts(JsonObject):
     chunks: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FileVerdict(JsonObject):
     """What became of one file.
 
@@ -92,6 +92,10 @@ class FileVerdict(JsonObject):
     delta: DeltaFacts | None = None
     payload: str | None = None
     failure: WtxtgitError | None = None
+
+    def __repr__(self) -> str:
+        said = "ok" if self.ok else f"not ok, {counted(len(self.errors), 'error')}"
+        return f"<FileVerdict {self.path}: {self.format}, {said}>"
 
     @property
     def ok(self) -> bool:

@@ -11,14 +11,15 @@ from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_sid
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
 from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
+from wtxtgit.comparison import compare
+from wtxtgit.comparison.compare import Compared
 from wtxtgit.containers import registry
-from wtxtgit.diff import compare
-from wtxtgit.diff.compare import Compared
 from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
 from wtxtgit.git.history import Commit
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
@@ -28,7 +29,7 @@ from wtxtgit.report.diff import DiffReport, Numbers, TensorStatus
 from wtxtgit.report.figures import OID_SHOWN
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
-from wtxtgit.review.flags import flags_of, groups, limited
+from wtxtgit.review.flags import flags_of, groups, limited, part_flags
 from wtxtgit.tensors.statistics import distributions, statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.grammar import is_text
@@ -79,7 +80,7 @@ class BranchReader:
     options: ReadOptions
     threads: int | None
     with_distributions: bool
-    progress: Callable[[int], None] | None = None
+    progress: Progress | None = None
 
     def compare(self, changed: ChangedCheckpoint) -> Comparison:
         """Compare a checkpoint's two sides; what can't be compared has a reason and a flag.
@@ -149,6 +150,7 @@ class BranchReader:
         by_layer = groups(report)
         flags = [
             *flags_of(report, by_layer),
+            *part_flags(report),
             *_not_numbers(compared.after, report, pages),
             *_held_back(compared.after, after),
         ]
@@ -167,7 +169,11 @@ class BranchReader:
         report = self._named(changed, listed)
         flags = []
         if is_new:
-            flags = [*_not_numbers(checkpoint, report, pages), *_held_back(checkpoint, side)]
+            flags = [
+                *_not_numbers(checkpoint, report, pages),
+                *part_flags(report),
+                *_held_back(checkpoint, side),
+            ]
         return Comparison(report, groups=tuple(groups(report)), flags=tuple(flags))
 
     def _named(self, changed: ChangedCheckpoint, report: DiffReport) -> DiffReport:

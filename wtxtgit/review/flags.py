@@ -17,7 +17,7 @@ from math import inf, log10, prod
 from statistics import median
 
 from wtxtgit.errors import counted
-from wtxtgit.report.diff import DiffReport, Numbers, TensorDiff, TensorStatus
+from wtxtgit.report.diff import DiffReport, Numbers, TensorDiff, TensorStatus, ValueRisk
 from wtxtgit.report.figures import extents
 from wtxtgit.report.review import Flag, LayerGroup, Risk
 
@@ -135,8 +135,10 @@ LEAST_GROUPS = 4
 def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     """What stands out in a comparison of two sides."""
     changed = report.by_change()
-    yield from limited(Risk.NEW_NAN, _new(changed, "NaN"))
-    yield from limited(Risk.NEW_INF, _new(changed, "Inf"))
+    yield from limited(Risk.DEAD, ((None, message) for message in _dead(report)))
+    for risk in ValueRisk:
+        concerns = ((t.name, one.message) for t, one in report.concerns if one.risk is risk)
+        yield from limited(Risk(risk.value), concerns)
     yield from limited(
         Risk.DTYPE,
         ((t.name, f"{t.base_dtype} -> {t.dtype}") for t in changed if t.base_dtype is not None),
@@ -162,13 +164,29 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     )
 
 
-def _new(changed: list[TensorDiff], what: str) -> Iterator[tuple[str, str]]:
-    for tensor in changed:
-        if isinstance(tensor.change, Numbers):
-            change = tensor.change
-            count = change.new_nan if what == "NaN" else change.new_inf
-            if count:
-                yield tensor.name, f"{counted(count, 'item')} of {change.elements} became {what}"
+def _dead(report: DiffReport) -> Iterator[str]:
+    """Layers all of whose matrices became one number throughout."""
+    layers: defaultdict[str, list[TensorDiff]] = defaultdict(list)
+    for tensor in report.tensors:
+        if len(tensor.shape) > 1 and tensor.status is not TensorStatus.REMOVED:
+            layers[group_of(tensor.name)].append(tensor)
+    for name, matrices in layers.items():
+        # What did not change was not measured: it counts as alive.
+        if all(_is_flat(tensor) for tensor in matrices):
+            which = "its matrix" if len(matrices) == 1 else f"each of its {len(matrices)} matrices"
+            yield f"{name}: {which} holds one number throughout"
+
+
+def part_flags(report: DiffReport) -> Iterator[Flag]:
+    """What differs beside tensors and metadata; that bytes of nobody are gone is no risk."""
+    hidden = (one for one in report.parts if one.name is None and one.after is not None)
+    yield from limited(Risk.HIDDEN, ((None, one.message) for one in hidden), "place")
+    named = (one for one in report.parts if one.name is not None)
+    yield from limited(Risk.PART, ((None, one.message) for one in named), "part")
+
+
+def _is_flat(tensor: TensorDiff) -> bool:
+    return any(one.risk in (ValueRisk.ZERO, ValueRisk.CONSTANT) for one in tensor.concerns)
 
 
 def _single(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
@@ -183,16 +201,23 @@ def _single(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
 def _told(one: Outlier, others: str, *, with_name: bool = True) -> str:
     subject = f"{one.name} changed" if with_name else "changed"
     return (
-        f"{subject} {one.times:.3g} times as much as the median of {others}"
+        f"{subject} {_times(one.times)} times as much as the median of {others}"
         f" (robust z-score {one.score:.1f})"
     )
 
 
-def limited(risk: Risk, reasons: Iterable[tuple[str | None, str]]) -> Iterator[Flag]:
+def _times(factor: float) -> str:
+    """A factor to three digits, no power of ten up to a million."""
+    return f"{factor:,.0f}" if 1000 <= factor < 1_000_000 else f"{factor:.3g}"
+
+
+def limited(
+    risk: Risk, reasons: Iterable[tuple[str | None, str]], noun: str = "tensor"
+) -> Iterator[Flag]:
     """Flags of one risk: of many tensors the first ones, and how many more there are."""
     left = iter(reasons)
     for name, message in islice(left, MOST_TENSORS):
         yield Flag(risk, message, name)
     more = sum(1 for _ in left)
     if more:
-        yield Flag(risk, f"the same of {counted(more, 'more tensor')}")
+        yield Flag(risk, f"the same of {counted(more, f'more {noun}')}")

@@ -6,7 +6,7 @@ told with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -22,6 +22,7 @@ from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import AlteredHistory, CommitReader, changing
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import POINTER
@@ -35,6 +36,7 @@ from wtxtgit.report.review import (
     ReviewedCommit,
     Risk,
     Sizes,
+    by_severity,
 )
 from wtxtgit.review.changes import Branch, ChangedCheckpoint, attribute_notes, branch_of, changes
 from wtxtgit.review.contents import BranchReader, Comparer, Comparison, StoredBlob, here
@@ -46,6 +48,8 @@ MOST_COMMITS = 50
 """Commits that are told of a checkpoint, the newest."""
 MOST_SUBJECT = 200
 """Characters of a commit's subject."""
+MOST_AUTHOR = 100
+"""Characters of a commit's author."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ def review(
     facts: Facts,
     *,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     comparer: Comparer = here,
 ) -> Review:
     """Review what a branch changes; `progress` gets counts of bytes read.
@@ -153,7 +157,7 @@ class _ReviewWork:
     contents: BranchReader
     comparer: Comparer
 
-    def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
+    def run(self, facts: Facts, notes: list[str], progress: Progress | None) -> Review:
         branch, walk = self.branch, self.seals.walk
         changed, more = changes(self.repo, branch, walk.snapshots, walk.reader)
         ends = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
@@ -270,7 +274,7 @@ class _ReviewWork:
             comparison.report,
             comparison.reason,
             comparison.groups,
-            tuple(_once(flags)),
+            tuple(by_severity(_once(flags))),
             seal,
             sizes,
             touching,
@@ -328,10 +332,13 @@ class _ReviewWork:
             newest = [every[number].oid for number in numbers[: -MOST_COMMITS - 1 : -1]]
             for oid in newest:
                 if oid not in commits:
-                    commits[oid] = ReviewedCommit(
-                        oid, clipped(self.commits.subject(oid), MOST_SUBJECT)
-                    )
+                    commits[oid] = self._commit(oid)
             yield tuple(commits[oid] for oid in newest)
+
+    def _commit(self, oid: str) -> ReviewedCommit:
+        author, date = self.commits.author(oid)
+        subject = clipped(self.commits.subject(oid), MOST_SUBJECT)
+        return ReviewedCommit(oid, subject, clipped(author, MOST_AUTHOR), date)
 
 
 def _once(flags: list[Flag]) -> Iterator[Flag]:

@@ -18,7 +18,7 @@ from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.history import Commit
-from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.report.audit import UNTRUSTED, Finding
 from wtxtgit.report.review import Flag, ReviewedGeneration, Risk, Sealing, SealVerdict
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
@@ -97,7 +97,9 @@ class Seals:
             if changed.after is None:
                 return SealVerdict(state, "deleted; no ledger is left of it"), flags
             message = "no ledger has a record of it"
-            return SealVerdict(state, message), [*flags, Flag(Risk.UNSEALED, message)]
+            if self._anybody_seals:
+                flags.append(Flag(Risk.UNSEALED, message))
+            return SealVerdict(state, message), flags
         added = self._added(changed, ledger)
         shown, more = added[:MOST_GENERATIONS], len(added) - MOST_GENERATIONS
         rest = f"; {counted(more, 'generation')} before these" if more > 0 else ""
@@ -110,6 +112,18 @@ class Seals:
     def snapshot(self) -> CommitFiles:
         """What the head holds."""
         return self.walk.snapshot(self.branch.after.oid)
+
+    @cached_property
+    def _anybody_seals(self) -> bool:
+        """Whether there are signers or ledgers at either end, or a trust root is given."""
+        if self.walk.root is not None and not self.walk.is_first_use:
+            return True
+        ends = (self.walk.snapshot(one.oid) for one in (self.branch.before, self.branch.after))
+        return any(
+            path == SIGNERS_PATH or path.endswith(LEDGER_SUFFIX)
+            for end in ends
+            for path in end.entries
+        )
 
     def _ledger(self, path: bytes) -> tuple[Ledger | None, str | None]:
         """The ledger of a path at the head, or why it can't be read."""

@@ -100,7 +100,7 @@ def distinct(entries: Iterable[TreeEntry]) -> list[bytes]:
 
 _SMALLER = (
     "wtxtgit track --detached PATTERN keeps the data beside git, with a small text of hashes in "
-    "it; or wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards"
+    "it; or wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards, but no tensor"
 )
 
 
@@ -131,7 +131,7 @@ def forge(texts: Sequence[TextSize], most: int) -> CheckResult:
     message = "all texts are small enough for forges"
     if long:
         cut = counted(len(long), "text")
-        message += f"; of {cut} pull requests may show no diff, wtxtgit review does"
+        message += f"; pull requests may show no diff of {cut}, wtxtgit review does"
     return CheckResult("sizes", Level.OK, message)
 
 

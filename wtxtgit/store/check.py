@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.report.store import DamagedPack, StoredPack, StoreListing, StoreVerdict
 from wtxtgit.store.folder import PackFolder
@@ -13,8 +14,6 @@ from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 
 _OTHER_NAME = "has another SHA-256 than its name says"
-
-Progress = Callable[[int], None]
 
 
 def list_store(store: Store) -> StoreListing:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
+from wtxtgit.io.progress import Progress
 from wtxtgit.report.store import StorePruned
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import ChunkPack
-from wtxtgit.store.repack import Mover, Progress, alone, remove
+from wtxtgit.store.repack import Mover, alone, remove
 from wtxtgit.store.store import Store
 
 Judge = Callable[[Mapping[bytes, float]], Set[bytes]]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.stream.values import TrainingArray
+from wtxtgit.tensors.given import GivenArray
 from wtxtgit.text.arrays import NumpyArray, NumpyType
 
 _ALIGNED = 64
@@ -34,7 +34,7 @@ class BufferPlan:
     size: int
 
 
-def placed(arrays: Sequence[TrainingArray]) -> BufferPlan:
+def placed(arrays: Sequence[GivenArray]) -> BufferPlan:
     """Find a place for each array: the same one for arrays that share their memory."""
     offsets: list[int] = []
     seen: dict[object, int] = {}
@@ -80,7 +80,7 @@ class SharedBuffer:
                 f"no memory for a copy of {size} bytes: {(error.strerror or '').lower()}"
             ) from error
 
-    def fill(self, arrays: Sequence[TrainingArray], place: BufferPlan) -> None:
+    def fill(self, arrays: Sequence[GivenArray], place: BufferPlan) -> None:
         """Copy arrays to their places."""
         done: set[int] = set()
         for array, offset in zip(arrays, place.offsets, strict=True):

@@ -86,15 +86,20 @@ class Ring:
             sync_folder(folder)
             self.complete()
         except BaseException:
-            os.close(self._lock)
+            self._release()
             raise
 
     def close(self) -> None:
         with self._change:
-            self._wal.close()
-            # Nobody works on it any more.
-            os.truncate(self._lock, 0)
-            os.close(self._lock)
+            try:
+                self._wal.close()
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        """Say that nobody works on it any more."""
+        os.truncate(self._lock, 0)
+        os.close(self._lock)
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,6 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from multiprocessing.connection import Pipe
 from multiprocessing.reduction import send_handle
 from os import PathLike
@@ -27,6 +26,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
+from wtxtgit.io import clock
 from wtxtgit.io.files import shown
 from wtxtgit.remotes.target import Target
 from wtxtgit.setup.keys import named_key
@@ -47,7 +47,7 @@ from wtxtgit.stream.messages import (
 from wtxtgit.stream.ranks import REQUESTS, Rank
 from wtxtgit.stream.ring import RingBusy
 from wtxtgit.stream.state import RingState, read_state
-from wtxtgit.stream.values import TrainingArray, training_state, word_of
+from wtxtgit.tensors.given import GivenArray, training_state, word_of
 from wtxtgit.trust.age.recipients import parse as recipient
 from wtxtgit.trust.signing import SigningKey
 
@@ -55,7 +55,6 @@ _log = logging.getLogger("wtxtgit.stream")
 _TRIES = 3
 """So many workers may die of one generation."""
 _SPARE_REQUESTS = 1000
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class SnapshotsBehind(WtxtgitError):
@@ -74,7 +73,7 @@ class _Waiting:
 
     request: SnapshotRequest
     place: BufferPlan
-    arrays: Sequence[TrainingArray]
+    arrays: Sequence[GivenArray]
     buffer: SharedBuffer | None = None
 
     @property
@@ -203,7 +202,7 @@ class Snapshots:
                 )
             number = gen if gen is not None else 0 if self._last is None else self._last + 1
             self._make_room(size)
-            request = SnapshotRequest(number, datetime.now(UTC).strftime(_TIME), line, pin)
+            request = SnapshotRequest(number, clock.utc_now(), line, pin)
             waiting = _Waiting(request, place, values.arrays)
             if copy:
                 waiting.buffer = self._pool.take(size)
@@ -295,7 +294,7 @@ class Snapshots:
         parts += [f"{getattr(counts, name)} {name}" for name in told if getattr(counts, name)]
         return ", ".join(parts)
 
-    def _placed(self, arrays: tuple[TrainingArray, ...]) -> BufferPlan:
+    def _placed(self, arrays: tuple[GivenArray, ...]) -> BufferPlan:
         """Where the arrays go: of a model that has not changed, where they went the last time."""
         key = tuple((array.name, array.dtype, array.memory) for array in arrays)
         if self._table is None or self._table[0] != key:

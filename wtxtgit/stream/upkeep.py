@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import product
 from pathlib import Path
 
-from wtxtgit.errors import InputError, TextError, UsageError, WtxtgitError
+from wtxtgit.errors import EnvironmentFailure, InputError, TextError, UsageError, WtxtgitError
 from wtxtgit.io.files import read_small, view_file
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.plain import JsonObject
@@ -116,6 +116,8 @@ def _index_verdict(folder: Path, generation: RankedGeneration) -> GenerationVerd
     try:
         content = read_small(folder / name, MAX_INDEX, "an index")
         index = GenerationIndex.parse(content, name)
+    except EnvironmentFailure:
+        raise
     except WtxtgitError as error:
         return GenerationVerdict(generation.gen, name, error.message)
     parts = tuple(index_part(part, rank) for rank, part in generation.parts.items())
@@ -165,6 +167,9 @@ class _Checks:
                 said = self._target(generation.base, file)
         except TextError as error:
             return str(error)
+        except EnvironmentFailure:
+            # What the system lacks says nothing of the file.
+            raise
         except WtxtgitError as error:
             return error.message
         noted = generation.gen, generation.sha256_all, generation.prev, generation.this

@@ -15,11 +15,11 @@ import logging
 import mmap
 import os
 import sys
-import time
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 
 from wtxtgit.errors import WtxtgitError, expected, explain
+from wtxtgit.io import clock
 from wtxtgit.stream.buffers import arrays_in
 from wtxtgit.stream.delivery import Deliveries, expire
 from wtxtgit.stream.emission import Emitter
@@ -111,7 +111,7 @@ class SnapshotWorker:
         # What can't be written to the log may stand there all the same: this process ends, and
         # the next one reads what does.
         ring.emitted(generation)
-        expire(ring, self._options.limits, time.time())
+        expire(ring, self._options.limits, clock.now())
         ring.prune(self._options.keep)
         return Emitted(generation)
 

@@ -9,7 +9,6 @@ Formulas: `docs/diff.md`, section "Numbers".
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import frexp, isinf, prod, sqrt
@@ -17,6 +16,7 @@ from math import frexp, isinf, prod, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import same_bytes
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
@@ -273,12 +273,8 @@ def _with_imaginary(values: F8, element: str) -> F8:
     return np.stack((values, np.zeros_like(values)), axis=1).reshape(-1)
 
 
-Advance = Callable[[int], None]
-"""Gets how many bytes of either side were read."""
-
-
 def compare_numbers(
-    a: Tensor, b: Tensor, advance: Advance, *, threads: int | None = None
+    a: Tensor, b: Tensor, advance: Progress, *, threads: int | None = None
 ) -> Numbers:
     """Compare tensors of one shape, which `as_numbers` gave; raises FormatError."""
     if a.element is None or b.element is None:
@@ -295,7 +291,7 @@ def compare_numbers(
     return comparison.result()
 
 
-def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
+def compare_bytes(a: Tensor, b: Tensor, advance: Progress) -> ByteChange:
     """Compare as bytes what has one dtype and shape, and as many bytes; raises FormatError."""
     shape = b.logical_shape
     rows = shape[0] if shape else 1

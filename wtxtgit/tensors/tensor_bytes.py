@@ -6,6 +6,7 @@ padding behind the items.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import re
 import tempfile
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, hashed, pieces, same_bytes
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
@@ -47,6 +49,15 @@ NUMPY = {
     "c128": "c16",
 }
 """numpy's word for each element that it knows."""
+EXTENSIONS = {
+    "bf16": "bfloat16",
+    "f8_e4m3": "float8_e4m3fn",
+    "f8_e5m2": "float8_e5m2",
+    "f8_e8m0": "float8_e8m0fnu",
+    "f8_e4m3fnuz": "float8_e4m3fnuz",
+    "f8_e5m2fnuz": "float8_e5m2fnuz",
+}
+"""The word for each element that the package ml_dtypes registers with numpy."""
 PARTS = {"c64": 2, "c128": 2}
 """Numbers of an item, each of which has a byte order."""
 MAX_RANK = 32
@@ -103,7 +114,7 @@ def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
         yield piece if swap is None else _little(tensor, piece, swap)
 
 
-def sha256_of(tensor: Tensor, advance: Callable[[int], None] | None = None) -> bytes:
+def sha256_of(tensor: Tensor, advance: Progress | None = None) -> bytes:
     """The SHA-256 of the tensor's bytes as `blocks` gives them; `advance` gets counts of bytes.
 
     Raises FormatError as `blocks` does.
@@ -141,6 +152,21 @@ def array(tensor: Tensor) -> NDArray[Any]:
     steps_taken = (stride if size > 1 else 0 for size, stride in zip(shape, strides, strict=True))
     bytes_apart = [stride * dtype.itemsize for stride in steps_taken]
     return _numpy_made(tensor, lambda: as_strided(flat, shape, bytes_apart, writeable=False))
+
+
+def numpy_dtype(tensor: Tensor) -> np.dtype[Any] | None:
+    """What numpy calls the tensor's items once they are little-endian; None for what it can't hold.
+
+    Those that ml_dtypes defines are unsigned integers where it is not imported.
+    """
+    if tensor.element is None:
+        dtype = _described(tensor.dtype)
+        return dtype.newbyteorder("<") if dtype is not None and dtype.itemsize else None
+    if (word := NUMPY.get(tensor.element)) is not None:
+        return np.dtype(f"<{word}")
+    with contextlib.suppress(TypeError):
+        return np.dtype(EXTENSIONS[tensor.element])
+    return np.dtype(f"<u{ITEM_BYTES[tensor.element]}")
 
 
 def steps_of(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -417,7 +443,7 @@ def aligned(
         left_a, left_b = left_a[count * item_a :], left_b[count * item_b :]
 
 
-def is_same(a: Tensor, b: Tensor, advance: Callable[[int], None]) -> bool:
+def is_same(a: Tensor, b: Tensor, advance: Progress) -> bool:
     """Whether two tensors of one dtype and shape have equal bytes in C order.
 
     Reads up to the first difference; `advance` is told how many bytes of either

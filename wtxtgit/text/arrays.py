@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from wtxtgit.errors import UsageError
 from wtxtgit.io.view import ByteView, mapped
@@ -30,6 +30,7 @@ from wtxtgit.model.array import (
     rows_for,
 )
 from wtxtgit.model.findings import Problem
+from wtxtgit.model.named_arrays import NamedArrays
 from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, ArrayLine, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
@@ -38,7 +39,7 @@ from wtxtgit.text.native import BY_NUMPY, NUMPY_DTYPES, carrier_of, shaped, view
 from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, raise_first, refusal, verify
 
 
-class Weights(Mapping[str, NDArray[Any]]):
+class Weights(NamedArrays[NDArray[Any]]):
     """The arrays of a verified text by name, read-only.
 
     `snapshot` holds all else that the text says; `dumps(weights)` gives the
@@ -49,46 +50,31 @@ class Weights(Mapping[str, NDArray[Any]]):
         self.snapshot = snapshot
         self.report = report
         data = {array.name: mapped(array.data) for array in snapshot.arrays}
-        self._arrays = {
-            name: shaped(data[array], dtype, shape, array)
-            for name, array, dtype, shape in _seen_as(snapshot.layout, snapshot.arrays)
-        }
+        seen = _seen_as(snapshot.layout, snapshot.arrays)
+        super().__init__(
+            {name: shaped(data[array], dtype, shape, array) for name, array, dtype, shape in seen}
+        )
 
     @property
     def meta(self) -> Meta:
         return self.snapshot.meta
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __repr__(self) -> str:
-        return f"<Weights gen={self.meta.gen} of {len(self)} arrays>"
+    def _title(self) -> str:
+        return f"generation {self.meta.gen}"
 
 
-class LazyArray:
-    """An array in a text that is decoded chunk by chunk, when it is indexed.
+class LazyRows:
+    """An array of `dtype` and `shape` of which only the rows that are indexed are read.
 
-    `lazy[a:b]` and `lazy[i]` decode the chunks of those rows alone and check
-    their parity, CRC-32C and SHA-256; other keys decode the whole array.
+    `lazy[a:b]` and `lazy[i]` read those rows alone; other keys read the whole array.
     """
 
     # There may be a million of them.
-    __slots__ = ("_index", "_row", "_text", "dtype", "shape")
+    __slots__ = ("dtype", "shape")
 
-    def __init__(
-        self, text: ByteView, index: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
-    ) -> None:
-        self._text = text
-        self._index = index
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.dtype = dtype
         self.shape = shape
-        self._row = index.nbytes // shape[0] if shape and shape[0] else 0
 
     def __len__(self) -> int:
         if not self.shape:
@@ -116,11 +102,31 @@ class LazyArray:
             return self._rows(low, high)[(slice(None, None, rows.step), *rest)]
         return self._rows(0, None)[key]
 
+    def _rows(self, low: int, high: int | None) -> NDArray[Any]:
+        """Rows low to high (all, of a scalar too, where high is None)."""
+        raise NotImplementedError
+
+
+class LazyArray(LazyRows):
+    """An array in a text that is decoded chunk by chunk, when it is indexed.
+
+    The parity, CRC-32C and SHA-256 of the chunks of the rows are checked.
+    """
+
+    __slots__ = ("_index", "_row", "_text")
+
+    def __init__(
+        self, text: ByteView, index: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> None:
+        super().__init__(dtype, shape)
+        self._text = text
+        self._index = index
+        self._row = index.nbytes // shape[0] if shape and shape[0] else 0
+
     def __repr__(self) -> str:
         return f"<LazyArray {self._index.name} {self.dtype} {self.shape}>"
 
     def _rows(self, low: int, high: int | None) -> NDArray[Any]:
-        """Decode rows low to high (all, of a scalar too, where high is None)."""
         index = self._index
         # Rows in bytes: of all of an array the bytes may be no multiple of a row, as of a scalar.
         start, end = (0, index.nbytes) if high is None else (low * self._row, high * self._row)
@@ -153,7 +159,7 @@ class _DamagedArray(LazyArray):
         return chunks_of(self._text, self._index, first, end)
 
 
-class LazySnapshot(Mapping[str, LazyArray]):
+class LazySnapshot(NamedArrays[LazyArray]):
     """A text that is indexed, but decoded only where it is asked for.
 
     What is decoded is checked against its chunk's hashes; the root, and with
@@ -162,12 +168,18 @@ class LazySnapshot(Mapping[str, LazyArray]):
     A text with damaged lines is refused (TextError), unless `damaged` is true: then
     what its other lines say is there, `is_damaged` is true, and `problems` say which
     arrays and chunks can't be read. Those raise TextError when they are asked for.
+    `indexed` is the text's index, where that is made already.
     """
 
     def __init__(
-        self, text: ByteView, *, damaged: bool = False, payload: PayloadSource = NO_PAYLOAD
+        self,
+        text: ByteView,
+        *,
+        damaged: bool = False,
+        payload: PayloadSource = NO_PAYLOAD,
+        indexed: TextIndex | None = None,
     ) -> None:
-        self.index = index(text, payload=payload)
+        self.index = index(text, payload=payload) if indexed is None else indexed
         self.problems: tuple[Problem, ...] = ()
         kind = LazyArray
         if self.index.stop is None:
@@ -178,12 +190,13 @@ class LazySnapshot(Mapping[str, LazyArray]):
         else:
             raise refusal(self.index.stop)
         self.meta = self.index.meta
+        self.is_container = layout is not None and layout.is_container
         claims = [array.claim for array in self.index.arrays]
         arrays = {array.name: array for array in self.index.arrays}
-        self._arrays = {
-            name: kind(text, arrays[array], dtype, shape)
-            for name, array, dtype, shape in _seen_as(layout, claims)
-        }
+        seen = _seen_as(layout, claims)
+        super().__init__(
+            {name: kind(text, arrays[array], dtype, shape) for name, array, dtype, shape in seen}
+        )
 
     @property
     def is_damaged(self) -> bool:
@@ -214,14 +227,8 @@ class LazySnapshot(Mapping[str, LazyArray]):
         self.problems = tuple(found.problems)
         return layout
 
-    def __getitem__(self, name: str) -> LazyArray:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
+    def _title(self) -> str:
+        return f"generation {self.meta.gen}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,24 +252,6 @@ class NumpyArray:
     dtype: NumpyType
     shape: tuple[int, ...]
     data: ByteView
-
-
-def snapshot_from(
-    arrays: Mapping[str, ArrayLike],
-    *,
-    meta: Meta | None = None,
-    prev: bytes = bytes(32),
-    audit: str | None = None,
-    rows_per_chunk: int | None = None,
-    pending: bool = False,
-) -> Snapshot:
-    """Make a snapshot of arrays of any shape and dtype but objects and records.
-
-    Values are kept: big-endian arrays become little-endian ones, Fortran order
-    becomes C order.
-    """
-    raw = [_numpy_array(name, arrays[name]) for name in sorted(arrays)]
-    return snapshot_of_raw(raw, meta, prev, audit, rows_per_chunk, pending)
 
 
 def snapshot_of_raw(
@@ -390,9 +379,8 @@ def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
     return NumpyType(little.str, dtype.itemsize)
 
 
-def _numpy_array(name: str, value: ArrayLike) -> NumpyArray:
-    array = np.asarray(value)
-    kind = numpy_type(name, array.dtype)
+def raw_array(name: str, kind: NumpyType, array: NDArray[Any]) -> NumpyArray:
+    """The bytes of an array that a text calls `kind`."""
     if array.dtype.str.startswith(">") and not kind.is_extension:
         array = array.astype(kind.descr)
     # ascontiguousarray gives a scalar one dimension: the shape is put back.

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, Pages
 from wtxtgit.model.array import LAYOUT_ARRAY, Keep, Layout
 from wtxtgit.text.arrays import snapshot_of
 from wtxtgit.text.file import TextFile, layout_bytes
 from wtxtgit.text.index import TextIndex
-from wtxtgit.text.write import Progress, TextWriter
+from wtxtgit.text.write import TextWriter
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from wtxtgit.model.array import (
 from wtxtgit.model.findings import Problem
 from wtxtgit.text.armor import U1, line_count
 from wtxtgit.text.grammar import LINE_TEXT
-from wtxtgit.text.index import ArrayIndex, TextIndex, index, want_payload
+from wtxtgit.text.index import ArrayIndex, TextIndex, index, want_chunks
 from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
 from wtxtgit.text.verify import (
     Block,
@@ -87,7 +87,8 @@ class TextFile:
         self._starts = sorted(
             (start, name) for name, start in self.places.items() if self.by_name[name].nbytes
         )
-        self._filled: set[str] = set()
+        # Of each array that was asked for, which chunks were.
+        self._filled: dict[str, bytearray] = {}
         self._file: IO[bytes] | None = None
         self._memory = memoryview(bytearray(self.size if self.size <= _IN_MEMORY else 0))
         self.view: ByteView = self._memory.toreadonly()
@@ -126,28 +127,48 @@ class TextFile:
 
     def fill(self, names: Iterable[str]) -> None:
         """Bring arrays into the file; raises CheckError."""
-        wanted = [self.by_name[n] for n in names if n not in self._filled]
-        # Before they are there: a failure ends the comparison that asks for them.
-        self._filled.update(array.name for array in wanted)
+        arrays = [self.by_name[name] for name in names]
+        self._fill((array, 0, array.chunks) for array in arrays)
+
+    def fill_range(self, start: int, nbytes: int) -> None:
+        """Bring in all chunks that have bytes of a range; raises CheckError."""
+        at = max(bisect_right(self._starts, (start, "")) - 1, 0)
+        end = start + nbytes
+        parts = []
+        while at < len(self._starts) and self._starts[at][0] < end:
+            place, name = self._starts[at]
+            array = self.by_name[name]
+            if place + array.nbytes > start:
+                first = max(start - place, 0) // array.chunk_size
+                last = -(-min(end - place, array.nbytes) // array.chunk_size)
+                parts.append((array, first, last))
+            at += 1
+        self._fill(parts)
+
+    def _fill(self, parts: Iterable[tuple[ArrayIndex, int, int]]) -> None:
+        """Bring in chunks, of each array those from a first up to, not including, a last."""
+        wanted = [run for part in parts for run in self._runs(*part)]
         if not self.size or not wanted:
             return
-        want_payload(wanted, self._pages.advance)
-        jobs = jobs_of(block for array in wanted for block in blocks_of(array))
-        threads = worthwhile(self._threads, sum(array.nbytes for array in wanted))
+        want_chunks(wanted)
+        jobs = jobs_of(block for run in wanted for block in blocks_of(*run))
+        sizes = ((last - first) * array.chunk_size for array, first, last in wanted)
+        threads = worthwhile(self._threads, sum(sizes))
         with Workers((partial(self._write, job) for job in jobs), threads) as written:
             for nbytes in written:
                 self._pages.advance(nbytes)
 
-    def fill_range(self, start: int, nbytes: int) -> None:
-        """Bring in all arrays that have bytes of a range; raises CheckError."""
-        at = max(bisect_right(self._starts, (start, "")) - 1, 0)
-        names = []
-        while at < len(self._starts) and self._starts[at][0] < start + nbytes:
-            place, name = self._starts[at]
-            if place + self.by_name[name].nbytes > start:
-                names.append(name)
-            at += 1
-        self.fill(names)
+    def _runs(self, array: ArrayIndex, first: int, last: int) -> list[tuple[ArrayIndex, int, int]]:
+        """The runs of chunks that were not asked for yet, and now are."""
+        asked = self._filled.setdefault(array.name, bytearray(array.chunks))
+        runs = []
+        while (first := asked.find(0, first, last)) >= 0:
+            end = asked.find(1, first, last)
+            end = last if end < 0 else end
+            # Before they are there: a failure ends the comparison that asks for them.
+            asked[first:end] = b"\1" * (end - first)
+            runs.append((array, first, end))
+        return runs
 
     def fill_all(self) -> None:
         """Bring in everything; raises CheckError."""

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, mapped, pieces
 from wtxtgit.model.array import (
     DIMENSION_BYTES,
@@ -306,27 +307,31 @@ class TextIndex:
         """The names of these chunks, 32 bytes each, in order."""
         return [name for array in self.detached_arrays for name in array.sha256]
 
-    def want_payload(self, progress: Callable[[int], None] | None = None) -> None:
+    def want_payload(self) -> None:
         """Have all of its payload at hand, unless it breaks a rule."""
         if self.stop is None:
-            self.payload.want(self.payload_names, progress)
+            self.payload.want(self.payload_names)
 
 
-def want_payload(
-    arrays: Iterable[ArrayIndex], progress: Callable[[int], None] | None = None
-) -> None:
+def want_payload(arrays: Iterable[ArrayIndex]) -> None:
     """Have all chunks of arrays at hand that will be read: see `PayloadSource.want`."""
+    want_chunks((array, 0, array.chunks) for array in arrays)
+
+
+def want_chunks(parts: Iterable[tuple[ArrayIndex, int, int]]) -> None:
+    """The same of parts of arrays: chunks from a first up to, not including, a last."""
     sources: dict[int, tuple[PayloadSource, list[bytes]]] = {}
-    for array in arrays:
+    for array, first, last in parts:
         if array.payload is not None:
-            sources.setdefault(id(array.payload), (array.payload, []))[1].extend(array.sha256)
+            names = sources.setdefault(id(array.payload), (array.payload, []))[1]
+            names.extend(array.sha256[first:last])
     for source, names in sources.values():
-        source.want(names, progress)
+        source.want(names)
 
 
 def index(
     text: ByteView,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     payload: PayloadSource = NO_PAYLOAD,
 ) -> TextIndex:
     """Index a text of any content; never raises because of it.
@@ -340,7 +345,7 @@ def index(
 
 def indexing(
     text: ByteView,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     payload: PayloadSource = NO_PAYLOAD,
 ) -> tuple[TextIndex, Iterator[None]]:
     """An index that grows with each step that is taken; with the last one it is `index`'s.
@@ -355,9 +360,7 @@ def indexing(
 class _TextIndexer(LineCursor):
     """Reads a text's lines into an index, up to the first fault."""
 
-    def __init__(
-        self, text: ByteView, progress: Callable[[int], None] | None, payload: PayloadSource
-    ) -> None:
+    def __init__(self, text: ByteView, progress: Progress | None, payload: PayloadSource) -> None:
         super().__init__(text)
         self._progress = progress
         self.result = TextIndex(is_detached=grammar.is_detached(text), payload=payload)

@@ -15,12 +15,13 @@ the end of the file, and moved at the end. Positions follow from claims all the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from threading import Lock
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.pieces import PieceWindows
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, Windowed, copy_within, write_at
 from wtxtgit.model.array import LAYOUT_ARRAY, ZEROS_ALLOWANCE, Extent, Layout
 from wtxtgit.text.file import MOST_FILE, layout_bytes
@@ -51,7 +52,7 @@ def verify_into(
     *,
     wsum: bytes | None = None,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[TextReport, bool]:
     """Verify a text, and write the file that it stands for into an empty one.
 

@@ -30,6 +30,7 @@ from hashlib import sha256
 import numpy as np
 
 from wtxtgit.errors import PayloadMissing, TextError, WtxtgitError, counted
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import (
@@ -457,7 +458,7 @@ def verify(
     public_keys: Sequence[bytes] = (),
     allow_unauthenticated: bool = False,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     deliver: Deliver | None = None,
     indexed: TextIndex | None = None,
     growing: Iterator[None] | None = None,
@@ -533,7 +534,7 @@ class _ArrayChecks:
         report: TextReport,
         hmac_key: bytes | None,
         allow_unauthenticated: bool,
-        progress: Callable[[int], None] | None,
+        progress: Progress | None,
         deliver: Deliver | None,
         passed: Passed | None,
     ) -> None:

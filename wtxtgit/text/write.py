@@ -34,6 +34,7 @@ from hashlib import sha256
 import numpy as np
 
 from wtxtgit.errors import TextError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, hashed, mapped, pieces, write_at
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import (
@@ -318,8 +319,6 @@ _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
 HASH_SIZE = 32
 
-Progress = Callable[[int], None]
-"""Called with the number of raw bytes that were just finished."""
 Place = Callable[[int, memoryview], None]
 """Takes the text of the span with this number; the text is good during the call only."""
 Signer = Callable[[bytes], Signature]

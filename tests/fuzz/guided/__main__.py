@@ -12,8 +12,10 @@ import contextlib
 import importlib.util
 import io
 import os
+import pkgutil
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 
 from tests.fuzz.guided.running import Length, Outcome, fuzz
 from tests.fuzz.guided.target import Target
@@ -61,6 +63,11 @@ def instrumented() -> Mapping[str, Target]:
     # It names each module.
     with contextlib.redirect_stderr(io.StringIO()):
         from tests.fuzz.guided.targets import TARGETS
+        from wtxtgit import containers
+
+        # Most targets load some of these when they first need them, each in its own process.
+        for module in pkgutil.walk_packages(containers.__path__, f"{containers.__name__}."):
+            import_module(module.name)
 
     return TARGETS
 

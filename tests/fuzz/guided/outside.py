@@ -20,7 +20,7 @@ from tests.fuzz.seeds import seeds
 from tests.git.test_attributes import SAMPLE
 from tests.trust.test_agent import PUBLIC, RSA, SECRET, SIGNATURE, answer, listed
 from wtxtgit.checkpoint.contents import open_side
-from wtxtgit.diff.compare import compare
+from wtxtgit.comparison.compare import compare
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.git import attributes, external_diff
 from wtxtgit.git.filter_protocol import (

@@ -47,7 +47,7 @@ def index(data: bytes) -> bool:
         table = parse_table(memoryview(data))
     except ValueError:
         return False
-    assert format_table(table) == data
+    assert b"".join(format_table(table)) == data
     for name in (bytes(32), b"\xff" * 32, table.names[:32]):
         if len(name) == 32:
             assert len(list(table.find(name))) <= table.count

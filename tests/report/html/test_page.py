@@ -22,9 +22,8 @@ from tests.report.reviews import (
     reviewed,
     sample,
 )
-from wtxtgit.errors import clipped
+from wtxtgit.errors import clipped, escaped
 from wtxtgit.report.diff import TensorDiff, TensorStatus
-from wtxtgit.report.figures import escaped
 from wtxtgit.report.html import bounds
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_ROWS, PICTURED_OF_PAGE
 from wtxtgit.report.html.page import page
@@ -168,10 +167,11 @@ class TestWhatIsTold:
         texts = [element.text for element in ordinary.of("p")]
         assert "The forge takes 100 MiB as one blob; the text takes 86.3% of that" in texts
 
-    def test_the_tensor_that_changed_most_comes_first(self, ordinary: Markup) -> None:
+    def test_new_nan_comes_first_then_what_changed_most(self, ordinary: Markup) -> None:
         tables = ordinary.of("table", "rows")
         assert [len(re.findall("weight|3.q4", table.text)) for table in tables] == [61, 7]
-        first = ordinary.of("details", "tensor")[0].text
+        spoilt, first = (one.text for one in ordinary.of("details", "tensor")[:2])
+        assert "model.layers.7.self_attn.v_proj.weight" in spoilt
         assert "model.layers.11.mlp.down_proj.weight" in first
         assert "31% (L2 28.6)" in first
         assert "Rows 0\u20133, 16\u201320" in first

@@ -10,7 +10,7 @@ _IMPORT = ("migrate", "import", "--include", "*.safetensors", "--everything")
 
 
 def raw(place: Place) -> None:
-    """Three commits with files as they are, a branch and a tag."""
+    """Three commits with files as they are, a branch, a tag, and something stashed."""
     for number in range(3):
         place.write(MODEL, safetensors(*range(number, 300)))
         if not number:
@@ -19,6 +19,8 @@ def raw(place: Place) -> None:
         place.commit()
     place.git("branch", "topic", "HEAD~1")
     place.git("tag", "-a", "-m", "t", "v1", "HEAD")
+    place.write(MODEL, safetensors(7.0))
+    place.git("stash", "-q")
 
 
 def imported(place: Place) -> None:

@@ -157,14 +157,16 @@ class Place:
         return {file.name: file.read_bytes() for file in found}
 
     def state(self) -> tuple[object, ...]:
-        """The index, what HEAD has, what is open of a merge; what rings and the store hold, and
-        was pushed."""
+        """The index, what HEAD has, what is stashed and what is open of a merge; what rings and the
+        store hold, and was pushed."""
         tree = self.git("rev-parse", "-q", "--verify", "HEAD^{tree}", ok=None)
         open_paths = (self.repo / ".git" / conflicts.FOLDER).rglob("*.json")
         records = {path.name: path.read_bytes() for path in open_paths}
         said = [json.dumps(read_state(ring).as_dict()) for ring in self.rings]
         payload = self.payload(), self.payload_there()
-        return self.git("ls-files", "-s", "-z"), tree, records, said, self._pushed(), payload
+        staged = self.git("ls-files", "-s", "-z")
+        stashed = self.git("stash", "list", "--format=%gs %T", ok=None)
+        return staged, tree, stashed, records, said, self._pushed(), payload
 
     def packs(self) -> int:
         """How many packs the store has."""

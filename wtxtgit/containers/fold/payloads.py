@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
@@ -24,6 +24,7 @@ from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, FoldChunk, parity_bytes, parity_len
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.checksum import crc32c
@@ -129,7 +130,7 @@ def content(
     payload: ByteView,
     chunk: FoldChunk,
     options: ReadOptions,
-    seen: Callable[[int], None] | None = None,
+    seen: Progress | None = None,
 ) -> Iterator[Buffer]:
     """The content of a stored payload, decoded, in pieces; `check_limits` goes before.
 

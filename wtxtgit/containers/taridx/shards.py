@@ -9,7 +9,7 @@ Spec: `docs/spec/taridx.md`, "Shards" and "Lookup".
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -30,6 +30,7 @@ from wtxtgit.containers.taridx.tar import (
 )
 from wtxtgit.containers.taridx.write import index
 from wtxtgit.errors import FormatError
+from wtxtgit.io.progress import Progress
 from wtxtgit.model.findings import Findings
 
 __all__ = [
@@ -52,7 +53,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def check_shards(
-    index: Taridx, shards: Sequence[Tar], progress: Callable[[int], None] | None = None
+    index: Taridx, shards: Sequence[Tar], progress: Progress | None = None
 ) -> Findings:
     """Check each row against its shard; raises nothing.
 

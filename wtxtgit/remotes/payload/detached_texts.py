@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
@@ -16,14 +16,28 @@ from wtxtgit.text.grammar import DETACHED_FIRST_LINE, is_detached
 from wtxtgit.text.index import index as index_of
 
 _OBJECT = re.compile(rb"([0-9a-f]{40,64}) (.+)")
+_NAME = 32
 
 
 class DetachedText(NamedTuple):
-    """A detached text at a path: the names of its chunks (32 bytes), in order, and their bytes."""
+    """A detached text at a path, and how many bytes its payload has.
+
+    `names` are those of its chunks (32 bytes each), in order, one after another: an object for
+    each takes three times as much.
+    """
 
     path: bytes
-    chunks: tuple[bytes, ...]
+    names: bytes
     nbytes: int
+
+    @classmethod
+    def of(cls, path: bytes, chunks: Iterable[bytes], nbytes: int) -> Self:
+        return cls(path, b"".join(chunks), nbytes)
+
+    @property
+    def chunks(self) -> Iterator[bytes]:
+        """The names one by one."""
+        return (self.names[at : at + _NAME] for at in range(0, len(self.names), _NAME))
 
 
 def chunks_of(texts: Iterable[DetachedText]) -> set[bytes]:
@@ -99,4 +113,4 @@ def _read(repo: Repository, paths: dict[str, bytes]) -> Iterator[DetachedText]:
             text = index_of(spooled(store.blob(oid)))
             if text.stop is None:
                 nbytes = sum(array.nbytes for array in text.detached_arrays)
-                yield DetachedText(paths[oid], tuple(text.payload_names), nbytes)
+                yield DetachedText.of(paths[oid], text.payload_names, nbytes)

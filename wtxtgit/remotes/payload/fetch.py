@@ -2,7 +2,8 @@
 
 Of a pack that is needed as a whole all of it comes, of others the parts that are needed, where the
 remote gives parts. Several are under way at once, each in pieces, so memory is bounded. All of it
-gets into the store once it is proved (`remotes/payload/incoming.py`).
+gets into the store once it is proved (`remotes/payload/incoming.py`). Of many chunks one group
+comes after the other, in the order of the texts, which mostly is that of the packs.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+
 from wtxtgit.errors import InputError
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, mapped
 from wtxtgit.io.workers import Workers
-from wtxtgit.remotes.payload.detached_texts import DetachedText, chunks_of, standing
-from wtxtgit.remotes.payload.incoming import IncomingPacks, Progress
+from wtxtgit.model.array import in_groups
+from wtxtgit.remotes.payload.detached_texts import DetachedText, standing
+from wtxtgit.remotes.payload.incoming import IncomingPacks
 from wtxtgit.remotes.payload.pack_parts import MOST_PART, PackPart, parts_of
 from wtxtgit.remotes.payload.place import PackPlace
 from wtxtgit.remotes.payload.remote_packs import RemotePacks
 from wtxtgit.report.store import DamagedPack, LackingPayload, PayloadFetched, RefusedPack
-from wtxtgit.store.pack import MAX_DEPTH, ChunkEntry
+from wtxtgit.store.pack import MAX_DEPTH, NAME_SIZE, ChunkEntry
 from wtxtgit.store.store import Store
 
 _AT_ONCE = 4
@@ -47,13 +52,22 @@ def fetch_payload(
     the place does, and EnvironmentFailure where packs can't be written.
     """
     wanted = list(texts)
-    lacking = _lacking(store, chunks_of(wanted))
-    if not lacking:
+    before = _count_lacking(store, wanted)
+    fetch: PayloadFetch | None = None
+    is_lacking = False
+    for names in in_groups(name for text in wanted for name in text.chunks):
+        if lacking := _lacking(store, names):
+            if fetch is None:
+                remote = RemotePacks(choose(), store.folder)
+                fetch = PayloadFetch(store, remote, progress, dry_run=dry_run)
+            is_lacking |= bool(fetch.fetch(lacking))
+    if fetch is None:
         return PayloadFetched()
-    remote = RemotePacks(choose(), store.folder)
-    done, lacking = fetch_chunks(store, remote, lacking, progress, dry_run=dry_run)
-    counts = [(text.path, len(lacking.intersection(text.chunks))) for text in wanted]
-    return replace(done, lacking=tuple(LackingPayload(*count) for count in counts if count[1]))
+    if not is_lacking:
+        return replace(fetch.done, chunks=before)
+    counts = [(text.path, _count_lacking(store, [text])) for text in wanted]
+    told = tuple(LackingPayload(*count) for count in counts if count[1])
+    return replace(fetch.done, chunks=before - _count_lacking(store, wanted), lacking=told)
 
 
 def set_damaged_aside(
@@ -64,7 +78,8 @@ def set_damaged_aside(
     That they are is known of what stands as text in the work tree though its chunks are here.
     Raises EnvironmentFailure where another process takes packs away.
     """
-    there = sorted(store.has(chunks_of(standing(repo, texts))))
+    names = (name for text in standing(repo, texts) for name in text.chunks)
+    there = sorted({name for group in in_groups(names) for name in store.has(group)})
     if not there:
         return []
     from wtxtgit.store.repack import set_damaged_aside as set_aside
@@ -72,37 +87,20 @@ def set_damaged_aside(
     return set_aside(store, there)
 
 
-def fetch_chunks(
-    store: Store,
-    remote: RemotePacks,
-    wanted: Collection[bytes],
-    progress: Progress | None = None,
-    *,
-    dry_run: bool = False,
-) -> tuple[PayloadFetched, set[bytes]]:
-    """The same from a remote whose packs are known; gives what came, and what did not."""
-    before = _lacking(store, wanted)
-    fetching = _Fetching(store, remote, progress)
-    if not dry_run:
-        # What came whole before a process ended.
-        fetching.install()
-    label = remote.place.label
-    plan = fetching.plan(_lacking(store, wanted))
-    if dry_run:
-        return PayloadFetched(label, len(before), plan.nbytes, tuple(plan.packs)), set()
-    while plan.packs and fetching.run(plan):
-        # Of what was refused the remote may have other copies.
-        plan = fetching.plan(_lacking(store, wanted))
-    after = _lacking(store, wanted)
-    # Of a pack that nobody needed nothing has to be told.
-    refused = {**(remote.damaged if after else {}), **fetching.refused}
-    told = tuple(RefusedPack(name, why) for name, why in sorted(refused.items()))
-    came = tuple(fetching.came)
-    return PayloadFetched(label, len(before - after), fetching.nbytes, came, told), after
-
-
 def _lacking(store: Store, names: Collection[bytes]) -> set[bytes]:
     return set(names) - store.has(names)
+
+
+def _count_lacking(store: Store, texts: Iterable[DetachedText]) -> int:
+    """How many chunks of texts are not here, each of them counted once."""
+    groups = in_groups(name for text in texts for name in text.chunks)
+    # Without an object for each.
+    lacking = bytearray()
+    for group in groups:
+        lacking += b"".join(_lacking(store, group))
+    names = np.frombuffer(lacking, f"S{NAME_SIZE}")
+    names.sort()
+    return len(names) and 1 + int(np.count_nonzero(names[1:] != names[:-1]))
 
 
 @dataclass(slots=True)
@@ -116,10 +114,6 @@ class _ToCome:
     def packs(self) -> list[str]:
         return list(dict.fromkeys((*self.whole, *(part.pack for part in self.parts))))
 
-    @property
-    def nbytes(self) -> int:
-        return sum(self.whole.values()) + sum(part.nbytes for part in self.parts)
-
 
 @dataclass(frozen=True, slots=True)
 class _Came:
@@ -131,18 +125,74 @@ class _Came:
     part: str | None = None
 
 
-class _Fetching:
-    def __init__(self, store: Store, remote: RemotePacks, progress: Progress | None) -> None:
+class PayloadFetch:
+    """Fetches chunks from a remote whose packs are known, one group of them after the other.
+
+    `progress` gets counts of bytes that came. With `dry_run` nothing comes, and it is told what
+    would.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        remote: RemotePacks,
+        progress: Progress | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> None:
         self._store = store
         self._remote = remote
         self._progress = progress
+        self._dry_run = dry_run
         self._incoming = IncomingPacks(store)
         self._has_parts: bool | None = None
-        self.came: dict[str, None] = {}
-        self.nbytes = 0
-        self.refused: dict[str, str] = {}
+        self._is_lacking = False
+        # Packs that came, in order, or would.
+        self._came: dict[str, None] = {}
+        self._whole: set[str] = set()
+        self._refused: dict[str, str] = {}
+        self._nbytes = 0
 
-    def plan(self, chunks: Collection[bytes]) -> _ToCome:
+    @property
+    def done(self) -> PayloadFetched:
+        """What came so far, but for how many chunks, and what is wrong with packs that did not."""
+        # Of a pack that nobody needed nothing has to be told.
+        refused = {**(self._remote.damaged if self._is_lacking else {}), **self._refused}
+        told = tuple(RefusedPack(name, why) for name, why in sorted(refused.items()))
+        label = self._remote.place.label
+        return PayloadFetched(label, 0, self._nbytes, tuple(self._came), told)
+
+    def fetch(self, names: Collection[bytes]) -> set[bytes]:
+        """Have a group of chunks in the store; gives those that did not come.
+
+        Raises as `fetch_payload` does.
+        """
+        if self._dry_run:
+            self._foresee(_lacking(self._store, names))
+            return set()
+        # What came whole before a process ended.
+        self._install()
+        plan = self._plan(_lacking(self._store, names))
+        while plan.packs and self._run(plan):
+            # Of what was refused the remote may have other copies.
+            plan = self._plan(_lacking(self._store, names))
+        after = _lacking(self._store, names)
+        self._is_lacking |= bool(after)
+        return after
+
+    def _foresee(self, chunks: Collection[bytes]) -> None:
+        """Count what would come."""
+        plan = self._plan([name for name in chunks if not self._would_be_here(name)])
+        self._nbytes += sum(part.nbytes for part in plan.parts)
+        self._nbytes += sum(n for pack, n in plan.whole.items() if pack not in self._whole)
+        self._whole |= plan.whole.keys()
+        self._came.update(dict.fromkeys(plan.packs))
+
+    def _would_be_here(self, name: bytes) -> bool:
+        """Whether a chunk would have come with a pack that is whole."""
+        return bool(self._whole) and any(c[0] in self._whole for c in self._remote.copies(name))
+
+    def _plan(self, chunks: Collection[bytes]) -> _ToCome:
         """What holds chunks, and all that they are decoded with."""
         needed = self._needed(chunks)
         plan = _ToCome()
@@ -179,7 +229,7 @@ class _Fetching:
             if waiting:
                 entry = waiting[0]
             else:
-                copies = [c for c in self._remote.copies(name, most) if c[0] not in self.refused]
+                copies = [c for c in self._remote.copies(name, most) if c[0] not in self._refused]
                 if not copies:
                     continue
                 # A pack that comes anyway.
@@ -193,37 +243,37 @@ class _Fetching:
     def _has(self, name: bytes, most_depth: int) -> bool:
         return any(entry.depth <= most_depth for _, entry in self._store.own.copies(name))
 
-    def run(self, plan: _ToCome) -> bool:
+    def _run(self, plan: _ToCome) -> bool:
         """Have it all here, as far as it is what it should be; tells whether any was refused."""
         self._incoming.make()
         parts: dict[str, str] = {}
-        before = len(self.refused)
+        before = len(self._refused)
         tasks = [partial(self._receive, group) for group in _groups(plan.whole)]
         tasks += [partial(self._receive_part, part) for part in plan.parts]
         try:
             with Workers(tasks, min(_AT_ONCE, len(tasks))) as done:
                 for came in done:
-                    self.nbytes += came.nbytes
-                    self.came.update(dict.fromkeys(came.packs))
+                    self._nbytes += came.nbytes
+                    self._came.update(dict.fromkeys(came.packs))
                     if came.part is not None:
                         parts[came.part] = came.packs[0]
                     for name, why in came.refused:
                         self._refuse(name, why)
         finally:
-            self.install(parts)
-        return len(self.refused) > before
+            self._install(parts)
+        return len(self._refused) > before
 
-    def install(self, parts: dict[str, str] | None = None) -> None:
+    def _install(self, parts: dict[str, str] | None = None) -> None:
         """Put what came into the store; `parts` are packs of parts, and of which packs they are."""
         own = parts or {}
-        for name, why in self._incoming.install({*self.came, *own}).items():
+        for name, why in self._incoming.install({*self._came, *own}).items():
             self._refuse(own.get(name, name), why)
 
     def _receive(self, sizes: dict[str, int]) -> _Came:
         """Fetch packs whole, each under its name once it is what that says."""
         came, refused = [], []
         for name, content in self._remote.place.contents(sizes):
-            end = self._remote.ends[name]
+            end = self._remote.end(name)
             why = self._incoming.receive(name, sizes[name], end, content, self._progress)
             if why is None:
                 came.append(name)
@@ -254,9 +304,9 @@ class _Fetching:
                 yield mapped(whole[start:stop])
 
     def _refuse(self, name: str, why: str) -> None:
-        self.refused[name] = why
+        self._refused[name] = why
         self._remote.forget(name)
-        self.came.pop(name, None)
+        self._came.pop(name, None)
 
 
 def _groups(sizes: dict[str, int]) -> Iterator[dict[str, int]]:

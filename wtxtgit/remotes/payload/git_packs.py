@@ -8,7 +8,6 @@ repository never gets a second copy of what its store has, nor refs, and gc has 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -20,6 +19,7 @@ from wtxtgit.git.blobs import check_oid
 from wtxtgit.git.remote_refs import RemoteRefs
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.transfer import PLAIN, PUSH, failure, transfer, words_of
+from wtxtgit.io import clock
 from wtxtgit.io.files import failures, replace_file
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import Buffer, write_all
@@ -208,7 +208,7 @@ def _drop(path: Path) -> None:
 def _sweep(folder: Path) -> None:
     """Take away what was fetched long ago, and nobody has asked for since; what git has begun, and
     a killed one left, sooner."""
-    now = time.time()
+    now = clock.now()
     for path in (*folder.glob("??/*"), *folder.glob("pack/*")):
         age = _LEFT if path.name.startswith("tmp_") else _FORGOTTEN
         with suppress(OSError):

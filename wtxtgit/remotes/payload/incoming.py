@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from hashlib import sha256
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.files import failures
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import Buffer, pieces, write_all
 from wtxtgit.io.workers import Workers, worthwhile
@@ -29,8 +30,6 @@ from wtxtgit.store.writer import NewPack
 INCOMING = "incoming"
 """The folder in a store's in which packs wait that came whole."""
 _READ_ONLY = 0o444
-
-Progress = Callable[[int], None]
 
 
 class IncomingPacks:

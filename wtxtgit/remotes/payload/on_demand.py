@@ -6,22 +6,25 @@ What will be read is fetched at once, before it is read; only from a remote that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from wtxtgit.errors import EnvironmentFailure, counted
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.progress import Progress, shown
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import in_groups
 from wtxtgit.store.place import store_of
 
 if TYPE_CHECKING:  # Most commands find all that they need in the store.
+    from wtxtgit.remotes.payload.fetch import PayloadFetch
     from wtxtgit.remotes.payload.remote_packs import RemotePacks
     from wtxtgit.remotes.payload.store_url import StoreUrl
+    from wtxtgit.report.store import PayloadFetched
 
-Progress = Callable[[int], None]
-Showing = Callable[[], AbstractContextManager[Progress | None]]
-"""Gives what takes counts of bytes that come, for the time of a fetch."""
+_MAKING = Lock()
 
 
 class FetchedPayload:
@@ -32,22 +35,25 @@ class FetchedPayload:
         self._store = store_of(repo)
         self._missing: set[bytes] = set()
         self._remote: RemotePacks | None = None
-        self.showing: Showing = nullcontext
         self.lacks: str | None = None
         """What the remote did not have of what was wanted last; None where it had all."""
 
     @classmethod
     def of(cls, repo: Repository) -> Self:
-        if not isinstance(repo.payload, cls):
-            repo.payload = cls(repo)
-        return repo.payload
+        # What one thread fetches with it is there for the others.
+        with _MAKING:
+            if not isinstance(repo.payload, cls):
+                repo.payload = cls(repo)
+            return repo.payload
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
         asked = set(names)
         found = self._store.has(asked)
         # A merge driver, for one, adds to the store while the filter of a rebase goes on.
-        if len(found) < len(asked) and self._store.refresh():
-            return self._store.has(asked)
+        if len(found) < len(asked):
+            # Another thread may be the one that meets what came.
+            self._store.refresh()
+            found = self._store.has(asked)
         return found
 
     def read(self, name: bytes) -> ByteView:
@@ -56,36 +62,44 @@ class FetchedPayload:
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return self._store.read_all(names, size)
 
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        return self._store.is_sound(names, most)
-
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return self._store.states(names)
 
-    def want(self, names: Iterable[bytes], progress: Progress | None = None) -> None:
-        asked = set(names) - self._missing
-        lacking = asked - self.has(asked)
-        if not lacking:
-            return
-        from wtxtgit.remotes.payload.store_url import trusted
+    def want(self, names: Iterable[bytes]) -> None:
+        fetch: PayloadFetch | None = None
+        missing = 0
+        with ExitStack() as until:
+            for group in in_groups(names):
+                asked = set(group) - self._missing
+                lacking = asked - self.has(asked)
+                if not lacking:
+                    continue
+                from wtxtgit.remotes.payload.store_url import trusted
 
-        # What does not come now does not come a moment later.
-        self._missing |= lacking
-        if (url := trusted(self._repo)) is not None:
-            self._fetch(url, lacking, progress)
-            self._missing -= self._store.has(lacking)
+                # What does not come now does not come a moment later.
+                self._missing |= lacking
+                if fetch is None:
+                    if (url := trusted(self._repo)) is None:
+                        continue
+                    fetch = self._begun(url, until.enter_context(shown("fetch")))
+                missing += len(fetch.fetch(lacking))
+                self._missing -= self._store.has(lacking)
+        if fetch is not None:
+            self._tell(fetch.done, missing)
 
-    def _fetch(self, url: StoreUrl, names: set[bytes], progress: Progress | None) -> None:
-        from wtxtgit.remotes.payload.fetch import fetch_chunks
+    def _begun(self, url: StoreUrl, progress: Progress | None) -> PayloadFetch:
+        from wtxtgit.remotes.payload.fetch import PayloadFetch
         from wtxtgit.remotes.payload.remote import place_of
         from wtxtgit.remotes.payload.remote_packs import RemotePacks
 
         if self._remote is None:
             self._remote = RemotePacks(place_of(self._repo, url), self._store.folder)
-        with self.showing() as shown:
-            done, lacking = fetch_chunks(self._store, self._remote, names, progress or shown)
-        self.lacks = f"{counted(len(lacking), 'chunk')} not at {done.remote}" if lacking else None
-        if lacking and done.refused:
+        return PayloadFetch(self._store, self._remote, progress)
+
+    def _tell(self, done: PayloadFetched, missing: int) -> None:
+        """Say what did not come; raises EnvironmentFailure where a pack is to blame."""
+        self.lacks = f"{counted(missing, 'chunk')} not at {done.remote}" if missing else None
+        if missing and done.refused:
             pack = done.refused[0]
             raise EnvironmentFailure(
                 f"{done.remote}: pack {pack.pack} {pack.why}",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.progress import Progress
 from wtxtgit.remotes.payload import needed_texts, store_url
 from wtxtgit.remotes.payload.detached_texts import chunks_of
 from wtxtgit.remotes.payload.remote import place_of
@@ -20,7 +21,6 @@ from wtxtgit.report.store import StorePruned
 from wtxtgit.store.pack import MAX_DEPTH
 from wtxtgit.store.place import is_own, store_of
 from wtxtgit.store.prune import prune_store
-from wtxtgit.store.repack import Progress
 
 RECENT = "wtxtgit.pruneRecent"
 """The key for how many days a commit is recent."""

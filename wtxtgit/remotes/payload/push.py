@@ -8,12 +8,13 @@ one version from a remote that gives packs whole gets little of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, RemoteRefused
 from wtxtgit.io.files import failures
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import pieces
 from wtxtgit.remotes.payload.detached_texts import DetachedText
@@ -34,8 +35,6 @@ _LEAST = 32 * 1024
 """Bytes that are not worth a pack of their own."""
 _TOGETHER = 128 * 1024 * 1024
 """Bytes of packs from which on they are sent: asking a remote takes long beside a small one."""
-
-Progress = Callable[[int], None]
 
 
 def push_payload(

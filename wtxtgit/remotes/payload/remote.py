@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.progress import Progress
 from wtxtgit.remotes.payload import detached_texts
 from wtxtgit.remotes.payload.place import PackPlace, TargetPacks
 from wtxtgit.remotes.payload.push import push_payload
@@ -42,7 +43,7 @@ def push_commits(
     choose: Callable[[], StoreUrl],
     tips: Sequence[str],
     known: Iterable[str] = (),
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     *,
     dry_run: bool = False,
     check: bool = False,

@@ -7,20 +7,24 @@ out to be another than that said, what was kept of it is forgotten.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Set
+from collections import OrderedDict
+from collections.abc import Iterable, Set
 from hashlib import sha256
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, FormatError, WtxtgitError
+from wtxtgit.errors import EnvironmentFailure, FormatError, InputError, WtxtgitError
 from wtxtgit.io.files import failures, read_small
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import write_all
 from wtxtgit.remotes.payload.place import PackPlace
-from wtxtgit.store.folder import table_of
+from wtxtgit.store.folder import ChunkTable, table_of, together
 from wtxtgit.store.pack import MAX_DEPTH, MAX_END, ChunkEntry, ChunkIndex, parse_end
 
 _FOLDER = "remotes"
 _MODE = 0o644
+_INDEXES_HELD = 64
+"""A pack of 64 MiB has about 0.1 MB of index; chunks that follow one another are in few."""
 
 
 class RemotePacks:
@@ -34,35 +38,35 @@ class RemotePacks:
         kept = sha256(place.label.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._folder = store / _FOLDER / kept
         self.sizes: dict[str, int] = {}
-        self.ends: dict[str, bytes] = {}
         self.damaged: dict[str, str] = {}
-        self._indexes: dict[str, ChunkIndex] = {}
+        # Of packs whose end could not be kept.
+        self._ends: dict[str, bytes] = {}
+        self._indexes: OrderedDict[str, ChunkIndex] = OrderedDict()
         names = place.packs()
         self._forget_gone(names)
+        tables: list[ChunkTable] = []
         for name in names:
             with contextlib.suppress(WtxtgitError, OSError):
-                self._take(name, read_small(self._folder / f"{name}.index", MAX_END, "an index"))
-        unread = [name for name in names if name not in self.ends]
+                tables.append(self._take(name, self._kept(name)))
+        unread = [name for name in names if name not in self.sizes]
         for name, end in place.ends(unread):
             try:
-                self._take(name, end)
+                tables.append(self._take(name, end))
             except FormatError as error:
                 self.damaged[name] = error.message
             else:
                 self._keep(name, end)
         for name in unread:
-            if name not in self.ends:
+            if name not in self.sizes:
                 self.damaged.setdefault(name, "is not given")
-        self._table = table_of(
-            [(name, self.sizes[name], index) for name, index in self._indexes.items()]
-        )
+        self._table = together(tables)
 
     def find_lost(self) -> None:
         """Ask the place for all packs, and believe in none that it has lost."""
         if lost := self.place.lost(self.sizes):
             self._table = self._table.without(lost)
 
-    def find_damaged(self, progress: Callable[[int], None] | None = None) -> dict[str, str]:
+    def find_damaged(self, progress: Progress | None = None) -> dict[str, str]:
         """Read all packs that the place has, and believe in none that is damaged: see `damage`."""
         damaged = self.damage(self.sizes, progress)
         self._table = self._table.without(damaged)
@@ -70,9 +74,7 @@ class RemotePacks:
             self.forget(name)
         return {**self.damaged, **damaged}
 
-    def damage(
-        self, names: Iterable[str], progress: Callable[[int], None] | None = None
-    ) -> dict[str, str]:
+    def damage(self, names: Iterable[str], progress: Progress | None = None) -> dict[str, str]:
         """What is wrong with those packs, all of which are read, that are not what their names say.
 
         `progress` gets counts of bytes that came.
@@ -94,20 +96,40 @@ class RemotePacks:
 
     def copies(self, chunk: bytes, most_depth: int = MAX_DEPTH) -> list[tuple[str, ChunkEntry]]:
         """The packs that say that they hold a chunk, decoded with at most so many others."""
-        found = [(pack, self._indexes[pack].entry(row)) for pack, row in self._table.find(chunk)]
+        found = [(pack, self.index(pack).entry(row)) for pack, row in self._table.find(chunk)]
         usable = [(pack, entry) for pack, entry in found if entry.depth <= most_depth]
         return sorted(usable, key=lambda copy: copy[1].depth)
 
     def index(self, pack: str) -> ChunkIndex:
-        return self._indexes[pack]
+        """What a pack holds; raises as `end` does."""
+        found = self._indexes.pop(pack, None)
+        if found is None:
+            found = parse_end(memoryview(self.end(pack)))[0]
+        self._hold(pack, found)
+        return found
+
+    def end(self, pack: str) -> bytes:
+        """Index and trailer of a pack. Raises as the place does, InputError where it is gone."""
+        if (held := self._ends.get(pack)) is not None:
+            return held
+        with contextlib.suppress(WtxtgitError, OSError):
+            return self._kept(pack)
+        # Another process found the pack gone, or damaged.
+        for _, end in self.place.ends([pack]):
+            return end
+        raise InputError(f"{self.place.label}: pack {pack} is not given")
 
     @property
     def packs(self) -> Set[str]:
         """The packs whose ends are known."""
-        return self._indexes.keys()
+        return self.sizes.keys()
 
     def forget(self, pack: str) -> None:
         """Read the end of a pack anew the next time."""
+        # Whoever goes on with this one needs it all the same.
+        if pack in self.sizes and pack not in self._ends:
+            with contextlib.suppress(EnvironmentFailure):
+                self._ends[pack] = self.end(pack)
         with contextlib.suppress(OSError):
             (self._folder / f"{pack}.index").unlink()
 
@@ -118,7 +140,7 @@ class RemotePacks:
         """
         with contextlib.suppress(OSError):
             return (self._folder / f"{pack}.index").stat().st_mtime
-        if pack not in self.ends:
+        if pack not in self.sizes:
             # Nothing is known of a part but that it is there.
             self._keep(pack, b"")
         return None
@@ -131,14 +153,25 @@ class RemotePacks:
                 if path.stem not in there:
                     path.unlink()
 
-    def _take(self, name: str, end: bytes) -> None:
+    def _take(self, name: str, end: bytes) -> ChunkTable:
         index, size = parse_end(memoryview(end))
-        self._indexes[name], self.sizes[name], self.ends[name] = index, size, end
+        self.sizes[name] = size
+        self._hold(name, index)
+        return table_of([(name, size, index)])
+
+    def _hold(self, name: str, index: ChunkIndex) -> None:
+        self._indexes[name] = index
+        while len(self._indexes) > _INDEXES_HELD:
+            self._indexes.popitem(last=False)
+
+    def _kept(self, name: str) -> bytes:
+        return read_small(self._folder / f"{name}.index", MAX_END, "an index")
 
     def _keep(self, name: str, end: bytes) -> None:
-        # It only saves time.
+        self._ends[name] = end
         with contextlib.suppress(OSError, EnvironmentFailure), failures(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             with opened_folder(self._folder) as folder, new_file(folder, self._folder, _MODE) as f:
                 write_all(f.descriptor, (end,))
                 f.put(f"{name}.index")
+            del self._ends[name]

@@ -11,7 +11,16 @@ from markupsafe import Markup
 
 from wtxtgit.errors import clipped, counted
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
-from wtxtgit.report.figures import NONE, OID_SHOWN, count, extents, number, percent, size
+from wtxtgit.report.figures import (
+    DATE_SHOWN,
+    NONE,
+    OID_SHOWN,
+    count,
+    extents,
+    number,
+    percent,
+    size,
+)
 from wtxtgit.report.html import svg, tensors
 from wtxtgit.report.html.bounds import (
     MOST_LISTED,
@@ -24,7 +33,6 @@ from wtxtgit.report.html.bounds import (
 )
 from wtxtgit.report.html.tensors import Cell, Picture, Shown
 from wtxtgit.report.review import (
-    SEVERE,
     Chip,
     Flag,
     LayerGroup,
@@ -34,6 +42,7 @@ from wtxtgit.report.review import (
     Sealing,
     SealVerdict,
     Sizes,
+    by_severity,
     chip,
     chips,
 )
@@ -143,9 +152,7 @@ def _totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
 
 def _flags(flags: Sequence[Flag], targets: Mapping[str, str], most: int) -> Excerpt[FlagLine]:
     """Flags, the severe ones first, with the id of all about a flag's tensor where there is one."""
-    # sorted is stable: within a severity flags stay in the order of the review.
-    ranked = sorted(flags, key=lambda flag: flag.risk not in SEVERE)
-    return first(ranked, most).each(
+    return first(by_severity(flags), most).each(
         lambda flag: (
             chip(flag.risk),
             _text(flag.message),
@@ -218,9 +225,10 @@ def _generation(one: ReviewedGeneration) -> tuple[int, str, str, str, str]:
     )
 
 
-def _commit(one: ReviewedCommit, seal: SealVerdict) -> tuple[str, str, tuple[int, ...]]:
+def _commit(one: ReviewedCommit, seal: SealVerdict) -> tuple[str, str, str, tuple[int, ...]]:
     brought = first([g.gen for g in seal.generations if g.commit == one.oid], MOST_LISTED)
-    return (one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), brought.lines)
+    who = " ".join(word for word in (one.date[:DATE_SHOWN], clipped(one.author, MOST_NAME)) if word)
+    return (one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), who, brought.lines)
 
 
 def group_chart(groups: Sequence[LayerGroup], shown: int) -> Excerpt[GroupLine]:

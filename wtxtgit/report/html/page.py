@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from wtxtgit.errors import clipped
+from wtxtgit.errors import clipped, escaped
 from wtxtgit.report.diff import TensorStatus
-from wtxtgit.report.figures import OID_SHOWN, count, escaped, rounded
+from wtxtgit.report.figures import OID_SHOWN, count, rounded
 from wtxtgit.report.html.bounds import (
     MOST_CHECKPOINTS,
     MOST_LISTED,

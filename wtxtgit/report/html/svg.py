@@ -13,7 +13,7 @@ from math import ceil, floor, isfinite, log10
 
 from markupsafe import Markup
 
-from wtxtgit.report.figures import escaped
+from wtxtgit.errors import escaped
 
 SHADES = 8
 """Shades of a heat map, beside that of nothing."""

@@ -10,12 +10,13 @@ proved before it is given. Numbers in comments are those of the section "Applyin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
 from wtxtgit.errors import TextError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, default_rows
@@ -253,7 +254,7 @@ def apply(
     given: Regeneration,
     *,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Applied:
     """Put `delta`, whose bytes are `text`, on its base.
 
@@ -383,7 +384,7 @@ def _regenerated(
     arrays: tuple[SideArray, ...],
     given: Regeneration,
     threads: int | None,
-    progress: Callable[[int], None] | None,
+    progress: Progress | None,
 ) -> DeltaSide:
     """The target of a plain delta: the base's next generation, with hashes of its own."""
     meta = given.meta_after(base.meta)

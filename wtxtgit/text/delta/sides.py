@@ -18,6 +18,7 @@ from hashlib import sha256
 import numpy as np
 
 from wtxtgit.errors import TextError
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, chunk_count
@@ -249,7 +250,7 @@ def hash_arrays(
     threads: int | None = None,
     own: Callable[[SideArray], bool] = lambda _: False,
     hmac_key: bytes | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Hashes:
     """Hash arrays; those that `own` picks by themselves too, and with a key each one's HMAC."""
     result = Hashes()

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Protocol
 
 from wtxtgit.io.spool import Spool
-from wtxtgit.io.view import ByteView, hashed, pieces, same_bytes
+from wtxtgit.io.view import ByteView, Windowed, hashed, pieces, same_bytes
 from wtxtgit.model.array import Rows, default_rows
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor, grammar
@@ -27,6 +27,7 @@ from wtxtgit.text.recovery.chunk import (
 )
 from wtxtgit.text.recovery.order import rearrange
 from wtxtgit.text.recovery.pieces import (
+    ArmoredBytes,
     ArrayPieces,
     ChunkState,
     Slot,
@@ -73,7 +74,8 @@ def settle(arrays: Sequence[ArrayPieces], table: SlotTable, heal: OtherCopies | 
                 _heal(array, heal)
         mending.mend_all(list(islice(_lost(arrays), _MOST_SEARCHED)), mend_more)
     for array in arrays:
-        _hash(array)
+        if not _take_unnamed(array, table.text):
+            _hash(array)
         if heal is not None and not array.is_proved:
             _heal_whole(array, heal)
         if heal is not None and not array.is_whole:
@@ -94,6 +96,29 @@ def _take_intact(slot: Slot, table: SlotTable) -> None:
         if is_proved or likely:
             slot.keep(chunk.body[0], ChunkState.INTACT, proved=is_proved)
             return
+
+
+def _take_unnamed(array: ArrayPieces, text: ByteView) -> bool:
+    """Take chunks whose `ch` lines are gone as they stand, where the array's SHA-256 proves them.
+
+    Tells whether there are such; the array is hashed then.
+    """
+    taken = []
+    for slot in array.slots.lost:
+        for chunk in slot.found:
+            if not chunk.has_line and decoded(text, chunk, slot.size) is not None:
+                again = Windowed(ArmoredBytes(text, chunk.body[0], slot.size))
+                slot.put(again, ChunkState.MENDED, proved=False)
+                taken.append(slot)
+                break
+    if not taken:
+        return False
+    _hash(array)
+    if not array.fits_line():
+        array.sha256 = None
+        for slot in taken:
+            slot.lose()
+    return True
 
 
 _Way = Callable[[bytes, ChunkClaim], "bytes | None"]

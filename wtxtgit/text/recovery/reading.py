@@ -72,6 +72,7 @@ _PARSERS: dict[str, Callable[[memoryview, int], tuple[object, int] | None]] = {
     "idx": grammar.parse_rows,
     "audit": grammar.parse_audit,
 }
+_BEFORE_CHUNK = ("arr", "idx", "endch")
 _NEXT = {
     name: re.compile(b"|".join(re.escape(_KINDS[one].start) for one in kind.next) or b"(?!)")
     for name, kind in _KINDS.items()
@@ -109,6 +110,8 @@ class FoundChunk:
     sha256: str
     crc32c: str
     body: tuple[int, int]
+    has_line: bool = True
+    """Whether there is a `ch` line, however broken."""
 
 
 @final
@@ -126,6 +129,8 @@ class ChunkTable:
 
     def append(self, chunk: FoundChunk) -> None:
         size, lines = (_NONE if n is None else n for n in (chunk.size, chunk.lines))
+        if not chunk.has_line:
+            lines = _NO_LINE
         self._numbers.extend((chunk.ix, size, lines, *chunk.body))
         for digits, count in ((chunk.sha256, _HEX_FIELD), (chunk.crc32c, _CRC_FIELD)):
             # A text that is cut off has fewer of them: what stands for the rest is no digit.
@@ -138,10 +143,11 @@ class ChunkTable:
         return FoundChunk(
             ix,
             None if size == _NONE else size,
-            None if lines == _NONE else lines,
+            None if lines < 0 else lines,
             hashes[:_HEX_FIELD],
             hashes[_HEX_FIELD:],
             (start, end),
+            lines != _NO_LINE,
         )
 
     def ixs(self, first: int, end: int) -> NDArray[np.int64]:
@@ -149,9 +155,10 @@ class ChunkTable:
         return np.array(self._numbers[first * _NUMBERS : end * _NUMBERS : _NUMBERS], np.int64)
 
 
-# Columns of a chunk that are numbers, and what stands for one that can't be read.
+# Columns of a chunk that are numbers, and what stands for one that can't be read, and for the
+# count of lines of a chunk without a `ch` line.
 _NUMBERS = 5
-_NONE = -1
+_NONE, _NO_LINE = -1, -2
 
 
 @final
@@ -275,6 +282,8 @@ class _Reader:
         self._pos = 0
         self._rows_line = b""
         self._left = _LEAST + _BYTE * len(text)
+        self._no_chunk_before = 0
+        """Where lines end that stand behind no `ch` line and are no chunk's."""
         self.found = FoundText()
 
     def read(self) -> None:
@@ -282,9 +291,15 @@ class _Reader:
         while self._pos < len(self._text):
             kind = self._kind_here(before)
             if kind is None:
+                if before in _BEFORE_CHUNK and self._take_chunk_without_line():
+                    before = "ch"
+                    continue
                 # No line of a text: what follows may be.
                 self._pos = self._next_line()
                 continue
+            if kind == "idx" and before == "endarr":
+                # Of an array whose `arr` line is gone.
+                self._add_array(None)
             self._take(kind)
             before = kind
 
@@ -328,19 +343,21 @@ class _Reader:
             case "audit":
                 found.audit = line
             case "arr":
-                self._count(_ARRAY)
-                found.arrays.append(FoundArray(found.chunks, self._text, (start, end - 1)))
+                self._add_array((start, end - 1))
             case "idx":
                 # Mostly that of the array before: one object for all of them.
                 if line != self._rows_line:
                     self._rows_line = line
                 self._array().rows_line = self._rows_line
 
+    def _add_array(self, line: tuple[int, int] | None) -> None:
+        self._count(_ARRAY)
+        self.found.arrays.append(FoundArray(self.found.chunks, self._text, line))
+
     def _array(self) -> FoundArray:
         """The array that the lines here are of."""
         if not self.found.arrays:
-            self._count(_ARRAY)
-            self.found.arrays.append(FoundArray(self.found.chunks))
+            self._add_array(None)
         return self.found.arrays[-1]
 
     def _end_of(self, kind: str) -> int:
@@ -421,6 +438,22 @@ class _Reader:
         sha256, crc32c = fields.sha256.decode("latin-1"), fields.crc32c.decode("latin-1")
         array.append(FoundChunk(ix, fields.size, fields.lines, sha256, crc32c, (start, end)))
         self._pos = end
+
+    def _take_chunk_without_line(self) -> bool:
+        """Take lines that stand where a chunk's do, up to an `endch`, if there are such here."""
+        here = bytes(self._text[self._pos : self._pos + LINE_TEXT])
+        if self._pos < self._no_chunk_before or here[76:77] + here[78:] != b" \n":
+            return False
+        start, end = self._pos, self._end_of_body(self._pos, _ChunkFields())
+        if bytes(self._text[end : end + 6]) != grammar.END_CHUNK:
+            self._no_chunk_before = end
+            return False
+        self._count(_CHUNK)
+        array = self._array()
+        ix = array[-1].ix + 1 if array else 0
+        array.append(FoundChunk(ix, None, None, "", "", (start, end), False))
+        self._pos = end
+        return True
 
     def _end_of_body(self, start: int, fields: _ChunkFields) -> int:
         for lines in fields.counts():

@@ -5,15 +5,15 @@ What is known to be one content is read once, and no tensor of it is compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, open_side
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, payload_for, read_checkpoint
-from wtxtgit.diff.compare import compare
+from wtxtgit.comparison.compare import compare
 from wtxtgit.io.files import opened_regular, view_file
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport
@@ -26,7 +26,7 @@ def diff(
     *,
     key_file: Path | None = None,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> DiffReport:
     """Compare two checkpoints, `a` before and `b` after.
 

@@ -17,8 +17,8 @@ import pytest
 import wtxtgit as api
 from tests.data import FIXTURES, GOLDEN, all_entries, fixture_path, path_of, seeded
 from wtxtgit.checkpoint.convert import convert
+from wtxtgit.comparison.diff import diff
 from wtxtgit.containers import any_format
-from wtxtgit.diff.diff import diff
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.model.array import Extent, Layout, Meta
 from wtxtgit.model.tensor import ReadOptions
@@ -491,7 +491,8 @@ def test_a_report_is_plain_data(tmp_path: Path) -> None:
     a = file(tmp_path / "a", WEIGHTS, {"lr": "0.1", "gone": "x"})
     b = file(tmp_path / "b", edited(embed=changed_rows(5, 6)), {"lr": "0.2", "new": "y"})
     record = json.loads(json.dumps(run(a, b).as_dict(), allow_nan=False))
-    assert set(record) == {"a", "b", "format", "tensors", "metadata", "notes", "summary"}
+    keys = {"a", "b", "format", "tensors", "metadata", "parts", "notes", "summary"}
+    assert set(record) == keys
     (embed,) = [t for t in record["tensors"] if t["name"] == "embed"]
     assert {
         "status": "changed",

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
+from wtxtgit.comparison.parts import file_of, looks_like, part_changes
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.plain import equal_values, pointer_part
@@ -20,11 +21,14 @@ from wtxtgit.report.diff import (
     DiffReport,
     MetadataChange,
     Numbers,
+    PartChange,
     TensorDiff,
     TensorStatus,
 )
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers
+from wtxtgit.tensors.quantised import scale_states
+from wtxtgit.tensors.rows import row_states
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 from wtxtgit.text.grammar import is_detached, is_text
 
@@ -63,7 +67,7 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
             for array in text.by_name.values()
             if array.name not in known
         ]
-        want_payload(differing, pages.advance)
+        want_payload(differing)
     before = open_checkpoint(a, shared[0], options, pages)
     after = open_checkpoint(b, shared[1], options, pages)
     tensors = _Diff(before, after, pages, threads).run()
@@ -82,8 +86,20 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
             *notes,
             *_form_notes(a, b),
         ),
+        tuple(_parts((a, before), (b, after))),
     )
     return Compared(report, before, after)
+
+
+def _parts(
+    before: tuple[Side, Checkpoint] | None, after: tuple[Side, Checkpoint] | None
+) -> Iterator[PartChange]:
+    """What differs beside tensors and metadata, of files of one format."""
+    if before is not None and after is not None and before[1].format != after[1].format:
+        return
+    for change in part_changes(before, after):
+        alike = None if after is None else looks_like(file_of(after[0]), change)
+        yield replace(change, looks_like=alike)
 
 
 def form_note(before: ByteView, after: ByteView) -> str | None:
@@ -120,7 +136,9 @@ def listed(
     name, kind, notes = checkpoint.name, checkpoint.format, checkpoint.notes
     if status is TensorStatus.REMOVED:
         return DiffReport(name, "", kind, "", tensors, notes=notes), checkpoint
-    return DiffReport("", name, "", kind, tensors, notes=notes), checkpoint
+    # What nobody looks at is told of a new file; its parts have been there as long as it has.
+    parts = tuple(one for one in _parts(None, (side, checkpoint)) if one.name is None)
+    return DiffReport("", name, "", kind, tensors, notes=notes, parts=parts), checkpoint
 
 
 @dataclass(slots=True)
@@ -206,14 +224,20 @@ class _Diff:
             if is_alike and is_same(numbers_a, numbers_b, self.pages.advance):
                 return None, None
             change = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
-            return change, None
+            if change.after.is_zero or change.is_flat:
+                return change, None
+            norm = change.before.root_mean_square
+            # The bar counts what is read once.
+            states = row_states(numbers_a, numbers_b, norm, threads=self.threads)
+            return replace(change, states=states), None
         # Packed dtypes: what their bytes mean is the format's alone.
         if is_same(a, b, self.pages.advance):
             return None, None
         # Without an element there is no telling which byte is whose.
         if a.nbytes != b.nbytes:
             return None, f"{a.nbytes} bytes before, {b.nbytes} after"
-        return compare_bytes(a, b, self.pages.advance), None
+        bytes_change = compare_bytes(a, b, self.pages.advance)
+        return replace(bytes_change, states=scale_states(a, b)), None
 
     def _renamed(self, removed: dict[Key, Tensor], added: dict[Key, Tensor]) -> dict[Key, Key]:
         """Which tensor of `gone` each one of `come` is, by content, dtype and shape."""

@@ -1,4 +1,4 @@
-"""What a training loop holds, as named arrays: nested mappings of arrays of any framework.
+"""What a program holds, as named arrays: nested mappings of arrays of any framework.
 
 Frameworks are known by what their arrays offer, and none is imported. Where a dtype is none of
 numpy's (torch's bfloat16), the array is seen as integers of the same size, and the dtype is told
@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.errors import UsageError
-from wtxtgit.text.arrays import NumpyType, numpy_type
+from wtxtgit.model.array import Meta, Snapshot
+from wtxtgit.text.arrays import (
+    NumpyArray,
+    NumpyType,
+    numpy_type,
+    raw_array,
+    snapshot_of_raw,
+)
 
 _MAX_DEPTH = 64
 _AUDIT_KEY = re.compile(r"[A-Za-z0-9._/+:@-]+")
@@ -25,8 +32,8 @@ _AUDIT_TEXT = re.compile(r"[ !#-~]*")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainingArray:
-    """An array that is still the training's: `source` has its shape, and items of its size."""
+class GivenArray:
+    """An array that is still the program's: `source` has its shape, and items of its size."""
 
     name: str
     dtype: NumpyType
@@ -46,8 +53,42 @@ class TrainingArray:
 class TrainingState:
     """The arrays of a state by name, in order, and its other values by name, as words."""
 
-    arrays: tuple[TrainingArray, ...]
+    arrays: tuple[GivenArray, ...]
     words: tuple[tuple[str, str], ...]
+
+
+def given_arrays(arrays: Mapping[Any, Any]) -> dict[str, NumpyArray]:
+    """The arrays of a mapping by name; mappings in it give names that are joined with a dot.
+
+    What is no array of a framework is what numpy makes of it, as of lists and numbers. Raises
+    UsageError, which names it, for what has no dtype that is stored, and for two of one name.
+    """
+    named: dict[str, NumpyArray] = {}
+    for name, value in _leaves(arrays, "", 0, Mapping):
+        if name in named:
+            raise UsageError(f'two arrays are called "{name}"')
+        given = _array(name, value) or _numpy_array(name, np.asarray(value))
+        named[name] = raw_array(name, given.dtype, given.source)
+    return named
+
+
+def snapshot_from(
+    arrays: Mapping[Any, Any],
+    *,
+    meta: Meta | None = None,
+    prev: bytes = bytes(32),
+    audit: str | None = None,
+    rows_per_chunk: int | None = None,
+    pending: bool = False,
+) -> Snapshot:
+    """Make a snapshot of arrays of any shape and dtype but objects and records, as given.
+
+    Values are kept: big-endian arrays become little-endian ones, Fortran order
+    becomes C order. Raises as `given_arrays` does.
+    """
+    named = given_arrays(arrays)
+    raw = [named[name] for name in sorted(named)]
+    return snapshot_of_raw(raw, meta, prev, audit, rows_per_chunk, pending)
 
 
 def training_state(state: Mapping[Any, Any]) -> TrainingState:
@@ -56,9 +97,9 @@ def training_state(state: Mapping[Any, Any]) -> TrainingState:
     Numbers, strings and bools are words. Raises UsageError, which names it, for whatever is
     neither, and for two values of one name.
     """
-    arrays: dict[str, TrainingArray] = {}
+    arrays: dict[str, GivenArray] = {}
     words: dict[str, str] = {}
-    for name, value in _leaves(state, "", 0):
+    for name, value in _leaves(state, "", 0, (Mapping, list, tuple)):
         if name in arrays or name in words:
             raise UsageError(f'two values are called "{name}"')
         array = _array(name, value)
@@ -83,24 +124,22 @@ def word_of(name: str, value: Any) -> str:
     return word if _AUDIT_WORD.fullmatch(word) else f'"{word}"'
 
 
-def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, name: str, depth: int, nests: Any) -> Iterator[tuple[str, Any]]:
+    """What lies in values of the types `nests`, by names."""
     if depth > _MAX_DEPTH:
         raise UsageError(f'"{name[:40]}..." is nested more than {_MAX_DEPTH} deep')
-    if isinstance(value, Mapping):
-        items: Any = value.items()
-    elif isinstance(value, list | tuple):
-        items = enumerate(value)
-    else:
+    if not isinstance(value, nests):
         yield name, value
         return
+    items: Any = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, inner in items:
         # A bool is an int to Python, and would be called True.
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise UsageError(f'a key of "{name}" is {_kind(key)}: strings and integers are names')
-        yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1)
+        yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1, nests)
 
 
-def _array(name: str, value: Any) -> TrainingArray | None:
+def _array(name: str, value: Any) -> GivenArray | None:
     """A value as an array, None for one that is none."""
     if isinstance(value, np.generic):
         return None
@@ -118,8 +157,8 @@ def _array(name: str, value: Any) -> TrainingArray | None:
     return None
 
 
-def _numpy_array(name: str, array: NDArray[Any]) -> TrainingArray:
-    return TrainingArray(name, numpy_type(name, array.dtype), array)
+def _numpy_array(name: str, array: NDArray[Any]) -> GivenArray:
+    return GivenArray(name, numpy_type(name, array.dtype), array)
 
 
 def _is_torch(value: Any) -> bool:
@@ -129,7 +168,7 @@ def _is_torch(value: Any) -> bool:
     )
 
 
-def _torch_array(name: str, tensor: Any) -> TrainingArray:
+def _torch_array(name: str, tensor: Any) -> GivenArray:
     """A tensor's memory; one of another device is copied to this machine's."""
     if hasattr(tensor, "full_tensor"):
         raise UsageError(f'"{name}" is a part of a tensor: publish its full_tensor()')
@@ -150,7 +189,7 @@ def _torch_array(name: str, tensor: Any) -> TrainingArray:
             ) from None
         dtype = NumpyType(str(tensor.dtype).removeprefix("torch."), item_size, True)
         integer = getattr(__import__("torch"), "uint8" if item_size == 1 else "int16")
-        return TrainingArray(name, dtype, tensor.view(integer).numpy())
+        return GivenArray(name, dtype, tensor.view(integer).numpy())
 
 
 def _kind(value: Any) -> str:

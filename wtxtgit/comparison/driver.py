@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, Side, open_side, refuse_part
 from wtxtgit.checkpoint.open import payload_for
-from wtxtgit.diff.compare import compare, form_note, listed
+from wtxtgit.comparison.compare import compare, form_note, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.io.files import (
@@ -27,6 +27,7 @@ from wtxtgit.io.files import (
     shown,
     shown_path,
 )
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, Pages, same_bytes
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
@@ -68,7 +69,7 @@ def compare_pair(
     options: ReadOptions,
     *,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> DiffReport | Inventory:
     """Compare two files of checkpoints, or list the one that there is.
 

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.conftest import MORE_PAIRS, PAIRS, stage_blob, version
 from tests.kit import Repo
 from wtxtgit.cli.environment import facts_key
-from wtxtgit.diff.diff import diff, same_content
+from wtxtgit.comparison.diff import diff, same_content
 from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.content import ContentCache, content_digest

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import wtxtgit as api
+from tests.comparison.test_diff import WEIGHTS, changed_rows, edited, file, text_of
 from tests.data import FIXTURES
-from tests.diff.test_diff import WEIGHTS, changed_rows, edited, file, text_of
-from wtxtgit.diff.driver import OTHER_BYTES, Inventory, compare_pair
+from wtxtgit.comparison.driver import OTHER_BYTES, Inventory, compare_pair
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.model.tensor import ReadOptions

@@ -1,0 +1,220 @@
+"""Checkpoints of every format through the Python interface."""
+
+from __future__ import annotations
+
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wtxtgit
+from tests.containers.samples import FIXTURES, manifest_entries, safetensors, tensor_item
+from tests.kit import Repo, text_of
+from wtxtgit.containers.registry import FORMATS
+from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError
+from wtxtgit.text import file as text_file
+
+VALUES = np.arange(4096 * 8, dtype="f4").reshape(4096, 8)
+# Encrypted; hashes that their writer made wrongly; files that list tensors without their bytes.
+UNREAD = {"fold": 1, "aero": 4, "mlcp": 13}
+
+
+def entries() -> list[dict[str, Any]]:
+    return [e for e in manifest_entries() if e["valid"] and e.get("tensors")]
+
+
+def is_as_written(entry: dict[str, Any]) -> bool:
+    """Whether a file of its own writer can be loaded; it has the values that were written then."""
+    path = FIXTURES / entry["file"]
+    try:
+        loaded = wtxtgit.load(path)
+    except (InputError, CheckError):
+        return False
+    with wtxtgit.open(path) as opened:
+        assert list(opened) == list(loaded)
+        for name, values in loaded.items():
+            lazy = opened[name]
+            assert (lazy.dtype, lazy.shape) == (values.dtype, values.shape)
+            assert np.asarray(lazy).tobytes() == values.tobytes()
+            if values.ndim and len(values) > 1:
+                assert lazy[1:].tobytes() == values[1:].tobytes()
+                assert np.asarray(lazy[-1]).tobytes() == values[-1].tobytes()
+    found = {sha256(values.tobytes()).hexdigest() for values in loaded.values()}
+    wanted = {tensor["sha256"] for tensor in entry["tensors"] if tensor.get("sha256")}
+    # Of tensors from GGUF the manifest counts padding in.
+    assert wanted <= found or "from_gguf" in entry["file"]
+    return True
+
+
+def test_files_of_their_own_writers_have_the_values_that_were_written() -> None:
+    unread = Counter(e["file"].partition("/")[0] for e in entries() if not is_as_written(e))
+    assert unread == UNREAD
+
+
+def model() -> bytes:
+    """A file with a tensor of 32 rows a chunk, and one of a dtype that numpy lacks."""
+    header = {
+        "w": tensor_item("F32", [4096, 8], 0, VALUES.nbytes),
+        "half": tensor_item("BF16", [2], VALUES.nbytes, VALUES.nbytes + 4),
+        "__metadata__": {"step": "7"},
+    }
+    return safetensors(header, VALUES.tobytes() + b"\x80\x3f\x00\xc0")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(model())
+    return path
+
+
+def test_a_file_and_its_text_give_the_same(path: Path) -> None:
+    text = path.with_suffix(".wtxt")
+    text.write_bytes(text_of(model()))
+    for one in (path, text):
+        loaded = wtxtgit.load(one)
+        assert list(loaded) == ["w", "half"]
+        assert np.array_equal(loaded["w"], VALUES)
+        assert loaded["half"].tolist() == [0x3F80, 0xC000]
+        assert not loaded["w"].flags.writeable
+        assert loaded.format == "safetensors"
+        assert loaded.tags == {"step": "7"}
+        with wtxtgit.open(one) as opened:
+            assert np.array_equal(opened["w"][100:130:7], VALUES[100:130:7])
+            assert np.array_equal(opened["w"][-1], VALUES[-1])
+            assert np.array_equal(opened["w"][[3, 5]], VALUES[[3, 5]])
+            assert opened["half"].shape == (2,)
+    assert list(wtxtgit.loads(model())) == list(wtxtgit.loads(text.read_bytes())) == ["w", "half"]
+
+
+def test_of_a_text_the_chunks_of_the_rows_are_decoded_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_bytes(text_of(model()))
+    decoded = []
+    real = text_file.checked_bytes
+
+    def watched(text: Any, blocks: Any) -> Any:
+        blocks = list(blocks)
+        decoded.extend((block.array.name, block.nbytes) for block in blocks)
+        return real(text, blocks)
+
+    with wtxtgit.open(path) as opened:
+        monkeypatch.setattr(text_file, "checked_bytes", watched)
+        assert np.array_equal(opened["w"][10:20], VALUES[10:20])
+        assert np.array_equal(opened["w"][10:20], VALUES[10:20])
+    assert decoded
+    assert sum(nbytes for _, nbytes in decoded) < VALUES.nbytes
+
+
+def test_a_revision_a_folder_and_a_detached_text(repo: Repo) -> None:
+    repo.wtxtgit("install")
+    repo.wtxtgit("track", "--detached", "*.safetensors")
+    repo.write("sub/m.safetensors", model())
+    repo.write("n.safetensors", b"junk")
+    repo.add()
+    repo.commit()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(repo.path)
+        for name in (
+            "HEAD:sub/m.safetensors",
+            "HEAD:./sub/m.safetensors",
+            Path("sub/m.safetensors"),
+        ):
+            assert np.array_equal(wtxtgit.load(name)["w"], VALUES)
+            assert wtxtgit.verify(name).ok
+            with wtxtgit.open(name) as opened:
+                assert np.array_equal(opened["w"][5:9], VALUES[5:9])
+        assert not wtxtgit.verify("n.safetensors").ok
+        with pytest.raises(InputError):
+            wtxtgit.load("HEAD:n.safetensors")
+
+
+def test_what_is_written_is_what_was_given(tmp_path: Path) -> None:
+    given = {
+        "model": {"layer": {0: {"w": VALUES}}, "bias": [1, 2]},
+        "step": np.float32(3),
+        "big": np.arange(4, dtype=">i4"),
+    }
+    endings = [one.endings[0] for one in FORMATS if one.write and not one.sole_name]
+    for ending in [".wtxt", *endings]:
+        out = tmp_path / f"out{ending}"
+        wtxtgit.dump(given, out)
+        found = wtxtgit.load(out)
+        # Formats that wrap tensors have them in a chunk.
+        values = {name.partition("/")[2] or name: array for name, array in found.items()}
+        assert set(values) == {"model.layer.0.w", "model.bias", "step", "big"}, ending
+        assert np.array_equal(values["model.layer.0.w"], VALUES)
+        assert values["model.bias"].tolist() == [1, 2]
+        assert values["big"].tolist() == [0, 1, 2, 3]
+        assert values["big"].dtype == np.dtype("<i4")
+
+
+def test_tags_are_kept_or_refused(tmp_path: Path) -> None:
+    wtxtgit.dump({"w": VALUES}, tmp_path / "t.safetensors", tags={"step": "7"})
+    loaded = wtxtgit.load(tmp_path / "t.safetensors")
+    assert loaded.tags == {"step": "7"}
+    wtxtgit.dump(loaded, tmp_path / "u.safetensors", tags=loaded.tags)
+    same = [(tmp_path / name).read_bytes() for name in ("t.safetensors", "u.safetensors")]
+    assert same[0] == same[1]
+    for out, more in {
+        "t.wtxt": {"tags": {"step": "7"}},
+        "t.npz": {"tags": {"step": "7"}},
+        "v.safetensors": {"pending": True},
+    }.items():
+        with pytest.raises(UsageError):
+            wtxtgit.dump({"w": VALUES}, tmp_path / out, **more)
+        assert not (tmp_path / out).exists()
+
+
+def test_what_a_format_lacks_is_refused_by_name(tmp_path: Path) -> None:
+    out = tmp_path / "x.safetensors"
+    with pytest.raises(InputError, match="names"):
+        wtxtgit.dump({"names": np.array(["a"])}, out)
+    with pytest.raises(UsageError, match=r'two arrays are called "a\.b"'):
+        wtxtgit.dump({"a": {"b": VALUES}, "a.b": VALUES}, out)
+    assert not out.exists()
+
+
+def test_two_are_compared_and_one_is_converted(path: Path, tmp_path: Path) -> None:
+    done = wtxtgit.convert(path, tmp_path / "m.aero")
+    assert (done.format, done.tensors) == ("aero", 2)
+    report = wtxtgit.diff(path, tmp_path / "m.aero")
+    assert report.summary.counts["same"] == 2
+
+
+def test_what_is_damaged_is_not_loaded(path: Path) -> None:
+    path.write_bytes(model()[:-1])
+    assert not wtxtgit.verify(path).ok
+    with pytest.raises(CheckError):
+        wtxtgit.load(path)
+    lines = text_of(model()).splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-6]))
+    with pytest.warns(DamageWarning, match="is damaged"), wtxtgit.open(path) as opened:
+        assert opened.is_damaged
+
+
+def test_the_module_shows_what_there_is() -> None:
+    assert set(wtxtgit.__all__) <= set(dir(wtxtgit))
+    for name in set(wtxtgit.__all__) - {"__version__"}:
+        assert getattr(wtxtgit, name).__doc__, name
+
+
+def test_representations_are_short_and_tables_escape_names(path: Path) -> None:
+    hostile = "<b>\x1b[31m"
+    text = wtxtgit.dumps({hostile: VALUES, "w": VALUES})
+    for shown in (wtxtgit.load(path), wtxtgit.loads(text)):
+        assert len(repr(shown)) < 100
+        table = shown._repr_html_()
+        assert "<td>w</td>" in table
+        assert "4096" in table
+        assert hostile not in table
+        assert "\x1b" not in table
+    with wtxtgit.open(path) as opened:
+        assert "<td>w</td>" in opened._repr_html_()
+        assert len(repr(opened["w"])) < 100
+    assert len(repr(wtxtgit.diff(path, path))) < 200
+    assert len(repr(wtxtgit.verify(path))) < 400

@@ -1,0 +1,147 @@
+"""Checkpoints of every format as mappings of arrays: what `load` and `open` give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wtxtgit.checkpoint.contents import Checkpoint
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.errors import FormatError, InputError
+from wtxtgit.io.files import shown
+from wtxtgit.model.named_arrays import NamedArrays
+from wtxtgit.model.tensor import PackedBytes, Tensor
+from wtxtgit.tensors.tensor_bytes import as_numbers, blocks, content_size, numpy_dtype
+from wtxtgit.text.arrays import LazyRows
+from wtxtgit.text.verify import TextReport
+
+_RAW = np.dtype("V1")
+"""A byte that is no number: of quantised blocks, and whatever else numpy has no dtype for."""
+
+
+class Tensors(NamedArrays[NDArray[Any]]):
+    """The tensors of a checkpoint by name, as read-only numpy arrays.
+
+    `format` is the checkpoint's, `metadata` plain data of what it says of itself, `tags` the short
+    texts among it that a file of another format can hold, `notes` are words on what could not be
+    read. Of a text `report` is what was verified, with its generation in `meta`; both are None of
+    other files. Raises InputError where a tensor can't be read.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, report: TextReport | None = None) -> None:
+        self.report = report
+        self.meta = None if report is None else report.index.meta
+        self.format = checkpoint.format
+        self.metadata = checkpoint.metadata
+        self.tags = checkpoint.tags
+        self.notes = checkpoint.notes
+        arrays = {}
+        for name, tensor in _by_name(checkpoint).items():
+            if (reason := checkpoint.budget.take(tensor)) is not None:
+                raise InputError(f"{checkpoint.name}: tensor {quoted(name)}: {reason}")
+            arrays[name] = _values(checkpoint, tensor)
+        super().__init__(arrays)
+
+    def _title(self) -> str:
+        return self.format
+
+
+class LazyTensors(NamedArrays["LazyTensor"]):
+    """The tensors of an open checkpoint by name, which are read where they are indexed.
+
+    `format`, `metadata`, `tags` and `notes` are as those of `Tensors`.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.format = checkpoint.format
+        self.metadata = checkpoint.metadata
+        self.tags = checkpoint.tags
+        self.notes = checkpoint.notes
+        tensors = _by_name(checkpoint).items()
+        super().__init__({name: LazyTensor(checkpoint, tensor) for name, tensor in tensors})
+
+    def _title(self) -> str:
+        return self.format
+
+
+class LazyTensor(LazyRows):
+    """A tensor of an open checkpoint, of which only the rows that are indexed are read.
+
+    One that is compressed, or stored in another order than C, is read whole. `stored_dtype` is
+    its file's word for the dtype, `nbytes` how many bytes are stored.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, tensor: Tensor) -> None:
+        dtype = numpy_dtype(tensor)
+        shape = (tensor.nbytes,) if dtype is None else tensor.logical_shape
+        super().__init__(_RAW if dtype is None else dtype, shape)
+        self.name = tensor.name
+        self.stored_dtype = tensor.dtype
+        self.nbytes = tensor.nbytes
+        self._checkpoint = checkpoint
+        self._tensor = tensor
+
+    def __repr__(self) -> str:
+        return f"<LazyTensor {shown(self.name)} {self.dtype} {self.shape}>"
+
+    def _rows(self, low: int, high: int | None) -> NDArray[Any]:
+        tensor = self._tensor
+        if high is None:
+            return _values(self._checkpoint, tensor)
+        is_in_rows = tensor.strides is None and tensor.order != "F"
+        if tensor.absent is not None or isinstance(tensor.held, PackedBytes) or not is_in_rows:
+            return _values(self._checkpoint, tensor)[low:high]
+        row = self.dtype.itemsize
+        for size in self.shape[1:]:
+            row *= size
+        start, end = low * row, high * row
+        if end > tensor.nbytes:
+            # The error that the whole of it has.
+            return _values(self._checkpoint, tensor)[low:high]
+        part = replace(
+            tensor,
+            order="C",
+            shape=(high - low, *self.shape[1:]),
+            held=tensor.held[start:end],
+            offset=None if tensor.offset is None else tensor.offset + start,
+        )
+        return _values(self._checkpoint, part, self.dtype)
+
+
+def _by_name(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The tensors by name; raises InputError where two have one, or where there is none."""
+    named: dict[str, Tensor] = {}
+    for tensor in checkpoint.tensors:
+        if tensor.name in named:
+            raise InputError(f"{checkpoint.name}: two tensors are called {quoted(tensor.name)}")
+        # Writers of some formats count padding in.
+        named[tensor.name] = as_numbers(tensor) or tensor
+    # What we can't look into would seem to be a checkpoint that is empty.
+    if not named:
+        why = "".join(f"; {note.removeprefix(f'{checkpoint.name}: ')}" for note in checkpoint.notes)
+        raise InputError(f"{checkpoint.name}: a {checkpoint.format} file without tensors{why}")
+    return named
+
+
+def _values(
+    checkpoint: Checkpoint, tensor: Tensor, dtype: np.dtype[Any] | None = None
+) -> NDArray[Any]:
+    """A read-only copy of a tensor's values, little-endian and in C order.
+
+    Raises InputError where they can't be had, CheckError where a text is damaged.
+    """
+    dtype = numpy_dtype(tensor) if dtype is None else dtype
+    try:
+        # Views may repeat what is stored.
+        if content_size(tensor) > checkpoint.budget.most:
+            most = checkpoint.budget.most
+            raise FormatError(f"tensor {quoted(tensor.name)} has more than {most} bytes")
+        checkpoint.prepare(tensor)
+        raw = b"".join(blocks(tensor))
+        shape = (len(raw),) if dtype is None else tensor.logical_shape
+        return np.frombuffer(raw, _RAW if dtype is None else dtype).reshape(shape)
+    except (FormatError, ValueError) as error:
+        raise InputError(f"{checkpoint.name}: {error}") from error

@@ -1,0 +1,99 @@
+"""What differs between two files beside tensors and metadata: parts, and bytes of nobody."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from wtxtgit.checkpoint.contents import Checkpoint, Side
+from wtxtgit.containers.leftovers import Leftover, leftovers
+from wtxtgit.containers.registry import detected
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.tensor import Key, PackedBytes, keys_of
+from wtxtgit.report.diff import PartChange, TensorStatus
+
+MOST_PARTS = 1000
+"""Changes that are told."""
+_NPY = ".npy"
+_STORAGE = re.compile(r"/data/[0-9]+$")
+"""What torch calls the member of a zip that holds a tensor's items."""
+
+
+def part_changes(
+    before: tuple[Side, Checkpoint] | None, after: tuple[Side, Checkpoint] | None
+) -> list[PartChange]:
+    """Compare what two files hold beside what the rest of a diff tells; None for no file."""
+    old, new = (_of_side(*one) if one is not None else [] for one in (before, after))
+    changes = [*_named(old, new), *_nobodys(old, new)]
+    return changes[:MOST_PARTS]
+
+
+def file_of(side: Side) -> ByteView:
+    """The bytes of the file that a side is or stands for."""
+    text = side.text
+    return text.view if text is not None and text.is_container else side.data
+
+
+def _of_side(side: Side, checkpoint: Checkpoint) -> list[Leftover]:
+    if side.text is not None and not side.text.is_container:
+        return []
+    inside = checkpoint.metadata.get("in chunks")
+    # Their values, or the tensors in them, are compared.
+    told = set(checkpoint.nested) | set(inside if isinstance(inside, dict) else ())
+    for tensor in checkpoint.tensors:
+        if isinstance(tensor.held, PackedBytes):
+            told.add(tensor.name + _NPY)
+    packed = any(isinstance(tensor.held, PackedBytes) for tensor in checkpoint.tensors)
+    return [
+        one
+        for one in leftovers(file_of(side))
+        if one.name is None or not (one.name in told or (packed and _STORAGE.search(one.name)))
+    ]
+
+
+def _named(old: list[Leftover], new: list[Leftover]) -> Iterator[PartChange]:
+    was, now = _keyed(old), _keyed(new)
+    for key in [*now, *(key for key in was if key not in now)]:
+        a, b = was.get(key), now.get(key)
+        if a is not None and b is not None and a.digest == b.digest:
+            continue
+        yield _change(key[0], a, b)
+
+
+def _keyed(found: list[Leftover]) -> dict[Key, Leftover]:
+    named = [one for one in found if one.name is not None]
+    return dict(zip(keys_of(one.name or "" for one in named), named, strict=True))
+
+
+def _nobodys(old: list[Leftover], new: list[Leftover]) -> Iterator[PartChange]:
+    """Bytes of nobody that one side alone has, wherever they stand."""
+    was, now = (Counter(one.digest for one in side if one.name is None) for side in (old, new))
+    come, gone = now - was, was - now
+    for side, left in ((new, come), (old, gone)):
+        for one in side:
+            if one.name is None and left[one.digest]:
+                left[one.digest] -= 1
+                yield _change(None, *((None, one) if side is new else (one, None)))
+
+
+def _change(name: str | None, a: Leftover | None, b: Leftover | None) -> PartChange:
+    one = b or a
+    status = TensorStatus.CHANGED
+    if a is None or b is None:
+        status = TensorStatus.ADDED if a is None else TensorStatus.REMOVED
+    return PartChange(
+        name,
+        status,
+        None if one is None else one.offset,
+        None if a is None else a.nbytes,
+        None if b is None else b.nbytes,
+    )
+
+
+def looks_like(data: ByteView, change: PartChange) -> str | None:
+    """The format that bytes of nobody begin as; None where they begin as none."""
+    if change.name is not None or change.offset is None or change.after is None:
+        return None
+    known = detected(data[change.offset : change.offset + change.after])
+    return None if known is None else known.name

@@ -1,0 +1,84 @@
+"""What a file holds beside its tensors and its own structure: named parts, and bytes of nobody.
+
+A part is what the format gives a name: a member of a zip, a chunk of a FOLD file.
+Bytes are nobody's where no part, tensor or record of the format has them: between
+the others, before the first and behind the last one. Zeros among them are padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+
+from wtxtgit.containers.format import Container
+from wtxtgit.containers.registry import detected
+from wtxtgit.containers.zip_read import END, Directory, find
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, hashed, is_zeros, pieces
+
+MOST = 10_000
+"""Pieces that are told apart; what is behind them counts as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A part, or bytes of nobody where `name` is None: [offset, offset + nbytes) of the file."""
+
+    name: str | None
+    offset: int
+    nbytes: int
+    digest: bytes
+
+
+def leftovers(data: ByteView) -> list[Leftover]:
+    """List what a file holds beside its tensors; nothing of a file that can't be read."""
+    known = detected(data)
+    if known is None:
+        return []
+    try:
+        container = known.read().read(data)
+        taken = sorted(_taken(data, container))
+    except FormatError:
+        return []
+    found = [
+        _leftover(data, one.start, one.end, one.name)
+        for one in container.ranges()
+        if one.dtype is None and one.name is not None and one.end > one.start
+    ][:MOST]
+    for start, end in _between(taken, len(data)):
+        if len(found) >= 2 * MOST:
+            found.append(_leftover(data, start, len(data), None))
+            break
+        if not is_zeros(data[start:end]):
+            found.append(_leftover(data, start, end, None))
+    return found
+
+
+def _taken(data: ByteView, container: Container) -> Iterator[tuple[int, int]]:
+    """What the format accounts for, as [start, end)."""
+    directory = getattr(container, "directory", None)
+    if not isinstance(directory, Directory):
+        yield from ((one.start, one.end) for one in container.ranges())
+        return
+    for member in directory.members:
+        descriptor = find(data, member, directory.start)
+        yield member.header, member.end if descriptor is None else descriptor[1]
+    # The comment, and what is behind it, no reader asks for.
+    yield directory.start, directory.end_record + END.size
+
+
+def _between(taken: list[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """What none of the spans holds; they are sorted."""
+    end = 0
+    for start, stop in taken:
+        if start > end:
+            yield end, start
+        end = max(end, stop)
+    if size > end:
+        yield end, size
+
+
+def _leftover(data: ByteView, start: int, end: int, name: str | None) -> Leftover:
+    content = data[start:end]
+    return Leftover(name, start, end - start, hashed(sha256(), pieces(content)).digest())

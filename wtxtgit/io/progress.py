@@ -1,0 +1,20 @@
+"""How work tells what it has done, and how what nobody asked for by itself is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes, or of what else is counted, that were just finished."""
+Showing = Callable[[str], AbstractContextManager[Progress | None]]
+"""Gives what shows the progress of a piece of work, by its name, while it goes on."""
+
+
+how: Showing | None = None
+"""How work is shown that comes up in the midst of other work: a program says, no library."""
+
+
+def shown(name: str) -> AbstractContextManager[Progress | None]:
+    """What takes counts of such work, as of a fetch; None where nobody looks."""
+    return nullcontext() if how is None else how(name)
