@@ -90,7 +90,7 @@ def test_it_replaces_ours(folder: Sealed) -> None:
         "merged  what    taken\n"
         "embed   tensor  both\n"
         "norm    tensor  ours\n"
-        "ours: merged, 1 from ours, 1 row by row\n"
+        "ours: merged, 1 tensor from ours, 1 row by row\n"
     )
     assert said.err == ""
     assert_model(held(folder, "ours"), BOTH)

@@ -19,7 +19,7 @@ ROWS = "torch_state/embed.weight row 3"
 
 
 def assert_told(said: bytes, name: str = NAME, what: str = ROWS, ours: str = "HEAD") -> None:
-    theirs = {"HEAD": "what comes in", "what you rebase onto": "your own commit"}[ours]
+    theirs = {"HEAD": "incoming", "what you rebase onto": "your own commit"}[ours]
     assert (
         f"wtxtgit: error: {name}: both sides changed it, ours ({ours}) is kept for now: {what}; "
         f"nothing of theirs ({theirs}) is in the file yet\n"

@@ -220,4 +220,4 @@ def test_what_a_strategy_took_is_told(repo: Repo) -> None:
     repo.track("x.fold")
     diverge(repo, {"x.fold": (b"base", b"ours", b"theirs")})
     told = bring(repo, "merge").stderr.decode()
-    assert "x.fold: theirs (what comes in) is taken, as the strategy says" in told
+    assert "x.fold: theirs (incoming) is taken, as the strategy says" in told

@@ -54,7 +54,7 @@ def test_in_steps(conflict: Repo) -> None:
     assert "1 change of one side or the other merged without a conflict\n" in listed.out
     assert "embed  tensor  rows 3, 9  both sides changed the same rows" in listed.out
     assert listed.out.endswith(
-        f"{NAME}: 2 conflicts open, ours (HEAD) against theirs (what comes in)\n"
+        f"{NAME}: 2 conflicts open, ours (HEAD) against theirs (incoming)\n"
         f"wtxtgit diff :2:{NAME} :3:{NAME} shows how the two differ\n"
     )
     assert listed.err == ""

@@ -88,7 +88,7 @@ def test_rows_that_are_apart(repo: Repo, way: str) -> None:
         (told,) = [line for line in said.splitlines() if f" {kind.name}: " in line]
         outcome = told.removeprefix(f"wtxtgit: note: {kind.name}: merged, ")
         words = [re.sub(r" \([^)]*\)", "", word) for word in outcome.split(", ")]
-        assert words == ["1 from ours", "1 from theirs", "1 row by row"]
+        assert words == ["1 tensor from ours", "1 from theirs", "1 row by row"]
     if way == "stash pop":
         assert repo.git("stash", "list") == b""
         repo.git("commit", "-qam", "popped")

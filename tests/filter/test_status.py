@@ -95,7 +95,7 @@ def test_a_conflict_is_one_file(tracked: Repo) -> None:
     (told,) = [line for line in tracked.wtxtgit("status").stdout.splitlines() if b": " in line]
     assert told.startswith(b"conflict: wtxtgit resolve PATH ")
     about = {check.name: check.message for check in doctor.examine(tracked.repository).checks}
-    assert about["attributes"] == "-text stands on 1 tracked file"
+    assert about["attributes"] == "-text is set for 1 tracked file"
     assert about["raw-binary"] == "1 tracked file, none is raw binary"
     assert (tracked.path / "model.safetensors").read_bytes() == ours
     tracked.git("checkout", "--theirs", "--", "model.safetensors")

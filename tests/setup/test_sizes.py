@@ -135,7 +135,7 @@ def test_nothing_is_told_where_nothing_is_large() -> None:
         "all texts are small enough for forges"
     )
     assert diagnosis.forge(of(2 * MIB), MAX_FORGE_BLOB).message == (
-        "all texts are small enough for forges; of 1 text pull requests may show no diff, "
+        "all texts are small enough for forges; pull requests may show no diff of 1 text, "
         "wtxtgit review does"
     )
     assert diagnosis.deltas(found, DEFAULTS, DEFAULTS, LARGE).level is Level.OK

@@ -59,11 +59,13 @@ _LOG_OID_SHOWN = 10
 @strict_option
 @click.option("--every", is_flag=True, help="Judge the commits of merged branches, too.")
 @click.option("--all", "all_refs", is_flag=True, help="All branches and tags are tips, too.")
-@click.option("--was", metavar="OLDTIP", help="The tip before a push, which it has to go on from.")
+@click.option(
+    "--was", metavar="OLDTIP", help="The tip before a push, from which the new one has to descend."
+)
 @click.option(
     "--signers-of",
     metavar="REV",
-    help="The signers known there have to accept all records, too: a branch may be older.",
+    help="A revision whose signers have to accept all records, too.",
 )
 @identity_option
 @passphrase_option
@@ -96,10 +98,10 @@ def audit(
 ) -> int:
     """Prove the chain of all checkpoints across commits.
 
-    RANGE is a revision (default HEAD) or A..B. Judged are the tip's whole tree,
-    and what each commit after A changes on the line of first parents; who is
-    trusted and what was sealed is found out over all commits from the trust
-    root on. Exit code 0 only if everything holds; 1 integrity, 4 only trust.
+    RANGE is a revision (default HEAD) or A..B. The audit judges the tip's whole
+    tree, and what each commit after A changes along first parents. Who is
+    trusted and what was sealed follows from all commits since the trust root.
+    Exit code 0 only if everything holds; 1 integrity, 4 only trust.
 
     \b
     wtxtgit audit --trust-root v1.0

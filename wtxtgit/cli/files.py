@@ -77,7 +77,7 @@ def add(
 def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
     """Write checkpoints to the work tree from the index, on all cores.
 
-    Those that are missing, or stand as text (cloned without the filter, or
+    Writes those that are missing, or still text (cloned without the filter, or
     with WTXTGIT_SKIP_SMUDGE=1). PATH is what git checkout takes: files,
     folders, pathspecs; without it all tracked checkpoints are looked at.
     Exit code 1 where a file was left because it was changed.
@@ -127,7 +127,7 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
 def status(no_cache: bool, as_json: bool) -> None:
     """Show the state of every tracked file.
 
-    ok, modified, text (stands as text in the work tree), raw-binary (not text
+    ok, modified, text (still text in the work tree), raw-binary (not text
     in the index), corrupt, missing, conflict, or sparse (not checked out).
 
     \b

@@ -50,7 +50,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "inspect": ("inspect:inspect", "Show what a checkpoint holds."),
         "verify": ("inspect:verify", "Check everything that can be checked."),
         "diff": ("inspect:diff", "Show what changed in the weights."),
-        "review": ("review:review", "Show what a branch changes of checkpoints."),
+        "review": ("review:review", "Show how a branch changes checkpoints."),
     },
     "Merge": {
         "merge-file": ("merge:merge_file", "Merge three checkpoints, tensor by tensor."),

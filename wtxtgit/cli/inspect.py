@@ -13,6 +13,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.options import (
+    CheckpointTarget,
     PathOrUrl,
     cluster,
     cluster_options,
@@ -53,7 +54,7 @@ _MOST = 20
 
 
 @click.command()
-@click.argument("target", metavar="FILE|REV:PATH")
+@click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -206,7 +207,7 @@ def _share(statistics: Statistics) -> str:
     is_flag=True,
     help="Demand a signature by a known signer, in a ledger for each record.",
 )
-@click.option("--strict", is_flag=True, help="What is a note of a container is an error.")
+@click.option("--strict", is_flag=True, help="Treat notes on containers as errors.")
 @click.option(
     "--require-payload", is_flag=True, help="Demand all of the payload of a detached text."
 )
@@ -234,9 +235,9 @@ def verify(
 ) -> int:
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
-    A delta is checked as far as that goes without its base, and an encrypted
-    text as far as that goes without a key, which -i gives. So is a detached
-    text without its payload, which --require-payload demands. A FILE may be a
+    A delta is checked as far as possible without its base, an encrypted text
+    as far as possible without a key (-i gives one), and a detached text as far
+    as possible without its payload (--require-payload demands that). A FILE may be a
     folder with the index of a set, or a URL that fsspec reads; with --scheduler
     the workers read all of them.
 
@@ -321,8 +322,8 @@ def _about_file(file: FileVerdict) -> str:
 
 
 @click.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="[B]", required=False)
+@click.argument("a", metavar="A", type=CheckpointTarget())
+@click.argument("b", metavar="[B]", required=False, type=CheckpointTarget())
 @reading_options
 @click.option(
     "--format",

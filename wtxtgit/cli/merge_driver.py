@@ -16,7 +16,7 @@ from wtxtgit.cli.boundary import complain, note
 from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
 from wtxtgit.merge.driver import SideNames, has_ledger, merge, merge_ledgers, side_names
 from wtxtgit.merge.policy import WHOLE
-from wtxtgit.report.merge import Conflict, MergeReport
+from wtxtgit.report.merge import Conflict, MergedKind, MergeReport
 
 CONFLICT = CheckError.exit_code
 _MOST_NAMED = 3
@@ -134,8 +134,15 @@ def outcome(report: MergeReport, names: SideNames) -> str:
         ("average", True): "by average",
         ("task", True): "by task",
     }
-    parts = [f"{counts[key]} {word}" for key, word in words.items() if counts[key]]
-    return f"merged, {', '.join(parts)}" if parts else "merged"
+    kinds = {one.kind for one in report.settled}
+    noun = "tensor" if kinds == {MergedKind.TENSOR} else "change"
+    parts = [(counts[key], word) for key, word in words.items() if counts[key]]
+    # The first one says what is counted.
+    told = [
+        f"{count} {word}" if n else f"{counted(count, noun)} {word}"
+        for n, (count, word) in enumerate(parts)
+    ]
+    return f"merged, {', '.join(told)}" if told else "merged"
 
 
 def sealing(path: str) -> tuple[str, str]:

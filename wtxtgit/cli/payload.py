@@ -27,12 +27,12 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print what was don
 @click.option("-n", "--dry-run", is_flag=True, help="Fetch nothing, show what would be.")
 @_json
 def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
-    """Fetch the data of detached texts, and write the files that stand as text.
+    """Fetch the data of detached texts, and restore the files that are still text.
 
-    Of the commits REV, or of the index; with PATH of those files and folders
-    alone. What came whole is not fetched again, whenever a fetch ends. Where
-    a file stands as text since its data are damaged here, they come anew. Exit
-    code 5 where anything did not come.
+    Fetches what the commits REV, or the index, need; with PATH for those files
+    and folders alone. What has arrived whole is not fetched again, even if a
+    fetch was cut off. Where a file is still text because its data are damaged
+    here, they are fetched again. Exit code 5 where anything did not arrive.
 
     \b
     wtxtgit fetch

@@ -74,7 +74,7 @@ def review(
     worker_clone: Path | None,
     output: Path | None,
 ) -> int:
-    """Show what a branch changes of checkpoints, and what of it is risky.
+    """Show how a branch changes checkpoints, and which changes are risky.
 
     RANGE is BASE...HEAD, what HEAD changed since it left BASE, as forges show
     it; BASE..HEAD compares with BASE itself; BASE alone is BASE...HEAD. The

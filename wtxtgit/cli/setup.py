@@ -37,8 +37,8 @@ _LARGE_SHOWN = 10
 def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bool) -> None:
     """Set git up: the filter, the merge driver, tensor names in diffs.
 
-    In a repository, tracked files that stand as text in the work tree are
-    written again as what they are; files that were changed stay as they are.
+    In a repository, tracked files that are still text in the work tree are
+    restored to checkpoints; files that you changed are left alone.
 
     \b
     wtxtgit install                  for all repositories
@@ -114,6 +114,14 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
         print_line(f"removed the hook: {hook}")
     for key in done.settings:
         print_line(f"put back {key} of this repository")
+    if done.patterns:
+        from wtxtgit.setup.diagnosis import arguments
+
+        warn(
+            "files are tracked here still: without the filter git takes them for changed once they "
+            "are written, and checks out texts",
+            f"wtxtgit untrack {arguments(done.patterns)}, and what that says",
+        )
 
 
 def _scope(everywhere: bool, local: bool) -> str:
@@ -203,8 +211,8 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
         )
     if follows.long:
         note(
-            f"pull requests may show no diff of {counted(follows.long, 'file')}: "
-            f"forges end at {MAX_DIFF_LINES:,} lines",
+            f"{counted(follows.long, 'file')} may have no diff in pull requests: "
+            f"forges show none of more than {MAX_DIFF_LINES:,} lines",
             "wtxtgit review BASE...HEAD shows what changed in the weights",
         )
 
@@ -216,7 +224,8 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     """Stop tracking PATTERN in .gitattributes of this folder.
 
     What is committed stays as it is. To store the files as plain binaries from
-    the next commit on, stage the attributes first: git obeys what is staged.
+    the next commit on, stage the attributes first: git obeys what is staged. Refused
+    where a file is not there, as in a sparse checkout, or for want of its data.
 
     \b
     wtxtgit untrack '*.fold'
@@ -229,6 +238,15 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     if is_printed(done, as_json):
         return
     _print(done, "no longer tracking", "not tracked here")
+    if done.consequences.texts:
+        from wtxtgit.setup.diagnosis import arguments, listed
+
+        texts = done.consequences.texts
+        warn(
+            f"text in git until they are added again: {listed(texts)}",
+            f"git add -A -- .gitattributes, then git add --renormalize -- {arguments(texts)}, "
+            "then commit",
+        )
 
 
 def _one(done: Tracking) -> str:
@@ -273,12 +291,12 @@ def doctor(fix: bool, as_json: bool) -> int:
     """Find what is set up wrong, here and on this machine.
 
     Checks git, Python, the driver and that it starts; in a repository also
-    attributes, line endings, raw binaries, files that stand as text, and
-    whether they are too large for forges or for git as it is set.
-    --fix sets the config, completes attributes, stages raw binaries as text,
-    writes files that stand as text, and sets core.bigFileThreshold and
-    pack.windowMemory of this repository where files are over them (uninstall
-    puts them back). Exit code 1 if an error is left.
+    attributes, line endings, raw binaries, files that are still text in the
+    work tree, and files too large for forges or for git's settings. --fix sets
+    the config, completes attributes, stages raw binaries as text, restores
+    files that are still text, and raises this repository's
+    core.bigFileThreshold and pack.windowMemory where files exceed them
+    (uninstall puts them back). Exit code 1 if an error is left.
 
     \b
     wtxtgit doctor

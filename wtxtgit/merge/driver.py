@@ -145,10 +145,10 @@ def side_names(repo: Repository, action: str = "") -> SideNames:
     if (apply / "applying").is_file():
         return SideNames("ours (HEAD)", "theirs (the patch)")
     if action.startswith(_MERGES) or (repo.git_dir / "MERGE_HEAD").is_file():
-        return SideNames("ours (HEAD)", "theirs (what comes in)")
+        return SideNames("ours (HEAD)", "theirs (incoming)")
     if rebase.is_dir() or apply.is_dir():
         return SideNames("ours (what you rebase onto)", "theirs (your own commit)")
-    return SideNames("ours (HEAD)", "theirs (what comes in)")
+    return SideNames("ours (HEAD)", "theirs (incoming)")
 
 
 def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:

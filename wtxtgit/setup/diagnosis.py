@@ -131,7 +131,7 @@ def forge(texts: Sequence[TextSize], most: int) -> CheckResult:
     message = "all texts are small enough for forges"
     if long:
         cut = counted(len(long), "text")
-        message += f"; of {cut} pull requests may show no diff, wtxtgit review does"
+        message += f"; pull requests may show no diff of {cut}, wtxtgit review does"
     return CheckResult("sizes", Level.OK, message)
 
 
