@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.conftest import Templates, copyable
 from tests.e2e.sealed import Sealed
 from tests.kit import safetensors
-from tests.store.chunks import damage
+from tests.store.chunks import damage, lie
 from wtxtgit.git import run
 from wtxtgit.store.place import store_of
 
@@ -79,6 +79,18 @@ def fetch(repo: Sealed, ok: Sequence[int] = (0,)) -> str:
 
 def holds(repo: Sealed) -> bool:
     return (repo.path / NAME).read_bytes() == MODEL and repo.status() == b""
+
+
+def test_a_forged_pack_ends_no_checkout(own: Sealed) -> None:
+    assert not again(own)
+    # It has the SHA-256 that names it, and chunks that have not.
+    lie(store_of(own.repository))
+    said = again(own).decode()
+    assert (own.path / NAME).read_bytes() == own.blob(NAME)
+    assert f"{NAME}: left as a detached text" in said
+    assert "wtxtgit fetch" in said
+    assert "damaged, and set aside" in fetch(own)
+    assert holds(own)
 
 
 @pytest.mark.slow

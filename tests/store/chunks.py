@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from wtxtgit.store.encoding import Encoded
+from wtxtgit.store.pack import STORED
 from wtxtgit.store.store import Store
+from wtxtgit.store.writer import NewPack
 
 SIZE = 16 * 1024
 
@@ -63,3 +66,19 @@ def damage(path: Path, at: int) -> None:
     content[at] ^= 1
     path.chmod(0o644)
     path.write_bytes(content)
+
+
+def lie(store: Store) -> None:
+    """Put a pack in the place of the only one, whose chunks are not what it says they are."""
+    (pack,) = packs(store)
+    opened = store.own.opened(pack.stem)
+    assert opened is not None
+    made = NewPack(store.own)
+    for row in range(opened.index.count):
+        entry = opened.index.entry(row)
+        made.add(
+            entry.name, Encoded((bytes(entry.size),), STORED, 1, entry.size), entry.size, (), 0
+        )
+    made.finish()
+    made.close()
+    pack.unlink()

@@ -42,9 +42,6 @@ class Chunks:
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return None
 
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        return False
-
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return {}
 

@@ -80,9 +80,6 @@ class _WorkerPayload(FetchedPayload):
         store = self._came if self._came.has(names) else self._own
         return store.read_all(names, size)
 
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        return False
-
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return {}
 

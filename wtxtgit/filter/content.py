@@ -421,12 +421,13 @@ class ContentCache:
         """Keep that it was proved with all its payload."""
         self._put({_of_proof(digest): b""})
 
-    def are_sound(self, states: Collection[bytes]) -> bool:
-        """Whether it was kept of all of these states that what has them is as it was written."""
-        return len(self._get(map(_of_sound, states))) == len(states)
+    def sound(self, states: Collection[bytes]) -> set[bytes]:
+        """Those states of which it was kept that what has them is sound."""
+        found = self._get(map(_of_sound, states))
+        return {state for state in states if _of_sound(state) in found}
 
     def put_sound(self, states: Iterable[bytes]) -> None:
-        """Keep that what has these states is as it was written."""
+        """Keep that what has these states is sound."""
         self._put({_of_sound(state): b"" for state in states})
 
     def file_of(self, oid: str) -> tuple[bytes, int] | None:
@@ -484,7 +485,7 @@ def _of_proof(digest: bytes) -> bytes:
 
 
 def _of_sound(state: bytes) -> bytes:
-    return b"as it was written: " + state
+    return b"sound: " + state
 
 
 def _row_of(facts: ArtifactFacts) -> bytes:

@@ -3,9 +3,11 @@
 Whether a text holds together, and which file it stands for, follows from its bytes and those of its
 chunks, which it names by SHA-256 (`docs/spec/detached.md`, section "What is proved"). So what was
 found once, or is so because clean wrote the text, holds for ever; what can change is whether
-chunks are at hand and whole. What holds them was as it was written when this process wrote it, or
-read it all; where its state is as it was then (`PayloadSource.states`) it is taken to be so: what
-is read is checked all the same. `ContentCache` keeps it, which believes only this user's own rows.
+chunks are at hand and whole. A pack has whole ones if this user's process wrote it, and of a text
+whose chunks were all read from it; where its state is as it was then (`PayloadSource.states`) it
+is taken to be so: what is read is checked all the same. That a pack is as it was written would not
+do: anybody can write one that has its name, and no chunk that has its own. `ContentCache` keeps
+it, which believes only this user's own rows.
 """
 
 from __future__ import annotations
@@ -46,20 +48,24 @@ class ProvedTexts:
         if (cache := self._opened()) is not None:
             cache.put_proof(_digest(text))
 
-    def are_sound(self, states: Collection[bytes]) -> bool:
-        """Whether all that has these states, and there is any, is known to be as it was written."""
+    def are_sound(self, text: ByteView, states: Collection[bytes]) -> bool:
+        """Whether all that has these states, and there is any, has whole chunks of a text."""
         cache = self._opened()
-        return cache is not None and bool(states) and cache.are_sound(states)
+        if cache is None or not states:
+            return False
+        own = {_of_text(text, state) for state in set(states) - cache.sound(states)}
+        return cache.sound(own) == own
 
-    def put_sound(self, states: Iterable[bytes]) -> None:
-        """Take down what is as it was written."""
+    def put_sound(self, text: ByteView, states: Iterable[bytes]) -> None:
+        """Take down what has whole chunks of a text."""
         if (cache := self._opened()) is not None:
-            cache.put_sound(states)
+            cache.put_sound(_of_text(text, state) for state in states)
 
     def put_written(self, source: PayloadSource, names: Iterable[Sequence[bytes]]) -> None:
         """Take down what this process wrote of the payload of a text, the names of its chunks."""
         states = source.states([name for some in names for name in some])
-        self.put_sound(state for state, written in states.items() if written >= self.since)
+        if (cache := self._opened()) is not None:
+            cache.put_sound(state for state, written in states.items() if written >= self.since)
 
     def close(self) -> None:
         """Write what was taken down."""
@@ -73,6 +79,10 @@ class ProvedTexts:
                 with suppress(EnvironmentFailure):
                     self._cache = self._open()
             return self._cache
+
+
+def _of_text(text: ByteView, state: bytes) -> bytes:
+    return sha256(_digest(pieces(text)) + state).digest()
 
 
 def _digest(text: Iterable[Buffer]) -> bytes:

@@ -10,7 +10,7 @@ while its text is verified is the caller's to name, or to drop.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 FindProved = Callable[[], "ProvedTexts | None"]
 """Gives the texts that were proved before, None where that is not known; asked of detached ones."""
-
-_PACKS = 2
-"""Packs are read whole up to so many times a file's size: beyond, decoding tells it sooner."""
 
 
 def _found(text: ByteView, payload: FindPayload) -> PayloadSource:
@@ -92,10 +89,12 @@ def smudge(
     indexed = indexed or index(text, payload=_found(text, payload))
     known = _proved(text, indexed, proved, threads)
     # Before the first byte is given: git can't be told any more then to take the text.
-    if known is not None and _is_sound(known, indexed.payload, proved):
+    # Before it is read: it may be touched meanwhile.
+    states = _states(indexed, proved)
+    if known is not None and (own := proved()) is not None and own.are_sound(text, states):
         return known
     report = verify(text, threads=threads, indexed=indexed)
-    _take_down(text, report, proved)
+    _take_down(text, report, proved, states)
     return smudge_verified(text, report, threads=threads)
 
 
@@ -126,6 +125,7 @@ def smudge_into(
             # A chunk is damaged, or gone.
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
+    states = _states(indexed, proved)
     layout = assumed_layout(text, indexed)
     if layout is None:
         report = verify(text, indexed=indexed, threads=threads)
@@ -134,7 +134,7 @@ def smudge_into(
         from wtxtgit.text.restoring import verify_into
 
         report, is_whole = verify_into(descriptor, text, indexed, layout, threads=threads)
-    _take_down(text, report, proved)
+    _take_down(text, report, proved, states)
     made = smudge_verified(text, report, threads=threads)
     if is_whole and made.layout is None:
         # A file that no blob may stand for.
@@ -185,25 +185,19 @@ def _proved(
     return Smudged(text, indexed, layout, threads)
 
 
-def _is_sound(made: Smudged, source: PayloadSource, proved: FindProved) -> bool:
-    """Whether all payload of a text that was proved is as it was written, as far as one sees."""
-    indexed, known = made.index, proved()
-    if indexed is None or known is None:
-        return False
-    names = indexed.payload_names
-    # Before it is read: it may be touched meanwhile.
-    states = source.states(names)
-    if known.are_sound(states):
-        return True
-    if not source.is_sound(names, _PACKS * sum(array.nbytes for array in indexed.detached_arrays)):
-        return False
-    known.put_sound(states)
-    return True
+def _states(indexed: TextIndex, proved: FindProved) -> Collection[bytes]:
+    """The states of what holds the payload of a detached text, if anybody keeps them."""
+    if indexed.payload is NO_PAYLOAD or proved() is None:
+        return ()
+    return indexed.payload.states(indexed.payload_names)
 
 
-def _take_down(text: ByteView, report: TextReport, proved: FindProved) -> None:
+def _take_down(
+    text: ByteView, report: TextReport, proved: FindProved, states: Collection[bytes]
+) -> None:
     if report.ok and report.index.is_detached and (known := proved()):
         known.put(pieces(text))
+        known.put_sound(text, states)
 
 
 def _stands_for_text(text: ByteView, indexed: TextIndex, layout: Layout) -> bool:

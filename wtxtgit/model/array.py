@@ -326,12 +326,6 @@ class PayloadSource(Protocol):
         None where that is not so simple: `read` tells why.
         """
 
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        """Whether chunks of all these names are at hand, and what holds them is as it was written.
-
-        False, too, where finding out takes reading more than `most` bytes.
-        """
-
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         """The state of each thing that holds chunks of these names, and when it was written, in ns.
 
@@ -367,9 +361,6 @@ class _NoPayload:
 
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return None
-
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        return not names
 
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return {}

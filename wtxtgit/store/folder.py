@@ -60,7 +60,11 @@ class ChunkTable:
     """Chunks of some packs: `names` ascend; pack and row of the n-th are `packs[n]`, `rows[n]`."""
 
     def __init__(
-        self, files: Sequence[tuple[str, int]], names: bytes, packs: Numbers, rows: Numbers
+        self,
+        files: Sequence[tuple[str, int]],
+        names: bytes | memoryview,
+        packs: Numbers,
+        rows: Numbers,
     ) -> None:
         self.files = files
         self.names = names
@@ -103,7 +107,7 @@ class ChunkTable:
         stays = np.array([name not in gone for name, _ in self.files], bool)
         numbers = np.cumsum(stays, dtype="<u4") - 1
         kept = stays[self.packs]
-        names = np.frombuffer(self.names, f"V{NAME_SIZE}")[kept].tobytes()
+        names = np.frombuffer(self.names, f"V{NAME_SIZE}")[kept].view(np.uint8).data
         files = [file for file in self.files if file[0] not in gone]
         packs = numbers[self.packs[kept]].astype("<u4")
         return ChunkTable(files, names, packs, self.rows[kept])
@@ -136,7 +140,8 @@ def together(parts: Sequence[ChunkTable]) -> ChunkTable:
     ])  # fmt: skip
     rows = np.concatenate([part.rows for part in parts])
     order = _ascending(np.frombuffer(names, ">u8").reshape(-1, NAME_SIZE // 8), packs)
-    sorted_names = np.frombuffer(names, f"V{NAME_SIZE}")[order].tobytes()
+    # Not as bytes, which would be one copy more.
+    sorted_names = np.frombuffer(names, f"V{NAME_SIZE}")[order].view(np.uint8).data
     return ChunkTable(files, sorted_names, packs[order], rows[order])
 
 
@@ -188,7 +193,7 @@ def parse_table(content: memoryview) -> ChunkTable:
     at += packs * NAME_SIZE
     lengths = [int(n) for n in np.frombuffer(content, "<u8", packs, at)]
     at += packs * 8
-    names = bytes(content[at : at + count * NAME_SIZE])
+    names = content[at : at + count * NAME_SIZE]
     at += count * NAME_SIZE
     numbers = np.frombuffer(content, "<u4", count, at)
     rows = np.frombuffer(content, "<u4", count, at + 4 * count)

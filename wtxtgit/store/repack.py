@@ -34,7 +34,7 @@ from wtxtgit.report.store import DamagedPack, StoreRepacked
 from wtxtgit.store.check import check_pack
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import NAME_SIZE, ChunkEntry, ChunkPack, file_digest
-from wtxtgit.store.reading import ChunkReading, DecodedBases
+from wtxtgit.store.reading import ChunkReading, DecodedBases, base_of
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import MAX_PACK, NewPack
 
@@ -85,7 +85,11 @@ def set_damaged_aside(store: Store, names: Iterable[bytes]) -> list[DamagedPack]
         own.refresh()
         needed = own.needed(np.frombuffer(b"".join(names), f"S{NAME_SIZE}"))
         unusable = list(own.damaged)
-        damaged = _other_than_named(own, needed)
+        # Chunk by chunk: a pack can have its name, and chunks that have not theirs.
+        held = DecodedBases()
+        tasks = [partial(_is_damaged, own, held, name) for name in needed]
+        with Workers(tasks, worthwhile(None, sum(needed.values()), len(tasks) or 1)) as told:
+            damaged = {name for name, is_damaged in zip(needed, told, strict=True) if is_damaged}
         if not (damaged or unusable):
             return []
         times = {name: own.time(name) for name in own.names}
@@ -108,6 +112,14 @@ def join_small(store: Store, before: Collection[str]) -> None:
         small = {name for name in sizes.keys() - before if sizes[name] < MAX_PACK // 2}
         if len(small) > 1:
             _moved(own, small, (), {name: own.time(name) for name in sizes}, None)
+
+
+def _is_damaged(own: PackFolder, held: DecodedBases, name: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        pack = own.opened(name)
+        nbytes = 0 if pack is None else pack.nbytes
+        return check_pack(own, held, name, nbytes, pack) is not None
+    return False
 
 
 def _other_than_named(own: PackFolder, packs: Iterable[str]) -> Set[str]:
@@ -274,20 +286,29 @@ class Mover:
 
 
 def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
-    """Take packs that are damaged out of use; one that is as it was written stays."""
+    """Take packs that are damaged out of use; one that only lacks what it is decoded with stays."""
     aside = []
     for name in sorted(packs):
         path = own.path(name)
         with contextlib.suppress(FileNotFoundError):
-            nbytes = path.stat().st_size
-            if file_digest(path) == name:
+            pack, held = own.opened(name), DecodedBases()
+            found = check_pack(own, held, name, path.stat().st_size, pack)
+            if found is None:
                 continue
-            found = check_pack(own, DecodedBases(), name, nbytes, own.opened(name))
-            if found is not None:
+            # Of a later version it can be, of which we understand nothing.
+            is_as_written = file_digest(path) == name
+            if not is_as_written or (pack is not None and _is_to_blame(own, held, pack, found)):
                 with failures(path, missing=EnvironmentFailure):
                     path.rename(path.with_name(path.name + ASIDE))
                 aside.append(found)
     return aside
+
+
+def _is_to_blame(own: PackFolder, held: DecodedBases, pack: ChunkPack, found: DamagedPack) -> bool:
+    """Whether a chunk of a pack is not whole though all is that it is decoded with."""
+    rows = (pack.index.row(bytes.fromhex(name)) for name in found.chunks)
+    entries = pack.index.entries([row for row in rows if row is not None])
+    return any(all(base_of(own, base, held) for base in entry.bases) for entry in entries)
 
 
 def remove(

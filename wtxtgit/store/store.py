@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +16,8 @@ import numpy as np
 from wtxtgit.errors import EnvironmentFailure, FormatError, PayloadDamaged, PayloadMissing
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView
-from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import NAME_SIZE, file_digest
+from wtxtgit.store.pack import NAME_SIZE
 from wtxtgit.store.reading import MAX_HELD, ChunkReading, DecodedBases
 
 if TYPE_CHECKING:
@@ -66,23 +64,6 @@ class Store:
         for folder in self._all:
             found |= folder.has(held)
         return {asked[place] for place in np.flatnonzero(found)}
-
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        """Whether chunks of all these names are here, in packs that are as they were written.
-
-        That is less work than decoding them, and tells of damage as surely; who can put packs
-        here can still make it wrong, so what is read is checked all the same. False, too, where
-        the packs have more than `most` bytes.
-        """
-        try:
-            needed = self._needed(names)
-            if needed is None or sum(size for _, _, size in needed) > most:
-                return False
-            tasks = [partial(_is_as_written, folder, pack) for folder, pack, _ in needed]
-            with Workers(tasks, worthwhile(None, most, len(tasks))) as found:
-                return all(found)
-        except (FileNotFoundError, EnvironmentFailure):
-            return False
 
     def states(self, names: Sequence[bytes]) -> dict[bytes, int]:
         """See `PayloadSource`: of the packs that hold these chunks, and what is decoded with them.
@@ -173,7 +154,3 @@ class Store:
         """Look for packs that came or went since; tells whether any did."""
         changed = [folder.refresh() for folder in self._all]
         return any(changed)
-
-
-def _is_as_written(folder: PackFolder, pack: str) -> bool:
-    return file_digest(folder.path(pack)) == pack

@@ -95,8 +95,11 @@ def _count_lacking(store: Store, texts: Iterable[DetachedText]) -> int:
     """How many chunks of texts are not here, each of them counted once."""
     groups = in_groups(name for text in texts for name in text.chunks)
     # Without an object for each.
-    lacking = b"".join([b"".join(_lacking(store, names)) for names in groups])
-    names = np.sort(np.frombuffer(lacking, f"S{NAME_SIZE}"))
+    lacking = bytearray()
+    for group in groups:
+        lacking += b"".join(_lacking(store, group))
+    names = np.frombuffer(lacking, f"S{NAME_SIZE}")
+    names.sort()
     return len(names) and 1 + int(np.count_nonzero(names[1:] != names[:-1]))
 
 

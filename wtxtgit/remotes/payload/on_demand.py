@@ -62,9 +62,6 @@ class FetchedPayload:
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return self._store.read_all(names, size)
 
-    def is_sound(self, names: Sequence[bytes], most: int) -> bool:
-        return self._store.is_sound(names, most)
-
     def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
         return self._store.states(names)
 
