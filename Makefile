@@ -121,8 +121,8 @@ types: $(READY)  ## mypy, strict
 layers: $(READY)  ## imports between the layers
 	$(BIN)/lint-imports
 
-wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run it
-	$(BIN)/python tests/wheel/check_wheel.py
+wheel: $(READY)  ## build packages, install the wheel in a fresh environment, and run it; DIST=FOLDER keeps them
+	$(BIN)/python tests/wheel/check_wheel.py $(DIST)
 
 check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch, browser and remotes aside
 
