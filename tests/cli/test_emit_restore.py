@@ -15,6 +15,7 @@ import pytest
 import wtxtgit as api
 from tests.cli.command import Command
 from tests.data import FIXTURES, VECTORS, fixture, fixture_path, golden
+from wtxtgit.text.arrays import read
 
 EXAMPLES = [
     "fold/none_sten_alldtypes_a.fold",
@@ -92,8 +93,9 @@ def test_options_make_a_generation(wtxtgit: Command, tmp_path: Path) -> None:
         "--rows-per-chunk", "3",
     )  # fmt: skip
     assert (done.code, done.out, done.err) == (0, b"", "")
-    weights = api.load(wtxtgit.folder / "g.wtxt", hmac_key=b"key")
+    weights = read(memoryview((wtxtgit.folder / "g.wtxt").read_bytes()), hmac_key=b"key")
     meta = weights.meta
+    assert api.load(wtxtgit.folder / "g.wtxt", hmac_key=b"key").meta == meta
     assert (meta.gen, meta.ts, meta.build) == (7, "2026-01-31T12:00:00Z", "abc")
     assert weights.snapshot.prev == b"\xab" * 32
     assert weights.snapshot.audit == 'loss=0.5 note="two words"'

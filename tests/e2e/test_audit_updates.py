@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, tzinfo
-
 import pytest
 
 from tests.e2e.sealed import (
@@ -13,14 +11,7 @@ from tests.e2e.sealed import (
     Sealed,
     assert_holds_by_any_range,
 )
-
-
-class Tomorrow(datetime):
-    """A clock that is ahead."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Tomorrow:
-        return super().now(tz) + timedelta(days=1)
+from wtxtgit.io import clock
 
 
 class TestUpdateBranch:
@@ -103,7 +94,8 @@ class TestUpdateBranch:
         updated.generation(5.0, name=OTHER)
         updated.switch("pr")
         # A record that was made anew in the same second would be the same one.
-        monkeypatch.setattr("wtxtgit.cli.seal.datetime", Tomorrow)
+        tomorrow = clock.now() + 24 * 60 * 60
+        monkeypatch.setattr(clock, "now", lambda: tomorrow)
         self.update(updated)
         assert updated.ledger(OTHER_LEDGER) == updated.ledger(OTHER_LEDGER, revision="main")
         assert updated.ledger().count(b"WSUM 1") == 4

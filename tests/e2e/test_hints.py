@@ -34,7 +34,7 @@ from tests.kit.lfs import kept_by_lfs
 from tests.review.repos import file
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
-from wtxtgit.report.check import LARGE_BLOB
+from wtxtgit.report.check import LARGE_BLOB, UNFILTERED
 from wtxtgit.text.digest import sign
 from wtxtgit.trust.openssh import SecretKey
 
@@ -402,6 +402,19 @@ class TestStaged:
         run(repo, hint)
         assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
 
+    @pytest.mark.parametrize("way", ["track", "renormalize"])
+    def test_a_text_that_was_renamed_out_of_its_pattern(self, repo: Sealed, way: str) -> None:
+        repo.put(3.0, name=NEW)
+        repo.commit("unsealed")
+        repo.wtxtgit("install", "--local")
+        name = "new model.bin"
+        repo.git("mv", NEW, name)
+        (hint,) = self.hints(repo, UNFILTERED)
+        assert f"wtxtgit: warning: {name}: unfiltered-text" in repo.call("hook", "pre-commit").err
+        command, _, other = hint.partition("  # or ")
+        run(repo, command if way == "track" else other.partition(", where")[0])
+        assert list(self.hints(repo, UNFILTERED)) == []
+
     def test_a_text_that_is_too_large_is_detached(self, repo: Sealed) -> None:
         """The first of the other ways that the hint names."""
         run(repo, "wtxtgit install --local")
@@ -418,4 +431,5 @@ class TestStaged:
 
     def test_all_kinds_are_tried(self) -> None:
         tried = {kind for kind, _ in MAKERS}
-        assert set(check.HINTS) - tried == {"bad-root", LARGE_BLOB, audit.ODD_CHECKPOINT}
+        others = {"bad-root", LARGE_BLOB, UNFILTERED, audit.ODD_CHECKPOINT}
+        assert set(check.HINTS) - tried == others

@@ -25,7 +25,8 @@ def stranger(message: bytes) -> Signature:
 
 def write(chain: Sealed, value: float = 1.0, name: str = TEXT, *, pending: bool = True) -> Path:
     path = chain.path / name
-    wtxtgit.dump({"W": np.full(7, value)}, path, meta=META, pending=pending)
+    # Whatever ending it has: `dump` would take that for its format.
+    path.write_bytes(wtxtgit.dumps({"W": np.full(7, value)}, meta=META, pending=pending))
     return path
 
 

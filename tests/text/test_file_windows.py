@@ -37,7 +37,7 @@ def check(path: str, folder: Path) -> None:
     assert sha256(text.read_bytes()).hexdigest() == expected["sha256"]
     found = verify_files([text], demands(), threads=2).files[0]
     assert (found.errors, found.sha256_all) == ((), expected["sha256_all"])
-    restore(text, back, threads=2)
+    restore(str(text), back, threads=2)
     assert back.read_bytes() == content
     cleaned = emitted(spooled([content], in_memory=0), threads=2)
     assert b"".join(map(bytes, cleaned.pieces())) == text.read_bytes()

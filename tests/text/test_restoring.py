@@ -178,7 +178,7 @@ def test_a_damaged_text_leaves_nothing_of_the_file(place: str, tmp_path: Path) -
         if before is not None:
             out.write_bytes(before)
         with pytest.raises(CheckError):
-            restore(path, out)
+            restore(str(path), out)
         assert sorted(tmp_path.iterdir()) == sorted([path] if before is None else [path, out])
     assert out.read_bytes() == b"kept"
 
@@ -245,7 +245,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     path = tmp_path / "m.wtxt"
     path.write_bytes(TEXT)
     with pytest.raises(EnvironmentFailure):
-        restore(path, tmp_path / "nosuch" / "out")
+        restore(str(path), tmp_path / "nosuch" / "out")
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -253,6 +253,6 @@ def test_restore_counts_every_byte_once(tmp_path: Path) -> None:
     counts: list[int] = []
     path = tmp_path / "m.wtxt"
     path.write_bytes(TEXT)
-    restore(path, tmp_path / "out", progress=counts.append)
+    restore(str(path), tmp_path / "out", progress=counts.append)
     assert (tmp_path / "out").read_bytes() == FILE
     assert sum(counts) == sum(map(len, BYTES.values())) + len(format_layout(LAYOUT))

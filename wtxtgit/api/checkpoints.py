@@ -16,6 +16,7 @@ from wtxtgit.model.named_arrays import NamedArrays
 from wtxtgit.model.tensor import PackedBytes, Tensor
 from wtxtgit.tensors.tensor_bytes import as_numbers, blocks, content_size, numpy_dtype
 from wtxtgit.text.arrays import LazyRows
+from wtxtgit.text.verify import TextReport
 
 _RAW = np.dtype("V1")
 """A byte that is no number: of quantised blocks, and whatever else numpy has no dtype for."""
@@ -26,10 +27,13 @@ class Tensors(NamedArrays[NDArray[Any]]):
 
     `format` is the checkpoint's, `metadata` plain data of what it says of itself, `tags` the short
     texts among it that a file of another format can hold, `notes` are words on what could not be
-    read. Raises InputError where a tensor can't be read.
+    read. Of a text `report` is what was verified, with its generation in `meta`; both are None of
+    other files. Raises InputError where a tensor can't be read.
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, report: TextReport | None = None) -> None:
+        self.report = report
+        self.meta = None if report is None else report.index.meta
         self.format = checkpoint.format
         self.metadata = checkpoint.metadata
         self.tags = checkpoint.tags

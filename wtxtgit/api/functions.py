@@ -121,8 +121,10 @@ def load(
 ) -> Weights | Tensors:
     """Verify a checkpoint of any format, and give its tensors by name as read-only numpy arrays.
 
-    `path` is a file, the folder of a set, a URL, or REV:PATH in the repository of the current
-    folder. Values are little-endian, and in C order by shapes as numpy has them. bfloat16 and
+    `path` is a file, the folder of a set, a URL, or in the repository of the current folder
+    REV:PATH, or a generation by its name: PATH@gen:12, PATH@latest, PATH@signed-by:alice.
+
+    Values are little-endian, and in C order by shapes as numpy has them. bfloat16 and
     float8 are unsigned integers unless ml_dtypes is imported; what numpy has no dtype for, such
     as quantised blocks, comes as its bytes (dtype `V1`).
 
@@ -133,7 +135,7 @@ def load(
     Raises TextError with the first thing that does not hold of a text, CheckError of another
     checkpoint, InputError for what is none (a pointer of git-lfs, too), and EnvironmentFailure.
     """
-    name = str(path)
+    name = _resolved(str(path))
     data = read_checkpoint(name, threads=threads)
     if is_text(data) and wsum is None:
         wsum = wsum_beside(name)
@@ -173,7 +175,7 @@ def open(  # noqa: A001 - the name that json, gzip... have
     `DamageWarning`; `problems` say what can't be read, and raise TextError when they are indexed.
     Raises TextError where no array is left, and InputError and EnvironmentFailure as `load` does.
     """
-    name = str(path)
+    name = _resolved(str(path))
     data = read_checkpoint(name, threads=threads)
     payload = payload_for(name, data)
     if is_text(data):
@@ -234,7 +236,7 @@ def verify(
     `ok`. A detached text whose payload is not all at hand has a problem of the kind
     "payload-missing". Raises InputError and EnvironmentFailure for what can't be read.
     """
-    name = str(path)
+    name = _resolved(str(path))
     data = read_checkpoint(name, threads=threads)
     if is_text(data):
         return text_verify.verify(
@@ -265,7 +267,7 @@ def diff(
     from wtxtgit.comparison.diff import diff as compared
 
     options = ReadOptions(decryption_key=decryption_key)
-    return compared(str(before), str(after), options, threads=threads)
+    return compared(_resolved(str(before)), _resolved(str(after)), options, threads=threads)
 
 
 def convert(
@@ -288,7 +290,7 @@ def convert(
 
     options = ReadOptions(decryption_key=decryption_key)
     return converted(
-        str(source),
+        _resolved(str(source)),
         Path(out),
         options,
         max_shard=max_shard,
@@ -310,7 +312,7 @@ def salvage(
     """
     from wtxtgit.checkpoint import salvage as salvaging
 
-    given = str(path)
+    given = _resolved(str(path))
     options = ReadOptions(integrity_key=hmac_key)
     data = read_checkpoint(given)
     if not salvaging.is_container(data):
@@ -331,6 +333,7 @@ def _loaded(
     threads: int | None,
 ) -> Weights | Tensors:
     """The tensors of what was read of `name`, verified; `opener` opens files that it lists."""
+    report = None
     if is_text(data):
         indexed = index(data, payload=payload)
         indexed.want_payload()
@@ -352,7 +355,17 @@ def _loaded(
             for problem in any_format.check(data, options, opener).errors:
                 raise CheckError(f"{shown_name(name)}: {problem}")
     side = Side(shown_name(name), data, opener, None)
-    return Tensors(open_checkpoint(side, {}, options, Pages()))
+    return Tensors(open_checkpoint(side, {}, options, Pages()), report)
+
+
+def _resolved(target: str) -> str:
+    """What a generation's name means; any other target as it is."""
+    if "@" not in target:
+        return target
+    # What finds generations reads ledgers and walks commits.
+    from wtxtgit.chain import generation_names
+
+    return generation_names.resolved(target)
 
 
 def _no_member(path: str) -> ByteView:

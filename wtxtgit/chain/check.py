@@ -17,13 +17,11 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Head
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
-from wtxtgit.model.ledger import ENCRYPTED_SUFFIX
+from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, TEXT_SUFFIX
 from wtxtgit.report.check import CheckReport
 
 if TYPE_CHECKING:  # what opens age files takes long to load
     from wtxtgit.trust.age.identities import AgeIdentity
-
-TEXT_SUFFIX = b".wtxt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,8 @@ class LogEntry(JsonObject):
     for the last. `signers` are principals, or the keyids of unknown keys.
     `verdict` is "ok", or the kinds of what an audit finds of the record's
     chain and signatures. `detached` (hex) is the SHA-256 of the detached text
-    that the record names, if any.
+    that the record names, if any. `path` is where the sealed content stands in
+    `commit`, None where it was never committed.
     """
 
     KEYS = "gen ts build signers sha256_all:hex commit size verdict detached?"
@@ -45,6 +47,7 @@ class LogEntry(JsonObject):
     size: int | None
     verdict: str
     detached: str | None = None
+    path: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,15 @@ def log(
     Raises InputError where it has no ledger in the revision, CheckError where
     that does not read, BadRoot and EnvironmentFailure.
     """
+    with walked(repo, path, revision=revision, trust_root=trust_root) as (_, entries):
+        return entries
+
+
+@contextmanager
+def walked(
+    repo: Repository, path: str, *, revision: str, trust_root: str | None
+) -> Iterator[tuple[Walk, list[LogEntry]]]:
+    """What `log` lists, and the walk to the revision, which can be asked for more meanwhile."""
     artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
     tip = commit_of(repo, revision)
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as snapshots:
@@ -117,7 +129,7 @@ def log(
         if report.ledger is None:
             raise CheckError(f"{shown(Path(path))}: {report.problems[0]}")
         walk = Walk.to(repo, [tip], trust_root, reader, snapshots)
-        return generations(walk, blobs, artifact, report.ledger, tip)
+        yield walk, generations(walk, blobs, artifact, report.ledger, tip)
 
 
 def generations(
@@ -158,6 +170,7 @@ def generations(
                 None if blob is None else blobs.size(blob),
                 _verdict(walk, brought, record.meta.gen, tip),
                 None if record.detached is None else record.detached.hex(),
+                None if brought is None or blob is None else brought.place,
             )
         )
         after = oid

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wtxtgit.chain.check import TEXT_SUFFIX
 from wtxtgit.chain.encrypted import is_encrypted
 from wtxtgit.chain.seal_state import SealedContent, content_of
 from wtxtgit.checkpoint.wsum import wsum_at
@@ -33,7 +32,7 @@ from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import failures, read_whole, replace_file, shown, shown_path, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, extends
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX, Ledger, extends
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes.lfs_pointer import POINTER
 from wtxtgit.store.place import store_of

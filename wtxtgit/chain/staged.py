@@ -8,7 +8,7 @@ one; an older ledger that came back lacks nothing of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.filter.content import ArtifactFacts, with_wsum
+from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.blobs import sizes as blob_sizes
@@ -28,10 +29,11 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import blob_heads
 from wtxtgit.io.files import shown_path
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX
 from wtxtgit.report.audit import DetachedTexts, Finding, Severity, as_errors
-from wtxtgit.report.check import LARGE_BLOB, CheckedFile, CheckReport, Occasion
+from wtxtgit.report.check import LARGE_BLOB, UNFILTERED, CheckedFile, CheckReport, Occasion
 from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.trust.state import SignersState, TrustFacts, join, start
@@ -129,6 +131,7 @@ class _CheckWork:
         paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
         sizes = self._sizes(paths)
         all_findings += self._judge_sizes(self._new(sizes))
+        all_findings += self._judge_unfiltered({one.path for one in all_findings})
         findings = tuple(dict.fromkeys(all_findings))
         if self._staged.is_strict:
             findings = as_errors([*findings, *self._judge_contents(self._new(sizes))])
@@ -294,6 +297,35 @@ class _CheckWork:
             if message is not None:
                 severity = Severity.ERROR if size > limit else Severity.WARNING
                 yield Finding("", path, LARGE_BLOB, message, severity)
+
+    def _judge_unfiltered(self, found: Container[bytes]) -> Iterator[Finding]:
+        """Texts that went through the filter in a parent: of files that were renamed, or whose
+        pattern was taken back. A checkout leaves them as they are."""
+        before: set[str] = set()
+        lost: set[bytes] = set()
+        filtered = self._staged.snapshot.filtered
+        for parent in self._staged.parents:
+            files = self._walk.snapshot(parent)
+            before.update(files.entries[path].oid for path in files.filtered)
+            lost |= files.filtered - filtered
+        if not lost:
+            return
+        lost |= index.staged_paths(self._repo)
+        texts = {
+            path: entry.oid
+            for path, entry in self._staged.entries.items()
+            if entry.oid in before
+            and entry.is_file
+            and path in lost
+            and path not in filtered
+            and path not in found
+            and not path.endswith((TEXT_SUFFIX, ENCRYPTED_SUFFIX))
+        }
+        heads = blob_heads(self._repo, texts.values()) if texts else {}
+        for path, oid in texts.items():
+            if text_format(heads[oid].head) not in (None, NATIVE):
+                message = "no pattern is for its name, so that a checkout leaves the text"
+                yield Finding("", path, UNFILTERED, message, Severity.WARNING)
 
     def _judge_contents(self, paths: Iterable[bytes]) -> Iterator[Finding]:
         blobs = {path: self._staged.entries[path].oid for path in paths}

@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import TargetPlace, attached_text, shown_name
+from wtxtgit.checkpoint.open import TargetPlace, read_attached, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.filter.clean import Cleaned, detached_text, text_of
-from wtxtgit.io.files import read_small, shown, view_file, write_output
+from wtxtgit.io.files import read_small, shown, write_output
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.array import Keep, Meta, Signature, Snapshot, rows_for
 from wtxtgit.remotes import urls
-from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.setup.keys import key_of_file
 from wtxtgit.text import digest
 from wtxtgit.text.arrays import read
@@ -66,17 +65,15 @@ def emit(
     ask: AskPassphrase | None = None,
     keep: Keep | None = None,
 ) -> Cleaned:
-    """Make the text of the file at `path` or URL; a path starts from `folder`, if given.
+    """Make the text of a file, a URL or a blob as REV:PATH; a path starts from `folder`, if given.
 
-    Raises InputError for a pointer of git-lfs.
+    Raises InputError, for a pointer of git-lfs, too, and EnvironmentFailure.
 
     `ask` gives the passphrase of the key that signs. With `keep` the text is a detached one:
     `keep` gets its payload, all of it once the writer's root is asked for.
     """
     name = str(path)
-    data = urls.read_url(name) if urls.is_url(name) else view_file(Path(path), folder)
-    refuse_pointer(shown_name(name), data)
-    data = attached_text(name, data, TargetPlace(folder), threads=threads)
+    data = read_attached(name, TargetPlace(folder), threads=threads)
     # As clean: whoever emits a file gets the text that git would store.
     if generation.is_plain:
         plain = replace(text_of(data, threads=threads, progress=progress), source=data)

@@ -177,7 +177,7 @@ def decrypt_file(
         raise AgeError(f"{name}: no age file")
     text, report = opened_text(data, keys, name, threads=threads, progress=progress)
     if restored:
-        restore_verified(text, report, Path(name), out, write=write, threads=threads)
+        restore_verified(text, report, name, out, write=write, threads=threads)
     elif out is not None:
         write_output(out, lambda descriptor: write_all(descriptor, pieces(text)))
     elif write is not None:

@@ -289,4 +289,4 @@ def write_whole(done: RecoveredText, out: Path, source: str) -> None:
         text = done.text
         write_output(out, lambda descriptor: write_all(descriptor, pieces(text)))
     else:
-        restore_verified(done.text, done.verified, Path(source), out)
+        restore_verified(done.text, done.verified, opener.shown_name(str(source)), out)

@@ -10,14 +10,20 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import payload_for, refuse_text
-from wtxtgit.checkpoint.wsum import given_wsum, wsum_at, wsum_path
+from wtxtgit.checkpoint.open import (
+    file_of,
+    payload_for,
+    read,
+    refuse_text,
+    shown_name,
+    wsum_beside,
+)
+from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, InputError, UsageError, clipped
-from wtxtgit.io.files import shown, view_file, write_output
+from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, write_all
-from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces
 from wtxtgit.text.grammar import is_text
@@ -28,12 +34,13 @@ from wtxtgit.text.verify import TextReport, verify
 TEXT_ENDING = ".wtxt"
 
 
-def default_output(text: Path) -> Path:
+def default_output(target: str) -> Path:
     """The file beside the text that it was made of: its name without `.wtxt`.
 
-    Raises UsageError for another ending, and where that file is there already:
+    Raises UsageError for what is no file, for another ending, and where that file is there already:
     what is overwritten has to be named.
     """
+    text = file_of(target, "say where to, with -o")
     if text.suffix != TEXT_ENDING or not text.stem:
         raise UsageError(f"{shown(text)} does not end in {TEXT_ENDING}: say where to, with -o")
     out = text.with_suffix("")
@@ -43,7 +50,7 @@ def default_output(text: Path) -> Path:
 
 
 def restore(
-    path: Path,
+    target: str,
     out: Path | None,
     *,
     wsum: Path | None = None,
@@ -51,13 +58,15 @@ def restore(
     progress: Progress | None = None,
     write: Callable[[Iterable[Buffer]], None] | None = None,
 ) -> None:
-    """Restore the text at `path` to the file `out`, or through `write` where it is None."""
-    text = view_file(path)
+    """Restore a text to the file `out`, or through `write` where it is None.
+
+    `target` is a file, a URL, or a blob as REV:PATH.
+    """
+    text, name = read(target, threads=threads), shown_name(target)
     if not is_text(text):
-        refuse_pointer(shown(path), text)
-        raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
-    wsum_bytes = wsum_at(wsum_path(path)) if wsum is None else given_wsum(wsum)
-    indexed = index(text, payload=payload_for(str(path), text))
+        raise InputError(f"{name}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
+    wsum_bytes = wsum_beside(target) if wsum is None else given_wsum(wsum)
+    indexed = index(text, payload=payload_for(target, text))
     indexed.want_payload()
     # The layout is read before it is verified; what is written by it counts only if all verifies.
     assumed = None if out is None else assumed_layout(text, indexed)
@@ -74,31 +83,31 @@ def restore(
                 threads=threads,
                 progress=progress,
             )
-            refuse_text(report, shown(path))
+            refuse_text(report, name)
             if not is_whole:
-                raise InputError(f"{shown(path)}: changed while it was read")
+                raise InputError(f"{name}: changed while it was read")
 
         write_output(out, fill)
         return
     report = verify(text, indexed=indexed, wsum=wsum_bytes, threads=threads, progress=progress)
-    refuse_text(report, shown(path))
-    restore_verified(text, report, path, out, write=write, threads=threads)
+    refuse_text(report, name)
+    restore_verified(text, report, name, out, write=write, threads=threads)
 
 
 def restore_verified(
     text: ByteView,
     report: TextReport,
-    path: Path,
+    name: str,
     out: Path | None,
     *,
     write: Callable[[Iterable[Buffer]], None] | None = None,
     threads: int | None = None,
 ) -> None:
-    """As `restore`, of a text that `report` says nothing is wrong with; messages name it `path`."""
+    """As `restore`, of a text that `report` says nothing is wrong with; messages name it `name`."""
     layout = report.layout
     # A native snapshot stands for no file: one is made of its arrays.
     if layout is None or layout.size is None:
-        restore_native(weights_of(text, report, threads=threads), path, out)
+        restore_native(weights_of(text, report, threads=threads), name, out)
         return
     pieces = file_pieces(text, report.index, layout, threads=threads)
     if out is not None:
@@ -107,8 +116,8 @@ def restore_verified(
         write(pieces)
 
 
-def restore_native(weights: Weights, path: Path, out: Path | None) -> None:
-    """Write a file of arrays, in the format of its ending; messages name them `path`.
+def restore_native(weights: Weights, name: str, out: Path | None) -> None:
+    """Write a file of arrays, in the format of its ending; messages name them `name`.
 
     Raises UsageError for another ending, or a name that such a file can't hold.
     """
@@ -116,7 +125,7 @@ def restore_native(weights: Weights, path: Path, out: Path | None) -> None:
     writes = kinds.get("" if out is None else out.suffix)
     if out is None or writes is None:
         raise UsageError(
-            f"{shown(path)} is a native snapshot: -o with the ending "
+            f"{name} is a native snapshot: -o with the ending "
             f"{' or '.join(kinds)} says which file to make of it"
         )
     writer = writes()

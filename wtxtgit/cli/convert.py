@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.options import Size, read_options, reading_options, rewriting_options
+from wtxtgit.cli.options import (
+    CheckpointTarget,
+    Size,
+    read_options,
+    reading_options,
+    rewriting_options,
+)
 from wtxtgit.cli.output import file_size, is_printed, print_line, progress
 from wtxtgit.errors import counted
 from wtxtgit.model.tensor import ReadOptions
@@ -15,7 +21,7 @@ from wtxtgit.report.figures import size
 
 
 @click.command()
-@click.argument("source", metavar="A")
+@click.argument("source", metavar="A", type=CheckpointTarget())
 @click.argument("output", metavar="B", type=click.Path(path_type=Path, readable=False))
 @click.option(
     "--max-shard",

@@ -14,7 +14,7 @@ import click
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.keys import asker
-from wtxtgit.cli.options import PathOrUrl, passphrase_option, scheduler_option
+from wtxtgit.cli.options import CheckpointTarget, PathOrUrl, passphrase_option, scheduler_option
 from wtxtgit.cli.output import file_size, progress, raw_size
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import write_output
@@ -213,7 +213,7 @@ def _field(item: str) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("text", type=click.Path(path_type=Path, readable=False))
+@click.argument("text", type=CheckpointTarget())
 @click.option(
     "-o",
     "--output",
@@ -226,8 +226,10 @@ def _field(item: str) -> tuple[str, str]:
     metavar="F",
     help="The WSUM of TEXT, if not TEXT.root.wsum.",
 )
-def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
+def restore(text: str, output: Path | None, wsum: Path | None) -> int:
     """Make the file that TEXT stands for, byte for byte.
+
+    TEXT is a file, or a blob as REV:PATH or by the name of its generation; then -o names the file.
 
     The output's name is TEXT's without .wtxt; a file of that name is replaced
     only if -o names it. No file is made or replaced unless the whole text verifies.
@@ -236,12 +238,13 @@ def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
     \b
     wtxtgit restore model.fold.wtxt
     wtxtgit restore step-100.wtxt -o step-100.safetensors
+    wtxtgit restore model.fold@gen:12 -o old.fold
     """
     from wtxtgit.checkpoint import restore as checkpoint_restore
 
     to_pipe = output is not None and str(output) == "-"
     out = None if to_pipe else output or checkpoint_restore.default_output(text)
-    with progress(text.name, raw_size(text)) as advance:
+    with progress(Path(text).name, raw_size(Path(text))) as advance:
         checkpoint_restore.restore(
             text,
             out,
@@ -264,8 +267,8 @@ def delta() -> None:
 
 
 @delta.command()
-@click.argument("base")
-@click.argument("target")
+@click.argument("base", type=CheckpointTarget())
+@click.argument("target", type=CheckpointTarget())
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, readable=False), help="Write to this file."
 )
@@ -302,8 +305,8 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
 
 
 @delta.command()
-@click.argument("base")
-@click.argument("delta")
+@click.argument("base", type=CheckpointTarget())
+@click.argument("delta", type=CheckpointTarget())
 @click.option(
     "-o",
     "--output",

@@ -13,6 +13,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.options import (
+    CheckpointTarget,
     PathOrUrl,
     cluster,
     cluster_options,
@@ -53,7 +54,7 @@ _MOST = 20
 
 
 @click.command()
-@click.argument("target", metavar="FILE|REV:PATH")
+@click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -321,8 +322,8 @@ def _about_file(file: FileVerdict) -> str:
 
 
 @click.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="[B]", required=False)
+@click.argument("a", metavar="A", type=CheckpointTarget())
+@click.argument("b", metavar="[B]", required=False, type=CheckpointTarget())
 @reading_options
 @click.option(
     "--format",

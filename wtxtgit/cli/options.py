@@ -73,15 +73,31 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return count
 
 
+class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A file, a URL, REV:PATH, or a generation by its name, which becomes COMMIT:PATH."""
+
+    name = "target"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        target = str(value)
+        if "@" not in target:
+            return target
+        # What finds generations reads ledgers and walks commits.
+        from wtxtgit.chain.generation_names import resolved
+
+        return resolved(target)
+
+
 class PathOrUrl(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A path, as the system spells it, or a URL as it is."""
+    """A path, as the system spells it, or a URL or another target as it is."""
 
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from wtxtgit.remotes.urls import is_url
 
-        return str(value) if is_url(str(value)) else str(Path(value))
+        target = CheckpointTarget().convert(value, param, ctx)
+        return target if is_url(target) else str(Path(target))
 
 
 max_chunk_option = click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.options import rewriting_options
+from wtxtgit.cli.options import CheckpointTarget, rewriting_options
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.model.salvage import TensorState
@@ -27,7 +27,7 @@ _MOST = 20
 
 
 @click.command()
-@click.argument("target", metavar="FILE|REV:PATH")
+@click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
 @click.option(
     "-o",
     "--output",

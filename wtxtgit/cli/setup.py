@@ -114,6 +114,14 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
         print_line(f"removed the hook: {hook}")
     for key in done.settings:
         print_line(f"put back {key} of this repository")
+    if done.patterns:
+        from wtxtgit.setup.diagnosis import arguments
+
+        warn(
+            "files are tracked here still: without the filter git takes them for changed once they "
+            "are written, and checks out texts",
+            f"wtxtgit untrack {arguments(done.patterns)}, and what that says",
+        )
 
 
 def _scope(everywhere: bool, local: bool) -> str:
@@ -216,7 +224,8 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     """Stop tracking PATTERN in .gitattributes of this folder.
 
     What is committed stays as it is. To store the files as plain binaries from
-    the next commit on, stage the attributes first: git obeys what is staged.
+    the next commit on, stage the attributes first: git obeys what is staged. Refused
+    where a file is not there, as in a sparse checkout, or for want of its data.
 
     \b
     wtxtgit untrack '*.fold'
@@ -229,6 +238,15 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     if is_printed(done, as_json):
         return
     _print(done, "no longer tracking", "not tracked here")
+    if done.consequences.texts:
+        from wtxtgit.setup.diagnosis import arguments, listed
+
+        texts = done.consequences.texts
+        warn(
+            f"text in git until they are added again: {listed(texts)}",
+            f"git add -A -- .gitattributes, then git add --renormalize -- {arguments(texts)}, "
+            "then commit",
+        )
 
 
 def _one(done: Tracking) -> str:

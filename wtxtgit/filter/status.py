@@ -41,7 +41,7 @@ from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import opened_regular, read_view, view_file
 from wtxtgit.model.array import CONTAINER_FORMATS
-from wtxtgit.model.ledger import ENCRYPTED_SUFFIX
+from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, TEXT_SUFFIX
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.remotes import lfs_pointer
 from wtxtgit.text import grammar
@@ -248,6 +248,8 @@ class FileStatus(JsonObject):
     file_size: int | None = None
 
 
+_OWN_SUFFIXES = (TEXT_SUFFIX, ENCRYPTED_SUFFIX)
+"""Of files that are texts in the work tree, too."""
 _NO_FAULT = (State.OK, State.SPARSE, State.MODIFIED, State.DETACHED)
 
 
@@ -434,37 +436,46 @@ def _encrypted(
     return states
 
 
-def raw_files(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:
-    """Find the entries whose blob is no text, and no pointer of git-lfs."""
-    return _of_format(repo, entries, RAW)
+class StoredForms(NamedTuple):
+    """Entries of files that go through the filter, and whose blob is not as it should be.
 
-
-def lfs_pointers(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:
-    """Find the entries whose blob is a pointer of git-lfs: the files are elsewhere."""
-    return _of_format(repo, entries, POINTER)
-
-
-def _of_format(repo: Repository, entries: Sequence[TreeEntry], name: str) -> list[TreeEntry]:
-    there = _with_content(entries)
-    heads = reader.blob_heads(repo, (entry.oid for entry in there))
-    found = {oid: format_of(blob.head, blob.size) for oid, blob in heads.items()}
-    return [entry for entry in there if found[entry.oid] == name]
-
-
-def in_other_form(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:
-    """Find the entries whose blob is a whole text where attributes want a detached one, or other.
-
-    They are that until they are added again: what is whole in both forms, as native texts and
-    small ones are, is none of them.
+    `raw` are no texts, `pointers` are those of git-lfs: the files are elsewhere. `other_form` are
+    whole texts where attributes want detached ones, or other: they are that until they are added
+    again. What is whole in both forms, as native texts and small ones are, is none of them.
     """
+
+    raw: list[TreeEntry]
+    pointers: list[TreeEntry]
+    other_form: list[TreeEntry]
+
+
+def stored_forms(repo: Repository, entries: Sequence[TreeEntry]) -> StoredForms:
+    """Look at the beginning of each blob, once."""
     there = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in there))
+    kinds = {oid: format_of(blob.head, blob.size) for oid, blob in heads.items()}
     drivers = repo.attributes([entry.path for entry in there], ("filter",))
-    return [
-        entry
-        for entry in there
-        if _is_other_form(heads[entry.oid], drivers[entry.path]["filter"] == DETACHED_DRIVER)
-    ]
+    return StoredForms(
+        [entry for entry in there if kinds[entry.oid] == RAW],
+        [entry for entry in there if kinds[entry.oid] == POINTER],
+        [
+            entry
+            for entry in there
+            if _is_other_form(heads[entry.oid], drivers[entry.path]["filter"] == DETACHED_DRIVER)
+        ],
+    )
+
+
+def unfiltered_texts(repo: Repository, entries: Iterable[TreeEntry]) -> list[TreeEntry]:
+    """Find the entries whose blob is a checkpoint's text, of files that no filter of ours is for.
+
+    A checkout gives the text for such a file.
+    """
+    there = [e for e in _with_content(entries) if e.is_file and not e.path.endswith(_OWN_SUFFIXES)]
+    through = {entry.path for entry in filtered(repo, there)}
+    others = [entry for entry in there if entry.path not in through]
+    heads = reader.blob_heads(repo, (entry.oid for entry in others)) if others else {}
+    return [e for e in others if text_format(heads[e.oid].head) not in (None, NATIVE)]
 
 
 def _is_other_form(blob: BlobHead, becomes_detached: bool) -> bool:

@@ -16,6 +16,7 @@ RECIPIENTS_PATH = b".wtxt/recipients"
 """Whom a repository's texts are encrypted for, where nobody is named."""
 AGE_ENDING = ".age"
 """The end of the name of an age file."""
+TEXT_SUFFIX = b".wtxt"
 ENCRYPTED_SUFFIX = b".wtxt" + AGE_ENDING.encode("ascii")
 """The end of the path of an encrypted text."""
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX

@@ -9,6 +9,7 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.audit import FROM_LFS, ODD_CHECKPOINT, PULL, Finding, WithFindings, pasted
 
 LARGE_BLOB = "large-blob"
+UNFILTERED = "unfiltered-text"
 
 _SEAL = "wtxtgit seal --staged -- PATH"
 _RESEAL = "wtxtgit seal --reseal -- PATH"
@@ -36,6 +37,8 @@ HINTS = {
     "descends from, and that has signers, ends this",
     ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH says what is "
     "wrong; git config --unset wtxtgit.strict where it is right",
+    UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize -- "
+    "PATH, where it is to be a plain file",
     LARGE_BLOB: "git restore --staged -- PATH  # wtxtgit track --detached PATTERN before git add "
     "keeps its data beside git; wtxtgit convert A B --max-shard 64MiB cuts a file, but no tensor; "
     "git config wtxtgit.maxBlob SIZE where the forge takes more",

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wtxtgit.chain.check import TEXT_SUFFIX
 from wtxtgit.chain.judge import is_same_place
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.chain.walk import commit_of
@@ -23,7 +22,7 @@ from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, FILTERS, UNSPECIFIED, Repository
 from wtxtgit.git.trees import TreeReader, renames
-from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, Ledger
+from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX, Ledger
 from wtxtgit.report.review import Fate
 
 

@@ -15,11 +15,11 @@ from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import (
     FileStatus,
     State,
-    in_other_form,
-    lfs_pointers,
-    raw_files,
+    StoredForms,
     status,
+    stored_forms,
     tracked,
+    unfiltered_texts,
 )
 from wtxtgit.git import driver, index, run, staging, work_tree
 from wtxtgit.git.attributes import FILE_NAME
@@ -181,15 +181,17 @@ def _repository_checks(repo: Repository) -> list[CheckResult]:
         return [CheckResult("repository", Level.ERROR, error.message, error.hint)]
     # Asked for once, by whichever check comes first: it looks at every file.
     files = cache(lambda: status(repo).files)
+    forms = cache(lambda: stored_forms(repo, entries))
     return [
         # Before others write, which sweeps.
         _guarded("leftovers", lambda: _leftovers(repo)),
         _guarded("attributes", lambda: _attributes(repo, entries)),
         _guarded("eol", lambda: _line_endings(repo)),
         _guarded("nested", lambda: _overridden(repo, entries)),
-        _guarded("lfs-pointer", lambda: _pointers(repo, entries)),
-        _guarded("raw-binary", lambda: _raw(repo, entries)),
-        _guarded("form", lambda: _forms(repo, entries)),
+        _guarded("lfs-pointer", lambda: _pointers(forms())),
+        _guarded("raw-binary", lambda: _raw(repo, entries, forms())),
+        _guarded("unfiltered", lambda: _unfiltered(repo)),
+        _guarded("form", lambda: _forms(repo, forms())),
         _guarded("work-tree", lambda: _work_tree(files())),
         *_size_checks(repo, entries),
         _guarded("compression", lambda: _compression(repo, files())),
@@ -308,11 +310,11 @@ def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     return CheckResult("nested", Level.OK, "no attribute overrides a tracked pattern")
 
 
-def _raw(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
-    raw = [entry.path for entry in raw_files(repo, entries)]
+def _raw(repo: Repository, entries: Sequence[TreeEntry], forms: StoredForms) -> CheckResult:
+    raw = [entry.path for entry in forms.raw]
     # A file that was edited since would be staged with its edits: that is the user's to decide.
     if raw:
-        unedited = set(_unedited_raw(repo, entries))
+        unedited = set(_unedited_raw(repo, forms))
         others = [path for path in raw if path not in unedited]
         left = f"; --fix leaves {listed(others)}, which differ from the index" if others else ""
         return CheckResult(
@@ -326,9 +328,9 @@ def _raw(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     return CheckResult("raw-binary", Level.OK, f"{counted_files(entries)}, none is raw binary")
 
 
-def _pointers(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
+def _pointers(forms: StoredForms) -> CheckResult:
     """Whether git has pointers of git-lfs where it is to have texts: nothing makes one of those."""
-    pointers = distinct(lfs_pointers(repo, entries))
+    pointers = distinct(forms.pointers)
     if pointers:
         return CheckResult(
             "lfs-pointer",
@@ -340,9 +342,24 @@ def _pointers(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     return CheckResult("lfs-pointer", Level.OK, "no pointer of git-lfs stands for a file")
 
 
-def _forms(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
+def _unfiltered(repo: Repository) -> CheckResult:
+    """Whether a text has lost its filter: its file was renamed, or its pattern taken back."""
+    texts = [entry.path for entry in unfiltered_texts(repo, index.entries(repo))]
+    if texts:
+        return CheckResult(
+            "unfiltered",
+            Level.WARN,
+            f"text in git that no pattern is for, which a checkout leaves as text: {listed(texts)}",
+            f"wtxtgit track -- {arguments(texts)}, or git add --renormalize -- {arguments(texts)} "
+            "where the file is to be plain, then commit",
+            paths=tuple(texts),
+        )
+    return CheckResult("unfiltered", Level.OK, "no text lacks its filter")
+
+
+def _forms(repo: Repository, forms: StoredForms) -> CheckResult:
     """Whether texts are whole, or detached, as their attributes say."""
-    other = distinct(in_other_form(repo, entries))
+    other = distinct(forms.other_form)
     if other:
         return CheckResult(
             "form",
@@ -460,16 +477,16 @@ def _fix_attributes(repo: Repository | None) -> list[str]:
 def _fix_raw(repo: Repository | None) -> list[str]:
     if repo is None:
         return []
-    raw = _unedited_raw(repo, tracked(repo))
+    raw = _unedited_raw(repo, stored_forms(repo, tracked(repo)))
     staging.add(repo, raw, "--renormalize")
     return [f"staged {shown(path)} as text" for path in raw]
 
 
-def _unedited_raw(repo: Repository, entries: Sequence[TreeEntry]) -> list[bytes]:
+def _unedited_raw(repo: Repository, forms: StoredForms) -> list[bytes]:
     """Find the raw binaries whose file is the blob, byte for byte: staging them loses nothing."""
     return [
         entry.path
-        for entry in raw_files(repo, entries)
+        for entry in forms.raw
         if work_tree.file_is_blob(repo.file(entry.path), entry.oid)
     ]
 

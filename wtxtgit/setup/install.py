@@ -24,11 +24,11 @@ from wtxtgit.git import index, index_file, run, staging, work_tree
 from wtxtgit.git.driver import COMMANDS, KEYS, PROGRAMS, Launcher, is_ours
 from wtxtgit.git.filter_protocol import PacketReader, ProtocolError, check_greeting, greeting
 from wtxtgit.git.index import FileChange, TreeEntry
-from wtxtgit.git.repository import Repository, change_config, values_in
+from wtxtgit.git.repository import Config, Repository, change_config, values_in
 from wtxtgit.git.work_tree import moment
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.plain import JsonObject
-from wtxtgit.setup import hooks, sizes
+from wtxtgit.setup import hooks, sizes, track
 from wtxtgit.text import grammar
 
 
@@ -61,7 +61,8 @@ class Installed(JsonObject):
 class Uninstalled(JsonObject):
     """What uninstall took back; `foreign` are values of other makers that stay.
 
-    `settings` are keys of this repository's config that doctor had set.
+    `settings` are keys of this repository's config that doctor had set. `patterns` are those that
+    the repository tracks, and for which nothing is set up any more.
     """
 
     scope: str
@@ -69,6 +70,7 @@ class Uninstalled(JsonObject):
     foreign: Mapping[str, str]
     hooks: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    patterns: tuple[bytes, ...] = ()
 
 
 def install(
@@ -112,12 +114,33 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
         raise EnvironmentFailure("this is not in a git repository")
     if repo is not None:
         hooks.check_unedited(repo)
+        _refresh(repo)
     # Nothing was changed up to here: a hook that was edited stops it all.
     changed = unset_driver(scope=scope, cwd=repo.home if repo else None)
     removed = hooks.uninstall(repo) if repo else ()
     undone = sizes.put_back(cwd=repo.home) if repo else ()
     names = tuple(map(os.fspath, removed))
-    return Uninstalled(scope, changed.keys, changed.foreign, names, undone)
+    left = _tracked_still(repo) if repo and not repo.is_bare else ()
+    return Uninstalled(scope, changed.keys, changed.foreign, names, undone, left)
+
+
+def _refresh(repo: Repository) -> None:
+    """Have git know of all files as they stand, in each work tree: later it can't clean them."""
+    listed = repo.git("worktree", "list", "--porcelain").splitlines()
+    folders = (line.removeprefix(b"worktree ") for line in listed if line.startswith(b"worktree "))
+    for folder in map(os.fsdecode, folders):
+        # Exit code 1 tells of files that did change; one that is gone, or bare, has no index.
+        refresh = ("-C", folder, "update-index", "-q", "--refresh")
+        repo.call(*refresh, ok=(0, 1, 128))
+
+
+def _tracked_still(repo: Repository) -> tuple[bytes, ...]:
+    """The patterns of a repository where no filter is set up."""
+    known = Config(repo.home)
+    if known.get("filter.wtxt.process") or known.get("filter.wtxt.clean"):
+        return ()
+    patterns = track.list_patterns(repo).patterns
+    return tuple(dict.fromkeys(pattern.pattern for pattern in patterns))
 
 
 def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmudged:

@@ -13,17 +13,22 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.filter.status import filtered, in_other_form, lfs_pointers, raw_files
+from wtxtgit.errors import CheckError, EnvironmentFailure, WtxtgitError
+from wtxtgit.filter.status import (
+    filtered,
+    stored_forms,
+    unfiltered_texts,
+)
 from wtxtgit.git import attributes, index, work_tree
 from wtxtgit.git.attributes import Line
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.turn import turn
 from wtxtgit.io.files import failures, replace_file
 from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
-from wtxtgit.setup.diagnosis import arguments
+from wtxtgit.setup.diagnosis import arguments, listed
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
 from wtxtgit.text import grammar
 from wtxtgit.text.armor import binary_size
@@ -71,7 +76,8 @@ class Consequences:
     are those of files that are large, largest
     first, `settings` the values of git's keys that suit them better. `long`
     counts the files whose diff forges may not show, `over_forges` those that they may refuse.
-    `other_form` are committed in the form that they had: whole texts, or detached ones.
+    `other_form` are committed in the form that they had: whole texts, or detached ones. Of files
+    that are no longer tracked `texts` are still that in git.
     """
 
     raw: tuple[bytes, ...] = ()
@@ -80,6 +86,7 @@ class Consequences:
     long: int = 0
     over_forges: int = 0
     other_form: tuple[bytes, ...] = ()
+    texts: tuple[bytes, ...] = ()
     pointers: tuple[bytes, ...] = ()
     of_lfs: tuple[bytes, ...] = ()
 
@@ -90,7 +97,7 @@ class Tracking(JsonObject):
 
     KEYS = (
         "file changed unchanged raw=consequences.raw sizes=consequences.sizes "
-        "settings=consequences.settings over_diff_limit=consequences.long "
+        "settings=consequences.settings over_diff_limit=consequences.long texts=consequences.texts "
         "other_form=consequences.other_form pointers=consequences.pointers "
         "of_lfs=consequences.of_lfs"
     )
@@ -148,17 +155,48 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
 
 
 def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
-    """Take patterns back; with the last one go the lines for our text files, and what they are."""
+    """Take patterns back; with the last one go the lines for our text files, and what they are.
+
+    Raises CheckError, with nothing changed, where files that would lose their filter are not there:
+    nothing could be stored for them but the text.
+    """
     with turn(repo):
         file = _file(repo)
-        lines = attributes.parse(_read(file))
+        lines = before = attributes.parse(_read(file))
+        entries = filtered(repo, index.entries(repo))
         lines, changed, unchanged = _edited(lines, patterns, _untracked)
         # Lines that a user changed are theirs, and stay.
         if changed and not any(is_filter_line(line) for line in lines):
             lines = [line for line in lines if not is_beside(line)]
-        if changed:
-            _write(repo, file, lines)
-        return Tracking(file, changed, unchanged)
+        if not changed:
+            return Tracking(file, changed, unchanged)
+        _write(repo, file, lines)
+        try:
+            texts = _texts_left(repo, entries)
+        except WtxtgitError:
+            _write(repo, file, before)
+            raise
+        return Tracking(file, changed, unchanged, Consequences(texts=texts))
+
+
+def _texts_left(repo: Repository, entries: Sequence[TreeEntry]) -> tuple[bytes, ...]:
+    """Of files that had a filter those that have none now, and are texts in git."""
+    through = {entry.path for entry in filtered(repo, entries)}
+    lost = [entry for entry in entries if entry.path not in through]
+    if skipped := [entry.path for entry in lost if entry.skipped]:
+        raise CheckError(
+            f"outside of the sparse checkout, so that they would stay texts: {listed(skipped)}",
+            hint="git sparse-checkout disable",
+        )
+    texts = [entry.path for entry in unfiltered_texts(repo, lost)]
+    heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in texts}
+    if standing := [path for path in texts if grammar.is_text(heads[path])]:
+        is_detached = any(grammar.is_detached(heads[path]) for path in standing)
+        raise CheckError(
+            f"texts in the work tree, not files: {listed(standing)}",
+            hint="wtxtgit fetch" if is_detached else "wtxtgit install",
+        )
+    return tuple(texts)
 
 
 def list_patterns(repo: Repository) -> Patterns:
@@ -321,11 +359,12 @@ def _write(repo: Repository, file: Path, lines: Sequence[Line]) -> None:
 def _consequences(repo: Repository, here: Machine) -> Consequences:
     """Look at the files that are tracked now, staged or not."""
     entries = filtered(repo, index.entries(repo))
+    forms = stored_forms(repo, entries)
     texts = sizes.text_sizes(repo, entries)
     now = sizes.settings(repo, here)
     most = max_blob(repo)
     return Consequences(
-        tuple(entry.path for entry in raw_files(repo, entries)),
+        tuple(entry.path for entry in forms.raw),
         tuple(
             SizeWarning(size.path, size.binary, message)
             for size in texts
@@ -334,8 +373,8 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
         sizes.changes(now, sizes.suited(texts, now, here)),
         sum(size.text > MAX_DIFF_TEXT for size in texts),
         sum(size.text > most for size in texts),
-        tuple(entry.path for entry in in_other_form(repo, entries)),
-        tuple(entry.path for entry in lfs_pointers(repo, entries)),
+        tuple(entry.path for entry in forms.other_form),
+        pointers=tuple(entry.path for entry in forms.pointers),
     )
 
 

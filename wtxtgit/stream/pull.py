@@ -118,7 +118,7 @@ def pull(
         if output.suffix == TEXT_ENDING:
             write_output(output, lambda descriptor: write_all(descriptor, pieces(text)))
         else:
-            name = Path(f"gen-{format_gen(number)}")
+            name = f"gen-{format_gen(number)}"
             restore_verified(text, report, name, output, threads=threads)
     else:
         _write_united(target, number, texts, output, threads)
@@ -157,7 +157,7 @@ def _write_united(
     if output.suffix == TEXT_ENDING:
         write_output(output, TextWriter(snapshot, threads=threads).write_file)
         return
-    name = Path(f"{target.label}: {index_name(gen)}")
+    name = f"{target.label}: {index_name(gen)}"
     restore_native(Weights(snapshot, texts[min(texts)][1]), name, output)
 
 

@@ -172,7 +172,8 @@ def test_chunks_behind_a_missing_one_stay_where_they_were() -> None:
     text = dumps({"w": values})
     start = text.index(b"ch ix=000002 ")
     end = text.index(b"ch ix=000003 ")
-    for gone in (text[:start] + text[end:], text[:start] + text[start + 79 :]):
+    body = text.index(b"\n", start) + 1
+    for gone in (text[:start] + text[end:], text[:body] + text[body + 79 :]):
         (array,) = recover(memoryview(gone)).arrays
         lost = [slot.ix for slot in array.slots if slot.raw is None]
         assert lost == [2]
@@ -187,3 +188,35 @@ def test_wrong_characters_in_names_that_are_alike() -> None:
     damaged = text.replace(b"arr name=layers_3_w ", b"arr name=laMers_3_w ", 1)
     damaged = damaged.replace(b"arr name=layers_4_w ", b"arr name=layvrs_4_w ", 1)
     assert recovered(damaged) == text
+
+
+@pytest.mark.parametrize("damage", ["gone", "struck out"])
+def test_a_line_that_says_what_follows_is_lost(damage: str) -> None:
+    """All but the root, which nothing else proves: see the ledger for that."""
+    text = next(text for text in texts() if b"arr name=layers_3_w " in text)
+    lines = text.splitlines(keepends=True)
+    told = [at for at, line in enumerate(lines) if len(line) != 79 and line[:4] != b"root"]
+    assert {lines[at][:3] for at in told} >= {
+        b"WTX",
+        b"met",
+        b"cap",
+        b"arr",
+        b"idx",
+        b"ch ",
+        b"end",
+    }
+    for at in told:
+        there = b"" if damage == "gone" else b"#" * (len(lines[at]) - 1) + b"\n"
+        assert recovered(b"".join([*lines[:at], there, *lines[at + 1 :]])) == text, lines[at]
+
+
+def test_a_chunk_without_its_line_has_to_be_proved() -> None:
+    """Where its array's SHA-256 does not hold, what stands there counts as lost."""
+    text = dumps({"w": np.arange(100_000, dtype="f4")})
+    start = text.index(b"ch ix=000002 ")
+    lines = text[text.index(b"\n", start) + 1 :]
+    other = (b"B" if lines[100:101] != b"B" else b"C").join((lines[:100], lines[101:]))
+    (array,) = recover(memoryview(text[:start] + lines)).arrays
+    assert [slot.ix for slot in array.slots if slot.raw is None] == []
+    (array,) = recover(memoryview(text[:start] + other)).arrays
+    assert [slot.ix for slot in array.slots if slot.raw is None] == [2]

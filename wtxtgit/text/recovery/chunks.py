@@ -71,7 +71,8 @@ def settle(arrays: Sequence[ArrayPieces], text: ByteView, heal: OtherCopies | No
                 _heal(array, heal)
         mending.mend_all(_lost(damaged)[:_MOST_SEARCHED], mend_more)
     for array in arrays:
-        _hash(array)
+        if not _take_unnamed(array, text):
+            _hash(array)
         if heal is not None and not array.is_proved:
             _heal_whole(array, heal)
         if heal is not None and not array.is_whole:
@@ -95,6 +96,30 @@ def _take_intact(slot: Slot, text: ByteView) -> bool:
             slot.put(again, ChunkState.INTACT, proved=is_proved)
             return True
     return False
+
+
+def _take_unnamed(array: ArrayPieces, text: ByteView) -> bool:
+    """Take chunks whose `ch` lines are gone as they stand, where the array's SHA-256 proves them.
+
+    Tells whether there are such; the array is hashed then.
+    """
+    taken = []
+    for slot in _lost(array.slots):
+        for chunk in slot.found:
+            if not chunk.has_line and decoded(text, chunk, slot.size) is not None:
+                start, end = chunk.body
+                again = Windowed(ArmoredBytes(text[start:end], slot.size))
+                slot.put(again, ChunkState.MENDED, proved=False)
+                taken.append(slot)
+                break
+    if not taken:
+        return False
+    _hash(array)
+    if not array.fits_line():
+        array.sha256 = None
+        for slot in taken:
+            slot.lose()
+    return True
 
 
 _Way = Callable[[bytes, ChunkClaim], "bytes | None"]

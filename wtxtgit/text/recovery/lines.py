@@ -81,6 +81,24 @@ def array_lines(
                     )
 
 
+def lost_lines(
+    name: str, rows: Rows | None, raw_sha256: bytes, nbytes: int
+) -> Iterator[grammar.ArrayLine]:
+    """What an `arr` line may have said that is gone: an array of one dimension, or of two.
+
+    How long a row of two is follows from its `idx` line.
+    """
+    for dtype, item in ITEM_SIZE.items():
+        shapes: list[tuple[int, ...]] = []
+        if nbytes % item == 0:
+            shapes.append((nbytes // item,))
+        row = 0 if rows is None else rows.row_size
+        if row > item and row % item == 0 and nbytes % row == 0:
+            shapes.append((nbytes // row, row // item))
+        for shape in shapes:
+            yield grammar.ArrayLine(name, dtype, shape, nbytes, raw_sha256, bytes(32), bytes(8))
+
+
 def _kinds(dtype: bytes, shape: bytes, nbytes: int) -> Iterator[tuple[int, str, tuple[int, ...]]]:
     """Dtypes and shapes of `nbytes` bytes, with how many characters are other than they stand."""
     for name, item in ITEM_SIZE.items():
@@ -255,9 +273,18 @@ def caps(line: bytes | None, has_layout: bool) -> tuple[str, ...]:
 
 
 def rows_of(
-    line: bytes | None, dtype: str, shape: tuple[int, ...], chunk_size: int, nbytes: int
+    line: bytes | None,
+    dtype: str,
+    shape: tuple[int, ...],
+    chunk_size: int,
+    nbytes: int,
+    *,
+    is_due: bool,
 ) -> Rows | None:
-    """The row blocking of an array whose chunks have a size: as it stands, or the usual one."""
+    """The row blocking of an array whose chunks have a size: as it stands, or the usual one.
+
+    Without a line there is none, unless one `is_due`.
+    """
     usual = default_rows(dtype, shape)
     parsed = None if line is None else grammar.parse_rows(line + b"\n", 0)
     fits = chunk_size >= nbytes or armor.chunk_size(usual) == chunk_size
@@ -269,7 +296,7 @@ def rows_of(
         size = armor.chunk_size(parsed[0])
         if size == chunk_size or (nbytes <= chunk_size and nbytes <= size):
             return parsed[0]
-    if line is None and chunk_size == armor.PLAIN_CHUNK:
+    if line is None and chunk_size == armor.PLAIN_CHUNK and not is_due:
         return None
     if armor.chunk_size(usual) == chunk_size or nbytes <= armor.chunk_size(usual):
         return usual

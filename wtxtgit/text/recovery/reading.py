@@ -60,6 +60,7 @@ _PARSERS: dict[str, Callable[[memoryview, int], tuple[object, int] | None]] = {
     "idx": grammar.parse_rows,
     "audit": grammar.parse_audit,
 }
+_BEFORE_CHUNK = ("arr", "idx", "endch")
 _NEXT = {
     name: re.compile(b"|".join(re.escape(_KINDS[one].start) for one in kind.next) or b"(?!)")
     for name, kind in _KINDS.items()
@@ -93,6 +94,8 @@ class FoundChunk:
     sha256: str
     crc32c: str
     body: tuple[int, int]
+    has_line: bool = True
+    """Whether there is a `ch` line, however broken."""
 
 
 @dataclass(slots=True)
@@ -134,6 +137,8 @@ class _Reader:
     def __init__(self, text: ByteView) -> None:
         self._text = text
         self._pos = 0
+        self._no_chunk_before = 0
+        """Where lines end that stand behind no `ch` line and are no chunk's."""
         self.found = FoundText()
 
     def read(self) -> None:
@@ -141,9 +146,15 @@ class _Reader:
         while self._pos < len(self._text):
             kind = self._kind_here(before)
             if kind is None:
+                if before in _BEFORE_CHUNK and self._take_chunk_without_line():
+                    before = "ch"
+                    continue
                 # No line of a text: what follows may be.
                 self._pos = self._next_line()
                 continue
+            if kind == "idx" and before == "endarr":
+                # Of an array whose `arr` line is gone.
+                self.found.arrays.append(FoundArray())
             self._take(kind)
             before = kind
 
@@ -267,6 +278,21 @@ class _Reader:
         sha256, crc32c = fields.sha256.decode("latin-1"), fields.crc32c.decode("latin-1")
         array.chunks.append(FoundChunk(ix, fields.size, fields.lines, sha256, crc32c, (start, end)))
         self._pos = end
+
+    def _take_chunk_without_line(self) -> bool:
+        """Take lines that stand where a chunk's do, up to an `endch`, if there are such here."""
+        here = bytes(self._text[self._pos : self._pos + LINE_TEXT])
+        if self._pos < self._no_chunk_before or here[76:77] + here[78:] != b" \n":
+            return False
+        start, end = self._pos, self._end_of_body(self._pos, _ChunkFields())
+        if bytes(self._text[end : end + 6]) != grammar.END_CHUNK:
+            self._no_chunk_before = end
+            return False
+        array = self._array()
+        ix = array.chunks[-1].ix + 1 if array.chunks else 0
+        array.chunks.append(FoundChunk(ix, None, None, "", "", (start, end), False))
+        self._pos = end
+        return True
 
     def _end_of_body(self, start: int, fields: _ChunkFields) -> int:
         for lines in fields.counts():

@@ -151,6 +151,12 @@ class _Search:
         if self._layout_at is not None:
             names[self._layout_at] = LAYOUT_ARRAY
         free = set(self._free_names()).difference(names)
+        unnamed = [number for number, name in enumerate(names) if not name]
+        if unnamed and len(unnamed) == len(free):
+            # Arrays are in the order of their names.
+            for number, name in zip(unnamed, sorted(free), strict=True):
+                names[number] = name
+            return names
         for number, name in enumerate(names):
             if free and name != LAYOUT_ARRAY and name not in self._free_names():
                 near = sorted(
@@ -167,7 +173,8 @@ class _Search:
         """The array that is a layout: a wrong character in its name does not make it another."""
         for number, array in enumerate(self._arrays):
             name = _name_as_it_stands(array)
-            if len(name) == len(LAYOUT_ARRAY) and is_near(LAYOUT_ARRAY, name) and array.is_whole:
+            is_likely = len(name) == len(LAYOUT_ARRAY) and is_near(LAYOUT_ARRAY, name)
+            if (is_likely or array.found.line is None) and array.is_whole:
                 try:
                     return number, parse_layout(bytes(array.data()))
                 except TextError:
@@ -178,13 +185,17 @@ class _Search:
         """What the `arr` line of an array may have been."""
         array = self._arrays[number]
         line, digest, nbytes = array.found.line, array.sha256, array.nbytes
-        if line is None or digest is None or nbytes is None:
+        if digest is None or nbytes is None:
             return
         claim = array.claim
         if number == self._layout_at:
             wanted: Collection[str] = (LAYOUT_ARRAY,)
         else:
             wanted = self._free_names()
+        if line is None:
+            if name := self.names()[number]:
+                yield from lines.lost_lines(name, array.rows, digest, nbytes)
+            return
         if claim is not None and claim.nbytes == nbytes and (not wanted or claim.name in wanted):
             hmac, salt = lines.near_zeros(claim.hmac), lines.near_zeros(claim.salt)
             yield grammar.ArrayLine(
@@ -254,7 +265,12 @@ class _Search:
                 line.shape,
                 raw,
                 lines.rows_of(
-                    array.found.rows_line, line.dtype, line.shape, array.chunk_size, line.nbytes
+                    array.found.rows_line,
+                    line.dtype,
+                    line.shape,
+                    array.chunk_size,
+                    line.nbytes,
+                    is_due=self.layout is not None,
                 ),
                 line.hmac if any(line.hmac) else None,
                 line.salt if any(line.salt) else None,

@@ -1,0 +1,89 @@
+"""Generations by name: `PATH@gen:12`, `PATH@latest` and `PATH@signed-by:alice`.
+
+A name means the content that its record seals: where the commit that brought the record has another
+one, it means nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable
+
+from wtxtgit.chain.judge import JudgedFiles, judge
+from wtxtgit.chain.log import OK, LogEntry, walked
+from wtxtgit.chain.reader import Facts
+from wtxtgit.chain.walk import Walk
+from wtxtgit.checkpoint.open import is_url, shown_name
+from wtxtgit.errors import CheckError, InputError
+from wtxtgit.git.repository import TRUST_ROOT, Repository
+from wtxtgit.report.audit import Severity
+
+_NAME = re.compile(r"(.+)@(?:gen:([0-9]{1,20})|(latest)|signed-by:(.+))", re.DOTALL)
+
+
+def is_generation(target: str) -> bool:
+    """Whether a target has the form of a generation's name; a file that exists wins."""
+    return _NAME.fullmatch(target) is not None and not (os.path.lexists(target) or is_url(target))
+
+
+def resolved(target: str) -> str:
+    """The target that a generation's name means, as COMMIT:PATH; any other target as it is.
+
+    `REV:PATH@latest` is looked for in the ledger of that revision, `PATH@latest` in that of HEAD.
+    Of `signed-by:NAME` the last generation counts that NAME has signed, and whose place in the
+    chain an audit finds nothing wrong with.
+
+    Raises InputError where there is no such generation, CheckError where its commit has not what it
+    seals, and as `log` does.
+    """
+    match = _NAME.fullmatch(target)
+    if match is None or not is_generation(target):
+        return target
+    named, number, _, signer = match.groups()
+    repo = Repository.discover()
+    revision, colon, path = named.partition(":")
+    if not colon or os.path.lexists(named):
+        revision, path = "HEAD", named
+    elif not path.startswith(("./", "../")):
+        # As git has it, such a path starts from the top level.
+        path = os.path.relpath(path, os.fsdecode(repo.prefix) or ".")
+    root = repo.config.get(TRUST_ROOT)
+    with walked(repo, path, revision=revision, trust_root=root) as (walk, entries):
+        found = _chosen(entries, number, signer)
+        if found is None:
+            raise InputError(
+                f"{shown_name(named)}: there is no generation {target[len(named) + 1 :]!a}",
+                hint=f"wtxtgit log {shlex.quote(path)} {shlex.quote(revision)} lists all",
+            )
+        name = f"generation {found.gen}"
+        if found.commit is None or found.path is None:
+            raise InputError(f"{shown_name(named)}: what {name} seals was never committed")
+        wrong = _wrong(repo, walk, found.commit, found.path)
+    if wrong is not None:
+        raise CheckError(
+            f"{shown_name(named)}: commit {found.commit} has not what {name} seals: {wrong}"
+        )
+    return f"{found.commit}:{os.fsdecode(found.path)}"
+
+
+def _chosen(entries: Iterable[LogEntry], number: str | None, signer: str | None) -> LogEntry | None:
+    """The first of the entries that is asked for; they are the newest first."""
+    for entry in entries:
+        if number is not None and entry.gen != int(number):
+            continue
+        if signer is not None and (signer not in entry.signers or entry.verdict != OK):
+            continue
+        return entry
+    return None
+
+
+def _wrong(repo: Repository, walk: Walk, commit: str, path: bytes) -> str | None:
+    """What an audit finds wrong with the content of a path, if anything."""
+    snapshot = walk.snapshots.files(commit)
+    files = JudgedFiles((path,), snapshot.filtered, snapshot.entries)
+    facts = Facts(repo, 1).of(files.blobs.values(), opaque=files.unfiltered)
+    found = judge(commit, files, walk.reader, facts.__getitem__, walk.standing(commit))
+    errors = [finding.message for finding in found if finding.severity is Severity.ERROR]
+    return errors[0] if errors else None
