@@ -63,7 +63,7 @@ return found;
 """
 _SHADES = """
 const found = [];
-for (const cell of document.querySelectorAll(".shown .chart")[0].querySelectorAll("svg rect")) {
+for (const cell of document.querySelectorAll(".shown .chart")[0].querySelectorAll("svg path")) {
   found.push(getComputedStyle(cell).fill.match(/\\d+/g).map(Number));
 }
 return found.slice(0, 8);
@@ -134,6 +134,14 @@ class TestFilter:
         ]
         assert chosen(tab) == rows(tab)[0]
 
+    def test_a_slash_leads_to_it(self, tab: Tab, file: File) -> None:
+        tab.open(file("sample"))
+        tab.find("h1").click()
+        tab.press("/")
+        assert tab.run("return document.activeElement.id") == "filter"
+        tab.press("a/b")
+        assert tab.run("return document.activeElement.value") == "a/b"
+
     def test_it_finds_checkpoints_and_risks(self, tab: Tab, file: File) -> None:
         tab.open(file("sample"))
         type_filter(tab, "tonalit\u00e9")
@@ -186,7 +194,7 @@ class TestChoosing:
         tab.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_UP, Keys.ARROW_DOWN)
         assert tab.run(focused) == names[2] == chosen(tab)
         titles = [one.text.split("\n")[0] for one in tab.shown(".shown figcaption")[:4]]
-        assert titles[0] == "Where it changed: blocks of 16 rows"
+        assert titles[0] == "Where it changed: blocks of 64 rows"
         assert titles[1:] == ["Values", "Element changes", "Floats apart (ULP)"]
         assert len(tab.shown(".shown .chart")) >= 4
         tab.press(Keys.END)
@@ -222,6 +230,8 @@ class TestSorting:
             ".map((row) => parseFloat(row.cells[4].dataset.key))"
         )
         before = tab.run(column)
+        sorted_by = "return document.querySelectorAll('.rows [aria-sort]').length"
+        assert tab.run(sorted_by) == 1, "not of the first table, in which new NaN comes first"
         button = tab.shown(".rows thead button")[4]
         button.send_keys(Keys.ENTER)
         assert tab.run(column) == sorted(before, reverse=True) != before
