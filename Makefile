@@ -73,10 +73,11 @@ test-trainers: trainers-deps  ## callbacks with transformers, Lightning and Kera
 test-remotes: remotes-deps  ## targets against real servers: S3, a registry, git-lfs
 	$(PYTEST) $(BY_FILE) -m remote tests/remotes
 
-test-all: torch-deps browser-deps remotes-deps  ## all tests but those of `make test-trainers`, in one run
+test-all: collected  ## all tests but those of `make test-trainers`, in one run
 	$(PYTEST) $(SOME_MORE) $(BY_FILE) -m "not trainers" $(LONGEST) $(FOLDERS)
 
-collected: $(READY)  ## collect all tests, which compiles them: else each process of pytest does that
+# Not beside what installs torch: some tests import it.
+collected: torch-deps browser-deps remotes-deps  ## compile all tests, else each process does it
 	@told=$$($(BIN)/python -m pytest -qq --collect-only tests) || { echo "$$told"; exit 1; }
 
 torch-deps: $(TORCH_READY)  ## install torch, without CUDA where pip is told of such a build
@@ -120,8 +121,8 @@ types: $(READY)  ## mypy, strict
 layers: $(READY)  ## imports between the layers
 	$(BIN)/lint-imports
 
-wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run it
-	$(BIN)/python tests/wheel/check_wheel.py
+wheel: $(READY)  ## build packages, install the wheel in a fresh environment, and run it; DIST=FOLDER keeps them
+	$(BIN)/python tests/wheel/check_wheel.py $(DIST)
 
 check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch, browser and remotes aside
 

@@ -81,10 +81,13 @@ class TestNobodyThere:
             thread.join()
         assert error.exit_code == 5
 
-    def test_no_workers(self, lone: Processes) -> None:
-        error = refused(lone.address)
-        assert error.exit_code == 5
-        assert error.message == f"the scheduler at {lone.address} has no workers"
+
+@pytest.mark.slow
+def test_no_workers(lone: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_FIRST_WORKER", 1)
+    error = refused(lone.address)
+    assert error.exit_code == 5
+    assert error.message == f"the scheduler at {lone.address} has no workers"
 
 
 @pytest.mark.slow

@@ -204,3 +204,33 @@ def test_legacy_files_that_can_not_be_read() -> None:
         "protocol version",
         len(LEGACY_MAGIC),
     )
+
+
+def _members(**changed: bytes | None) -> dict[str, bytes]:
+    members: dict[str, bytes | None] = {
+        "data.pkl": pickled(named(w=vector("0", 6))), "byteorder": b"little",
+        "data/0": FLOATS, "version": b"3\n", **changed,
+    }  # fmt: skip
+    return {f"archive/{name}": raw for name, raw in members.items() if raw is not None}
+
+
+WHOLE = zipped(_members())
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        *[
+            (zipped(_members(version=value)), "version")
+            for value in (b"11", b"x", b"", b"-1", None)
+        ],
+        *[(zipped(_members(byteorder=value)), "byteorder") for value in (b"middle", b"")],
+        (zipped(_members() | {"other/x": b"1"}), "name"),
+        (zipped({"other/x": b"1"} | _members()), "name"),
+        (WHOLE + WHOLE, "end of central directory"),
+        (WHOLE.replace(b"archive/data/0", b"archive/data/1", 1), "name"),
+    ],
+)
+def test_what_the_reader_of_torch_refuses(data: bytes, field: str) -> None:
+    assert check(memoryview(WHOLE)).errors == []
+    assert field in {error.field for error in check(memoryview(data)).errors}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.containers.zip_files import npy
+from tests.data import fixture
 from tests.kit import Repo, safetensors, text_of
 from tests.kit.lfs import kept_by_lfs
 from tests.scale.many import MANY
@@ -474,3 +478,41 @@ def test_info_shows_what_texts_would_cost(history: Repo) -> None:
     (row,) = json.loads(history.wtxtgit("migrate", "info", "--json").stdout)["patterns"]
     assert (row["files"], row["versions"], row["formats"]) == (4, 4, ["safetensors"])
     assert row["size"] < row["text"]
+
+
+@pytest.fixture
+def sealed(repo: Repo, driver: None) -> Repo:
+    """A checkpoint that is sealed as a text, and one that is stored as it is."""
+    repo.wtxtgit("key", "new", "--name", "a", "--no-passphrase")
+    repo.git("config", "wtxtgit.signingKey", "a")
+    repo.wtxtgit("signers", "add", "a@example.com", "a")
+    repo.track("*.fold")
+    repo.write("m.fold", fixture("fold/none_json_a.fold"))
+    repo.add()
+    repo.wtxtgit("seal", "--staged")
+    root = repo.commit("trust begins")
+    repo.git("config", "wtxtgit.trustRoot", root)
+    repo.write("a.npy", npy(np.ones(4)))
+    repo.add()
+    repo.commit("a file as it is")
+    repo.wtxtgit("audit")
+    return repo
+
+
+def hints(said: bytes) -> list[str]:
+    return re.findall(r"^wtxtgit: hint: (.+)$", said.decode(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("direction", ["import", "export"])
+def test_hints_about_seals_lead_to_an_audit_that_holds(sealed: Repo, direction: str) -> None:
+    patterns = ("--include", "*.npy") if direction == "import" else ()
+    said = sealed.wtxtgit("migrate", direction, *patterns, "--everything").stderr
+    assert (b"1 file without a seal" in said) == (direction == "import")
+    assert (b"1 sealed file in another form" in said) == (direction == "export")
+    seal, then, audit = hints(said)[0].split(", then ")
+    sealed.wtxtgit(*seal.split()[1:])
+    assert then == "git commit if it sealed any"
+    if sealed.git("diff", "--cached", "--name-only"):
+        sealed.commit("sealed")
+    told = json.loads(sealed.wtxtgit(*audit.split()[1:], "--json").stdout)
+    assert told["ok"], told["findings"]

@@ -86,6 +86,8 @@ def test_a_git_that_has_no_input_may_end_what_it_is_at(
         return usual(self, given)
 
     usual = subprocess.Popen.communicate
+    # Far more than it takes.
+    monkeypatch.setattr(run, "_MOMENT", 60)
     monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
     # The hook has this process told to end while it waits, and git ends once the hook has.
     gate, trace = tmp_path / "gate", tmp_path / "trace"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import contextlib
 import fcntl
 import gc
 import io
@@ -140,9 +141,12 @@ def _serve(listening: socket.socket) -> Request:
                 os.close(descriptor)
                 if clients.pop(client.fileno(), None) is not None:
                     ready.unregister(client)
-                    client.send(struct.pack("=i", status), socket.MSG_NOSIGNAL)
+                    # It may have been killed since.
+                    with contextlib.suppress(ConnectionError):
+                        client.send(struct.pack("=i", status), socket.MSG_NOSIGNAL)
                     client.close()
-            elif descriptor in clients:
+            # One that has just ended may have left its number to a client that came after it.
+            elif descriptor in clients and clients[descriptor][0] is key.fileobj:
                 client, process = clients[descriptor]
                 # Signals that the client was sent; where there is nothing it was killed.
                 numbers = client.recv(64)

@@ -11,7 +11,7 @@ import pytest
 import wtxtgit
 from tests.data import seeded
 from tests.text.recovery.damage import PRINTABLE, wrong_characters
-from wtxtgit.errors import DamageWarning, TextError
+from wtxtgit.errors import DamageWarning, InputError, TextError
 from wtxtgit.text.arrays import LazySnapshot
 
 SOURCE: dict[str, np.ndarray[Any, Any]] = {
@@ -69,7 +69,7 @@ def test_opening_a_damaged_file_warns(tmp_path: Path) -> None:
     with wtxtgit.open(path) as snapshot:
         assert not snapshot.is_damaged
     path.write_bytes(b"no text at all\n")
-    with pytest.raises(TextError), wtxtgit.open(path):
+    with pytest.raises(InputError), wtxtgit.open(path):
         pass
 
 

@@ -1,7 +1,7 @@
-"""Build the wheel, install it in a fresh environment, and use it from there.
+"""Build the source package and of it the wheel, install that in a fresh environment, and use it.
 
-Run by `make wheel`. Fails loudly if the wheel lacks what it has to hold or if
-the installed commands do not work.
+Run by `make wheel`; with a folder as argument both packages are there afterwards. Fails loudly if
+the wheel lacks what it has to hold or if the installed commands do not work.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> b
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wtxtgit-wheel-") as folder:
         top = Path(folder)
-        run(sys.executable, "-m", "build", "--wheel", "--outdir", top, PROJECT, cwd=PROJECT)
-        (wheel,) = top.glob("*.whl")
+        dist = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else top / "dist"
+        # The wheel is built from the source package: that has all it takes.
+        run(sys.executable, "-m", "build", "--outdir", dist, PROJECT, cwd=PROJECT)
+        (wheel,) = dist.glob("*.whl")
         names = zipfile.ZipFile(wheel).namelist()
         missing = [name for name in HELD if name not in names]
         foreign = [name for name in names if not name.startswith("wtxtgit")]

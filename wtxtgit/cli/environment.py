@@ -186,7 +186,7 @@ WORDS = {
 
 
 def has_colours(stream: TextIO | None) -> bool:
-    """Whether what is written there is seen in colours; NO_COLOR: https://no-color.org."""
+    """Whether what is written there is seen in colours: the variable NO_COLOR says no."""
     if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()

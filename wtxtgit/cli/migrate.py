@@ -29,6 +29,9 @@ _everything = click.option("--everything", is_flag=True, help="All branches and 
 _dry_run = click.option("-n", "--dry-run", is_flag=True, help="Change nothing, show what would.")
 _refs = click.argument("refs", nargs=-1, metavar="[REF...]")
 _SHOWN = 5
+_SEAL = (
+    "wtxtgit seal --staged, then git commit if it sealed any, then wtxtgit audit --trust-root HEAD"
+)
 
 
 @click.group()
@@ -289,12 +292,15 @@ def _complain_of(done: Migrated) -> None:
             "--everything takes branches and tags; git push --force moves those of a remote",
         )
     if done.sealed:
-        boundary.warn(
-            f"{counted(len(done.sealed), 'sealed file')} with another content for an audit now",
-            "wtxtgit seal, commit, then wtxtgit audit --trust-root of that commit",
-        )
+        count = counted(len(done.sealed), "sealed file")
+        boundary.warn(f"{count} in another form; those sealed as stored need a new seal", _SEAL)
+    if done.unsealed:
+        count = counted(len(done.unsealed), "file")
+        boundary.warn(f"{count} without a seal, which an audit asks for from now on", _SEAL)
     if done.trust_root:
+        seals = done.sealed or done.unsealed
+        commit = "$(git rev-parse HEAD)  # once all is sealed" if seals else done.trust_root
         boundary.warn(
             f"wtxtgit.trustRoot names an old commit, now {done.trust_root}",
-            f"git config wtxtgit.trustRoot {done.trust_root}",
+            f"git config wtxtgit.trustRoot {commit}",
         )

@@ -1,8 +1,8 @@
 """The client's side: connect, give tasks out, take answers as they come; and what a worker answers.
 
 A task whose worker is lost is given to another one by the scheduler; one that
-has cost several workers is given up. Waiting ends: for the scheduler and a
-first worker after SECONDS, without any worker left after LONELY rounds of them.
+has cost several workers is given up. Waiting ends: for the scheduler, and then
+for a first worker, after 10 seconds, without any worker left after LONELY rounds of them.
 A task never raises because of what it reads: an error is an answer, as data,
 since Dask logs the arguments of tasks that raise, and tries them again.
 https://distributed.dask.org/
@@ -30,6 +30,8 @@ LONELY = 6
 ENCRYPTED = "tls://"
 _ANSWER = 5
 """Seconds in which a scheduler that has been reached says that it is one."""
+_FIRST_WORKER = 10
+"""Seconds in which a scheduler that has been reached has a worker."""
 _ROLL_CALL = 60
 """Seconds in which all workers say what version they have."""
 _RESULT = 600
@@ -243,7 +245,7 @@ async def _identity(address: str) -> str:
 def _check_workers(client: Any, address: str) -> int:
     """Wait for a first worker and ask all for their version; gives the number of their threads."""
     try:
-        client.wait_for_workers(1, timeout=SECONDS)
+        client.wait_for_workers(1, timeout=_FIRST_WORKER)
     except TimeoutError:
         raise EnvironmentFailure(
             f"the scheduler at {address} has no workers", hint=f"dask worker {address}"

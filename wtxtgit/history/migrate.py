@@ -46,7 +46,7 @@ from wtxtgit.history.walk import FileVersion, HistoryWalk, MigratedCommit, Migra
 from wtxtgit.io.files import replace_file
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import write_all
-from wtxtgit.model.ledger import LEDGER_SUFFIX
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.remotes.lfs_objects import LfsObjects
 from wtxtgit.remotes.lfs_pointer import LfsObject, parse_pointer
 from wtxtgit.report.migrate import LackingVersion, Migrated, MigratedBlobs, MovedRef, VersionLeft
@@ -136,6 +136,7 @@ def migrate(
             others=tuple(leading_to(repo, plan.first, names)),
             stashes=len(entries),
             sealed=tuple(sorted(p for p in plan.files if p + LEDGER_SUFFIX in walk.paths)),
+            unsealed=_unsealed(plan, walk.paths) if migration.makes_texts else (),
             lacking=lacking,
             why_lacking=why_lacking,
             dry_run=options.dry_run,
@@ -304,6 +305,13 @@ def _texts_left(plan: _MigrationPlan) -> tuple[VersionLeft, ...]:
         for version, path in plan.left.items()
         if is_text(plan.heads[version.oid].head)
     )
+
+
+def _unsealed(plan: _MigrationPlan, paths: Container[bytes]) -> tuple[bytes, ...]:
+    """Files that an audit asks a ledger of from now on, where there are signers."""
+    if SIGNERS_PATH not in paths:
+        return ()
+    return tuple(sorted(path for path in plan.files if path + LEDGER_SUFFIX not in paths))
 
 
 def _rewritten_stash(entry: Stash, ids: Mapping[str, str]) -> Stash:

@@ -90,15 +90,15 @@ class Migrated(JsonObject):
     Of `commits` so many were `rewritten`; `signatures` of commits and tags were dropped. The `map`
     has a line for each new commit and tag: the id before, and the one now. `backup` is where the
     refs of before are. Files that are `passed_over` match, and other lines of gitattributes take
-    them out; `sealed` ones have a ledger. `others` are refs that still lead to old commits,
-    `stashes` counts the entries of the stash that moved along. `trust_root` is the commit from
-    which on an audit can begin, None where nothing was sealed. Where objects are `lacking`
-    `why_lacking` is what a server said of one that did not come.
+    them out; `sealed` ones have a ledger, `unsealed` ones need one where there are signers.
+    `others` are refs that still lead to old commits, `stashes` counts the entries of the stash that
+    moved along. `trust_root` is the commit from which on an audit can begin, None where nothing was
+    sealed. Where objects are `lacking` `why_lacking` is why one of them did not come.
     """
 
     KEYS = (
         "commits rewritten files blobs signatures refs backup map passed_over others stashes "
-        "sealed trust_root unwritten lacking why_lacking dry_run"
+        "sealed unsealed trust_root unwritten lacking why_lacking dry_run"
     )
 
     commits: int
@@ -113,6 +113,7 @@ class Migrated(JsonObject):
     others: tuple[str, ...] = ()
     stashes: int = 0
     sealed: tuple[bytes, ...] = ()
+    unsealed: tuple[bytes, ...] = ()
     trust_root: str | None = None
     unwritten: tuple[bytes, ...] = ()
     lacking: tuple[LackingVersion, ...] = ()

@@ -8,7 +8,6 @@ bytes. `docs/stream.md`, section "The ring's files".
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -106,9 +105,3 @@ def _check(index: GenerationIndex) -> None:
             raise ValueError(part.size)
         if part.wsum not in (None, part.file + WSUM_ENDING):
             raise ValueError(part.wsum)
-
-
-def missing_files(index: GenerationIndex, there: Sequence[str]) -> list[str]:
-    """The files of a generation's parts that are not among the names `there`."""
-    names = set(there)
-    return [file for part in index.parts for file in part.files if file not in names]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.report.markup import parsed
-from tests.report.reviews import changed_tensor, distributions
+from tests.report.reviews import big, changed_tensor, distributions
 from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, TensorDiff, TensorStatus
 from wtxtgit.report.html import tensors
 from wtxtgit.report.html.checkpoint import group_chart, spread
+from wtxtgit.report.html.page import page
 from wtxtgit.report.html.tensors import Cell, Picture
 from wtxtgit.report.review import LayerGroup
 
@@ -24,7 +25,7 @@ def pictures(tensor: TensorDiff) -> list[Picture]:
 
 def test_numbers() -> None:
     assert [one.title for one in pictures(TENSOR)] == [
-        "Where it changed: blocks of 16 rows",
+        "Where it changed: blocks of 32 rows",
         "Values",
         "Element changes",
         "Floats apart (ULP)",
@@ -111,3 +112,25 @@ def test_groups_that_are_not_measured() -> None:
     assert [cells[0].text for _, _, cells in lines] == ["50%", "\u2013", "from 0", "0"]
     assert [cells[1].text for _, _, cells in lines] == ["50%", "\u2013", "50%", "0"]
     assert ["fill" in bar for _, bar, _ in lines] == [True, False, True, False]
+
+
+def test_bars_of_layers_are_logarithmic() -> None:
+    """One layer that changed far more than all others leaves them bars that can be compared."""
+    groups = [LayerGroup(str(n), 1, 1, 9, 9, 1.0, relative) for n, relative in enumerate(
+        (10.0, 0.1, 0.01, 0.001)
+    )]  # fmt: skip
+    bars = [parsed(bar).of("rect", "fill")[0] for _, bar, _ in group_chart(groups, 4).lines]
+    assert [bar.attributes["width"] for bar in bars] == ["100%", "60%", "40%", "20%"]
+
+
+def test_a_picture_of_rows_has_few_cells() -> None:
+    blocks = RowBlocks(1, (1,) * 64, (3.0, 4.0) * 32)
+    rows = RowFacts(64, 64, ((0, 64),), True, blocks)
+    (heat,) = pictures(replace(PACKED, change=replace(BYTES, rows=rows)))
+    titles = [one.text for one in parsed(heat.svg).of("title")]
+    assert len(titles) == 32
+    assert titles[0] == "rows 0\u20131: 2 changed, L2 5"
+
+
+def test_a_page_of_87_tensors_is_well_under_a_mebibyte() -> None:
+    assert len(page(big(87)).encode()) < 900_000

@@ -209,7 +209,6 @@ class _RowsByFid:
         # An extid that is not in the table is like no extension.
         self._numbers = np.full(1 << 16, -2, np.int64)
         self._numbers[: len(numbers)] = numbers
-        self._stems = stems
         self._crashids = {stem: crashid for crashid, stem in enumerate(stems, 1)}
         self._crash_keys = np.unique(np.array([tar.keyhash(s) for s in stems], np.uint64))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from math import floor, inf, isfinite, log10
+from math import ceil, floor, inf, isfinite, log10
 
 from markupsafe import Markup
 
@@ -67,6 +67,8 @@ FlagLine = tuple[Chip, str, str, str | None]
 """A risk, its message, the tensor that it is about, and the id of all about that."""
 GroupLine = tuple[str, Markup, tuple[Cell, ...]]
 """A layer, a bar for its relative change, and cells: relative, elements, tensors."""
+_MANY = 40
+"""Tensors with pictures, of which each is drawn with less detail where there are more."""
 _BINS = 4
 """For each power of ten."""
 _MOST_DECADES = 12
@@ -81,6 +83,7 @@ def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Sho
     """
     diff, changed = one.diff, one.changed
     targets = {tensor.name: f"{target}-t{n}" for n, tensor in enumerate(changed[: room.pictured])}
+    cells = tensors.MOST_CELLS if len(targets) <= _MANY else tensors.FEW_CELLS
     flags: dict[str, list[Flag]] = defaultdict(list)
     for flag in one.flags:
         if flag.tensor is not None:
@@ -106,11 +109,12 @@ def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Sho
         "limit": _limit(one.sizes),
         "groups": group_chart(one.groups, room.groups),
         "spread": spread(changed),
+        "risks_first": any(tensor.concerns for tensor in changed),
         "rows": first(changed, room.rows).each(
             lambda t: tensors.row(t, flags[t.name], targets.get(t.name))
         ),
         "details": [
-            tensors.detail(t, flags[t.name], one.distributions.get(t.name), targets[t.name])
+            tensors.detail(t, flags[t.name], one.distributions.get(t.name), targets[t.name], cells)
             for t in changed[: room.pictured]
         ],
         "others": first(one.others, room.listed).each(_other),
@@ -232,10 +236,13 @@ def _commit(one: ReviewedCommit, seal: SealVerdict) -> tuple[str, str, str, tupl
 
 
 def group_chart(groups: Sequence[LayerGroup], shown: int) -> Excerpt[GroupLine]:
-    """A bar for each of the first groups, as long as it changed by its own size."""
-    known = [group.relative_l2 for group in groups if group.relative_l2 is not None]
-    most = max((value for value in known if isfinite(value)), default=0.0)
-    return first(groups, shown).each(lambda group: _line(group, most))
+    """A bar for each of the first groups, on a logarithmic scale of how much it changed."""
+    known = [group.relative_l2 for group in groups if group.relative_l2]
+    logs = [log10(value) for value in known if isfinite(value)]
+    high = max(logs, default=0.0)
+    # The least has a bar, too: the scale begins at the power of ten below it.
+    low = max(ceil(min(logs, default=0.0)) - 1, high - _MOST_DECADES)
+    return first(groups, shown).each(lambda group: _line(group, low, high))
 
 
 def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
@@ -262,11 +269,13 @@ def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
     return Picture(title, svg.columns(title, bars, ticks))
 
 
-def _line(group: LayerGroup, most: float) -> GroupLine:
+def _line(group: LayerGroup, low: float, high: float) -> GroupLine:
     relative = group.relative_l2
     length, measured = 0.0, (Cell(NONE, None), Cell(NONE, None))
     if group.is_measured:
-        length = 1.0 if relative is None else relative / most if most else 0.0
+        length = 1.0 if relative is None else 0.0
+        if relative:
+            length = (log10(relative) - low) / (high - low) if isfinite(relative) else 1.0
         share = group.changed_elements / group.elements if group.elements else 0.0
         key = inf if relative is None else relative
         measured = (Cell(layer_change(group), key), Cell(percent(share), share))

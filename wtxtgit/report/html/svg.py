@@ -7,6 +7,7 @@ text is escaped. Lengths in percent are of the width, others are pixels
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
@@ -24,6 +25,8 @@ _MARGIN = 2
 """Above the highest, that a line is not cut."""
 _AXIS = 20
 _LANE = 24
+_CELLS = 1000
+"""Units of the width that cells are drawn in."""
 _LANE_LABEL = 16
 _LANE_GAP = 8
 _EDGE = 0.06
@@ -118,19 +121,34 @@ def heat_map(
         for n in range(len(lanes))
     ]
     tops = [max((v for v in lane.values if isfinite(v)), default=0.0) for lane in lanes]
-    drawn, x = [], 0.0
+    height = len(lanes) * pitch - _LANE_GAP
+    cells_drawn, share = [], 0.0
+    others: defaultdict[int, list[str]] = defaultdict(list)
     for n, (width, title_of_cell) in enumerate(cells):
         shades = [_shade(lane.values[n], top) for lane, top in zip(lanes, tops, strict=True)]
-        rects = _joined(
-            _rect(f"h{shade}", x, 100 * width, f"{i * pitch + _LANE_LABEL}", f"{_LANE}")
-            for i, shade in enumerate(shades)
-            if shade
-        )
-        if rects:
-            drawn.append(Markup("<g><title>{}</title>{}</g>").format(escaped(title_of_cell), rects))
-        x += 100 * width
-    height = len(lanes) * pitch - _LANE_GAP
-    return _chart(title, height, _joined((*labels, *tracks, *drawn)), ticks)
+        start, end = (round(_CELLS * at) for at in (share, share + width))
+        # Paths, of which there are many, are shorter than rectangles.
+        places = [
+            f"M{start} {i * pitch + _LANE_LABEL}h{end - start}v{_LANE}h-{end - start}"
+            for i in range(len(lanes))
+        ]
+        if shades[0]:
+            cell = Markup('<path class="h{}" d="{}"><title>{}</title></path>')
+            cells_drawn.append(cell.format(shades[0], places[0], escaped(title_of_cell)))
+        for shade, place in zip(shades[1:], places[1:], strict=True):
+            if shade:
+                others[shade].append(place)
+        share += width
+    # Cells of the other lanes are told by those of the first: they need no element each.
+    joined = (
+        Markup('<path class="h{}" d="{}"/>').format(shade, "".join(places))
+        for shade, places in sorted(others.items())
+    )
+    drawn = [*cells_drawn, *joined]
+    shown = Markup(
+        '<svg width="100%" height="{0}" viewBox="0 0 {1} {0}" preserveAspectRatio="none">{2}</svg>'
+    ).format(height, _CELLS, _joined(drawn))
+    return _chart(title, height, _joined((*labels, *tracks, shown)), ticks)
 
 
 def ticks(low: float, high: float, most: int = MOST_TICKS) -> list[Tick]:
@@ -186,9 +204,7 @@ def _grid(ticks: Sequence[Tick]) -> Markup:
 def _lane_label(lane: Lane, y: int) -> Markup:
     """The lane's name, and at the right end its shades with what the darkest is."""
     shades = _joined(
-        Markup('<rect class="h{}" x="{}" y="{}" width="9" height="9"/>').format(
-            shade, -9 * (SHADES - n), 2
-        )
+        Markup('<path class="h{}" d="M{} 2h9v9h-9z"/>').format(shade, -9 * (SHADES - n))
         for n, shade in enumerate(range(1, SHADES + 1))
     )
     return Markup(
@@ -203,7 +219,7 @@ def _path(steps: StepChart, highest: int) -> str:
     path = [f"M0 {_HEIGHT}"]
     for n, count in enumerate(steps.counts):
         y = _HEIGHT - (_HEIGHT - _MARGIN) * count / highest
-        path.append(f"V{_short(y)}H{_short(width * (n + 1))}")
+        path.append(f"V{y:.0f}H{width * (n + 1):.0f}")
     return "".join((*path, f"V{_HEIGHT}", "Z" if steps.filled else ""))
 
 

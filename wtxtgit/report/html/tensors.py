@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import inf
+from math import hypot, inf
 from typing import Any
 
 from markupsafe import Markup
 
 from wtxtgit.errors import clipped, counted
 from wtxtgit.report import tables
-from wtxtgit.report.diff import ByteChange, Numbers, RowFacts, SideFacts, TensorDiff
+from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, SideFacts, TensorDiff
 from wtxtgit.report.figures import NONE, count, extents, number, percent
 from wtxtgit.report.html import svg
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT, MOST_VALUE
@@ -29,6 +29,8 @@ from wtxtgit.report.tables import (
     share_cell,
 )
 
+MOST_CELLS, FEW_CELLS = 32, 16
+"""Cells of a picture of rows, and where there are many pictures."""
 _MOST_RANGES = 8
 _MOST_PLAIN = 16
 _RAISED = str.maketrans(
@@ -77,9 +79,16 @@ def row(tensor: TensorDiff, flags: Sequence[Flag], target: str | None) -> Shown:
 
 
 def detail(
-    tensor: TensorDiff, flags: Sequence[Flag], values: Distributions | None, target: str
+    tensor: TensorDiff,
+    flags: Sequence[Flag],
+    values: Distributions | None,
+    target: str,
+    cells: int = MOST_CELLS,
 ) -> Shown:
-    """All about the tensor; without `values` there are no histograms of them."""
+    """All about the tensor; without `values` there are no histograms of them.
+
+    The picture of its rows has that many `cells` at most.
+    """
     change = tensor.change
     return {
         "target": target,
@@ -88,7 +97,7 @@ def detail(
         "chips": chips(flags),
         "facts": list(_facts(tensor)),
         "sides": list(_sides(change.before, change.after)) if isinstance(change, Numbers) else [],
-        "pictures": list(_pictures(tensor, values)),
+        "pictures": list(_pictures(tensor, values, cells)),
         "reason": clipped(tensor.reason or "", MOST_TEXT),
     }
 
@@ -176,20 +185,33 @@ def _sides(before: SideFacts, after: SideFacts) -> Iterator[tuple[str, str, str]
     yield "Inf", count(before.inf), count(after.inf)
 
 
-def _pictures(tensor: TensorDiff, values: Distributions | None) -> Iterator[Picture]:
+def _pictures(tensor: TensorDiff, values: Distributions | None, cells: int) -> Iterator[Picture]:
     change = tensor.change
     if change is None:
         return
     if change.rows is not None and change.rows.changed:
-        yield _heat_map(change.rows)
+        yield _heat_map(change.rows, cells)
     if values is not None:
         yield from _histograms(values)
     if isinstance(change, Numbers) and change.ulp:
         yield _ulp(change.ulp)
 
 
-def _heat_map(rows: RowFacts) -> Picture:
-    blocks = rows.blocks
+def _fewer(blocks: RowBlocks, most: int) -> RowBlocks:
+    """The same in at most that many blocks: a page has many pictures, and is mailed about."""
+    while len(blocks.changed_rows) > most:
+        changed, l2 = blocks.changed_rows, blocks.l2
+        pairs = range(0, len(changed), 2)
+        blocks = RowBlocks(
+            2 * blocks.rows,
+            tuple(sum(changed[n : n + 2]) for n in pairs),
+            None if l2 is None else tuple(hypot(*l2[n : n + 2]) for n in pairs),
+        )
+    return blocks
+
+
+def _heat_map(rows: RowFacts, most: int) -> Picture:
+    blocks = _fewer(rows.blocks, most)
     heights = [
         min(blocks.rows, rows.rows - n * blocks.rows) for n in range(len(blocks.changed_rows))
     ]

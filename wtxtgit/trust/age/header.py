@@ -15,7 +15,6 @@ from wtxtgit.trust.age.armor import MAGIC
 MAX_HEADER = 1024 * 1024
 """Bytes: some thousands of recipients."""
 X25519, SSH_ED25519, SCRYPT = "X25519", "ssh-ed25519", "scrypt"
-MAC_SIZE = 32
 
 _COLUMNS = 64
 _INTRO = re.compile(rb"-> ([\x21-\x7e]+(?: [\x21-\x7e]+)*)")

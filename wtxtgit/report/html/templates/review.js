@@ -152,6 +152,13 @@
       for (const keep of keepChosen) keep();
     }
     box.addEventListener("input", apply);
+    document.addEventListener("keydown", (event) => {
+      const typing = event.target.closest?.("input, textarea, select");
+      if (event.key !== "/" || typing || event.ctrlKey || event.altKey || event.metaKey) return;
+      event.preventDefault();
+      box.focus();
+      box.select();
+    });
     box.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || !box.value) return;
       event.preventDefault();
