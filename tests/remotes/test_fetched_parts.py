@@ -14,12 +14,13 @@ import pytest
 
 from tests.remotes.places import NEW, OLD, holds, text
 from tests.remotes.test_payload import files, pushed
-from tests.store.chunks import SIZE, added, damage, named, trained, weights
+from tests.store.chunks import SIZE, added, bf16, damage, named, trained, weights
 from tests.store.test_kills import killed
 from wtxtgit.io.view import Buffer
 from wtxtgit.remotes.folder import Folder
 from wtxtgit.remotes.payload import fetch as payload_fetch
 from wtxtgit.remotes.payload import pack_parts
+from wtxtgit.remotes.payload.detached_texts import DetachedText
 from wtxtgit.remotes.payload.fetch import fetch_payload
 from wtxtgit.remotes.payload.place import TargetPacks
 from wtxtgit.remotes.payload.push import push_payload
@@ -92,7 +93,34 @@ def with_rows_changed(count: int, share: float, versions: int) -> list[list[byte
     return found
 
 
+def in_chunks(values: Sequence[bytes]) -> list[bytes]:
+    """Values as bf16, in chunks as large as those of a checkpoint."""
+    return [b"".join(map(bf16, values[at : at + 8])) for at in range(0, len(values), 8)]
+
+
 class TestBounds:
+    @pytest.mark.slow
+    def test_tuned_versions(self, tmp_path: Path) -> None:
+        own, there = tmp_path / "own", tmp_path / "there"
+        values = weights(256)
+        versions = [in_chunks(values)]
+        for number in range(9):
+            values = trained(values, seed=number)
+            versions.append(in_chunks(values))
+        for number, version in enumerate(versions):
+            before = [named(chunk) for chunk in versions[number - 1]] if number else []
+            with Store(own).writing() as writer:
+                for at in range(0, len(version), 16):
+                    some = version[at : at + 16]
+                    bases = before[at : at + 16] or [None] * len(some)
+                    data = memoryview(b"".join(some))
+                    writer.put_all(list(map(named, some)), data, len(some[0]), 2, bases)
+            pushed(own, there, text(version))
+        # A chunk takes the base that the others take: of no version only a part is needed.
+        place = Counting(there, is_whole=True)
+        assert not fetch(tmp_path / "fresh", place, versions[-1]).lacking
+        assert place.given <= 1.1 * needed(own, versions[-1])
+
     @pytest.mark.slow
     @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
     def test_ten_versions(self, tmp_path: Path, at_once: bool) -> None:
@@ -276,7 +304,7 @@ def test_fetching_some_is_killed(
     push_payload(
         Store(own),
         TargetPacks(Folder(there)),
-        [text(NEW)._replace(chunks=(*map(named, NEW), *extra))],
+        [DetachedText.of(b"m.safetensors", [*map(named, NEW), *extra], sum(map(len, NEW)))],
     )
     wanted = [*OLD[:5], *NEW]
     alone = Counting(there, is_whole=is_whole)

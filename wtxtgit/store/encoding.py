@@ -184,13 +184,14 @@ def encode_based(
     alone: int | None = None,
     groups: Bytes | None = None,
     noisy: NoisyGroups | None = None,
+    nearest: int | None = None,
 ) -> tuple[Encoded, int | None]:
     """Encode a chunk by its XOR with one of the bases, which have its size; gives which, too.
 
     None where by itself it is as small: as `alone`, what a base took by itself, or as far as a
     sample tells. The last base is the one that is likely the nearest; of those that are about as
-    near it is the first one. `groups` are those of the chunk where they are known, `noisy` is
-    what is known of the chunks before it.
+    near it is the first one, unless it is said which is `nearest`. `groups` are those of the chunk
+    where they are known, `noisy` is what is known of the chunks before it.
     """
     size = len(data)
     if not 0 < size <= MAX_CODED:
@@ -199,7 +200,7 @@ def encode_based(
     if groups is None:
         groups = _grouped(np.frombuffer(mapped(data), np.uint8), item)
     if bases:
-        number = _nearest(groups, [base.grouped(item) for base in bases])
+        number = first_near(distances(groups, bases)) if nearest is None else nearest
         xored = groups ^ bases[number].grouped(item)
         frames = _number_frames(xored, _xor_frame, XOR, noisy)
         length = _length(frames)
@@ -221,19 +222,24 @@ def _estimated(groups: Bytes) -> float:
     return _length(_frames(sample, _own.numbers)) * groups.size / sample.size
 
 
-def _nearest(groups: Bytes, bases: Sequence[Bytes]) -> int:
-    """The first one of the bases to which a chunk is about as near as to the last one."""
-    if len(bases) == 1:
-        return 0
+def distances(groups: Bytes, chain: Sequence[DecodedChunk]) -> list[float]:
+    """How far a chunk is from its bases: at most 1 for those that are about as near as the last."""
+    if len(chain) == 1:
+        return [0.0]
+    bases = [base.grouped(len(groups)) for base in chain]
     sample = _sample(groups)
     lengths = [_length(_frames(sample ^ _sample(base), _own.numbers)) for base in bases]
     # No sample tells of one row that changed.
     changed = [int(np.count_nonzero(groups != base)) for base in bases]
-    return next(
-        number
-        for number in range(len(bases))
-        if lengths[number] <= _AS_SMALL * lengths[-1] and changed[number] <= _AS_FEW * changed[-1]
-    )
+    return [
+        max(length / (_AS_SMALL * lengths[-1]), many / (_AS_FEW * max(1, changed[-1])))
+        for length, many in zip(lengths, changed, strict=True)
+    ]
+
+
+def first_near(found: Sequence[float]) -> int:
+    """The first base that is about as near as the last one, which is likely the nearest."""
+    return next(number for number, distance in enumerate(found) if distance <= 1)
 
 
 def encode_moved(data: ByteView, bases: Sequence[DecodedChunk]) -> Encoded:

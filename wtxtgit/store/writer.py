@@ -10,7 +10,7 @@ import contextlib
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
@@ -25,9 +25,11 @@ from wtxtgit.store.encoding import (
     Bytes,
     Encoded,
     NoisyGroups,
+    distances,
     encode,
     encode_based,
     encode_moved,
+    first_near,
     grouped_chunks,
 )
 from wtxtgit.store.folder import PackFolder
@@ -64,6 +66,8 @@ _MUCH = 5 / 8
 _LEAST_MOVED = 4096
 # Less than this part is left only of rows that moved.
 _SMALL = 1 / 8
+# So much farther a base may be that the chunks beside it take.
+_AS_GOOD = 1.1
 
 
 class NewPack:
@@ -264,14 +268,21 @@ class StoreWriter:
             groups = grouped_chunks(data, size, item_size) if len(added) > 1 else None
             wanted = [base for k in added.values() if (base := bases[k]) is not None]
             held, whole = held_bases(self._own, wanted, size) if wanted else (self._held, set())
+            chains = {
+                k: self._chain(base, size, held)
+                for k in added.values()
+                if (base := bases[k]) is not None
+            }
+            chosen = {} if groups is None else _chosen(groups, chains)
             noisy: NoisyGroups = set()
             made = []
             for name, k in added.items():
                 chunk = data[k * size : (k + 1) * size]
                 group = None if groups is None else groups[:, k]
-                base = bases[k]
-                chain = [] if base is None else self._chain(base, size, held)
-                chunk_made = self._encoded(chunk, item_size, base, chain, whole, group, noisy)
+                chain = chains.get(k, [])
+                chunk_made = self._encoded(
+                    chunk, item_size, bases[k], chain, whole, group, noisy, chosen.get(k)
+                )
                 made.append((name, chunk_made))
             with self._lock:
                 packs = {self._add(name, chunk, size) for name, chunk in made}
@@ -294,12 +305,13 @@ class StoreWriter:
         whole: Collection[bytes],
         groups: Bytes | None,
         noisy: NoisyGroups,
+        nearest: int | None,
     ) -> BasedChunk:
         """Encode a chunk: by itself, by one of `chain`, or as rows of others that moved."""
         # What the first version took by itself, this one would, too.
         alone = chain[0].length if chain and not chain[0].depth else None
         encoded, number = encode_based(
-            data, item, [base.data for base in chain], alone, groups, noisy
+            data, item, [base.data for base in chain], alone, groups, noisy, nearest
         )
         if number is not None and chain[number].name not in whole and not is_whole(chain[number]):
             encoded, number = encode(data, item), None
@@ -368,6 +380,27 @@ class StoreWriter:
             finishing.end()
             self._own.refresh()
             self._begun.difference_update(finishing.pack.names)
+
+
+def _chosen(groups: Bytes, chains: Mapping[int, Sequence[BaseChunk]]) -> dict[int, int]:
+    """Which of its bases each chunk takes: where that is as good, the one that most others take.
+
+    What is as near to two versions would go to either by chance: a version would need a part of
+    every other one, of packs that some remotes give whole.
+    """
+    found = {
+        k: distances(groups[:, k], [base.data for base in chain])
+        for k, chain in chains.items()
+        if chain
+    }
+    firsts: dict[int, list[int]] = {}
+    for one in found.values():
+        firsts.setdefault(len(one), []).append(first_near(one))
+    usual = {count: sorted(numbers)[len(numbers) // 2] for count, numbers in firsts.items()}
+    return {
+        k: usual[len(one)] if one[usual[len(one)]] <= _AS_GOOD else first_near(one)
+        for k, one in found.items()
+    }
 
 
 class _Finishing:
