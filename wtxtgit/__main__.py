@@ -65,6 +65,10 @@ def _main() -> int:
         module = import_module(f"wtxtgit.cli.{module_name}")
         code: int = module.main(arguments)
         return code
+    if instruction := os.environ.get("_WTXTGIT_COMPLETE"):
+        from wtxtgit.cli import completion
+
+        return completion.main(instruction)
     from wtxtgit.cli import front_page
 
     # "-h -V" is click's to read: which of the two counts is its rule.

@@ -1,7 +1,7 @@
 """Build the source package and of it the wheel, install that in a fresh environment, and use it.
 
-Run by `make wheel`; with a folder as argument both packages are there afterwards. Fails loudly if the wheel lacks what it has to hold or if
-the installed commands do not work.
+Run by `make wheel`; with a folder as argument both packages are there afterwards. Fails loudly if
+the wheel lacks what it has to hold or if the installed commands do not work.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ with wtxtgit.open("model.safetensors") as model:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 from wtxtgit.api.checkpoints import LazyTensors, Tensors
-from wtxtgit.checkpoint.contents import NATIVE_ELEMENTS, Side, open_checkpoint, open_side
+from wtxtgit.checkpoint.contents import NATIVE_ELEMENTS, Side, open_checkpoint, opened_lazily
 from wtxtgit.checkpoint.finalize import Finalized
 from wtxtgit.checkpoint.finalize import finalize as finalize_file
 from wtxtgit.checkpoint.members import members
@@ -186,14 +186,9 @@ def open(  # noqa: A001 - the name that json, gzip... have
             yield snapshot
             return
     _refuse_encrypted(name, data)
-    with ExitStack() as until:
-        pages = Pages()
-        opener = members(name, threads=threads)
-        side = open_side(name, data, opener, pages, threads, until, payload)
-        # As if another side had all of them, too: so tensors stay undecoded.
-        apart = {} if side.text is None else dict.fromkeys(side.text.by_name, 0)
-        options = ReadOptions(decryption_key=decryption_key)
-        yield LazyTensors(open_checkpoint(side, apart, options, pages))
+    options = ReadOptions(decryption_key=decryption_key)
+    with opened_lazily(name, data, options, threads=threads) as checkpoint:
+        yield LazyTensors(checkpoint)
 
 
 def finalize(

@@ -8,7 +8,7 @@ with every tensor, and are not what anybody wrote down.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -203,6 +203,31 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
     if not is_apart or _reads_tensors(text.view):
         text.fill_all()
     return _of_file(side, text.view, options, pages, shared)
+
+
+@contextmanager
+def opened_lazily(
+    name: str,
+    data: ByteView,
+    options: ReadOptions,
+    *,
+    threads: int | None = None,
+    pages: Pages | None = None,
+) -> Iterator[Checkpoint]:
+    """Open what was read of a target; of a text its tensors stay undecoded until they are prepared.
+
+    Raises as `open_checkpoint` does.
+    """
+    from wtxtgit.checkpoint.members import members
+    from wtxtgit.checkpoint.open import payload_for
+
+    pages = Pages() if pages is None else pages
+    with ExitStack() as until:
+        opener, payload = members(name, threads=threads), payload_for(name, data)
+        side = open_side(name, data, opener, pages, threads, until, payload)
+        # As if another side had all of them, too.
+        apart = {} if side.text is None else dict.fromkeys(side.text.by_name, 0)
+        yield open_checkpoint(side, apart, options, pages)
 
 
 def _reads_tensors(data: ByteView) -> bool:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection
-from contextlib import ExitStack
 
-from wtxtgit.checkpoint.contents import open_checkpoint, open_side
+from wtxtgit.checkpoint.contents import opened_lazily
 from wtxtgit.checkpoint.inspect import Inspection, tensor_facts
-from wtxtgit.checkpoint.members import members
-from wtxtgit.checkpoint.open import payload_for, read_checkpoint, shown_name
+from wtxtgit.checkpoint.open import read_checkpoint, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, UsageError
 from wtxtgit.io.progress import Progress
@@ -38,14 +36,8 @@ def inspect_tensors(
     data = read_checkpoint(name, threads=threads)
     if is_age(data):
         raise InputError(f"{shown_name(name)}: is encrypted", hint="wtxtgit decrypt opens it")
-    pages = Pages(progress)
-    with ExitStack() as until:
-        open_member = members(name, threads=threads)
-        side = open_side(name, data, open_member, pages, threads, until, payload_for(name, data))
-        text = side.text
-        # As if another side had all of them, too: so tensors stay undecoded.
-        apart = {} if text is None else dict.fromkeys(text.by_name, 0)
-        checkpoint = open_checkpoint(side, apart, options, pages)
+    with opened_lazily(name, data, options, threads=threads, pages=Pages(progress)) as checkpoint:
+        text = checkpoint.text
         arrays = _arrays_of(data) if text is None else {}
 
         def array_of(tensor: Tensor) -> str | None:
@@ -73,7 +65,7 @@ def inspect_tensors(
         return Inspection(
             name,
             checkpoint.format,
-            side.size,
+            len(data) if text is None or not text.is_container else text.size,
             NATIVE_FORMAT if layout is None else layout.format,
             tensors=tuple(facts),
             metadata=checkpoint.metadata,

@@ -16,6 +16,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
     cluster,
     cluster_options,
+    completed,
     discover,
     examiner,
     facts_key,
@@ -49,7 +50,7 @@ _LOG_OID_SHOWN = 10
 
 
 @click.command()
-@click.argument("range_", metavar="[RANGE]", required=False)
+@click.argument("range_", metavar="[RANGE]", required=False, shell_complete=completed("revisions"))
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
@@ -195,7 +196,7 @@ def _range(text: str | None) -> tuple[str | None, str]:
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.argument("revision", default="HEAD", metavar="[REV]")
+@click.argument("revision", default="HEAD", metavar="[REV]", shell_complete=completed("revisions"))
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",

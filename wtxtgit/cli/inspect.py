@@ -17,6 +17,7 @@ from wtxtgit.cli.options import (
     PathOrUrl,
     cluster,
     cluster_options,
+    completed,
     discover,
     identity_option,
     no_cache_option,
@@ -55,7 +56,7 @@ _MOST = 20
 
 @click.command()
 @click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
-@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completed("tensors"))
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def inspect(

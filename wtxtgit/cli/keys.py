@@ -16,7 +16,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note
-from wtxtgit.cli.options import discover, passphrase_option
+from wtxtgit.cli.options import completed, discover, passphrase_option
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 
@@ -126,7 +126,7 @@ def list_keys(as_json: bool) -> None:
 
 
 @key.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completed("keys"))
 @_json
 def show(name: str | None, as_json: bool) -> None:
     """Print the public key NAME as OpenSSH's line.
@@ -162,6 +162,7 @@ def key_options(command: _Command) -> _Command:
     key = click.option(
         "--key",
         metavar="KEY",
+        shell_complete=completed("keys"),
         help="Sign with this key: a name, a file, agent:SHA256:..., or agent: for its only one.",
     )
     return key(passphrase_option(command))

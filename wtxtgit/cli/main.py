@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from shutil import get_terminal_size
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from wtxtgit.cli import boundary, front_page
 from wtxtgit.cli.front_page import COMMANDS, MAX_COLUMNS
 from wtxtgit.errors import UsageError
 from wtxtgit.version import __version__
+
+if TYPE_CHECKING:  # a shell asks for it
+    from click.shell_completion import CompletionItem
 
 
 class _Commands(click.Group):
@@ -39,6 +43,15 @@ class _Commands(click.Group):
             meant = f", did you mean {near[0]}?" if near else ""
             raise click.UsageError(f"no such command '{args[0]}'{meant}", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands by their names: none is loaded for it."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        wanted = (name for name in COMMANDS if name.startswith(incomplete))
+        return [CompletionItem(name, help=COMMANDS[name][1]) for name in wanted]
 
     def get_help(self, ctx: click.Context) -> str:
         return front_page.page(get_terminal_size().columns)

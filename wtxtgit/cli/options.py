@@ -17,6 +17,8 @@ from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
 from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from wtxtgit.chain.reader import Examiner
     from wtxtgit.cluster.client import Cluster
     from wtxtgit.git.repository import Repository
@@ -73,6 +75,18 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return count
 
 
+def completed(what: str) -> Callable[..., list[CompletionItem]]:
+    """What completes an argument: a function of `completion`, loaded where a shell asks."""
+
+    def complete(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+        from wtxtgit.cli import completion
+
+        items: list[CompletionItem] = getattr(completion, what)(ctx, param, typed)
+        return items
+
+    return complete
+
+
 class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A file, a URL, REV:PATH, or a generation by its name, which becomes COMMIT:PATH."""
 
@@ -87,8 +101,15 @@ class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
         return resolved(target)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from wtxtgit.cli import completion
 
-class PathOrUrl(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+        return completion.targets(ctx, param, incomplete)
+
+
+class PathOrUrl(CheckpointTarget):  # type: ignore[type-arg,unused-ignore]
     """A path, as the system spells it, or a URL or another target as it is."""
 
     name = "file"
@@ -96,7 +117,7 @@ class PathOrUrl(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from wtxtgit.remotes.urls import is_url
 
-        target = CheckpointTarget().convert(value, param, ctx)
+        target = super().convert(value, param, ctx)
         return target if is_url(target) else str(Path(target))
 
 

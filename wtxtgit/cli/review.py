@@ -18,6 +18,7 @@ from wtxtgit.cli.options import (
     cluster,
     cluster_options,
     comparer,
+    completed,
     discover,
     examiner,
     facts_key,
@@ -42,7 +43,7 @@ _T = TypeVar("_T")
 
 
 @click.command()
-@click.argument("range_", metavar="[RANGE]", required=False)
+@click.argument("range_", metavar="[RANGE]", required=False, shell_complete=completed("revisions"))
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",

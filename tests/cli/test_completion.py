@@ -1,0 +1,76 @@
+"""What shells complete, asked as they ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit import LAUNCHER, Repo, safetensors
+
+HOSTILE = "$(touch${IFS}owned)"
+
+
+def completed(repo: Repo, *words: str) -> list[str]:
+    """What bash gets for the last of the words."""
+    env = {
+        "_WTXTGIT_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("wtxtgit", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    done = repo.run(*LAUNCHER.arguments, env=env)
+    assert done.stderr == b""
+    return [line.partition(",")[2] for line in done.stdout.decode().splitlines() if line]
+
+
+@pytest.fixture
+def model(repo: Repo) -> Repo:
+    repo.write("sub/a.safetensors", safetensors(1.0, name="layers.0.q"))
+    repo.write("sub/b.safetensors", safetensors(1.0, name=HOSTILE))
+    repo.write(f"sub/{HOSTILE}", "x")
+    repo.git("add", "-f", ".")
+    repo.commit()
+    repo.git("branch", "topic")
+    repo.git("branch", HOSTILE)
+    return repo
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("ins",), ["install", "inspect"]),
+        (("inspect", "--js"), ["--json"]),
+        (("inspect", "HEAD:s"), ["HEAD:sub/"]),
+        (("diff", "topic:sub/"), ["topic:sub/a.safetensors", "topic:sub/b.safetensors"]),
+        (("verify", "nowhere:"), []),
+        (("inspect", "sub/a.safetensors", "lay"), ["layers.0.q"]),
+        (("inspect", "sub/b.safetensors", ""), []),
+        (("inspect", "nothing", ""), []),
+        (("log", "sub/a.safetensors", "to"), ["topic"]),
+        (("review", "main..."), ["main...HEAD", "main...main", "main...topic"]),
+        (("review", "main..t"), ["main..topic"]),
+    ],
+)
+def test_a_word_is_completed(model: Repo, words: tuple[str, ...], wanted: list[str]) -> None:
+    assert completed(model, *words) == wanted
+
+
+def test_a_file_is_left_to_the_shell(model: Repo) -> None:
+    assert completed(model, "convert", "sub/a") == ["sub/a"]
+
+
+def test_keys_are_completed(model: Repo) -> None:
+    model.wtxtgit("key", "new", "--name", "alice", "--no-passphrase")
+    assert completed(model, "seal", "--key", "al") == ["alice", "al"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script(repo: Repo, shell: str) -> None:
+    script = repo.run(*LAUNCHER.arguments, env={"_WTXTGIT_COMPLETE": f"{shell}_source"}).stdout
+    assert b"_WTXTGIT_COMPLETE" in script
+
+
+def test_outside_of_a_repository_nothing_fails(
+    repo: Repo, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = Repo(tmp_path_factory.mktemp("elsewhere"))
+    assert completed(elsewhere, "review", "") == ["HEAD"]
+    assert completed(elsewhere, "diff", "HEAD:") == []
