@@ -32,7 +32,7 @@ from wtxtgit.text import armor, grammar
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 from wtxtgit.text.recovery.chunk import is_near
 from wtxtgit.text.recovery.lines import KEYS, fields
-from wtxtgit.text.recovery.reading import ChunkPlaces, ChunkTable, FoundArray, FoundChunk
+from wtxtgit.text.recovery.reading import ChunkPlaces, FoundArray, FoundChunk, FoundChunks
 
 
 class ChunkState(StrEnum):
@@ -52,7 +52,7 @@ _NOTHING = memoryview(b"")
 
 @final
 class SlotTable:
-    """What became of all chunks of a text, as columns: see `ChunkTable`.
+    """What became of all chunks of a text, as columns: see `FoundChunks`.
 
     Bytes of an intact one are its lines in `text`, of a mended one mostly those at a place of
     `mended`, and all others are `given`, with where they are from.
@@ -410,7 +410,7 @@ def pieces_of(found: FoundArray, table: SlotTable) -> ArrayPieces:
     return ArrayPieces(found, claim, rows, Slots(table, FoundArray(_NO_CHUNKS)))
 
 
-_NO_CHUNKS = ChunkTable()
+_NO_CHUNKS = FoundChunks()
 
 
 @lru_cache(maxsize=1024)
@@ -457,7 +457,7 @@ def healed_array(
     """An array that is from another place altogether."""
     line = grammar.format_array(claim)[:-1]
     rows_line = None if rows is None else grammar.format_rows(rows)[:-1]
-    found = FoundArray(ChunkTable(), memoryview(line), (0, len(line)), rows_line)
+    found = FoundArray(FoundChunks(), memoryview(line), (0, len(line)), rows_line)
     size = armor.chunk_size(rows)
     slots = Slots(SlotTable(_NOTHING), found, None, len(raw), size)
     for slot in slots:

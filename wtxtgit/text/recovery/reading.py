@@ -115,7 +115,7 @@ class FoundChunk:
 
 
 @final
-class ChunkTable:
+class FoundChunks:
     """The chunks of a text as columns: as objects they would take more memory than the text."""
 
     __slots__ = ("_hashes", "_numbers")
@@ -172,7 +172,7 @@ class FoundArray(Sequence[FoundChunk]):
 
     def __init__(
         self,
-        table: ChunkTable,
+        table: FoundChunks,
         text: ByteView = _NOTHING,
         line: tuple[int, int] | None = None,
         rows_line: bytes | None = None,
@@ -257,7 +257,7 @@ class FoundText:
     sign: bytes | None = None
     audit: bytes | None = None
     arrays: list[FoundArray] = field(default_factory=list)
-    chunks: ChunkTable = field(default_factory=ChunkTable)
+    chunks: FoundChunks = field(default_factory=FoundChunks)
 
 
 def distance(there: bytes | memoryview, wanted: bytes) -> int:
