@@ -99,7 +99,7 @@ class TestWhatComes:
     def test_a_review_gets_these_and_has_no_risk_of_others(self, clone: Repo) -> None:
         done = clone.wtxtgit("review", "HEAD~1..HEAD", "--json")
         (checkpoint,) = json.loads(done.stdout)["artifacts"]
-        assert {flag["risk"] for flag in checkpoint["flags"]} == {"single-layer", "unsealed"}
+        assert {flag["risk"] for flag in checkpoint["flags"]} == {"single-layer"}
         assert 0.15 < came(clone) < 0.3
 
     def test_inspecting_a_tensor_gets_that(self, clone: Repo) -> None:
@@ -131,7 +131,7 @@ class TestWhatComes:
     def test_what_only_looks_gets_nothing(self, clone: Repo) -> None:
         clone.wtxtgit("status")
         clone.wtxtgit("ls-files")
-        clone.wtxtgit("log", NAME, ok=(3,))
+        clone.wtxtgit("log", NAME)
         clone.wtxtgit("verify", NAME)
         clone.wtxtgit("check", "--staged")
         clone.git("blame", NAME)
