@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import wtxtgit
 from tests.data import DATA, DeltaCase, EdgeDelta, case_named, delta_cases, delta_named
 from tests.data import edge_deltas as data_edge_deltas
 from tests.text import edge_deltas
 from tests.text.deltas import applied, made, side
+from tests.text.reading import read_text
 from wtxtgit.errors import TextError
 from wtxtgit.model.array import Meta, Rows, Snapshot
 from wtxtgit.tensors.given import snapshot_from
@@ -333,7 +333,7 @@ class TestRefused:
         base = cut(snapshot_of(a=np.arange(1000, dtype="f4")), Rows(128, 4))
         other = cut(snapshot_of(a=np.arange(1000, dtype="f4")), Rows(64, 4))
         edited = cut(snapshot_of(a=np.zeros(1000, "f4")), Rows(64, 4))
-        assert wtxtgit.loads(base)["a"].tolist() == wtxtgit.loads(other)["a"].tolist()
+        assert read_text(base)["a"].tolist() == read_text(other)["a"].tolist()
         assert refusal(base, made(other, edited)).kind == "structure"
 
     def test_a_root_that_is_not_the_targets(self) -> None:
@@ -367,22 +367,22 @@ class TestRefused:
 
 class TestPlain:
     def test_what_is_not_given_is_the_bases(self) -> None:
-        meta = wtxtgit.loads(applied(PLAIN.base, PLAIN.delta)).meta
-        before = wtxtgit.loads(PLAIN.base).meta
+        meta = read_text(applied(PLAIN.base, PLAIN.delta)).meta
+        before = read_text(PLAIN.base).meta
         assert meta == replace(before, gen=before.gen + 1)
 
     def test_the_audit_line_and_the_signature_are_dropped(self) -> None:
         for case, line in ((delta_named("signed"), b"\nsign "), (AUDIT, b"\naudit ")):
             assert line in case.target
             result = applied(case.target, made(case.target, case.base, plain=True))
-            assert wtxtgit.loads(result)
+            assert read_text(result)
             assert line not in result
 
     def test_hmacs_without_the_key(self) -> None:
         base, target = delta_named("hmac").base, delta_named("hmac").target
         delta = made(base, target, plain=True)
-        result = wtxtgit.loads(applied(base, delta)).snapshot
-        before = wtxtgit.loads(base).snapshot
+        result = read_text(applied(base, delta)).snapshot
+        before = read_text(base).snapshot
         for array, was in zip(result.arrays, before.arrays, strict=True):
             assert array.salt == was.salt
             assert (array.hmac is None) == (array.name == "S")
@@ -416,8 +416,8 @@ class TestPlain:
     def test_nothing_changed(self) -> None:
         delta = made(PLAIN.base, PLAIN.base, plain=True)
         assert len(delta.splitlines()) == 2
-        result = wtxtgit.loads(applied(PLAIN.base, delta))
-        assert result.meta.gen == wtxtgit.loads(PLAIN.base).meta.gen + 1
+        result = read_text(applied(PLAIN.base, delta))
+        assert result.meta.gen == read_text(PLAIN.base).meta.gen + 1
 
 
 class TestHmac:

@@ -17,6 +17,7 @@ from tests.data import DATA, valid_cases
 from tests.text import edge_detached
 from tests.text.edge_texts import Arr, Text
 from tests.text.naive_detached import detached, judge
+from tests.text.reading import read_text
 from wtxtgit.errors import InputError, TextError
 from wtxtgit.io.view import ByteView
 from wtxtgit.text.verify import TextReport, verify
@@ -92,7 +93,7 @@ def test_the_manifest_names_every_vector_once() -> None:
 )
 def test_a_valid_text_has_one_detached_text(case: Any) -> None:
     kept: dict[bytes, bytes] = {}
-    snapshot = wtxtgit.loads(case.text, **case.given).snapshot
+    snapshot = read_text(case.text, **case.given).snapshot
     writer = TextWriter(
         snapshot,
         detached=True,
@@ -124,7 +125,7 @@ def facts(report: TextReport) -> tuple[object, ...]:
 
 
 def test_a_pending_text_has_none() -> None:
-    snapshot = wtxtgit.loads(wtxtgit.dumps({"a": [1.0]})).snapshot
+    snapshot = read_text(wtxtgit.dumps({"a": [1.0]})).snapshot
     with pytest.raises(TextError, match="pending"):
         TextWriter(replace(snapshot, pending=True), detached=True)
 

@@ -10,6 +10,7 @@ import pytest
 import wtxtgit
 from tests.data import DATA, VECTORS, Case, case_named, cases, invalid_cases, valid_cases
 from tests.text import edge_texts
+from tests.text.reading import read_text
 from wtxtgit.errors import TextError
 from wtxtgit.text.armor import characters
 from wtxtgit.text.verify import TextReport, verify
@@ -51,7 +52,7 @@ def test_a_valid_text_verifies_with_these_facts(case: Case, threads: int) -> Non
 
 @pytest.mark.parametrize("case", valid_cases(), ids=lambda c: c.file)
 def test_a_valid_text_gives_these_arrays(case: Case) -> None:
-    weights = wtxtgit.loads(case.text, **case.given)
+    weights = read_text(case.text, **case.given)
     found = [
         {
             "name": array.name,
@@ -68,7 +69,7 @@ def test_a_valid_text_gives_these_arrays(case: Case) -> None:
 
 @pytest.mark.parametrize("case", valid_cases(), ids=lambda c: c.file)
 def test_a_valid_text_that_is_read_and_written_is_the_same_text(case: Case) -> None:
-    weights = wtxtgit.loads(case.text, **case.given)
+    weights = read_text(case.text, **case.given)
     assert wtxtgit.dumps(weights) == case.text
 
 
@@ -76,7 +77,7 @@ def test_a_valid_text_that_is_read_and_written_is_the_same_text(case: Case) -> N
     "case", [c for c in valid_cases() if c.wsum_file is not None], ids=lambda c: c.file
 )
 def test_the_wsum_of_what_was_read_is_the_given_one_without_its_signature(case: Case) -> None:
-    weights = wtxtgit.loads(case.text, **case.given)
+    weights = read_text(case.text, **case.given)
     assert case.wsum is not None
     bare = case.wsum.removesuffix(b"\n").split(b" sign=")[0] + b"\n"
     assert TextWriter(weights.snapshot).wsum().split()[2] == bare.split()[2]
@@ -97,7 +98,7 @@ def test_an_invalid_text_is_refused_for_these_kinds(case: Case, threads: int) ->
 @pytest.mark.parametrize("case", invalid_cases(), ids=lambda c: c.file)
 def test_an_invalid_text_is_never_loaded(case: Case) -> None:
     with pytest.raises(TextError) as caught:
-        wtxtgit.loads(case.text, **case.given)
+        read_text(case.text, **case.given)
     assert str(caught.value)
     assert "\n" not in str(caught.value)
 
