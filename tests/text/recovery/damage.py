@@ -42,7 +42,7 @@ def wrong_characters(text: bytes, places: list[int], rng: Random) -> bytes:
 def is_mendable(text: bytes, places: list[int]) -> bool:
     """Whether no chunk has more than two wrong characters in different lines, nor two in one."""
     for array in read(memoryview(text)).arrays:
-        for chunk in array.chunks:
+        for chunk in array:
             start, end = chunk.body
             lines = [(at - start) // LINE for at in places if start <= at < end]
             if len(lines) > 2 or len(set(lines)) < len(lines):
