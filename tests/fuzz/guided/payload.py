@@ -48,7 +48,7 @@ def index(data: bytes) -> bool:
     except ValueError:
         return False
     assert b"".join(format_table(table)) == data
-    for name in (bytes(32), b"\xff" * 32, table.names[:32]):
+    for name in (bytes(32), b"\xff" * 32, bytes(table.names[:32])):
         if len(name) == 32:
             assert len(list(table.find(name))) <= table.count
     return True
