@@ -44,8 +44,8 @@ def test_of_the_attribute(repo: Repo) -> None:
     for name in NAMES:
         assert_merged(repo, FOLD, merged(name), f"{name}.fold")
     assert_merged(repo, FOLD, merged("theirs"), "other.fold")
-    assert "average.fold: merged, 1 by average\n" in said
-    assert "task.fold: merged, 1 by task\n" in said
+    assert "average.fold: merged, 1 tensor by average\n" in said
+    assert "task.fold: merged, 1 tensor by task\n" in said
 
 
 @pytest.mark.parametrize("way", ["rebase", "cherry-pick"])

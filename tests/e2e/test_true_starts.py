@@ -69,7 +69,7 @@ ONCE = [
     "merge-driver -- a.wtxt b.wtxt c.wtxt 7 model.safetensors",
     "hook pre-commit",
 ]
-NOT_ZERO = {"resolve": 3, "merge-driver": 1}
+NOT_ZERO = {"untrack": 1, "resolve": 3, "merge-driver": 1}
 """Exit codes where there is something to tell."""
 STDIN = {"filter-process": GREETING, "clean": checkpoint(1.0), "smudge": text(1.0)}
 VARYING = (".wsum", ".npz", ".age")
