@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,59 +14,66 @@ from wtxtgit.checkpoint.contents import Checkpoint
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.files import shown
-from wtxtgit.model.named_arrays import NamedArrays
+from wtxtgit.model.named_arrays import NamedArrays, Shaped
 from wtxtgit.model.tensor import PackedBytes, Tensor
 from wtxtgit.tensors.tensor_bytes import as_numbers, blocks, content_size, numpy_dtype
 from wtxtgit.text.arrays import LazyRows
 from wtxtgit.text.verify import TextReport
 
+_T = TypeVar("_T", bound=Shaped)
+
 _RAW = np.dtype("V1")
 """A byte that is no number: of quantised blocks, and whatever else numpy has no dtype for."""
 
 
-class Tensors(NamedArrays[NDArray[Any]]):
-    """The tensors of a checkpoint by name, as read-only numpy arrays.
+class _OfCheckpoint(NamedArrays[_T]):
+    """The tensors of a checkpoint by name.
 
     `format` is the checkpoint's, `metadata` plain data of what it says of itself, `tags` the short
     texts among it that a file of another format can hold, `notes` are words on what could not be
-    read. Of a text `report` is what was verified, with its generation in `meta`; both are None of
-    other files. Raises InputError where a tensor can't be read.
+    read.
     """
 
-    def __init__(self, checkpoint: Checkpoint, report: TextReport | None = None) -> None:
-        self.report = report
-        self.meta = None if report is None else report.index.meta
+    def __init__(self, checkpoint: Checkpoint, arrays: Mapping[str, _T]) -> None:
+        super().__init__(arrays)
         self.format = checkpoint.format
         self.metadata = checkpoint.metadata
         self.tags = checkpoint.tags
         self.notes = checkpoint.notes
-        arrays = {}
-        for name, tensor in _by_name(checkpoint).items():
-            if (reason := checkpoint.budget.take(tensor)) is not None:
-                raise InputError(f"{checkpoint.name}: tensor {quoted(name)}: {reason}")
-            arrays[name] = _values(checkpoint, tensor)
-        super().__init__(arrays)
 
     def _title(self) -> str:
         return self.format
 
 
-class LazyTensors(NamedArrays["LazyTensor"]):
+class Tensors(_OfCheckpoint[NDArray[Any]]):
+    """The tensors of a checkpoint by name, as read-only numpy arrays.
+
+    `format`, `metadata`, `tags` and `notes` say the rest. Of a text `report` is what was verified,
+    with its generation in `meta`; both are None of other files. Raises InputError where a tensor
+    can't be read.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, report: TextReport | None = None) -> None:
+        self.report = report
+        self.meta = None if report is None else report.index.meta
+        arrays = {}
+        for name, tensor in _by_name(checkpoint).items():
+            if (reason := checkpoint.budget.take(tensor)) is not None:
+                raise InputError(f"{checkpoint.name}: tensor {quoted(name)}: {reason}")
+            arrays[name] = _values(checkpoint, tensor)
+        super().__init__(checkpoint, arrays)
+
+
+class LazyTensors(_OfCheckpoint["LazyTensor"]):
     """The tensors of an open checkpoint by name, which are read where they are indexed.
 
     `format`, `metadata`, `tags` and `notes` are as those of `Tensors`.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self.format = checkpoint.format
-        self.metadata = checkpoint.metadata
-        self.tags = checkpoint.tags
-        self.notes = checkpoint.notes
         tensors = _by_name(checkpoint).items()
-        super().__init__({name: LazyTensor(checkpoint, tensor) for name, tensor in tensors})
-
-    def _title(self) -> str:
-        return self.format
+        lazy = {name: LazyTensor(checkpoint, tensor) for name, tensor in tensors}
+        super().__init__(checkpoint, lazy)
 
 
 class LazyTensor(LazyRows):
@@ -91,15 +100,12 @@ class LazyTensor(LazyRows):
         tensor = self._tensor
         if high is None:
             return _values(self._checkpoint, tensor)
-        is_in_rows = tensor.strides is None and tensor.order != "F"
-        if tensor.absent is not None or isinstance(tensor.held, PackedBytes) or not is_in_rows:
-            return _values(self._checkpoint, tensor)[low:high]
-        row = self.dtype.itemsize
-        for size in self.shape[1:]:
-            row *= size
+        row = self.dtype.itemsize * prod(self.shape[1:])
         start, end = low * row, high * row
-        if end > tensor.nbytes:
-            # The error that the whole of it has.
+        is_in_rows = tensor.strides is None and tensor.order != "F"
+        is_there = tensor.absent is None and end <= tensor.nbytes
+        if not (is_in_rows and is_there) or isinstance(tensor.held, PackedBytes):
+            # Whole, or with the error that the whole of it has.
             return _values(self._checkpoint, tensor)[low:high]
         part = replace(
             tensor,

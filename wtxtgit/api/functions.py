@@ -33,11 +33,11 @@ from wtxtgit.model.tensor import ReadOptions, TensorSource
 from wtxtgit.tensors.given import given_arrays, snapshot_from
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
-from wtxtgit.text.arrays import LazySnapshot, NumpyArray, Weights, weights_of
+from wtxtgit.text.arrays import LazySnapshot, NumpyArray, Weights, verified, weights_of
 from wtxtgit.text.file import file_pieces
 from wtxtgit.text.grammar import is_text
 from wtxtgit.text.index import index
-from wtxtgit.text.verify import TextReport, raise_first
+from wtxtgit.text.verify import TextReport
 from wtxtgit.text.write import Signer, TextWriter
 from wtxtgit.trust.age.armor import is_age
 
@@ -177,9 +177,10 @@ def open(  # noqa: A001 - the name that json, gzip... have
     """
     name = _resolved(str(path))
     data = read_checkpoint(name, threads=threads)
-    payload = payload_for(name, data)
+    indexed = None
     if is_text(data):
-        snapshot = LazySnapshot(data, damaged=True, payload=payload)
+        indexed = index(data, payload=payload_for(name, data))
+        snapshot = LazySnapshot(data, damaged=True, indexed=indexed)
         if snapshot.is_damaged:
             _warn_of_damage(name, snapshot)
         if snapshot.is_damaged or not snapshot.is_container:
@@ -187,7 +188,7 @@ def open(  # noqa: A001 - the name that json, gzip... have
             return
     _refuse_encrypted(name, data)
     options = ReadOptions(decryption_key=decryption_key)
-    with opened_lazily(name, data, options, threads=threads) as checkpoint:
+    with opened_lazily(name, data, options, threads=threads, indexed=indexed) as checkpoint:
         yield LazyTensors(checkpoint)
 
 
@@ -330,17 +331,14 @@ def _loaded(
     """The tensors of what was read of `name`, verified; `opener` opens files that it lists."""
     report = None
     if is_text(data):
-        indexed = index(data, payload=payload)
-        indexed.want_payload()
-        report = text_verify.verify(
+        report = verified(
             data,
             wsum=wsum,
             hmac_key=hmac_key,
             public_keys=public_keys,
             threads=threads,
-            indexed=indexed,
+            payload=payload,
         )
-        raise_first(report.problems)
         if report.layout is None or not report.layout.is_container:
             return weights_of(data, report, threads=threads)
         data = spooled(file_pieces(data, report.index, report.layout, threads=threads))

@@ -23,23 +23,18 @@ from wtxtgit.report.audit import Severity
 _NAME = re.compile(r"(.+)@(?:gen:([0-9]{1,20})|(latest)|signed-by:(.+))", re.DOTALL)
 
 
-def is_generation(target: str) -> bool:
-    """Whether a target has the form of a generation's name; a file that exists wins."""
-    return _NAME.fullmatch(target) is not None and not (os.path.lexists(target) or is_url(target))
-
-
 def resolved(target: str) -> str:
     """The target that a generation's name means, as COMMIT:PATH; any other target as it is.
 
-    `REV:PATH@latest` is looked for in the ledger of that revision, `PATH@latest` in that of HEAD.
-    Of `signed-by:NAME` the last generation counts that NAME has signed, and whose place in the
-    chain an audit finds nothing wrong with.
+    A file that exists wins. `REV:PATH@latest` is looked for in the ledger of that revision,
+    `PATH@latest` in that of HEAD. Of `signed-by:NAME` the last generation counts that NAME has
+    signed, and whose place in the chain an audit finds nothing wrong with.
 
     Raises InputError where there is no such generation, CheckError where its commit has not what it
     seals, and as `log` does.
     """
     match = _NAME.fullmatch(target)
-    if match is None or not is_generation(target):
+    if match is None or os.path.lexists(target) or is_url(target):
         return target
     named, number, _, signer = match.groups()
     repo = Repository.discover()

@@ -121,17 +121,19 @@ def open_side(
     threads: int | None,
     until: ExitStack,
     payload: PayloadSource = NO_PAYLOAD,
+    indexed: TextIndex | None = None,
 ) -> Side:
     """Open a side, which stays so until `until` is closed; raises CheckError for a broken text.
 
-    Of a detached text's `payload` no more is read than is asked for.
+    Of a detached text's `payload` no more is read than is asked for. `indexed` is the index of a
+    text, where that is made already.
     """
     pages.watch(data)
     text = None
     if is_text(data):
         from wtxtgit.text.file import TextFile
 
-        text = TextFile(name, data, pages, threads, until, payload)
+        text = TextFile(name, data, pages, threads, until, payload, indexed)
     return Side(name, data, open_member, text)
 
 
@@ -213,9 +215,11 @@ def opened_lazily(
     *,
     threads: int | None = None,
     pages: Pages | None = None,
+    indexed: TextIndex | None = None,
 ) -> Iterator[Checkpoint]:
     """Open what was read of a target; of a text its tensors stay undecoded until they are prepared.
 
+    `indexed` is the index of a text, with its payload, where that is made already.
     Raises as `open_checkpoint` does.
     """
     from wtxtgit.checkpoint.members import members
@@ -223,8 +227,9 @@ def opened_lazily(
 
     pages = Pages() if pages is None else pages
     with ExitStack() as until:
-        opener, payload = members(name, threads=threads), payload_for(name, data)
-        side = open_side(name, data, opener, pages, threads, until, payload)
+        opener = members(name, threads=threads)
+        payload = payload_for(name, data) if indexed is None else indexed.payload
+        side = open_side(name, data, opener, pages, threads, until, payload, indexed)
         # As if another side had all of them, too.
         apart = {} if side.text is None else dict.fromkeys(side.text.by_name, 0)
         yield open_checkpoint(side, apart, options, pages)

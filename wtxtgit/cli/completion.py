@@ -10,15 +10,11 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from wtxtgit.errors import WtxtgitError
-
-if TYPE_CHECKING:
-    from wtxtgit.git.repository import Repository
 
 VARIABLE = "_WTXTGIT_COMPLETE"
 """Set by the shell; click has the scripts that set it."""
@@ -96,21 +92,12 @@ def tensors(
         return plain((tensor.name for tensor in checkpoint.tensors), incomplete)
 
 
-def _listed(*arguments: Any) -> list[str]:
+def _listed(*arguments: str) -> list[str]:
     """What git lists; nothing outside of a repository, or of what there is not."""
-    repo = _repository()
-    if repo is None:
-        return []
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.git.run import records
+
     try:
-        output = repo.git(*arguments)
+        return list(map(os.fsdecode, records(Repository.discover().git(*arguments))))
     except WtxtgitError:
         return []
-    return [os.fsdecode(record) for record in output.split(b"\0")[:-1]]
-
-
-def _repository() -> Repository | None:
-    from wtxtgit.git.repository import Repository
-
-    with contextlib.suppress(WtxtgitError):
-        return Repository.discover()
-    return None

@@ -11,7 +11,7 @@ from wtxtgit.errors import MAX_NAME, clipped, escaped
 _MOST_ROWS = 100
 
 
-class _Shaped(Protocol):
+class Shaped(Protocol):
     """What numpy arrays and those that are read later have in common."""
 
     @property
@@ -21,7 +21,7 @@ class _Shaped(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
-_T = TypeVar("_T", bound=_Shaped)
+_T = TypeVar("_T", bound=Shaped)
 
 
 class NamedArrays(Mapping[str, _T]):

@@ -290,6 +290,27 @@ def read(
     payload: PayloadSource = NO_PAYLOAD,
 ) -> Weights:
     """Verify a text and give its arrays; raises TextError with the first problem."""
+    report = verified(
+        text,
+        wsum=wsum,
+        hmac_key=hmac_key,
+        public_keys=public_keys,
+        threads=threads,
+        payload=payload,
+    )
+    return weights_of(text, report, threads=threads)
+
+
+def verified(
+    text: ByteView,
+    *,
+    wsum: bytes | None = None,
+    hmac_key: bytes | None = None,
+    public_keys: Sequence[bytes] = (),
+    threads: int | None = None,
+    payload: PayloadSource = NO_PAYLOAD,
+) -> TextReport:
+    """Verify a text, all payload of it at hand; raises TextError with the first problem."""
     indexed = index(text, payload=payload)
     indexed.want_payload()
     report = verify(
@@ -301,7 +322,7 @@ def read(
         indexed=indexed,
     )
     raise_first(report.problems)
-    return weights_of(text, report, threads=threads)
+    return report
 
 
 def weights_of(text: ByteView, report: TextReport, *, threads: int | None = None) -> Weights:

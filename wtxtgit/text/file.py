@@ -58,7 +58,8 @@ class TextFile:
 
     `view` is the whole file, zeros where nothing was asked for yet. Raises
     CheckError where the text's structure or what is decoded of it does not hold, or
-    is not in the `payload` of a detached text. Nothing is to be asked for any more when
+    is not in the `payload` of a detached text. `indexed` is the text's index, where that is made
+    already, with its payload. Nothing is to be asked for any more when
     `until` is closed.
     """
 
@@ -70,13 +71,14 @@ class TextFile:
         threads: int | None,
         until: ExitStack,
         payload: PayloadSource = NO_PAYLOAD,
+        indexed: TextIndex | None = None,
     ) -> None:
         self.name = name
         self.text = text
         self._pages = pages
         self._threads = threads
         pages.watch(text)
-        self.index = index(text, pages.passed, payload)
+        self.index = index(text, pages.passed, payload) if indexed is None else indexed
         if self.index.stop is not None:
             raise self._damaged(self.index.stop)
         self.by_name = {a.name: a for a in self.index.arrays if a.name != LAYOUT_ARRAY}
