@@ -33,7 +33,7 @@ ONCE = [
     "status",
     "ls-files",
     "inspect a.safetensors",
-    "cat whole.fold metrics",
+    "cat whole.fold msg",
     "verify model.safetensors",
     "diff a.safetensors b.safetensors",
     "review root...HEAD",
