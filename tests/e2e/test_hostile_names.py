@@ -41,7 +41,14 @@ WHOLE = (
 )
 OF_A_FILE = (
     *("inspect @", "inspect --json @", "verify @", "verify --json @", "log @", "log --json @"),
-    *("diff HEAD~1:@ @", "diff --json HEAD~1:@ @", "emit @ -o x.wtxt", "verify x.wtxt"),
+    *(
+        "cat @ @",
+        "cat @ __metadata__",
+        "diff HEAD~1:@ @",
+        "diff --json HEAD~1:@ @",
+        "emit @ -o x.wtxt",
+        "verify x.wtxt",
+    ),
     *("convert @ o.gguf", "inspect o.gguf", "convert @ o.fold", "inspect o.fold", "verify o.fold"),
     *("diff o.gguf o.fold", "delta make HEAD~1:@ @ -o d.wtxtdelta", "verify d.wtxtdelta"),
     *("restore @", "verify @none", "add @none", "seal @none", "checkout @", "recover --ecc @"),
