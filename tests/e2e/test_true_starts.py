@@ -33,6 +33,7 @@ ONCE = [
     "status",
     "ls-files",
     "inspect a.safetensors",
+    "cat whole.fold msg",
     "verify model.safetensors",
     "diff a.safetensors b.safetensors",
     "review root...HEAD",

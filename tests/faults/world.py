@@ -86,6 +86,7 @@ COMMANDS = {
         Call("ls-files"),
         Call("inspect changed.safetensors"),
         Call("inspect HEAD~1:model.safetensors"),
+        Call("cat changed.safetensors __metadata__ -o ../files/out"),
         Call("verify ../files/model.wtxt"),
         Call("verify small.fold"),
         Call("verify ../files/large.aero"),

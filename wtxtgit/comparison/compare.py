@@ -28,7 +28,7 @@ from wtxtgit.report.diff import (
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers
 from wtxtgit.tensors.quantised import scale_states
-from wtxtgit.tensors.rows import row_states
+from wtxtgit.tensors.row_risks import row_states
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 from wtxtgit.text.grammar import is_detached, is_text
 
