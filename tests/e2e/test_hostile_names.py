@@ -42,7 +42,6 @@ WHOLE = (
 OF_A_FILE = (
     *("inspect @", "inspect --json @", "verify @", "verify --json @", "log @", "log --json @"),
     *("history @", "history --json @", "history @ --tensor *"),
-    *("diff HEAD~1:@ @", "diff --json HEAD~1:@ @", "emit @ -o x.wtxt", "verify x.wtxt"),
     *(
         "cat @ @",
         "cat @ __metadata__",

@@ -22,7 +22,7 @@ from wtxtgit.errors import MAX_NAME, clipped, counted
 from wtxtgit.report.figures import DATE_SHOWN, digits, percent, size
 
 if TYPE_CHECKING:
-    from wtxtgit.report.history import History, Series, Version
+    from wtxtgit.report.history import History, Series, PastVersion
 
 _OID_SHOWN = 10
 _MOST = 20
@@ -117,7 +117,7 @@ def _print(report: History, *, by_tensor: bool) -> None:
         print_line(f"and {more} that changed less, --json has them")
 
 
-def _row(one: Version) -> tuple[str, ...]:
+def _row(one: PastVersion) -> tuple[str, ...]:
     verdict = None if one.verdict == "ok" else one.verdict
     return (
         one.oid[:_OID_SHOWN],
@@ -132,7 +132,7 @@ def _row(one: Version) -> tuple[str, ...]:
     )
 
 
-def _tensors(one: Version) -> str:
+def _tensors(one: PastVersion) -> str:
     if one.tensors is None:
         return ""
     if one.changed is None:

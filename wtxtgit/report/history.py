@@ -87,7 +87,7 @@ class Series(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class Version(JsonObject):
+class PastVersion(JsonObject):
     """A commit that gave the checkpoint other content.
 
     `size` is that of the blob, `file_size` that of the file. `gen`, `signers` and `verdict` are
@@ -134,7 +134,7 @@ class History(JsonObject):
 
     path: bytes
     revision: str
-    versions: tuple[Version, ...]
+    versions: tuple[PastVersion, ...]
     layers: tuple[Series, ...]
     tensors: tuple[Series, ...]
     is_sealed: bool = False

@@ -38,7 +38,7 @@ from wtxtgit.io.workers import default_threads
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.report.diff import DiffReport, Numbers, SideFacts, TensorDiff, TensorStatus
-from wtxtgit.report.history import History, Point, Points, Series, Version, joined
+from wtxtgit.report.history import History, Point, Points, Series, PastVersion, joined
 from wtxtgit.review.flags import group_of
 from wtxtgit.tensors.statistics import Statistics, statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
@@ -180,10 +180,10 @@ def _contents(
 
 def _version(
     content: _Content, commits: CommitReader, blobs: BlobReader, records: Mapping[int, LogEntry]
-) -> Version:
+) -> PastVersion:
     author, date = commits.author(content.commit.oid)
     record = None if content.gen is None else records.get(content.gen)
-    version = Version(
+    version = PastVersion(
         content.commit.oid,
         date,
         clipped(author, _MOST_AUTHOR),
@@ -225,7 +225,7 @@ class _Reading:
     def close(self) -> None:
         self._until.close()
 
-    def add(self, version: Version, content: _Content) -> Version:
+    def add(self, version: PastVersion, content: _Content) -> PastVersion:
         """Read a version; gives it with what is known of its tensors."""
         until = ExitStack()
         pages = Pages(self._progress)
@@ -268,7 +268,7 @@ class _Reading:
     def _is_chosen(self, name: str) -> bool:
         return self._pattern is None or fnmatchcase(name, self._pattern)
 
-    def _read(self, version: Version, side: Side, pages: Pages) -> Version:
+    def _read(self, version: PastVersion, side: Side, pages: Pages) -> PastVersion:
         only = None if self._pattern is None else self._is_chosen
         if self._before is None:
             if side.text is not None:
@@ -333,7 +333,7 @@ class _Reading:
         return None if values is None else _point(values)
 
 
-def _compared(version: Version, report: DiffReport) -> Version:
+def _compared(version: PastVersion, report: DiffReport) -> PastVersion:
     counts = report.summary.counts
     return replace(
         version,
