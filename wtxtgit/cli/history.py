@@ -22,7 +22,7 @@ from wtxtgit.errors import MAX_NAME, clipped, counted
 from wtxtgit.report.figures import DATE_SHOWN, digits, percent, size
 
 if TYPE_CHECKING:
-    from wtxtgit.report.history import History, Series, PastVersion
+    from wtxtgit.report.history import History, PastVersion, Series
 
 _OID_SHOWN = 10
 _MOST = 20

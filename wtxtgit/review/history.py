@@ -38,7 +38,7 @@ from wtxtgit.io.workers import default_threads
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.report.diff import DiffReport, Numbers, SideFacts, TensorDiff, TensorStatus
-from wtxtgit.report.history import History, Point, Points, Series, PastVersion, joined
+from wtxtgit.report.history import History, PastVersion, Point, Points, Series, joined
 from wtxtgit.review.flags import group_of
 from wtxtgit.tensors.statistics import Statistics, statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
