@@ -37,6 +37,7 @@ ONCE = [
     "verify model.safetensors",
     "diff a.safetensors b.safetensors",
     "review root...HEAD",
+    "history model.safetensors",
     "merge-file a.safetensors b.safetensors c.safetensors --take *=theirs -o m.safetensors",
     "resolve model.safetensors",
     "emit a.safetensors",

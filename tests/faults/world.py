@@ -143,6 +143,7 @@ COMMANDS = {
         Call("signers list"),
         Call("signers threshold 1"),
         Call("log model.safetensors"),
+        Call("history model.safetensors"),
         Call("audit --trust-root root"),
         Call("audit --trust-root root --format sarif"),
         Call("clean model.safetensors", stdin="1.safetensors"),

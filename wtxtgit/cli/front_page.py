@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "verify": ("inspect:verify", "Check everything that can be checked."),
         "diff": ("inspect:diff", "Show what changed in the weights."),
         "review": ("review:review", "Show how a branch changes checkpoints."),
+        "history": ("history:history", "Show a checkpoint's versions and how its values moved."),
     },
     "Merge": {
         "merge-file": ("merge:merge_file", "Merge three checkpoints, tensor by tensor."),
