@@ -36,7 +36,7 @@ _MOST = 30
 """Commits that are listed; --json gives all."""
 
 
-class Span(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+class TimeSpan(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A length of time: 12h, 7d, 4w."""
 
     name = "span"
@@ -56,7 +56,10 @@ class Span(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--keep-last", type=click.IntRange(min=1), metavar="N", help="The last N commits.")
 @click.option("--keep-tagged", is_flag=True, help="Commits with a tag.")
 @click.option(
-    "--keep-every", type=Span(), metavar="D", help="One for every 12h, 7d or 4w, from the tip on."
+    "--keep-every",
+    type=TimeSpan(),
+    metavar="D",
+    help="One for every 12h, 7d or 4w, from the tip on.",
 )
 @click.option("--apply", "applies", is_flag=True, help="Do it; without it nothing is changed.")
 @click.option(
