@@ -9,6 +9,7 @@ READY = $(VENV)/.ready
 # What was installed for some tests alone: not again, while others use it.
 TORCH_READY = $(VENV)/.torch
 SERVERS_READY = $(VENV)/.servers
+SITE_READY = $(VENV)/.site
 LONGEST = tests/e2e/test_large_files.py tests/scale tests/fuzz tests/torture tests/browser
 # MiB of the model.
 TOUR = 3072
@@ -31,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers \
-  test-all collected tour lint types layers wheel check structure schemas torture fuzz bench bench-docs bench-deps torch-deps \
+  test-all collected tour lint types layers wheel check structure schemas site torture fuzz bench bench-docs bench-deps torch-deps \
   browser-deps remotes-deps trainers-deps fuzz-deps more-deps format clean
 
 help:  ## list the targets
@@ -134,6 +135,13 @@ fuzz: fuzz-deps  ## inputs that coverage finds, to each parser; FUZZ="fold text 
 
 schemas: $(READY)  ## write docs/schemas anew, of the reports that --json prints
 	$(BIN)/python -m tests.docs.schemas
+
+site: $(SITE_READY)  ## docs/ as a site, in build/site; a broken link is an error
+	$(BIN)/sphinx-build -q -W --keep-going -n -c docs/site -b html -d build/.doctrees . build/site
+
+$(SITE_READY): $(READY)
+	@$(PIP) --editable '.[site]'
+	@touch $@
 
 structure: $(READY)  ## circles, names and modules that a reader has to know, counted
 	$(BIN)/python -m bench.structure
