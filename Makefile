@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers \
-  test-all collected tour lint types layers wheel check structure schemas site torture fuzz bench bench-docs bench-deps torch-deps \
+  test-all collected tour lint types layers man wheel check structure schemas site torture fuzz bench bench-docs bench-deps torch-deps \
   browser-deps remotes-deps trainers-deps fuzz-deps more-deps format clean
 
 help:  ## list the targets
@@ -122,7 +122,10 @@ types: $(READY)  ## mypy, strict
 layers: $(READY)  ## imports between the layers
 	$(BIN)/lint-imports
 
-wheel: $(READY)  ## build packages, install the wheel in a fresh environment, and run it; DIST=FOLDER keeps them
+man: $(READY)  ## man pages from the help, in build/man; packages that are built then have them
+	$(BIN)/python -m docs.site.man build/man
+
+wheel: man  ## build packages, install the wheel in a fresh environment, and run it; DIST=FOLDER keeps them
 	$(BIN)/python tests/wheel/check_wheel.py $(DIST)
 
 check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch, browser and remotes aside
@@ -137,7 +140,7 @@ schemas: $(READY)  ## write docs/schemas anew, of the reports that --json prints
 	$(BIN)/python -m tests.docs.schemas
 
 site: $(SITE_READY)  ## docs/ as a site, in build/site; a broken link is an error
-	$(BIN)/sphinx-build -q -W --keep-going -n -c docs/site -b html -d build/.doctrees . build/site
+	$(BIN)/python -m sphinx -q -W --keep-going -n -c docs/site -b html -d build/.doctrees . build/site
 
 $(SITE_READY): $(READY)
 	@$(PIP) --editable '.[site]'

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from textwrap import indent
 
-import click
 from sphinx.application import Sphinx
 
-from wtxtgit.cli.main import cli
+from docs.site.commands import contexts
 from wtxtgit.version import __version__
 
 project = "wtxtgit"
@@ -32,23 +30,14 @@ templates_path = ["templates"]
 html_additional_pages = {"index": "redirect.html"}
 
 
-def _helps(context: click.Context) -> Iterator[tuple[str, str]]:
-    """Each command as it is called, and its help."""
-    yield context.command_path, context.get_help()
-    if isinstance(context.command, click.Group):
-        for name in context.command.list_commands(context):
-            if command := context.command.get_command(context, name):
-                yield from _helps(click.Context(command, parent=context, info_name=name))
-
-
 def _add_commands(_: Sphinx, page: str, source: list[str]) -> None:
     """The page of the commands gets their help, as a terminal shows it."""
     if page != "docs/commands":
         return
-    for call, told in _helps(click.Context(cli, info_name="wtxtgit", terminal_width=80)):
-        source[0] += (
-            f"\n{call}\n{'-' * len(call)}\n\n.. code-block:: text\n\n{indent(told, '   ')}\n"
-        )
+    for context in contexts():
+        heading = f"{context.command_path}\n{'-' * len(context.command_path)}"
+        told = indent(context.get_help(), "   ")
+        source[0] += f"\n{heading}\n\n.. code-block:: text\n\n{told}\n"
 
 
 def setup(app: Sphinx) -> None:
