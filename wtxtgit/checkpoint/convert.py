@@ -75,7 +75,7 @@ def sources_of(
     for tensor_name, count in Counter(tensor.name for tensor in tensors).items():
         if count > 1:
             raise InputError(f"{name}: {count} tensors are called {quoted(tensor_name)}")
-    return [_source(name, tensor) for tensor in tensors]
+    return [source_of(name, tensor) for tensor in tensors]
 
 
 def common_chunk(description: Description, sources: Sequence[TensorSource]) -> str | None:
@@ -113,7 +113,8 @@ def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
         raise CheckError(f"{name}: what was written does not hold: {problem}")
 
 
-def _source(name: str, tensor: Tensor) -> TensorSource:
+def source_of(name: str, tensor: Tensor) -> TensorSource:
+    """A tensor to be written, without padding; raises InputError for bytes that are too few."""
     element = tensor.element or "u8"
     shape = tensor.logical_shape
     items = prod(shape) if tensor.strides else bounded_product(1, shape, tensor.nbytes)

@@ -153,6 +153,20 @@ class Nested:
     stored: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedPart:
+    """A chunk, a member or a value of a container, by the name that its format gives it.
+
+    `blocks` gives its content, decoded, in pieces; it raises FormatError. `nbytes` bytes from
+    `offset` of the file on are what it is made of.
+    """
+
+    name: str
+    offset: int
+    nbytes: int
+    blocks: Callable[[], Iterator[Buffer]]
+
+
 @dataclass(frozen=True, slots=True)
 class PartNote:
     """What a container says of the bytes that start at `offset`: type, compression, sizes.

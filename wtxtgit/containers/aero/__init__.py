@@ -24,4 +24,5 @@ FORMAT = Format(
         *below(("chunks", ANY), "offset", "length", "ulen"),
         ("mmsg", "shards", ANY, "size_bytes"),
     ),
+    parts=Lazy(f"{__name__}.describe"),
 )

@@ -6,6 +6,7 @@ Spec: `docs/spec/aero.md`, "Tensors and metadata".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from itertools import islice
@@ -28,8 +29,15 @@ from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.containers.json_text import is_text
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.tensor import Description, PackedBytes, PartNote, ReadOptions, Tensor
+from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.model.tensor import (
+    Description,
+    NamedPart,
+    PackedBytes,
+    PartNote,
+    ReadOptions,
+    Tensor,
+)
 
 # Bytes of a metadata chunk's content that are listed: a report holds all of it at once. What is
 # larger is named, not shown.
@@ -138,6 +146,20 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
         untold=untold,
         parts=tuple(_part(aero, chunk) for chunk in aero.chunks if not chunk.is_raw_shard),
     )
+
+
+def named_parts(aero: Aero, options: ReadOptions) -> Iterator[NamedPart]:
+    """The chunks, weight shards among them."""
+    for chunk in aero.chunks:
+        name = aero.name(chunk).decode("utf-8", "backslashreplace")
+        nbytes = chunk.end - chunk.offset if chunk.length else 0
+        yield NamedPart(name, chunk.offset, nbytes, partial(_content, aero, chunk, options))
+
+
+def _content(aero: Aero, chunk: AeroChunk, options: ReadOptions) -> Iterator[Buffer]:
+    # What is not compressed is as long as it stands in the file.
+    most = options.max_chunk if chunk.is_compressed else chunk.length
+    yield from pieces(content(aero, chunk, most))
 
 
 def _part(aero: Aero, chunk: AeroChunk) -> PartNote:

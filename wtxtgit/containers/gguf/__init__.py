@@ -23,4 +23,5 @@ FORMAT = Format(
     keeps_tag=keeps_tag,
     reseal=Lazy(f"{__name__}.reseal"),
     salvage=Lazy(f"{__name__}.salvage"),
+    parts=Lazy(f"{__name__}.parts"),
 )
