@@ -43,8 +43,10 @@ from wtxtgit.remotes.payload.store_url import StoreUrl
 from wtxtgit.report.audit import AuditReport
 from wtxtgit.report.check import CheckReport
 from wtxtgit.report.diff import DiffReport
+from wtxtgit.report.history import History
 from wtxtgit.report.merge import MergeReport
 from wtxtgit.report.migrate import HistoryFiles, Migrated
+from wtxtgit.report.release import ReleaseReport
 from wtxtgit.report.review import Review
 from wtxtgit.report.store import (
     PayloadFetched,
@@ -160,6 +162,7 @@ REPORTS: dict[str, Any] = {
     "verify": Verdict,
     "diff": DiffReport,
     "review": Review,
+    "history": History,
     "merge-file": MergeReport,
     "resolve": Resolution | Conflicts,
     "finalize": Finalized,
@@ -195,6 +198,7 @@ REPORTS: dict[str, Any] = {
     "signers list": SignersReport,
     "log": SealedGenerations,
     "audit": AuditReport,
+    "release": ReleaseReport | AuditReport,
     "hook": CheckReport | PushedRefs,
 }
 """What each command prints."""
