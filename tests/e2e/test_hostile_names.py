@@ -36,11 +36,13 @@ WHOLE = (
     *("store ls", "store verify", "store repack", "store prune", "store use", "fetch", "push"),
     *("migrate info", "migrate info --everything --json", "migrate export --dry-run"),
     "migrate import --include *.none --dry-run",
+    *("release root --trust-root root --dry-run", "release root --trust-root root --json"),
     *(f"audit --trust-root root --format {form}" for form in ("text", "json", "sarif", "github")),
     *(f"review root..HEAD --format {form}" for form in ("text", "md", "html", "json")),
 )
 OF_A_FILE = (
     *("inspect @", "inspect --json @", "verify @", "verify --json @", "log @", "log --json @"),
+    *("history @", "history --json @", "history @ --tensor *"),
     *(
         "cat @ @",
         "cat @ __metadata__",
@@ -212,7 +214,14 @@ def test_git_is_told_nothing_that_controls_something(hostile: Repo) -> None:
 
 @pytest.mark.parametrize("columns", [40, 200])
 def test_no_terminal_is_controlled(hostile: Repo, columns: int) -> None:
-    for line in ("inspect @", "diff HEAD~1:@ @", "status", "review root..HEAD", "log @"):
+    for line in (
+        "inspect @",
+        "diff HEAD~1:@ @",
+        "status",
+        "review root..HEAD",
+        "log @",
+        "history @",
+    ):
         said = on_terminal(hostile, columns, *words(line, FILE))
         assert said
         assert_harmless(said, line)

@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "verify": ("inspect:verify", "Check everything that can be checked."),
         "diff": ("inspect:diff", "Show what changed in the weights."),
         "review": ("review:review", "Show how a branch changes checkpoints."),
+        "history": ("history:history", "Show a checkpoint's versions and how its values moved."),
     },
     "Merge": {
         "merge-file": ("merge:merge_file", "Merge three checkpoints, tensor by tensor."),
@@ -92,6 +93,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "signers": ("keys:signers", "Say who may sign in a repository."),
         "log": ("audit:log", "List the sealed generations of a checkpoint."),
         "audit": ("audit:audit", "Prove the chain of all checkpoints across commits."),
+        "release": ("release:release", "Sign what the checkpoints of a tag are, for others."),
     },
     "Called by git": {
         "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),
