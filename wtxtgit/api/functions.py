@@ -273,15 +273,17 @@ def convert(
     *,
     max_shard: int | None = None,
     inline_data: bool = False,
+    skip: bool = False,
     decryption_key: bytes | None = None,
     threads: int | None = None,
 ) -> Conversion:
     """Write the tensors of a checkpoint to a file of another format, which `out`'s ending says.
 
     `source` is as `path` is for `load`. With `max_shard` bytes the tensors go to several files
-    beside one another; `inline_data` puts the bytes of tensors into MLCP. The report's `dropped`
-    says what of the source is not in what was written. Raises UsageError for endings, InputError
-    for what the other format can't hold, CheckError where the source does not hold.
+    beside one another; `inline_data` puts the bytes of tensors into MLCP; with `skip` tensors that
+    the format can't hold are left out, and are the report's `skipped`. Its `dropped` says what else
+    of the source is not in what was written. Raises UsageError for endings, InputError for what
+    the other format can't hold, CheckError where the source does not hold.
     """
     from wtxtgit.checkpoint.convert import convert as converted
 
@@ -292,6 +294,7 @@ def convert(
         options,
         max_shard=max_shard,
         inline_data=inline_data,
+        skip=skip,
         threads=threads,
     )
 

@@ -214,6 +214,17 @@ def _share(statistics: Statistics) -> str:
 @click.option(
     "--require-payload", is_flag=True, help="Demand all of the payload of a detached text."
 )
+@click.option(
+    "--public-key",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="F",
+    help="The key of a release bundle's signer: PEM, or a .pub file.",
+)
+@click.option(
+    "--against",
+    metavar="FOLDER|REV",
+    help="Where the files of a release bundle are. Default: the work tree, or this folder.",
+)
 @reading_options
 @identity_option
 @passphrase_option
@@ -228,6 +239,8 @@ def verify(
     require_signed: bool,
     strict: bool,
     require_payload: bool,
+    public_key: Path | None,
+    against: str | None,
     key: Path | None,
     max_chunk: int,
     identities: tuple[Path, ...],
@@ -242,7 +255,8 @@ def verify(
     as far as possible without a key (-i gives one), and a detached text as far
     as possible without its payload (--require-payload demands that). A FILE may be a
     folder with the index of a set, or a URL that fsspec reads; with --scheduler
-    the workers read all of them.
+    the workers read all of them. A bundle of `wtxtgit release` is checked with
+    all files that it names.
 
     Damage is told with line, array and chunk, or with the byte in the file.
     Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
@@ -252,6 +266,7 @@ def verify(
     wtxtgit verify model.fold.wtxt
     wtxtgit verify step-100.wtxt --signers .wtxt/signers --require-signed
     wtxtgit verify model.fold.wsum --signers .wtxt/signers --require-signed
+    wtxtgit verify model.sig --public-key release.pub --against v1.0
     """
     from wtxtgit.checkpoint.verify import demands, verify_files
 
@@ -271,6 +286,8 @@ def verify(
         reading=reading,
         identities=keys,
         require_payload=require_payload,
+        release_key=public_key,
+        against=against,
     )
     with cluster(scheduler, worker_clone) as workers:
         # Of a set, whose size nobody knows before, every file is a cluster's work.
@@ -325,6 +342,8 @@ def _about_file(file: FileVerdict) -> str:
         parts.append("authenticated")
     if file.payload is not None:
         parts.append(f"detached, payload {file.payload}")
+    if file.release is not None:
+        parts.append(f"{file.release.tag}, {counted(len(file.release.files), 'file')}")
     return ", ".join(parts)
 
 

@@ -25,7 +25,14 @@ if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
     from wtxtgit.containers.tar_index import TarIndexing
     from wtxtgit.model.findings import Findings, MemberFindings
     from wtxtgit.model.salvage import Salvage
-    from wtxtgit.model.tensor import Description, Entry, PlacedEntry, ReadOptions, TensorSource
+    from wtxtgit.model.tensor import (
+        Description,
+        Entry,
+        NamedPart,
+        PlacedEntry,
+        ReadOptions,
+        TensorSource,
+    )
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -246,6 +253,13 @@ class Parity(Protocol):
         """
 
 
+class PartLister(Protocol):
+    """What of a file has a name beside its tensors."""
+
+    def named_parts(self, container: Any, options: ReadOptions) -> Iterator[NamedPart]:
+        """Its chunks, members or values; nothing is decoded before it is asked for."""
+
+
 class ChunkValues(Protocol):
     """Metadata in chunks of their own, beside those of the index."""
 
@@ -350,6 +364,8 @@ class Format(NamedTuple):
     """Endings of its files' names, in lower case with their dot."""
 
     write: Lazy[FileWriter] | None = None
+    holds_quantised: bool = False
+    """Whether `write` takes tensors of ggml's quantised types (`model.ggml.QUANTISED`)."""
     write_set: Lazy[SetWriter] | None = None
     write_arrays: Lazy[ArrayWriter] | None = None
     keeps_tag: Callable[[str], bool] | None = None
@@ -387,6 +403,7 @@ class Format(NamedTuple):
     tags_apart: bool = False
     """Whether the tags that a file describes are not in its metadata."""
     chunk_values: Lazy[ChunkValues] | None = None
+    parts: Lazy[PartLister] | None = None
 
     nested: Lazy[NestedReader] | None = None
     """What reads such a file in a chunk of another one; None where it is not looked into."""

@@ -72,7 +72,7 @@ class RowIndices:
 
 @dataclass(frozen=True, slots=True)
 class RowStates:
-    """Of `rows` rows those that became something: see `tensors.rows`.
+    """Of `rows` rows those that became something: see `tensors.row_risks`.
 
     `at_limit` items have the largest number of their dtype, and had not.
     """

@@ -12,6 +12,7 @@ FORMAT = Format(
     magic=MAGIC,
     endings=(".aero",),
     write=Lazy(f"{__name__}.write"),
+    holds_quantised=True,
     write_set=Lazy(f"{__name__}.write"),
     keeps_tag=every_tag,
     reseal=Lazy(f"{__name__}.reseal"),
@@ -24,4 +25,5 @@ FORMAT = Format(
         *below(("chunks", ANY), "offset", "length", "ulen"),
         ("mmsg", "shards", ANY, "size_bytes"),
     ),
+    parts=Lazy(f"{__name__}.describe"),
 )

@@ -27,4 +27,5 @@ FORMAT = Format(
         *below(("chunks", ANY), "offset", "comp_len", "uncomp_len", "ecc_len", "sha256"),
     ),
     chunk_values=Lazy(f"{__name__}.describe"),
+    parts=Lazy(f"{__name__}.describe"),
 )
