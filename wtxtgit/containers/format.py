@@ -364,6 +364,8 @@ class Format(NamedTuple):
     """Endings of its files' names, in lower case with their dot."""
 
     write: Lazy[FileWriter] | None = None
+    holds_quantised: bool = False
+    """Whether `write` takes tensors of ggml's quantised types (`model.ggml.QUANTISED`)."""
     write_set: Lazy[SetWriter] | None = None
     write_arrays: Lazy[ArrayWriter] | None = None
     keeps_tag: Callable[[str], bool] | None = None

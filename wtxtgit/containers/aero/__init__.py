@@ -12,6 +12,7 @@ FORMAT = Format(
     magic=MAGIC,
     endings=(".aero",),
     write=Lazy(f"{__name__}.write"),
+    holds_quantised=True,
     write_set=Lazy(f"{__name__}.write"),
     keeps_tag=every_tag,
     reseal=Lazy(f"{__name__}.reseal"),
