@@ -199,6 +199,18 @@ class Resealer(Protocol):
         """
 
 
+class ValueRules(Protocol):
+    """What becomes of values that both sides of a merge changed, whatever the checkpoint is."""
+
+    def ruled(
+        self, chunk: str | None, pointer: str, ours: object, theirs: object
+    ) -> tuple[object, str] | None:
+        """The value that is taken, and a word for why; None where no rule speaks of it.
+
+        `pointer` is the JSON pointer to it in the chunk, or of the file's metadata in none.
+        """
+
+
 class Repacker(Protocol):
     """How a file is stored with another compression, `COMPRESSIONS` are those that there are."""
 
@@ -378,6 +390,7 @@ class Format(NamedTuple):
     """Whether `write` leaves the bytes of tensors out unless it is told `inline_data`."""
 
     reseal: Lazy[Resealer] | None = None
+    value_rules: Lazy[ValueRules] | None = None
     repack: Lazy[Repacker] | None = None
     signed: Lazy[SignedFields] | None = None
     unfinished: Lazy[UnfinishedReader] | None = None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, UNSET, UNSPECIFIED, Repository
@@ -25,8 +25,13 @@ from wtxtgit.merge import conflicts
 from wtxtgit.merge.policy import Policy, parse_strategy, stored_side_taken
 from wtxtgit.report.merge import MergeReport, Strategy
 
+if TYPE_CHECKING:
+    from wtxtgit.model.tensor import ReadOptions
+
 ATTRIBUTE = "wtxt-merge"
 STRATEGY = "wtxtgit.mergeStrategy"
+FOLD_KEY, FOLD_HMAC_KEY = "wtxtgit.foldKey", "wtxtgit.foldHmacKey"
+"""Files with the keys of encrypted FOLD chunks, and of FOLD hashes that are HMACs."""
 
 
 def merge(
@@ -59,7 +64,7 @@ def merge(
     contents = view_file(base), view_file(ours), view_file(theirs)
     report, merged = merge_texts(
         *contents,
-        Merger(policy),
+        Merger(policy, reading_options(repo)),
         repo=repo,
         tracked=lambda: tracked_form(repo, path),
         threads=threads,
@@ -75,6 +80,25 @@ def merge(
             # The merge is what it is without a record of it.
             return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
     return report
+
+
+def reading_options(repo: Repository | None) -> ReadOptions:
+    """What the config says of keys; raises InputError for a file that holds none."""
+    from wtxtgit.model.tensor import ReadOptions
+
+    paths = [None if repo is None else repo.config.get(key) for key in (FOLD_KEY, FOLD_HMAC_KEY)]
+    if repo is None or not any(paths):
+        return ReadOptions()
+    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import aes_key
+
+    # From home, from the root, or from the top level.
+    top = repo.top or repo.git_dir
+    opened, checked = (None if p is None else top / Path(p).expanduser() for p in paths)
+    return ReadOptions(
+        decryption_key=None if opened is None else aes_key(opened),
+        integrity_key=key_bytes(checked),
+    )
 
 
 def tracked_form(repo: Repository | None, path: bytes | None) -> bool | None:
