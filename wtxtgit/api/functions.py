@@ -29,6 +29,7 @@ from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Pages
 from wtxtgit.model.array import NO_PAYLOAD, Meta, PayloadSource, Snapshot
+from wtxtgit.model.findings import total
 from wtxtgit.model.tensor import ReadOptions, TensorSource
 from wtxtgit.tensors.given import given_arrays, snapshot_from
 from wtxtgit.text import verify as text_verify
@@ -374,8 +375,8 @@ def _refuse_encrypted(name: str, data: ByteView) -> None:
 
 
 def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
-    first, *others = snapshot.problems
-    more = f", and {counted(len(others), 'other problem')}" if others else ""
+    first, others = snapshot.problems[0], total(snapshot.problems) - 1
+    more = f", and {counted(others, 'other problem')}" if others else ""
     warn(
         f"{shown_name(name)} is damaged: {first}{more}; what is intact can be read, and "
         "wtxtgit recover may mend the rest",

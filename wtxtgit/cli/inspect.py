@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from wtxtgit.cli.output import (
     raw_size,
 )
 from wtxtgit.errors import UsageError, counted
+from wtxtgit.model.findings import Problem, total
 from wtxtgit.report.figures import HASH_SHOWN, count, digits, extents, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
@@ -314,12 +316,16 @@ def print_verdict(verdict: Verdict) -> None:
         print_line(f"{word:7} {file.path}  ({_about_file(file)})")
         for problem in file.errors[:_MOST]:
             print_line(f"        {problem.kind}: {problem}")
-        if len(file.errors) > _MOST:
-            print_line(f"        and {len(file.errors) - _MOST} more, --json lists them")
+        if (more := total(file.errors[_MOST:])) > 0:
+            print_line(f"        and {more:,} more, --json lists {_listed(file.errors)}")
         for problem in file.warnings[:_MOST]:
             print_line(f"        note: {problem}")
-        if len(file.warnings) > _MOST:
-            print_line(f"        and {len(file.warnings) - _MOST} more notes, --json lists them")
+        if (more := total(file.warnings[_MOST:])) > 0:
+            print_line(f"        and {more:,} more notes, --json lists {_listed(file.warnings)}")
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    return "some of them" if any(problem.more for problem in problems) else "them"
 
 
 def _about_file(file: FileVerdict) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wtxtgit.errors import CheckError, InputError, TrustError, WtxtgitError, counted
-from wtxtgit.model.findings import Problem
+from wtxtgit.model.findings import Problem, total
 from wtxtgit.model.plain import JsonObject
 
 UNTRUSTED = frozenset({"signature"})
@@ -115,7 +115,7 @@ class FileVerdict(JsonObject):
     failure: WtxtgitError | None = None
 
     def __repr__(self) -> str:
-        said = "ok" if self.ok else f"not ok, {counted(len(self.errors), 'error')}"
+        said = "ok" if self.ok else f"not ok, {counted(total(self.errors), 'error')}"
         return f"<FileVerdict {self.path}: {self.format}, {said}>"
 
     @property
