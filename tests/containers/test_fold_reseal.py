@@ -362,7 +362,7 @@ def test_encrypted_chunks_get_no_content_without_their_key() -> None:
     assert caught.value.field == "encrypted"
     placed = [PlacedEntry(container, 0, content(b"x")), PlacedEntry(container, 1)]
     with_key = resealed(container, placed, None, OPTIONS)
-    assert held_by(with_key) == [b"x", contents[1]]
+    assert held_by(with_key) == [("msg", b"x"), contents[1]]
     nonces = [[c.entry["nonce_hex"] for c in one.chunks] for one in (container, opened(with_key))]
     assert [a == b for a, b in zip(*nonces, strict=True)] == [False, True]
 

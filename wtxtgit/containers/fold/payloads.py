@@ -44,7 +44,7 @@ TAG_BYTES = 16
 KEY_BYTES = 32
 NONCE_BYTES = 12
 NONCE_KEY = "nonce_hex"
-_NONCE_DOMAIN = b"wtxtgit FOLD nonce\0"
+_NONCE_DOMAIN = b"FOLD chunk nonce\0"
 
 _NONCE = re.compile(r"[0-9A-Fa-f]{24}")
 
