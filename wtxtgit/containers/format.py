@@ -327,6 +327,16 @@ class SetReader(Protocol):
         """Read the index; raises FormatError."""
 
 
+class SetResealer(Protocol):
+    """How the index of a set follows from its files."""
+
+    def reseal_set(self, data: ByteView, open_member: OpenMember) -> tuple[str, bytes, bytes]:
+        """Path and bytes of a file that lists tensors, and the bytes of what lists the files.
+
+        `data` is that one as it was. Raises FormatError.
+        """
+
+
 class IndexMaker(Protocol):
     """What names of files tell of a set without an index."""
 
@@ -404,6 +414,7 @@ class Format(NamedTuple):
     set_name: str = ""
     """What a set of files of the format is called in reports."""
     read_set: Lazy[SetReader] | None = None
+    reseal_set: Lazy[SetResealer] | None = None
     index_endings: tuple[str, ...] = ()
     """Endings of the names of its sets' indexes: a folder with such a file is a set."""
     make_index: Lazy[IndexMaker] | None = None

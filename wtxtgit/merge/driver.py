@@ -125,6 +125,25 @@ def has_ledger(repo: Repository, path: bytes) -> bool:
     return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
 
 
+def listing_set(repo: Repository, path: bytes, format_: str) -> str | None:
+    """The tracked index, beside a merged file, of a set whose index has hashes; None without one.
+
+    From the top level. Other files of the set may yet be merged, so it is not made anew here.
+    """
+    from wtxtgit.containers import registry
+
+    known = registry.by_name(format_)
+    if known is None or known.reseal_set is None:
+        return None
+    folder, slash, _ = path.rpartition(b"/")
+    listed = repo.git("--literal-pathspecs", "ls-files", "-z", "--", folder or b".")
+    for name in listed.split(b"\0"):
+        is_beside = name.rpartition(b"/")[0] == folder or (not slash and b"/" not in name)
+        if is_beside and os.fsdecode(name).endswith(known.index_endings):
+            return os.fsdecode(name)
+    return None
+
+
 def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
     """What the attribute says of a path, or else the config; raises UsageError."""
     if repo is None:
