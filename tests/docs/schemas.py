@@ -34,6 +34,7 @@ from wtxtgit.checkpoint.finalize import Finalized
 from wtxtgit.checkpoint.inspect import Inspection
 from wtxtgit.checkpoint.recover import TextRecovery
 from wtxtgit.checkpoint.repack import Recovery, Repacking
+from wtxtgit.checkpoint.reseal import Resealing
 from wtxtgit.checkpoint.salvage import ContainerRecovery
 from wtxtgit.filter.checkout import CheckedOut
 from wtxtgit.filter.status import Listing, Status
@@ -169,6 +170,7 @@ REPORTS: dict[str, Any] = {
     "finalize": Finalized,
     "convert": Conversion,
     "repack": Repacking,
+    "reseal": Resealing,
     "recover": TextRecovery | ContainerRecovery | Recovery,
     "rekey": RekeyReport,
     "taridx ls": Index,
