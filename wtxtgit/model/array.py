@@ -293,8 +293,8 @@ PAYLOAD_MISSING = "payload-missing"
 PAYLOAD_DAMAGED = "payload"
 """The kind of problem of a chunk that is at hand, and not what its name says."""
 
-MOST_NAMES = 16 * 1024
-"""Chunks that are fetched together, 1 GiB mostly: each takes about a kB meanwhile."""
+MOST_NAMES = 32 * 1024
+"""Chunks that are fetched together, 2 GiB mostly: each takes about a kB meanwhile."""
 
 
 def in_groups(names: Iterable[bytes]) -> Iterator[list[bytes]]:

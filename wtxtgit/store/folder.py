@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import stat
 from collections import OrderedDict
@@ -140,20 +141,21 @@ def together(parts: Sequence[ChunkTable]) -> ChunkTable:
     count = sum(part.count for part in parts)
     if not count:
         return _EMPTY
-    heads = np.concatenate([np.asarray(part.heads) for part in parts])
-    order = np.argsort(heads, kind="stable")
-    heads = heads[order]
+    found = np.concatenate([np.asarray(part.heads) for part in parts])
+    order = np.argsort(found, kind="stable")
+    heads = np.take(found, order, out=_room(count, found.dtype))
+    del found
     packs_of = {
         id(part): np.array([numbers[file] for file in part.files], "<u4")[part.packs]
         for part in parts
     }
     _settle(order, heads, parts, [packs_of[id(part)] for part in parts])
-    places = np.empty(count, "<u4")
+    places = _room(count, "<u4")
     places[order] = np.arange(count, dtype="<u4")
     del order
     # Not as bytes, which would be one copy more.
-    names = np.empty(count, f"V{NAME_SIZE}")
-    packs, rows = np.empty(count, "<u4"), np.empty(count, "<u4")
+    names = _room(count, f"V{NAME_SIZE}")
+    packs, rows = _room(count, "<u4"), _room(count, "<u4")
     start = 0
     for part in parts:
         at = places[start : start + part.count]
@@ -162,6 +164,12 @@ def together(parts: Sequence[ChunkTable]) -> ChunkTable:
         rows[at] = part.rows
         start += part.count
     return ChunkTable(files, names.view(np.uint8).data, packs, rows, heads.data)
+
+
+def _room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Memory of its own, given back with the array: the heap keeps holes that are as large."""
+    kind = np.dtype(dtype)
+    return np.frombuffer(mmap.mmap(-1, count * kind.itemsize), kind, count)
 
 
 def _settle(
