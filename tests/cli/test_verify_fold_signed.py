@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+import wtxtgit as api
 from tests.cli.command import Command
 from tests.data import all_entries, path_of
 from wtxtgit.containers.fold import payloads, read
@@ -113,3 +114,14 @@ def test_a_file_without_signatures_is_not_signed(wtxtgit: Command) -> None:
     assert wtxtgit("verify", path_of(entry), "--public-key", "made.pem").code == 0
     done = wtxtgit("verify", path_of(entry), "--public-key", "made.pem", "--require-signed")
     assert done.code == 4
+
+
+def test_from_python(tmp_path: Path) -> None:
+    path = tmp_path / "m.fold"
+    path.write_bytes(signed_metadata())
+    right, wrong = (
+        key.public_key().public_bytes_raw()
+        for key in (MADE, Ed25519PrivateKey.from_private_bytes(bytes(32)))
+    )
+    assert api.verify(path, public_keys=[right]).ok
+    assert not api.verify(path, public_keys=[wrong]).ok
