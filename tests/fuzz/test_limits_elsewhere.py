@@ -23,7 +23,9 @@ from tests.data import cases, ledger_cases, signers_lines
 from tests.fuzz.container_oracle import OPTIONS
 from tests.fuzz.many import FILES, ledger, tiny_changes, whole_arrays
 from tests.fuzz.test_limits import BASE, FACTOR, hold, hold_work
+from tests.kit import Repo, text_of
 from tests.kit.resident import STATM, growth_of, made
+from tests.review.repos import reviewed
 from tests.scale.many import MANY, assert_linear, calls
 from wtxtgit.checkpoint.contents import open_side
 from wtxtgit.checkpoint.verify import demands, verify_data
@@ -353,3 +355,23 @@ def test_two_files_that_are_compared(name: str) -> None:
     make, most = FILES[name]
     two = _three(make, most)[:2]
     assert growth_of(partial(_compared, *two)) < 2 * BASE + FACTOR * sum(map(len, two))
+
+
+@pytest.mark.parametrize("name", SEVERAL[: None if MANY > 1 else 2])
+def test_a_review_of_very_much(name: str, repo: Repo) -> None:
+    make, most = FILES[name]
+    three = _three(make, most)
+    repo.track("*.bin")
+    size = 0
+    for branch, file in zip(("before", "topic"), three, strict=False):
+        repo.write("a.bin", text_of(bytes(file)))
+        repo.git("add", "a.bin")
+        repo.commit()
+        repo.git("branch", branch)
+        size += len(file)
+    assert growth_of(partial(reviewed, repo, "before...topic")) < 2 * BASE + FACTOR * size
+
+
+def test_a_ledger_to_be_mended_of_very_many_lines() -> None:
+    view = made(lambda: ledger(10) + b"\n" * 20_000_000)
+    assert growth_of(partial(_mended_ledger, view)) < BASE + FACTOR * len(view)
