@@ -93,6 +93,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "signers": ("keys:signers", "Say who may sign in a repository."),
         "log": ("audit:log", "List the sealed generations of a checkpoint."),
         "audit": ("audit:audit", "Prove the chain of all checkpoints across commits."),
+        "prune": ("prune:prune", "Make a history shorter, from a new trust root."),
         "release": ("release:release", "Sign what the checkpoints of a tag are, for others."),
     },
     "Called by git": {
