@@ -232,7 +232,8 @@ class Entry:
     container, None where they lie within something compressed: entries of
     equal `form` and `stored` hold the same. `form` is all else that the
     container's record of the entry says: dtype, order, compression, further
-    keys; no name, no place, no length, no hash.
+    keys; no name, no place, no length, no hash. `is_json` says that the file is JSON by
+    its type, which is merged value by value where it can be read.
     """
 
     name: str
@@ -241,6 +242,7 @@ class Entry:
     tensor: Tensor | None = None
     file: ByteView | PackedBytes | None = None
     unread: str | None = None
+    is_json: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

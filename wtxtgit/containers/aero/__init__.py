@@ -20,6 +20,7 @@ FORMAT = Format(
     repack=Lazy(f"{__name__}.repack"),
     set_name="aeroset",
     read_set=Lazy(f"{__name__}.aeroset"),
+    reseal_set=Lazy(f"{__name__}.reseal_set"),
     index_endings=(".aeroset.json",),
     derived=(
         *below(("chunks", ANY), "offset", "length", "ulen"),
