@@ -60,6 +60,7 @@ OF_A_FILE = (
         "merge-file @ @ @ -o o.safetensors",
         "resolve @",
         "taridx ls @",
+        "reseal @",
     ),
     *("recover @", "recover --json @", "recover x.wtxt -o y.wtxt", "recover --json HEAD:@"),
     *("restore x.wtxt -o r.safetensors", "delta apply HEAD~1:@ d.wtxtdelta -o a.wtxt"),

@@ -10,6 +10,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
     CheckpointTarget,
     Size,
+    max_chunk_option,
     read_options,
     reading_options,
     rewriting_options,
@@ -35,6 +36,16 @@ from wtxtgit.report.figures import size
     help="Write the bytes of tensors into a .checkpoint, which other readers do not expect.",
 )
 @click.option(
+    "--ecc",
+    type=click.IntRange(1, 254),
+    metavar="N",
+    help="Put N bytes of parity behind each 255 - N bytes of a .fold; pyfolds has 16, 32 and 64.",
+)
+@click.option("--hash-b3", is_flag=True, help="Put a BLAKE3 of each tensor into an .aero.")
+@click.option(
+    "--page-hashes", type=Size(), metavar="SIZE", help="Put a BLAKE3 of each SIZE into an .aero."
+)
+@click.option(
     "--skip", is_flag=True, help="Leave out tensors that B can't hold, and say which they are."
 )
 @reading_options
@@ -44,6 +55,9 @@ def convert(
     output: Path,
     max_shard: int | None,
     inline_data: bool,
+    ecc: int | None,
+    hash_b3: bool,
+    page_hashes: int | None,
     skip: bool,
     key: Path | None,
     max_chunk: int,
@@ -74,6 +88,7 @@ def convert(
             max_shard=max_shard,
             inline_data=inline_data,
             skip=skip,
+            extras={"ecc": ecc, "tensor_hashes": hash_b3, "page_size": page_hashes},
             threads=environment.threads(),
             progress=advance,
         )
@@ -145,4 +160,30 @@ def repack(
     print_line(f"{done.path}: {done.format}, {sizes}, tensors are equal")
     for what in done.broken:
         print_line(f"note: {what} signs the file as it was, and no longer holds")
+    return 0
+
+
+@click.command()
+@click.argument("target", metavar="SET", type=click.Path(readable=False))
+@max_chunk_option
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def reseal(target: str, max_chunk: int, as_json: bool) -> int:
+    """Make the index of a SET anew, once its files were merged or changed one by one.
+
+    SET is an AEROSET: its .aeroset.json, or the folder with it. Its files have to
+    hold; tensors, sizes and SHA-256 are listed as they are now.
+
+    \b
+    wtxtgit reseal model.aeroset.json
+    git add model*.aero model.aeroset.json
+    """
+    from wtxtgit.checkpoint.reseal import reseal as reseal_set
+
+    done = reseal_set(target, ReadOptions(max_chunk, decoding=environment.decoding()))
+    if is_printed(done, as_json):
+        return 0
+    for file in done.changed:
+        print_line(f"{file}: written anew")
+    state = "is as its files are" if done.changed else "was as its files are"
+    print_line(f"{done.path}: {done.format}, {counted(done.tensors, 'tensor')}, {state}")
     return 0

@@ -54,13 +54,15 @@ class ReadOptions:
 
     `max_chunk` is the most bytes that a compressed chunk may decode to, or a
     FOLD chunk may have. `decryption_key` (32 bytes, AES-256) opens encrypted
-    FOLD chunks, `integrity_key` is the HMAC key of FOLD hashes. `decoding` is
+    FOLD chunks, `integrity_key` is the HMAC key of FOLD hashes, `public_keys` (ed25519, 32 bytes
+    each) are those that may have signed a FOLD file. `decoding` is
     what bounds all that a command decodes; without it each file is bounded alone.
     """
 
     max_chunk: int = MAX_CHUNK
     decryption_key: bytes | None = field(default=None, repr=False)
     integrity_key: bytes | None = field(default=None, repr=False)
+    public_keys: tuple[bytes, ...] = ()
     decoding: Decoding | None = field(default=None, repr=False, compare=False)
 
 
@@ -232,7 +234,8 @@ class Entry:
     container, None where they lie within something compressed: entries of
     equal `form` and `stored` hold the same. `form` is all else that the
     container's record of the entry says: dtype, order, compression, further
-    keys; no name, no place, no length, no hash.
+    keys; no name, no place, no length, no hash. `is_json` says that the file is JSON by
+    its type, which is merged value by value where it can be read.
     """
 
     name: str
@@ -241,6 +244,7 @@ class Entry:
     tensor: Tensor | None = None
     file: ByteView | PackedBytes | None = None
     unread: str | None = None
+    is_json: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
