@@ -139,7 +139,7 @@ class Index(TypedDict):
 
     path: str
     format: Literal["taridx"]
-    version: int
+    version: str
     n_stems: int
     n_rows: int
     contiguous: bool
