@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +18,13 @@ from wtxtgit.cli.options import (
     cluster_options,
     completed,
     discover,
+    html_option,
     identity_option,
     no_cache_option,
     passphrase_option,
     read_options,
     reading_options,
+    write_page,
 )
 from wtxtgit.cli.output import (
     file_size,
@@ -35,16 +36,14 @@ from wtxtgit.cli.output import (
     raw_size,
 )
 from wtxtgit.errors import UsageError, counted
-from wtxtgit.report.figures import HASH_SHOWN, count, digits, extents, size
+from wtxtgit.report.figures import HASH_SHOWN, count, digits, extents, in_natural_order, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 if TYPE_CHECKING:
-    from wtxtgit.checkpoint.inspect import FilePart, Inspection, TensorFacts
-    from wtxtgit.tensors.statistics import Statistics
+    from wtxtgit.report.inspect import FilePart, Inspection, Statistics, TensorFacts
     from wtxtgit.trust.age.identities import AgeIdentity
 
 
-_DIGITS = re.compile("([0-9]+)")
 _MOST_CHILDREN = 8
 """Tensors of a chunk that the tree names; the table has them all."""
 _LISTED = ("tensor", "dtype", "shape", "size", "sha256")
@@ -58,9 +57,15 @@ _MOST = 20
 @click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completed("tensors"))
 @reading_options
+@html_option
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def inspect(
-    target: str, names: tuple[str, ...], key: Path | None, max_chunk: int, as_json: bool
+    target: str,
+    names: tuple[str, ...],
+    key: Path | None,
+    max_chunk: int,
+    html: Path | None,
+    as_json: bool,
 ) -> int:
     """Show the parts, tensors and values of a checkpoint, a set, or a text.
 
@@ -73,16 +78,28 @@ def inspect(
     wtxtgit inspect runs/step-100
     wtxtgit inspect HEAD~3:model.fold --json
     wtxtgit inspect HEAD:model.safetensors layers.0.q
+    wtxtgit inspect model.safetensors --html model.html
     """
     from wtxtgit.checkpoint.inspect import inspect as inspect_checkpoint
     from wtxtgit.checkpoint.inspect_tensors import inspect_tensors
+    from wtxtgit.report.html.bounds import PICTURED_OF_PAGE
 
     with progress("inspecting", file_size(Path(target))) as advance:
         options, threads = read_options(key, max_chunk), environment.threads()
+        pictured = 0 if html is None else PICTURED_OF_PAGE
         if names:
-            inspection = inspect_tensors(target, options, names, threads=threads, progress=advance)
+            inspection = inspect_tensors(
+                target, options, names, threads=threads, progress=advance, pictured=pictured
+            )
         else:
-            inspection = inspect_checkpoint(target, options, threads=threads, progress=advance)
+            inspection = inspect_checkpoint(
+                target, options, threads=threads, progress=advance, pictured=pictured
+            )
+    if html is not None:
+        from wtxtgit.report.html.inspect import page
+
+        write_page(html, page(inspection))
+        return 0
     if is_printed(inspection, as_json):
         return 0
     print_line(f"{inspection.path}: {inspection.format}, {size(inspection.size)}")
@@ -150,15 +167,6 @@ def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
     for reason in sorted({t.absent for t in tensors if t.absent}):
         absent = sum(t.absent == reason for t in tensors)
         print_line(f"absent: {counted(absent, 'tensor')}: {reason}")
-
-
-def in_natural_order(name: str) -> list[tuple[int, str]]:
-    """What names are sorted by so that layer 2 comes before layer 10."""
-    # Digits compare by how many there are first, and no int is made of a million of them.
-    return [
-        (len(part.lstrip("0")) + 1, part.lstrip("0")) if part.isdigit() else (0, part)
-        for part in _DIGITS.split(name)
-    ]
 
 
 def _values(statistics: Statistics | None) -> tuple[str, ...]:
@@ -334,6 +342,7 @@ def _about_file(file: FileVerdict) -> str:
     help="What is printed: text (the default) or json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@html_option
 @no_cache_option
 def diff(
     a: str,
@@ -342,6 +351,7 @@ def diff(
     max_chunk: int,
     form: str,
     as_json: bool,
+    html: Path | None,
     no_cache: bool,
 ) -> int:
     """Show what changed in the weights from checkpoint A to checkpoint B.
@@ -354,21 +364,30 @@ def diff(
     wtxtgit diff model.safetensors
     wtxtgit diff old.safetensors new.safetensors
     wtxtgit diff HEAD~1:model.fold model.fold --json
+    wtxtgit diff old.safetensors new.safetensors --html diff.html
     """
-    from wtxtgit.comparison.diff import diff as diff_checkpoints
+    from wtxtgit.comparison.diff import pictured
 
     if b is None:
         a, b = _in_head(a), a
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
-        report = diff_checkpoints(
+        report, counted = pictured(
             a,
             b,
             read_options(key, max_chunk),
             key_file=environment.facts_key(no_cache),
             threads=environment.threads(),
             progress=advance,
+            with_distributions=html is not None,
         )
-    if as_json or form == "json":
+    if html is not None:
+        from wtxtgit.report.html.diff import page
+        from wtxtgit.review.flags import flags_of, groups, part_flags
+
+        layers = groups(report)
+        flags = [*flags_of(report, layers), *part_flags(report)]
+        write_page(html, page(report, flags, layers, counted))
+    elif as_json or form == "json":
         print_json(report)
     else:
         print_line(f"{report.a} -> {report.b}")

@@ -58,6 +58,12 @@ scheduler_option = click.option(
     metavar="ADDRESS",
     help="Work on the Dask cluster with this scheduler, such as tcp://HOST:8786.",
 )
+html_option = click.option(
+    "--html",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="OUT",
+    help="Write one page for browsers to this file, which needs no network; - is standard output.",
+)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -276,3 +282,17 @@ def revisions_and_paths(repo: Repository, words: Iterable[str]) -> tuple[list[st
             raise UsageError(f"{word!a} is a revision and a file", hint=f"./{word} is the file")
         (revisions if is_revision else paths).append(word)
     return revisions, paths
+
+
+def write_page(out: Path, page: str) -> None:
+    """Write a page to a file, whole or not at all, or to standard output where it is `-`."""
+    from wtxtgit.io.files import write_output
+    from wtxtgit.io.view import write_all
+
+    content = page.encode("utf-8", "backslashreplace")
+    if str(out) == "-":
+        # In UTF-8 whatever the terminal's encoding is: the page says so itself.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+    else:
+        write_output(out, lambda stream: write_all(stream, [content]))
