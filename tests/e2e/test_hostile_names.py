@@ -36,6 +36,8 @@ WHOLE = (
     *("store ls", "store verify", "store repack", "store prune", "store use", "fetch", "push"),
     *("migrate info", "migrate info --everything --json", "migrate export --dry-run"),
     "migrate import --include *.none --dry-run",
+    *("prune --keep-last 1 --trust-root root", "prune --keep-tagged --trust-root root --json"),
+    *("release root --trust-root root --dry-run", "release root --trust-root root --json"),
     *(f"audit --trust-root root --format {form}" for form in ("text", "json", "sarif", "github")),
     *(f"review root..HEAD --format {form}" for form in ("text", "md", "html", "json")),
 )
@@ -59,6 +61,7 @@ OF_A_FILE = (
         "merge-file @ @ @ -o o.safetensors",
         "resolve @",
         "taridx ls @",
+        "reseal @",
     ),
     *("recover @", "recover --json @", "recover x.wtxt -o y.wtxt", "recover --json HEAD:@"),
     *("restore x.wtxt -o r.safetensors", "delta apply HEAD~1:@ d.wtxtdelta -o a.wtxt"),

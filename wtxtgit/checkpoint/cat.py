@@ -11,13 +11,13 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
-from wtxtgit.checkpoint import convert
+from wtxtgit.checkpoint import convert, packed
 from wtxtgit.checkpoint.contents import Checkpoint, opened_lazily
 from wtxtgit.checkpoint.convert import quoted
 from wtxtgit.checkpoint.open import read_checkpoint, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import MAX_NAME, FormatError, InputError, UsageError, clipped
-from wtxtgit.io.files import named
+from wtxtgit.io.files import named, shown
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, Pages, pieces
 from wtxtgit.model.tensor import NamedPart, ReadOptions, Tensor
@@ -26,6 +26,7 @@ from wtxtgit.text.layout import placed
 from wtxtgit.trust.age.armor import is_age
 
 _GUESSES = 3
+_HOLDS_ALL = ".safetensors"
 _MOST_GUESSED = 20_000
 _MOST_NAME = 256
 """Names that are compared with one that there is not, and characters of one."""
@@ -77,10 +78,14 @@ def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> No
         if tensor is None:
             raise UsageError(f"{quoted(one.name)} is no tensor", hint="-o - gives its bytes")
         sources.append(convert.source_of(str(out), tensor))
-    _, writer = convert.target_of(out)
-    convert.refuse_dtypes(out, sources, writer)
-    wanted = convert.digests(sources)
-    convert.write_file(out, sources, {}, wanted, options, inline_data=False)
+    target, _ = convert.target_of(out)
+    fitted = packed.fitted(target, sources, {})
+    if fitted.unfit:
+        hint = f"-o FILE of another ending gets the bytes, {_HOLDS_ALL} has all dtypes of numbers"
+        raise InputError(f"{shown(out)}: {fitted.unfit[0]}", hint=hint)
+    wanted = convert.digests(fitted.sources)
+    inline_data = target.lists_only
+    convert.write_file(out, fitted.sources, fitted.tags, wanted, options, inline_data=inline_data)
 
 
 class _Finder:
@@ -186,8 +191,8 @@ class _Finder:
         lists = f"wtxtgit inspect {shlex.quote(self._target)} lists all"
         if not guesses:
             return lists
-        shown = ", ".join(clipped(guess, MAX_NAME) for guess in guesses)
-        return f"did you mean {shown}? {lists}"
+        near = ", ".join(clipped(guess, MAX_NAME) for guess in guesses)
+        return f"did you mean {near}? {lists}"
 
 
 def _parts(data: ByteView, options: ReadOptions) -> Iterator[NamedPart]:

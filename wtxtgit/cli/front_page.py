@@ -66,6 +66,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "finalize": ("finalize:finalize", "Give a pending text its root."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("convert:repack", "Change a checkpoint's compression."),
+        "reseal": ("convert:reseal", "Make the index of a set anew."),
         "recover": ("recover:recover", "Recover what a damaged text or file holds."),
         "delta": ("emit:delta", "Send what changed of a checkpoint as text."),
     },
@@ -93,6 +94,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "signers": ("keys:signers", "Say who may sign in a repository."),
         "log": ("audit:log", "List the sealed generations of a checkpoint."),
         "audit": ("audit:audit", "Prove the chain of all checkpoints across commits."),
+        "prune": ("prune:prune", "Make a history shorter, from a new trust root."),
+        "release": ("release:release", "Sign what the checkpoints of a tag are, for others."),
     },
     "Called by git": {
         "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),

@@ -199,6 +199,18 @@ class Resealer(Protocol):
         """
 
 
+class ValueRules(Protocol):
+    """What becomes of values that both sides of a merge changed, whatever the checkpoint is."""
+
+    def ruled(
+        self, chunk: str | None, pointer: str, ours: object, theirs: object
+    ) -> tuple[object, str] | None:
+        """The value that is taken, and a word for why; None where no rule speaks of it.
+
+        `pointer` is the JSON pointer to it in the chunk, or of the file's metadata in none.
+        """
+
+
 class Repacker(Protocol):
     """How a file is stored with another compression, `COMPRESSIONS` are those that there are."""
 
@@ -315,6 +327,16 @@ class SetReader(Protocol):
         """Read the index; raises FormatError."""
 
 
+class SetResealer(Protocol):
+    """How the index of a set follows from its files."""
+
+    def reseal_set(self, data: ByteView, open_member: OpenMember) -> tuple[str, bytes, bytes]:
+        """Path and bytes of a file that lists tensors, and the bytes of what lists the files.
+
+        `data` is that one as it was. Raises FormatError.
+        """
+
+
 class IndexMaker(Protocol):
     """What names of files tell of a set without an index."""
 
@@ -364,6 +386,8 @@ class Format(NamedTuple):
     """Endings of its files' names, in lower case with their dot."""
 
     write: Lazy[FileWriter] | None = None
+    holds_quantised: bool = False
+    """Whether `write` takes tensors of ggml's quantised types (`model.ggml.QUANTISED`)."""
     write_set: Lazy[SetWriter] | None = None
     write_arrays: Lazy[ArrayWriter] | None = None
     keeps_tag: Callable[[str], bool] | None = None
@@ -376,6 +400,7 @@ class Format(NamedTuple):
     """Whether `write` leaves the bytes of tensors out unless it is told `inline_data`."""
 
     reseal: Lazy[Resealer] | None = None
+    value_rules: Lazy[ValueRules] | None = None
     repack: Lazy[Repacker] | None = None
     signed: Lazy[SignedFields] | None = None
     unfinished: Lazy[UnfinishedReader] | None = None
@@ -389,6 +414,7 @@ class Format(NamedTuple):
     set_name: str = ""
     """What a set of files of the format is called in reports."""
     read_set: Lazy[SetReader] | None = None
+    reseal_set: Lazy[SetResealer] | None = None
     index_endings: tuple[str, ...] = ()
     """Endings of the names of its sets' indexes: a folder with such a file is a set."""
     make_index: Lazy[IndexMaker] | None = None

@@ -15,6 +15,7 @@ FORMAT = Format(
     keeps_tag=every_tag,
     wraps_tensors=True,
     reseal=Lazy(f"{__name__}.reseal"),
+    value_rules=Lazy(f"{__name__}.value_rules"),
     repack=Lazy(f"{__name__}.repack"),
     signed=Lazy(f"{__name__}.repack"),
     salvage=Lazy(f"{__name__}.salvage"),
