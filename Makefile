@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers \
-  test-all collected tour lint types layers man wheel check structure schemas site torture fuzz bench bench-docs bench-deps torch-deps \
+  test-all collected tour lint types layers man wheel check structure schemas site pictures torture fuzz bench bench-docs bench-deps torch-deps \
   browser-deps remotes-deps trainers-deps fuzz-deps more-deps format clean
 
 help:  ## list the targets
@@ -135,6 +135,9 @@ torture: $(READY)  ## kill and damage for hours, and count; TORTURE="kills --tri
 
 fuzz: fuzz-deps  ## inputs that coverage finds, to each parser; FUZZ="fold text --seconds 3600"
 	$(BIN)/python -m tests.fuzz.guided $(FUZZ)
+
+pictures: browser-deps $(READY)  ## the pictures of the pages anew, in docs/pictures; needs Chromium
+	$(BIN)/python -m docs.pictures.make
 
 schemas: $(READY)  ## write docs/schemas anew, of the reports that --json prints
 	$(BIN)/python -m tests.docs.schemas

@@ -260,8 +260,10 @@ class Definitions:
         properties: dict[str, Schema] = {}
         required: list[str] = []
         closed: object = False
+        if kind.entries is not JsonObject.entries and not kind.KEYS:
+            raise TypeError(f"{kind.__name__} gives entries of its own, and has no KEYS")
         for word in kind.KEYS.split() or [one.name for one in fields(kind)]:  # type: ignore[arg-type]
-            key, _, name = re.sub(r"[*?]|:hex", "", word).partition("=")
+            key, _, name = word.strip("*?").removesuffix(":hex").partition("=")
             held = _type_of(kind, name or key)
             if word.startswith("*"):
                 inner, is_there = self._merged(held)
@@ -269,7 +271,7 @@ class Definitions:
                 required += inner.get("required", []) if is_there else []
                 closed = closed or inner["additionalProperties"]
                 continue
-            if "?" in word:
+            if word.endswith("?"):
                 held = _without_none(held)
             else:
                 required.append(key)

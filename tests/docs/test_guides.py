@@ -115,6 +115,26 @@ def test_the_readmes_figures_are_those_of_the_bench() -> None:
     assert [float(one) for one in told.groups()] == pytest.approx(measured, rel=0.1)
 
 
+def test_pictures_are_small_shown_and_load_nothing() -> None:
+    folder = ROOT / "docs/pictures"
+    pictures = {file.name: file for file in folder.iterdir() if file.suffix in (".svg", ".png")}
+    shown = {
+        Path(link).name
+        for page in page_names()
+        for line in lines(page)
+        for link in line.links
+        if "pictures/" in link
+    }
+    assert shown == set(pictures)
+    assert "docs/pictures/review-page.png" in "".join(line.text for line in lines("README.md"))
+    for file in pictures.values():
+        assert 1000 < file.stat().st_size < 150_000
+        if file.suffix == ".svg":
+            text = file.read_text()
+            assert re.findall('https?://[^"]+', text) == ["http://www.w3.org/2000/svg"]
+            assert not re.search("@font-face|@import|url\\((?!#)", text)
+
+
 def test_the_sites_index_has_every_page() -> None:
     listed = {line.strip() for line in (ROOT / "docs/index.rst").read_text().splitlines()}
     pages = {Path(page) for page in page_names() if "ISSUE_TEMPLATE" not in page}

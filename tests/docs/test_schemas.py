@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from jsonschema_rs import ValidationError, meta
@@ -29,6 +30,7 @@ def test_they_are_of_their_dialect_and_closed() -> None:
         meta.validate(schema)
         for one in schema["$defs"].values():
             assert one["description"]
+            assert all(re.fullmatch("[a-z][a-z0-9_-]*", key) for key in one["properties"])
             opened += one["additionalProperties"] is not False
     assert opened == 0, "a report has keys that nobody knows"
 
