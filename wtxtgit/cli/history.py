@@ -72,10 +72,9 @@ def history(
 ) -> int:
     """Show every version of the checkpoint at PATH, and how its values moved.
 
-    A version is a commit, along first parents, that gave the file other content;
-    a seal's generation is told with it. Of each layer the norm, the relative change and
-    the share of zeros are drawn over all versions; --tensor draws tensors instead.
-    A checkpoint needs no seal for this.
+    A version is a commit, along first parents, that changed the file; where it is
+    sealed, generation and signers are told too. For each layer, or each tensor with
+    --tensor, norm, relative change and share of zeros are drawn over all versions.
 
     \b
     wtxtgit history model.fold

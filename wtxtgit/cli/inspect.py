@@ -71,9 +71,9 @@ def inspect(
 ) -> int:
     """Show the parts, tensors and values of a checkpoint, a set, or a text.
 
-    REV:PATH takes the file as it was in a commit. A folder is the checkpoint whose
-    index or shards are in it. NAME is a tensor: those alone are read, and of a
-    detached text fetched.
+    REV:PATH is the file as it was in a commit; a folder, the sharded checkpoint in
+    it. With NAMEs only those tensors are read, and fetched where the text is
+    detached.
 
     \b
     wtxtgit inspect model.safetensors
@@ -259,12 +259,12 @@ def verify(
 ) -> int:
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
-    A delta is checked as far as possible without its base, an encrypted text
-    as far as possible without a key (-i gives one), and a detached text as far
-    as possible without its payload (--require-payload demands that). A FILE may be a
-    folder with the index of a set, or a URL that fsspec reads; with --scheduler
-    the workers read all of them. A bundle of `wtxtgit release` is checked with
-    all files that it names.
+    Some files need more to be checked in full: a delta its base, an encrypted text
+    a key (-i), a detached text its payload (--require-payload demands that).
+    Without it they are checked as far as possible. A FILE may be a folder with the
+    index of a set, or a URL that fsspec reads; with --scheduler the workers read
+    all of them. A bundle of `wtxtgit release` is checked with all files that it
+    names.
 
     Damage is told with line, array and chunk, or with the byte in the file.
     Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
