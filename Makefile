@@ -9,6 +9,7 @@ READY = $(VENV)/.ready
 # What was installed for some tests alone: not again, while others use it.
 TORCH_READY = $(VENV)/.torch
 SERVERS_READY = $(VENV)/.servers
+SITE_READY = $(VENV)/.site
 LONGEST = tests/e2e/test_large_files.py tests/scale tests/fuzz tests/torture tests/browser
 # MiB of the model.
 TOUR = 3072
@@ -33,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser test-remotes test-trainers \
-  test-all collected tour lint types layers wheel check structure torture fuzz bench bench-docs bench-deps torch-deps \
+  test-all collected tour lint types layers man wheel check structure schemas site pictures torture fuzz bench bench-docs bench-deps torch-deps \
   browser-deps remotes-deps trainers-deps fuzz-deps more-deps format clean
 
 help:  ## list the targets
@@ -124,7 +125,10 @@ types: $(READY)  ## mypy, strict
 layers: $(READY)  ## imports between the layers
 	$(BIN)/lint-imports
 
-wheel: $(READY)  ## build packages, install the wheel in a fresh environment, and run it; DIST=FOLDER keeps them
+man: $(READY)  ## man pages from the help, in build/man; packages that are built then have them
+	$(BIN)/python -m docs.site.man build/man
+
+wheel: man  ## build packages, install the wheel in a fresh environment, and run it; DIST=FOLDER keeps them
 	$(BIN)/python tests/wheel/check_wheel.py $(DIST)
 
 check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch, browser and remotes aside
@@ -134,6 +138,19 @@ torture: $(READY)  ## kill and damage for hours, and count; TORTURE="kills --tri
 
 fuzz: fuzz-deps  ## inputs that coverage finds, to each parser; FUZZ="fold text --seconds 3600"
 	$(BIN)/python -m tests.fuzz.guided $(FUZZ)
+
+pictures: browser-deps $(READY)  ## the pictures of the pages anew, in docs/pictures; needs Chromium
+	$(BIN)/python -m docs.pictures.make
+
+schemas: $(READY)  ## write docs/schemas anew, of the reports that --json prints
+	$(BIN)/python -m tests.docs.schemas
+
+site: $(SITE_READY)  ## docs/ as a site, in build/site; a broken link is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -n -c docs/site -b html -d build/.doctrees . build/site
+
+$(SITE_READY): $(READY)
+	@$(PIP) --editable '.[site]'
+	@touch $@
 
 structure: $(READY)  ## circles, names and modules that a reader has to know, counted
 	$(BIN)/python -m bench.structure

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tests.kit.json_output import assert_as_specified
 from tests.kit.starts import PYTHON, TRUE_START
 from wtxtgit.__main__ import PLUMBING
 from wtxtgit.cli.main import main
@@ -107,6 +108,7 @@ class Command:
             **self.options(env),
             **more,
         )
+        assert_as_specified([*map(str, arguments)], done.returncode, done.stdout)
         return Done(done.returncode, done.stdout or b"", done.stderr.decode())
 
     def _here(self, *arguments: str) -> Done:
@@ -128,6 +130,7 @@ class Command:
                 stream.flush()
                 stream.seek(0)
                 told.append(stream.buffer.read())
+            assert_as_specified(arguments, code, told[0])
             return Done(code, told[0], told[1].decode())
 
     def start(self, *arguments: Argument, **more: Any) -> subprocess.Popen[bytes]:

@@ -95,6 +95,8 @@ RECIPIENT = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj"
 TAKES: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("inspect", "new.wtxt"), EVERY),
     (("inspect", "HEAD:m.safetensors"), EVERY),
+    (("cat", "new.wtxt", "bias", "-o", "out"), EVERY),
+    (("cat", "HEAD:m.safetensors", "changed", "-o", "out"), ALL),
     (("verify", "new.wtxt"), EVERY),
     (("verify", "HEAD:m.safetensors"), EVERY),
     (("diff", "new.wtxt", "HEAD:m.safetensors"), EVERY),

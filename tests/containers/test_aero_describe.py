@@ -93,7 +93,9 @@ def test_files_from_gguf_name_the_fastest_dimension_first() -> None:
     for found in quirky("gguf_shape_reversed"):
         assert {tensor.order for tensor in found.tensors} == {"reversed"}
         assert "source_format" not in found.tags
-        assert "tidx 'quant_id'" in found.untold
+        # Of which type they are goes along with the tensors.
+        assert "tidx 'quant_id'" not in found.untold
+        assert {tensor.packing for tensor in found.tensors} >= {"ggml:Q4_0", "ggml:Q8_0"}
         tidx_extra = found.metadata["tidx"]
         assert isinstance(tidx_extra, dict)
         assert {"quant_id": 0, "quant_params": {"ggml_type": 2}} in tidx_extra.values()

@@ -51,7 +51,7 @@ def look_at(data: bytes) -> None:
     """Everything that is done with a file; only FormatError may leave."""
     options = ReadOptions(max_chunk=2**20)
     found = any_format.check(memoryview(data), options)
-    assert len(found.errors) <= found.MOST + 1
+    assert len(found.errors) <= found.errors.MOST + 1
     try:
         for tensor in any_format.describe(memoryview(data), options).tensors:
             assert tensor.absent is None or len(tensor.data) == 0

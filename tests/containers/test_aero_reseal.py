@@ -378,7 +378,7 @@ def test_a_file_without_shards_gets_one() -> None:
         for tensors in ([], [source("a", "f32", (3,)), source("b", "u8", (2,))])
     )
     made = resealed(empty, own(full))
-    assert brief(check(made).errors + check(made).warnings) == []
+    assert brief([*check(made).errors, *check(made).warnings]) == []
     assert held(made) == held(bytes(full.data))
     told = msgpack.unpackb(read_strictly(made).chunks[b"MMSG", "manifest"])
     assert told["shards"] == [
@@ -448,7 +448,7 @@ def test_a_retyped_tensor() -> None:
     theirs = opened(file([tidx(entry("a", [25], 0, 200, dtype=3)), shard(bytes(200))]))
     made = resealed(ours, [PlacedEntry(theirs, 0), PlacedEntry(ours, 1)])
     assert held(made) == [("a", "f64", (25,), bytes(200)), ("b", "f32", (5, 10), WEIGHTS[200:])]
-    assert brief(check(made).errors + check(made).warnings) == []
+    assert brief([*check(made).errors, *check(made).warnings]) == []
 
 
 def test_dimensions_in_another_order() -> None:

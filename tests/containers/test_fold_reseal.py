@@ -343,7 +343,7 @@ def test_forms_say_all_but_the_content() -> None:
     assert len({entry.form for entry in keyed}) == len(keyed)
 
 
-def test_encrypted_chunks_are_kept_and_get_no_content() -> None:
+def test_encrypted_chunks_get_no_content_without_their_key() -> None:
     container = opened(fixture(ENCRYPTED))
     locked = reseal.entries(container, NO_KEYS)
     assert {entry.unread for entry in locked} == {"encrypted"}
@@ -358,8 +358,13 @@ def test_encrypted_chunks_are_kept_and_get_no_content() -> None:
     assert held_by(after) == contents[::-1]
     assert checked(after, decryption_key=AES_KEY).errors == []
     with pytest.raises(FormatError, match="encrypted") as caught:
-        reseal.reseal(container, [PlacedEntry(container, 0, content(b"x"))], None, OPTIONS)
+        reseal.reseal(container, [PlacedEntry(container, 0, content(b"x"))], None, NO_KEYS)
     assert caught.value.field == "encrypted"
+    placed = [PlacedEntry(container, 0, content(b"x")), PlacedEntry(container, 1)]
+    with_key = resealed(container, placed, None, OPTIONS)
+    assert held_by(with_key) == [("msg", b"x"), contents[1]]
+    nonces = [[c.entry["nonce_hex"] for c in one.chunks] for one in (container, opened(with_key))]
+    assert [a == b for a, b in zip(*nonces, strict=True)] == [False, True]
 
 
 def test_hmacs_need_their_key() -> None:

@@ -42,7 +42,7 @@ def found(data: bytes) -> tuple[list[Found], list[Found]]:
     """Where the errors and the warnings of a file are; all are about its structure."""
     assert split(memoryview(data)).layout.format == "gguf"
     findings = check(memoryview(data))
-    assert {p.kind for p in findings.errors + findings.warnings} <= {"structure"}
+    assert {p.kind for p in (*findings.errors, *findings.warnings)} <= {"structure"}
     errors = [(p.offset, p.field) for p in findings.errors]
     return errors, [(p.offset, p.field) for p in findings.warnings]
 
@@ -238,4 +238,4 @@ def test_values_that_are_no_text_are_listed_all_the_same() -> None:
 def test_findings_are_bounded() -> None:
     entries = [entry("é", BOOL, b"\2")] * 3000
     findings = check(memoryview(head(entries)))
-    assert len(findings.errors) == len(findings.warnings) == findings.MOST + 1
+    assert len(findings.errors) == len(findings.warnings) == findings.errors.MOST + 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.docs.pages import Block
+from tests.kit.json_output import assert_as_specified
 
 _PROMPT = "$ "
 _HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?$")
@@ -81,6 +82,10 @@ def run(
     )
     pieces = re.split(rf"{_END}(\d+)\n", done.stdout.decode())
     assert len(pieces) == 2 * len(todo) + 1, done.stdout.decode()
+    for step, output, code in zip(todo, pieces[::2], pieces[1::2], strict=False):
+        name, *words = step.command.split() or [""]
+        if name == "wtxtgit" and not {"|", ">", "2>", "&&"} & set(words):
+            assert_as_specified(words, int(code), output.encode())
     return [
         Done(step, int(code), output)
         for step, output, code in zip(todo, pieces[::2], pieces[1::2], strict=False)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.docs.pages import blocks, lines, page_names, spans, tables
 from tests.docs.shell import steps
+from tests.kit.json_output import SCHEMAS
 from tests.kit.starts import WTXTGIT
 from wtxtgit import errors
 from wtxtgit.cli.front_page import SECTIONS
@@ -170,6 +171,7 @@ def test_commands_that_report_take_json() -> None:
     """As the README says; those that give a file's content or are git's own do not."""
     silent = {(name,) for name in CALLED_BY_GIT - {"hook"}} | {(group,) for group in GROUPS}
     silent |= {
+        ("cat",),
         ("encrypt",),
         ("decrypt",),
         ("emit",),
@@ -180,7 +182,10 @@ def test_commands_that_report_take_json() -> None:
         ("taridx", "cat"),
     }
     silent |= {("delta", "make"), ("delta", "apply"), ("add",)}
-    assert {c for c in COMMANDS if "--json" in options_of(*c)} == set(COMMANDS) - silent
+    reporting = {c for c in COMMANDS if "--json" in options_of(*c)}
+    assert reporting == set(COMMANDS) - silent
+    # tests/docs/schemas.py says what they print, `make schemas` writes the files.
+    assert {f"{'-'.join(c)}.json" for c in reporting} == {f.name for f in SCHEMAS.iterdir()}
 
 
 def test_exit_codes_are_the_same_everywhere() -> None:

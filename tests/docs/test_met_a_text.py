@@ -76,7 +76,7 @@ def test_a_clone_says_what_to_do_and_that_does_it(
     assert told == ABOUT
     page = next(word for word in told.decode().split() if word.endswith(".md"))
     assert page == PAGE
-    printed = "".join(block.text for block in blocks(PAGE, "console", "Have the files"))
+    printed = "".join(block.text for block in blocks(PAGE, "console", "Get the files"))
     commands = printed.splitlines()
     assert "$ pip install wtxtgit" in commands
     for line in commands:

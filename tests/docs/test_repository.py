@@ -10,6 +10,10 @@ import pytest
 from tests.docs.pages import ROOT, anchors, lines, page_names, tracked_files
 
 HOSTS = {
+    "docs.sigstore.dev",
+    "in-toto.io",
+    # OpenSSF Model Signing calls its own kind of statement by a URL of this host.
+    "model_signing",
     "download.pytorch.org",
     "sqlite.org",
     "www.w3.org",

@@ -68,7 +68,7 @@ class TestTheProjectsOwn:
     @pytest.mark.parametrize(
         ("name", "wanted"),
         [
-            ("ci", {"check", "demo", "test-torch", "test-remotes", "test-browser", "fuzz"}),
+            ("ci", {"check", "demo", "test-torch", "test-remotes", "test-browser", "fuzz", "site"}),
             ("nightly", {"test-all", "test-trainers", "tour", "torture", "fuzz"}),
         ],
     )

@@ -93,6 +93,19 @@ def test_a_forged_pack_ends_no_checkout(own: Sealed) -> None:
     assert holds(own)
 
 
+@pytest.mark.parametrize("command", ["git add", "wtxtgit add"])
+def test_a_forged_pack_keeps_nothing_from_being_added(own: Sealed, command: str) -> None:
+    # Before the file is added: it may be the only copy that there is.
+    lie(store_of(own.repository))
+    own.git("rm", "-q", "--cached", NAME)
+    if command == "git add":
+        own.git("add", NAME)
+    else:
+        own.call("add", NAME)
+    assert not again(own)
+    assert holds(own)
+
+
 @pytest.mark.slow
 class TestHere:
     """A pack of the clone itself is damaged."""

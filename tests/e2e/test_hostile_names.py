@@ -36,12 +36,22 @@ WHOLE = (
     *("store ls", "store verify", "store repack", "store prune", "store use", "fetch", "push"),
     *("migrate info", "migrate info --everything --json", "migrate export --dry-run"),
     "migrate import --include *.none --dry-run",
+    *("prune --keep-last 1 --trust-root root", "prune --keep-tagged --trust-root root --json"),
+    *("release root --trust-root root --dry-run", "release root --trust-root root --json"),
     *(f"audit --trust-root root --format {form}" for form in ("text", "json", "sarif", "github")),
     *(f"review root..HEAD --format {form}" for form in ("text", "md", "html", "json")),
 )
 OF_A_FILE = (
     *("inspect @", "inspect --json @", "verify @", "verify --json @", "log @", "log --json @"),
-    *("diff HEAD~1:@ @", "diff --json HEAD~1:@ @", "emit @ -o x.wtxt", "verify x.wtxt"),
+    *("history @", "history --json @", "history @ --tensor *"),
+    *(
+        "cat @ @",
+        "cat @ __metadata__",
+        "diff HEAD~1:@ @",
+        "diff --json HEAD~1:@ @",
+        "emit @ -o x.wtxt",
+        "verify x.wtxt",
+    ),
     *("convert @ o.gguf", "inspect o.gguf", "convert @ o.fold", "inspect o.fold", "verify o.fold"),
     *("diff o.gguf o.fold", "delta make HEAD~1:@ @ -o d.wtxtdelta", "verify d.wtxtdelta"),
     *("restore @", "verify @none", "add @none", "seal @none", "checkout @", "recover --ecc @"),
@@ -50,6 +60,7 @@ OF_A_FILE = (
         "merge-file @ @ @ -o o.safetensors",
         "resolve @",
         "taridx ls @",
+        "reseal @",
     ),
     *("recover @", "recover --json @", "recover x.wtxt -o y.wtxt", "recover --json HEAD:@"),
     *("restore x.wtxt -o r.safetensors", "delta apply HEAD~1:@ d.wtxtdelta -o a.wtxt"),
@@ -205,7 +216,14 @@ def test_git_is_told_nothing_that_controls_something(hostile: Repo) -> None:
 
 @pytest.mark.parametrize("columns", [40, 200])
 def test_no_terminal_is_controlled(hostile: Repo, columns: int) -> None:
-    for line in ("inspect @", "diff HEAD~1:@ @", "status", "review root..HEAD", "log @"):
+    for line in (
+        "inspect @",
+        "diff HEAD~1:@ @",
+        "status",
+        "review root..HEAD",
+        "log @",
+        "history @",
+    ):
         said = on_terminal(hostile, columns, *words(line, FILE))
         assert said
         assert_harmless(said, line)

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
+import numpy as np
 import pytest
 from blake3 import blake3
 
@@ -41,7 +42,7 @@ OVER = SIZE if _GIVEN else LIMIT * 5 // 4
 ISLANDS = 300
 ISLAND = 100_000
 NOTHING = Path(os.devnull)
-CHUNK = 64 * 1024
+BLOCK = 16 * 1024**2
 MOST_OF_GIT, MOST_OF_FILTER = 64 * 1024**2, 192 * 1024**2
 
 
@@ -189,16 +190,15 @@ def test_a_large_file_goes_into_git_and_comes_back(repo: Repo, driver: None, dis
     assert f"size: {status.st_size & 0xFFFFFFFF}\t" in listed
 
 
-def of_different_chunks(path: Path, size: int) -> str:
-    """Write a matrix of which no two chunks are the same, and little else; gives its digest."""
+def of_noise(path: Path, size: int) -> str:
+    """Write a matrix as training leaves it, of which no two chunks are alike; gives its digest."""
     shape = [size // 4096, 1024]
     header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}).encode()
+    generator = np.random.default_rng(1)
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
-        start = file.tell()
-        file.truncate(start + size)
-        for number in range(size // CHUNK):
-            os.pwrite(file.fileno(), struct.pack("<I", number + 1), start + number * CHUNK)
+        for _ in range(0, size, BLOCK):
+            file.write(generator.standard_normal(BLOCK // 4, np.float32).data)
     with path.open("rb") as file:
         return digest(file)
 
@@ -216,13 +216,19 @@ def held(repo: Repo, *argv: str | Path, stdin: Path = NOTHING) -> tuple[int, int
     return watch.own, watch.below, watch.anonymous
 
 
+def told(what: str) -> None:
+    """Say what was held, in bytes: `pytest -s` shows it."""
+    print(f"{OVER >> 20} MiB: {what}")
+
+
 def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk: Path) -> None:
     if shutil.disk_usage(disk).free < 3 * OVER:
         pytest.skip("less disk is free than three times such a file")
     file = repo.path / "model.safetensors"
     repo.write(".gitattributes", "*.safetensors filter=wtxt-detached -text\n")
-    wanted = of_different_chunks(file, OVER)
+    wanted = of_noise(file, OVER)
     git, below, _ = held(repo, "git", "add", "model.safetensors")
+    told(f"git add: git itself {git}, its filter {below}")
     assert git < MOST_OF_GIT
     assert below < MOST_OF_FILTER
     text = repo.path.parent / "text"
@@ -232,9 +238,11 @@ def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk
     repo.git("rm", "-q", "--cached", "model.safetensors")
     shutil.rmtree(repo.path / ".git" / "wtxt" / "store")
     _, _, own = held(repo, *LAUNCHER.arguments, "add", "--", "model.safetensors")
+    told(f"wtxtgit add {own}")
     assert own < MOST_OF_FILTER
     file.unlink()
     _, _, own = held(repo, *LAUNCHER.arguments, "checkout", "--", "model.safetensors")
+    told(f"wtxtgit checkout {own}")
     assert own < MOST_OF_FILTER
     with file.open("rb") as written:
         assert digest(written) == wanted
@@ -242,6 +250,7 @@ def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk
     # Git holds what smudge gives: only the filter's part of it is ours.
     for _ in range(2):
         _, _, own = held(repo, *LAUNCHER.arguments, "smudge", "model.safetensors", stdin=text)
+        told(f"smudge {own}")
         assert own < MOST_OF_FILTER
         # Proved before, and not.
         shutil.rmtree(repo.path / ".git" / "wtxtgit", ignore_errors=True)

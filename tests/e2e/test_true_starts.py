@@ -33,9 +33,11 @@ ONCE = [
     "status",
     "ls-files",
     "inspect a.safetensors",
+    "cat whole.fold msg",
     "verify model.safetensors",
     "diff a.safetensors b.safetensors",
     "review root...HEAD",
+    "history model.safetensors",
     "merge-file a.safetensors b.safetensors c.safetensors --take *=theirs -o m.safetensors",
     "resolve model.safetensors",
     "emit a.safetensors",
@@ -48,6 +50,7 @@ ONCE = [
     "rekey old.wtxt.age -R recipients -i identity",
     "convert a.safetensors a.npz",
     "repack whole.fold --compression zstd -o other.fold",
+    "reseal aeroset",
     "recover damaged.fold --ecc -o mended.fold",
     "delta make a.wtxt b.wtxt -o d.wtxt",
     "taridx ls index.taridx",
@@ -62,6 +65,8 @@ ONCE = [
     "signers list",
     "log model.safetensors",
     "audit --trust-root root",
+    "prune --keep-last 1 --trust-root root",
+    "release root --trust-root root --key alice -o root.sig",
     "filter-process",
     "clean a.safetensors",
     "smudge a.safetensors",
@@ -89,6 +94,8 @@ def files(base: Sealed, driver: None) -> Sealed:
         base.write(f"{name}.safetensors", checkpoint(1.0, float(number)))
         base.write(f"{name}.wtxt", text(1.0, float(number)))
     base.write("whole.fold", fixture("fold/none_json_a.fold"))
+    for name in ("model.aeroset.json", "index.aero", "part-000.aero"):
+        base.write(f"aeroset/{name}", fixture(f"aero/aeroset_onepart_a/{name}"))
     base.write("damaged.fold", fixture("fold/none_rs16_flipped_a.fold"))
     base.write("pending.wtxt", dumps({"w": np.zeros(3)}, pending=True))
     secret = pyrage.x25519.Identity.generate()

@@ -86,6 +86,7 @@ COMMANDS = {
         Call("ls-files"),
         Call("inspect changed.safetensors"),
         Call("inspect HEAD~1:model.safetensors"),
+        Call("cat changed.safetensors __metadata__ -o ../files/out"),
         Call("verify ../files/model.wtxt"),
         Call("verify small.fold"),
         Call("verify ../files/large.aero"),
@@ -123,6 +124,7 @@ COMMANDS = {
         Call("convert changed.safetensors ../files/out.npz"),
         Call("convert small.fold ../files/out.safetensors"),
         Call("repack ../files/1.fold --compression none -o ../files/out.fold"),
+        Call("reseal ../files/aeroset"),
         Call("recover --ecc ../files/flipped.fold"),
         Call("delta make ../files/1.safetensors changed.safetensors -o ../files/out.wtxtdelta"),
         Call("delta apply ../files/1.safetensors ../files/model.wtxtdelta -o ../files/out"),
@@ -142,8 +144,12 @@ COMMANDS = {
         Call("signers list"),
         Call("signers threshold 1"),
         Call("log model.safetensors"),
+        Call("history model.safetensors"),
         Call("audit --trust-root root"),
         Call("audit --trust-root root --format sarif"),
+        Call("prune --keep-last 1 --trust-root root"),
+        Call("prune --keep-last 1 --trust-root root --key alice --apply"),
+        Call("release root --trust-root root --key alice -o ../files/out.sig"),
         Call("clean model.safetensors", stdin="1.safetensors"),
         Call("smudge model.safetensors", stdin="model.wtxt"),
         Call("hook pre-commit", folder="staged"),
@@ -259,6 +265,7 @@ def make(folder: Path) -> None:
         shutil.copy(_FOLD / f"pair_zstd3_v{number}.fold", files / f"{number}.fold")
     shutil.copy(_FOLD / "none_rs16_flipped_a.fold", files / "flipped.fold")
     shutil.copy(FIXTURES / "aero/pair_ihsh_phsh_v1.aero", files / "large.aero")
+    shutil.copytree(FIXTURES / "aero/aeroset_onepart_a", files / "aeroset")
     _write_tar(files / "train_0.tar")
     _write_encrypted(files)
     filled(files / "exp1", None, count=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,23 @@ def tiny_chunks(n: int) -> bytes:
     return HEAD + arr(size, size) + idx(b"1", b"1") + b"".join(chunks) + b"endarr\nendwtxt\n"
 
 
+def tiny_changes(n: int) -> bytes:
+    """A delta with so many arrays of a byte."""
+    body = idx(b"65536", b"1") + ch(b"1", b"1") + ONE_BYTE + b"endch\nendarr\n"
+    first = arr(b"1", b"1") + body
+    changes = (first.replace(b"=W", b"=w%07d" % k, 1) for k in range(n))
+    return DELTA_HEAD + b"".join(changes) + b"enddelta\n"
+
+
+def tiny_changed_chunks(n: int) -> bytes:
+    """A delta with so many chunks of a byte, of one array."""
+    place = b"ix=000000 off=000000000000"
+    one = ch(b"1", b"1") + ONE_BYTE + b"endch\n"
+    chunks = (one.replace(place, b"ix=%06d off=%012d" % (k, k)) for k in range(n))
+    size = b"%d" % n
+    return DELTA_HEAD + arr(size, size) + b"".join(chunks) + b"endarr\nenddelta\n"
+
+
 def whole_arrays(n: int) -> bytes:
     """So many arrays of a byte, with nothing wrong in them."""
     arrays = (
@@ -55,6 +73,22 @@ def lost_chunks(n: int) -> bytes:
         arr(b"1000", b"1000").replace(b"=W", b"=w%07d" % k, 1) + idx(b"1", b"1") + b"endarr\n"
         for k in range(n)
     )
+
+
+def chunks_of_one_number(n: int) -> bytes:
+    return tiny_chunks(n).replace(b"bytes=%d" % n, b"bytes=1").replace(b"shape=%d" % n, b"shape=1")
+
+
+def backward_chunks(n: int) -> bytes:
+    """The chunks of an array, the last one first."""
+    head, *chunks, last = re.split(rb"(?=ch ix=|endarr)", tiny_chunks(n))
+    return head + b"".join(chunks[::-1]) + last
+
+
+def doubtful_arrays(n: int) -> bytes:
+    """Whole arrays, of whose lines each has a wrong character, and a root that nothing proves."""
+    text = whole_arrays(n).replace(b" dtype=u8", b" dtype=x8")
+    return re.sub(rb"(sha256_all|merkle_this)=[0-9a-f]{64}", rb"\1=" + b"7" * 64, text)
 
 
 def endless_chunk(n: int) -> bytes:
@@ -96,8 +130,20 @@ TEXTS: Rows = {
 }
 # What a writer makes, and how many for a start.
 WHOLE: Rows = {"chunks": (whole_chunks, 4_000), "arrays": (whole_arrays, 7_500)}
+# What is read of a damaged text alone, and how many for a start.
+DAMAGED: Rows = {
+    "starts of arrays": (lambda n: HEAD + b"arr name=\n" * n, 6_000),
+    "starts of rows": (lambda n: HEAD + b"idx rows_per_chunk=\n" * n, 6_000),
+    "short lines": (lambda n: HEAD + b"endch\nx\n\n\n\n\n" * n, 6_000),
+    "lines of data": (lambda n: HEAD + LINE * n, 6_000),
+    "chunks of one number": (chunks_of_one_number, 1_500),
+    "chunks in backward order": (backward_chunks, 1_500),
+    "arrays whose lines are in doubt": (doubtful_arrays, 600),
+}
 DELTAS: Rows = {
     "removed arrays": (removed, 20_000),
+    "tiny arrays": (tiny_changes, 1_500),
+    "tiny chunks": (tiny_changed_chunks, 3_000),
     "bytes of one line": (lambda n: DELTA_HEAD + b"arr name=" + b"W" * n, 2_000_000),
 }
 # As many as a text may have that is no longer: twice as many are refused.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import zstandard
 from tests.containers import aero_files
 from tests.containers.aero_files import Chunk
 from tests.fuzz.many import (
+    DAMAGED,
     DELTAS,
     FILES,
     MOST_IN_DELTAS,
@@ -38,7 +40,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import FormatError, TextError, WtxtgitError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, Windowed
 from wtxtgit.model.array import LEAST_EXTENTS
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.text import ledger as ledgers
@@ -46,6 +48,7 @@ from wtxtgit.text.arrays import LazySnapshot
 from wtxtgit.text.delta.index import check as check_delta
 from wtxtgit.text.index import index
 from wtxtgit.text.layout import parse_layout
+from wtxtgit.text.recovery import rebuilding
 from wtxtgit.text.recovery.rebuilding import recover
 from wtxtgit.text.verify import verify
 
@@ -59,7 +62,7 @@ FACTOR = 3
 SLACK = 24 * 2**20
 """What of four times as much may be blocks of a fixed size: those of a second window or thread."""
 
-Read = Callable[[memoryview], object]
+Read = Callable[[ByteView], object]
 
 
 def _all(pieces: Iterable[object]) -> None:
@@ -85,6 +88,7 @@ def _torn(data: bytes) -> bytes:
 
 # Each does what the others of its kind do as well; every night it is all of them.
 READS: dict[str, Read] = {"verify": partial(verify, threads=1), "open": LazySnapshot}
+_open_damaged = partial(LazySnapshot, damaged=True)
 FILE_READS: dict[str, Read] = {"clean": _cleaned}
 DAMAGES: list[Callable[[bytes], bytes]] = [_torn]
 if MANY > 1:
@@ -135,11 +139,23 @@ def test_a_text_of_very_much(name: str, read: str) -> None:
     hold(READS[read], make, n * MANY)
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.fixture
+def _little_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no hash settles is looked for so long, however little is to be found."""
+    monkeypatch.setattr(rebuilding, "_MOST_HASHED", 2**20)
+
+
+@pytest.mark.usefixtures("_little_is_tried")
+@pytest.mark.parametrize("name", TEXTS | DAMAGED)
 def test_a_text_of_very_much_is_recovered(name: str) -> None:
-    # What no hash settles is looked for, which takes long.
-    make, n = TEXTS[name]
+    make, n = (TEXTS | DAMAGED)[name]
     hold(recover, make, n // 60)
+
+
+@pytest.mark.parametrize("name", TEXTS | DAMAGED)
+def test_what_is_intact_of_a_text_of_very_much(name: str) -> None:
+    make, n = (TEXTS | DAMAGED)[name]
+    hold(_open_damaged, make, n // 40 * MANY)
 
 
 @pytest.mark.parametrize("name", list(WHOLE)[: None if MANY > 1 else 1])
@@ -286,6 +302,18 @@ def _in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
 
 
+class LookedAt:
+    """`Windows` of bytes that counts how many were looked at."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.nbytes = memoryview(data), len(data)
+        self.count = 0
+
+    def window(self, start: int, end: int) -> memoryview:
+        self.count += end - start
+        return self._data[start:end]
+
+
 def hold_work(read: Read, make: Callable[[int], bytes], n: int) -> None:
     _refused(read, memoryview(make(n)))
     counts = [calls(partial(_refused, read, memoryview(make(count)))) for count in (n, 4 * n)]
@@ -293,11 +321,36 @@ def hold_work(read: Read, make: Callable[[int], bytes], n: int) -> None:
     assert counts[1] <= 5 * counts[0], counts
 
 
+def hold_reading(read: Callable[[ByteView], object], make: Callable[[int], bytes], n: int) -> None:
+    """What is read again and again shows in the bytes, not in calls."""
+    looked = [LookedAt(make(count)) for count in (n, 4 * n)]
+    for one in looked:
+        with suppress(WtxtgitError):
+            read(Windowed(one))
+    assert looked[1].count <= 5 * looked[0].count, [one.count for one in looked]
+
+
 @pytest.mark.usefixtures("_in_this_thread")
 @pytest.mark.parametrize("name", TEXTS)
 def test_work_on_a_text_grows_with_it_alone(name: str) -> None:
     make, n = TEXTS[name]
     hold_work(READS["verify"], make, n // 10)
+
+
+@pytest.mark.usefixtures("_in_this_thread")
+@pytest.mark.parametrize("name", DAMAGED)
+def test_work_on_what_is_intact_grows_with_the_text_alone(name: str) -> None:
+    make, n = DAMAGED[name]
+    hold_work(_open_damaged, make, n // 20)
+    hold_reading(_open_damaged, make, n // 20)
+
+
+@pytest.mark.usefixtures("_in_this_thread", "_little_is_tried")
+@pytest.mark.parametrize("name", TEXTS | DAMAGED)
+def test_work_on_recovery_grows_with_the_text_alone(name: str) -> None:
+    make, n = (TEXTS | DAMAGED)[name]
+    hold_work(recover, make, n // 80)
+    hold_reading(recover, make, n // 80)
 
 
 @pytest.mark.usefixtures("_in_this_thread")

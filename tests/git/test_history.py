@@ -213,6 +213,19 @@ def test_the_default_branch(repo: Repo, made: dict[str, str]) -> None:
     assert history.default_branch(clone.repository) is None
 
 
+def test_the_default_branch_that_nobody_told(repo: Repo, tmp_path: Path) -> None:
+    """The clone of an empty repository has no HEAD of its remote."""
+    repo.git("init", "-q", "--bare", str(tmp_path / "forge.git"))
+    clone = Repo(tmp_path / "forge.git").clone("clone")
+    assert history.default_branch(clone.repository) is None
+    clone.commit("first")
+    clone.git("push", "-q", "origin", "HEAD")
+    clone.git("remote", "set-head", "origin", "--delete")
+    assert history.default_branch(clone.repository) == "refs/remotes/origin/main"
+    clone.git("push", "-q", "origin", "HEAD:topic")
+    assert history.default_branch(clone.repository) is None
+
+
 def test_where_branches_left_each_other(repo: Repo, made: dict[str, str]) -> None:
     here = repo.repository
     assert history.merge_base(here, made["one"], made["side two"]) == made["root"]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.kit.json_output import assert_as_specified
 from tests.kit.starts import PYTHON
 from wtxtgit.filter.clean import clean
 from wtxtgit.git import run
@@ -70,6 +71,10 @@ class Repo:
             check=False,
         )
         assert done.returncode in ok, (done.args, done.returncode, done.stdout, done.stderr)
+        words = [os.fsdecode(word) for word in command]
+        if "wtxtgit" in words:
+            called = words[words.index("wtxtgit") + 1 :]
+            assert_as_specified(called, done.returncode, done.stdout)
         return done
 
     def git(self, *arguments: str | bytes, **options: object) -> bytes:

@@ -15,7 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit import Repo
-from tests.store.chunks import SIZE, added, bf16, damage, named, nbytes, packs, trained, weights
+from tests.store.chunks import (
+    SIZE,
+    added,
+    bf16,
+    damage,
+    lie,
+    named,
+    nbytes,
+    packs,
+    trained,
+    weights,
+)
 from wtxtgit.errors import EnvironmentFailure, PayloadDamaged, PayloadMissing
 from wtxtgit.git.repository import Repository
 from wtxtgit.store import encoding, writer
@@ -352,6 +363,27 @@ class TestDamage:
         added(third, [*old, b"that it has another name"])
         both = Store(store.folder, alternates=[third.folder])
         assert [bytes(both.read(named(chunk))) for chunk in new] == new
+
+    @pytest.mark.parametrize("is_borrowed", [False, True])
+    def test_a_chunk_that_is_not_what_a_pack_says_is_added(
+        self, store: Store, tmp_path: Path, is_borrowed: bool
+    ) -> None:
+        chunks = weights(20)
+        names = added(store, chunks)
+        lie(store)
+        here = Store(tmp_path / "here", alternates=[store.folder]) if is_borrowed else store
+        # All at once, and one alone, beside what is whole.
+        with here.writing() as writer:
+            writer.put_all(names[:16], memoryview(b"".join(chunks[:16])), SIZE, 4, [None] * 16)
+            writer.put(names[17], memoryview(chunks[17]), 4)
+        for n in (*range(16), 17):
+            assert Store(here.folder).read(names[n]) == chunks[n]
+        for n in (16, 18, 19):
+            with pytest.raises(PayloadDamaged if not is_borrowed else PayloadMissing):
+                Store(here.folder).read(names[n])
+        before = nbytes(here)
+        added(here, chunks[:16])
+        assert nbytes(here) == before
 
     def test_a_truncated_pack_is_told_and_added_anew(self, store: Store) -> None:
         chunks = weights(2)

@@ -1,7 +1,7 @@
 """Build the source package and of it the wheel, install that in a fresh environment, and use it.
 
-Run by `make wheel`; with a folder as argument both packages are there afterwards. Fails loudly if
-the wheel lacks what it has to hold or if the installed commands do not work.
+Run by `make wheel`, after `make man`; with a folder as argument both packages are there afterwards.
+Fails loudly if the wheel lacks what it has to hold or if the installed commands do not work.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 
 PROJECT = Path(__file__).parents[2]
+MAN = PROJECT / "build" / "man"
 SAMPLE = PROJECT / "tests/data/fixtures/plain/pair_v1.safetensors"
 HELD = (
     "wtxtgit/report/html/templates/review.css",
@@ -48,7 +49,9 @@ def main() -> None:
         run(sys.executable, "-m", "build", "--outdir", dist, PROJECT, cwd=PROJECT)
         (wheel,) = dist.glob("*.whl")
         names = zipfile.ZipFile(wheel).namelist()
+        pages = {Path(name).name for name in names if "/share/man/man1/" in name}
         missing = [name for name in HELD if name not in names]
+        missing += {page.name for page in MAN.glob("*.1")} - pages
         foreign = [name for name in names if not name.startswith("wtxtgit")]
         if missing or foreign:
             sys.exit(f"the wheel lacks {missing} and holds {foreign}")
@@ -64,6 +67,9 @@ def main() -> None:
         for program in ("wtxtgit", "git-wtxt"):
             run(bin_dir / program, "--version", cwd=top, env=env)
         env["PATH"] = f"{bin_dir}:{env['PATH']}"
+        # Beside the environment's programs, where man looks for the pages of those.
+        if not (top / "env/share/man/man1/wtxtgit-seal.1").is_file():
+            sys.exit("the man pages were not installed")
         repo = top / "repo"
         run("git", "init", "-q", repo, cwd=top, env=env)
         run("git", "wtxt", "install", cwd=repo, env=env)

@@ -29,6 +29,7 @@ from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Pages
 from wtxtgit.model.array import NO_PAYLOAD, Meta, PayloadSource, Snapshot
+from wtxtgit.model.findings import total
 from wtxtgit.model.tensor import ReadOptions, TensorSource
 from wtxtgit.tensors.given import given_arrays, snapshot_from
 from wtxtgit.text import verify as text_verify
@@ -272,15 +273,17 @@ def convert(
     *,
     max_shard: int | None = None,
     inline_data: bool = False,
+    skip: bool = False,
     decryption_key: bytes | None = None,
     threads: int | None = None,
 ) -> Conversion:
     """Write the tensors of a checkpoint to a file of another format, which `out`'s ending says.
 
     `source` is as `path` is for `load`. With `max_shard` bytes the tensors go to several files
-    beside one another; `inline_data` puts the bytes of tensors into MLCP. The report's `dropped`
-    says what of the source is not in what was written. Raises UsageError for endings, InputError
-    for what the other format can't hold, CheckError where the source does not hold.
+    beside one another; `inline_data` puts the bytes of tensors into MLCP; with `skip` tensors that
+    the format can't hold are left out, and are the report's `skipped`. Its `dropped` says what else
+    of the source is not in what was written. Raises UsageError for endings, InputError for what
+    the other format can't hold, CheckError where the source does not hold.
     """
     from wtxtgit.checkpoint.convert import convert as converted
 
@@ -291,6 +294,7 @@ def convert(
         options,
         max_shard=max_shard,
         inline_data=inline_data,
+        skip=skip,
         threads=threads,
     )
 
@@ -371,8 +375,8 @@ def _refuse_encrypted(name: str, data: ByteView) -> None:
 
 
 def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
-    first, *others = snapshot.problems
-    more = f", and {counted(len(others), 'other problem')}" if others else ""
+    first, others = snapshot.problems[0], total(snapshot.problems) - 1
+    more = f", and {counted(others, 'other problem')}" if others else ""
     warn(
         f"{shown_name(name)} is damaged: {first}{more}; what is intact can be read, and "
         "wtxtgit recover may mend the rest",

@@ -24,6 +24,7 @@ from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.repository import FILTERS, UNSPECIFIED
 from wtxtgit.git.trees import TreeChange, TreeEntry
+from wtxtgit.model.findings import total
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import DetachedTexts, Finding, Severity
 from wtxtgit.text.digest import SignatureState, check_header, check_wsum
@@ -260,7 +261,7 @@ def _ledger_at(
     report = reader.ledger(path + LEDGER_SUFFIX, entry.oid)
     if report is None or not report.problems:
         return (None, None) if report is None else (report.ledger, None)
-    more = len(report.problems) - 1
+    more = total(report.problems) - 1
     others = f", and {more} more" if more else ""
     return None, f"{report.problems[0]}{others}"
 

@@ -132,13 +132,18 @@ def walked(
         yield walk, generations(walk, blobs, artifact, report.ledger, tip)
 
 
+def places(ledger: Ledger, artifact: bytes) -> list[bytes]:
+    """The paths at which an artifact stood, in order, the last of them where it is."""
+    moves = (record.at for record in ledger.records if record.at is not None)
+    return list(dict.fromkeys([ledger.head.path, *moves, artifact]))
+
+
 def generations(
     walk: Walk, blobs: BlobReader, artifact: bytes, ledger: Ledger, tip: str
 ) -> list[LogEntry]:
     """List the records of an artifact's ledger at a commit, the newest first."""
-    moves = (record.at for record in ledger.records if record.at is not None)
     first: dict[bytes, _First] = {}
-    for place in dict.fromkeys([ledger.head.path, *moves, artifact]):
+    for place in places(ledger, artifact):
         before: Ledger | None = None
         for commit, other in _ledgers_at(walk, place, tip):
             # Another ledger stood here before: its records are not of this artifact.

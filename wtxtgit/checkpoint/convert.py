@@ -15,16 +15,27 @@ from hashlib import sha256
 from math import prod
 from pathlib import Path
 
+from wtxtgit.checkpoint import packed
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import open_target, refuse_text, shown_name
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
-from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
+from wtxtgit.containers.registry import by_name
+from wtxtgit.errors import (
+    MAX_NAME,
+    CheckError,
+    EnvironmentFailure,
+    FormatError,
+    InputError,
+    UsageError,
+    clipped,
+)
 from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_output
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_folder
 from wtxtgit.io.view import Buffer, ByteView, hashed, view_of, write_all
 from wtxtgit.model.array import bounded_product
+from wtxtgit.model.ggml import QUANTISED, nbytes_of
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes
@@ -49,12 +60,14 @@ def sources_of(
     options: ReadOptions,
     size: int,
     untold: list[str] | None = None,
+    unfit: list[str] | None = None,
 ) -> list[TensorSource]:
     """All tensors of a file, or a set with an index, of `size` bytes.
 
-    `untold` is given what chunks hold beside tensors. Raises InputError for
-    what no other file could be written from: tensors without bytes, of packed
-    dtypes, of equal names, or far larger than the file.
+    `untold` is given what chunks hold beside tensors, `unfit` words on tensors that no other file
+    could be written from: those without bytes, or of packed dtypes that nobody knows. Raises
+    InputError for those where there is no `unfit`, for tensors of equal names, and for what is far
+    larger than the file.
     """
     # Checked while they are listed: a file of a few bytes may list views of any size.
     most = max(_MOST_CONTENT * (description.size or size), _LEAST_CONTENT)
@@ -64,18 +77,19 @@ def sources_of(
         total += content_size(tensor)
         if total > most:
             raise InputError(f"{name}: tensors of over {most} bytes out of {size} bytes")
-        tensors.append(tensor)
-        if tensor.absent is not None:
-            raise InputError(f"{name}: tensor {quoted(tensor.name)}: {tensor.absent}")
-        if tensor.element is None:
-            raise InputError(
-                f"{name}: tensor {quoted(tensor.name)} is {tensor.dtype}, "
-                f"which {description.format} alone can hold"
-            )
+        why = None if tensor.absent is None else f"has no bytes: {tensor.absent}"
+        if why is None and tensor.element is None and tensor.packing is None:
+            why = f"is {tensor.dtype}, which {description.format} alone can hold"
+        if why is None:
+            tensors.append(tensor)
+        elif unfit is None:
+            raise InputError(f"{name}: tensor {quoted(tensor.name)} {why}")
+        else:
+            unfit.append(f"{name}: tensor {quoted(tensor.name)} {why}")
     for tensor_name, count in Counter(tensor.name for tensor in tensors).items():
         if count > 1:
             raise InputError(f"{name}: {count} tensors are called {quoted(tensor_name)}")
-    return [_source(name, tensor) for tensor in tensors]
+    return [source_of(name, tensor) for tensor in tensors]
 
 
 def common_chunk(description: Description, sources: Sequence[TensorSource]) -> str | None:
@@ -113,11 +127,18 @@ def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
         raise CheckError(f"{name}: what was written does not hold: {problem}")
 
 
-def _source(name: str, tensor: Tensor) -> TensorSource:
-    element = tensor.element or "u8"
+def source_of(name: str, tensor: Tensor) -> TensorSource:
+    """A tensor to be written, without padding; raises InputError for bytes that are too few."""
+    element = tensor.element or tensor.packing or "u8"
     shape = tensor.logical_shape
-    items = prod(shape) if tensor.strides else bounded_product(1, shape, tensor.nbytes)
-    nbytes = items * ITEM_BYTES[element]
+    if element in QUANTISED:
+        most = QUANTISED[element][1].block * tensor.nbytes
+        fits = 0 <= bounded_product(1, shape, most) <= most
+        size = nbytes_of(element, shape) if fits else None
+        nbytes = -1 if size is None else size
+    else:
+        items = prod(shape) if tensor.strides else bounded_product(1, shape, tensor.nbytes)
+        nbytes = items * ITEM_BYTES[element]
     if tensor.strides is None:
         if not 0 <= nbytes <= tensor.nbytes:
             raise InputError(f"{name}: tensor {quoted(tensor.name)} does not fit its shape")
@@ -137,6 +158,7 @@ class Conversion(JsonObject):
     bytes: int
     dropped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 def target_of(out: Path) -> tuple[Format, FileWriter]:
@@ -155,13 +177,15 @@ def convert(
     *,
     max_shard: int | None = None,
     inline_data: bool = False,
+    skip: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
     """Write the tensors of `source` (a file or REV:PATH) to `out`, by its ending.
 
     With `max_shard` bytes the tensors go to several files beside one another,
-    named after `out`. `inline_data` writes the bytes of tensors into MLCP.
+    named after `out`. `inline_data` writes the bytes of tensors into MLCP. Tensors that
+    the other format can't hold are left out where they are to be skipped (`skip`).
     Raises UsageError for endings and options, InputError for what the other
     format can't hold, CheckError where the source does not hold.
     """
@@ -175,17 +199,32 @@ def convert(
     if inline_data and not target.lists_only:
         endings = ", ".join(e for f in registry.FORMATS if f.lists_only for e in f.endings)
         raise UsageError(f"--inline-data is for {endings} files")
-    description, sources, dropped = _read(source, options, threads)
+    description, sources, dropped, unfit = _read(source, options, threads)
     notes = []
     chunk = common_chunk(description, sources)
     if chunk is not None:
         sources = without_chunk(sources, chunk)
         notes.append(f"tensors are named as inside of chunk {quoted(chunk)}")
+    sources, tags = packed.unpacked(target, sources, description.tags)
+    kept, without = kept_tags(target, tags)
     # Before any hashing, which takes as long as reading all of the file.
-    refuse_dtypes(out, sources, writer)
+    fitted = packed.fitted(target, sources, kept)
+    unfit += [f"{shown(out)}: {one}" for one in fitted.unfit]
+    sources = fitted.sources
+    if skip and sources:
+        sources, refused = _accepted(writer, sources)
+        unfit += [f"{shown(out)}: {one}" for one in refused]
+    _refuse_unfit(unfit, skip=skip, is_some_left=bool(sources))
+    notes += fitted.notes
+    values: Mapping[str, object] = fitted.tags
+    is_own = description.own is not None and by_name(description.format) is target
+    if description.own is not None and is_own:
+        # All that the file says goes along, not only texts.
+        values = description.own()
+        dropped = [what for what in dropped if what not in description.untold]
+    else:
+        dropped += without
     wanted = digests(sources, progress)
-    tags, without = kept_tags(target, description.tags)
-    dropped += without
     # Shards hold whole tensors: one may be over the limit by itself.
     if set_writer is not None and max_shard is not None:
         notes += [
@@ -193,9 +232,9 @@ def convert(
             for source in sources
             if source.nbytes > max_shard
         ]
-        files = _write_set(out, set_writer, sources, tags, max_shard, wanted, options)
+        files = _write_set(out, set_writer, sources, values, max_shard, wanted, options)
     else:
-        dropped[:0] = write_file(out, sources, tags, wanted, options, inline_data=inline_data)
+        dropped[:0] = write_file(out, sources, values, wanted, options, inline_data=inline_data)
         files = [out]
     return Conversion(
         source,
@@ -205,7 +244,34 @@ def convert(
         sum(file.stat().st_size for file in files),
         tuple(dropped),
         tuple(notes),
+        tuple(unfit),
     )
+
+
+def _accepted(
+    writer: FileWriter, sources: Sequence[TensorSource]
+) -> tuple[list[TensorSource], list[str]]:
+    """The tensors that a writer takes, and words on the others."""
+    with contextlib.suppress(FormatError):
+        writer.build_model(sources, {})
+        return list(sources), []
+    taken, refused = [], []
+    for source in sources:
+        try:
+            writer.build_model([source], {})
+        except FormatError as error:
+            refused.append(error.message)
+        else:
+            taken.append(source)
+    return taken, refused
+
+
+def _refuse_unfit(unfit: Sequence[str], *, skip: bool, is_some_left: bool) -> None:
+    if not unfit or (skip and is_some_left):
+        return
+    more = f" (and {len(unfit) - 1} more)" if len(unfit) > 1 else ""
+    hint = "--skip leaves out what can't be held, and says what that is" if is_some_left else None
+    raise InputError(f"{unfit[0]}{more}", hint=hint)
 
 
 def kept_tags(target: Format, tags: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -218,7 +284,7 @@ def kept_tags(target: Format, tags: Mapping[str, str]) -> tuple[dict[str, str], 
 def write_file(
     out: Path,
     sources: Sequence[TensorSource],
-    tags: Mapping[str, str],
+    tags: Mapping[str, object],
     wanted: Digests,
     options: ReadOptions,
     *,
@@ -249,8 +315,8 @@ def write_file(
 
 def _read(
     name: str, options: ReadOptions, threads: int | None
-) -> tuple[Description, list[TensorSource], list[str]]:
-    """What the source says, its tensors, and what they do not tell."""
+) -> tuple[Description, list[TensorSource], list[str], list[str]]:
+    """What the source says, its tensors, what they do not tell, and which tensors are none."""
     target = open_target(name, threads=threads)
     if target.report is not None:
         if target.report.lacks_payload:
@@ -270,13 +336,14 @@ def _read(
     for problem in any_format.check_nested(description, options).errors:
         raise CheckError(f"{name}: the file in {problem}")
     dropped = list(description.untold)
-    sources = sources_of(name, description, options, len(target.data), dropped)
+    unfit: list[str] = []
+    sources = sources_of(name, description, options, len(target.data), dropped, unfit)
     # An empty file of another format would look like a conversion that went well.
-    if not sources:
+    if not sources and not unfit:
         encrypted = any(part.is_encrypted for part in description.parts)
         hint = "--key F opens what is encrypted" if encrypted else None
         raise InputError(f"{name}: a {description.format} file without tensors", hint=hint)
-    return description, sources, dropped
+    return description, sources, dropped, unfit
 
 
 def refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: FileWriter) -> None:
@@ -312,14 +379,15 @@ def _write_set(
     out: Path,
     writer: SetWriter,
     sources: Sequence[TensorSource],
-    tags: Mapping[str, str],
+    tags: Mapping[str, object],
     max_shard: int,
     wanted: Digests,
     options: ReadOptions,
 ) -> list[Path]:
     """Write the files of a set, read the set again, and put them in their places."""
     with named(out):
-        built = writer.build_set(sources, tags, out.stem, max_shard)
+        build: Callable[..., Iterable[tuple[str, Iterator[Buffer]]]] = writer.build_set
+        built = build(sources, tags, out.stem, max_shard)
     # The set is proved in a folder of its own; its index comes into its place last.
     with contextlib.ExitStack() as until:
         with failures(out, missing=EnvironmentFailure):
@@ -328,8 +396,7 @@ def _write_set(
         for file_name, pieces in built:
             replace_file(folder / file_name, partial(_write_pieces, pieces))
             names.append(file_name)
-        index = str(folder / names[-1])
-        data = view_file(Path(index))
+        index, data = _index_of(folder, names)
         open_member = members(index)
         for problem in any_format.check(data, options, open_member).errors:
             raise CheckError(f"{shown(out)}: what was written does not hold: {problem}")
@@ -341,6 +408,14 @@ def _write_set(
             with failures(file, missing=EnvironmentFailure):
                 (folder / file.name).replace(file)
     return files
+
+
+def _index_of(folder: Path, names: Sequence[str]) -> tuple[str, ByteView]:
+    """The file that lists those of a set, and what is in it: of numbered ones none does."""
+    made = registry.index_made(names) if len(names) > 1 else None
+    if made is not None and not names[-1].endswith(registry.index_endings()):
+        return str(folder / names[-1]), made
+    return str(folder / names[-1]), view_file(folder / names[-1])
 
 
 def _write_pieces(pieces: Iterable[Buffer], descriptor: int) -> None:

@@ -16,6 +16,7 @@ from wtxtgit.errors import PICKLE, FormatError, InputError, counted
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Pages
 from wtxtgit.model.array import Extent
+from wtxtgit.model.findings import total
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
@@ -230,7 +231,7 @@ def _inspect_text(
     if report.lacks_payload:
         reason = f"a detached text: {report.problems[0].message}, wtxtgit fetch brings them"
     elif not report.ok:
-        reason = f"{len(report.problems)} problems, wtxtgit verify lists them"
+        reason = f"{total(report.problems)} problems, wtxtgit verify lists them"
     return Inspection(
         target.name,
         NATIVE,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wtxtgit.checkpoint.bundle import MAX_PUBLIC_KEY, is_bundle, parse_release_key
 from wtxtgit.checkpoint.emit import key_bytes
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import (
@@ -46,6 +47,7 @@ from wtxtgit.trust.age.armor import is_age
 from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
 
 if TYPE_CHECKING:  # what opens age files takes long to load
+    from wtxtgit.checkpoint.bundle import ReleaseKey
     from wtxtgit.trust.age.identities import AgeIdentity
 
 LEDGER = "ledger"
@@ -76,6 +78,8 @@ class Demands:
     strict: bool = False
     identities: tuple[AgeIdentity, ...] = field(default=(), repr=False)
     require_payload: bool = False
+    release_keys: tuple[ReleaseKey, ...] = ()
+    against: str | None = None
 
     @property
     def has_secrets(self) -> bool:
@@ -97,24 +101,30 @@ def demands(
     reading: ReadOptions | None = None,
     identities: Iterable[AgeIdentity] = (),
     require_payload: bool = False,
+    release_key: Path | None = None,
+    against: str | None = None,
 ) -> Demands:
     """Read the files that say what is demanded; raises InputError, KeyFileError or
     EnvironmentFailure.
 
     `reading` are limits and keys for containers; `hmac_key` is their HMAC key
     as well. If `strict` notes on containers are errors. `identities` open encrypted texts.
-    With `require_payload` detached texts have to have all of theirs.
+    With `require_payload` detached texts have to have all of theirs. Release bundles are by the
+    public key in `release_key`, or by signers, and of the files of a folder or revision, `against`.
     """
+    public_keys = public_keys_of(signers)
     return Demands(
         None if wsum is None else given_wsum(wsum),
         key_bytes(hmac_key),
-        public_keys_of(signers),
+        public_keys,
         require_signed,
         allow_unauthenticated,
         ReadOptions() if reading is None else reading,
         strict,
         tuple(identities),
         require_payload,
+        (*_release_keys(release_key), *public_keys),
+        against,
     )
 
 
@@ -183,6 +193,8 @@ def verify_data(
     # Texts, ledgers and deltas have magics that no container shares, so their order is free.
     elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
         verdict = _delta_verdict(path, check_delta(data, public_keys=asked.public_keys), asked)
+    elif is_bundle(data):
+        return _bundle_verdict(path, data, asked, progress)
     elif is_age(data):
         verdict = _encrypted_verdict(path, data, asked, threads)
     else:
@@ -195,6 +207,22 @@ def verify_data(
     if progress is not None:
         progress(data.nbytes)
     return verdict
+
+
+def _bundle_verdict(
+    path: str, data: ByteView, asked: Demands, progress: Progress | None
+) -> FileVerdict:
+    # What reads commits: few files are bundles.
+    from wtxtgit.checkpoint.released_files import bundle_verdict
+
+    keys, strict = asked.release_keys, asked.strict
+    return bundle_verdict(path, data, keys, asked.against, strict=strict, progress=progress)
+
+
+def _release_keys(path: Path | None) -> tuple[ReleaseKey, ...]:
+    if path is None:
+        return ()
+    return (parse_release_key(read_small(path, MAX_PUBLIC_KEY, "a public key"), shown(path)),)
 
 
 def _encrypted_verdict(

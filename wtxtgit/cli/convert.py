@@ -10,6 +10,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
     CheckpointTarget,
     Size,
+    max_chunk_option,
     read_options,
     reading_options,
     rewriting_options,
@@ -27,12 +28,15 @@ from wtxtgit.report.figures import size
     "--max-shard",
     type=Size(),
     metavar="SIZE",
-    help="Write several files, SIZE of tensors in each: sharded safetensors, or an AEROSET.",
+    help="Write several files, SIZE of tensors in each: safetensors, GGUF, or an AEROSET.",
 )
 @click.option(
     "--inline-data",
     is_flag=True,
     help="Write the bytes of tensors into a .checkpoint, which other readers do not expect.",
+)
+@click.option(
+    "--skip", is_flag=True, help="Leave out tensors that B can't hold, and say which they are."
 )
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
@@ -41,6 +45,7 @@ def convert(
     output: Path,
     max_shard: int | None,
     inline_data: bool,
+    skip: bool,
     key: Path | None,
     max_chunk: int,
     as_json: bool,
@@ -51,14 +56,16 @@ def convert(
     .safetensors .npz .npy .pt .pth .gguf .fold .mind .aero .checkpoint
 
     A is any checkpoint, set or REV:PATH. No value is rounded: a dtype that the
-    other format lacks is refused. What B can't hold beside the tensors is
-    listed. B is read again and compared before it appears.
+    other format lacks is refused. Quantised tensors stay what they are in .gguf and
+    .aero, and become bytes with a tag elsewhere. What B can't hold beside the tensors
+    is listed. B is read again and compared before it appears.
 
     \b
     wtxtgit convert model.pt model.safetensors
     wtxtgit convert big.fold big.safetensors --max-shard 64MiB
     """
     from wtxtgit.checkpoint.convert import convert as convert_checkpoint
+    from wtxtgit.containers import registry
 
     with progress("converting", file_size(Path(source))) as advance:
         done = convert_checkpoint(
@@ -67,12 +74,17 @@ def convert(
             read_options(key, max_chunk),
             max_shard=max_shard,
             inline_data=inline_data,
+            skip=skip,
             threads=environment.threads(),
             progress=advance,
         )
     if is_printed(done, as_json):
         return 0
-    files = f"{len(done.files)} files, {done.files[-1]} lists them" if len(done.files) > 1 else ""
+    files = ""
+    if len(done.files) > 1:
+        is_listed = done.files[-1].endswith(registry.index_endings())
+        where = f"{done.files[-1]} lists them" if is_listed else f"from {done.files[0]} on"
+        files = f"{len(done.files)} files, {where}"
     print_line(
         f"{files or done.files[0]}: {done.format}, "
         f"{counted(done.tensors, 'tensor')}, {size(done.bytes)}"
@@ -81,6 +93,8 @@ def convert(
         print_line(f"note: {note}")
     for what in done.dropped:
         print_line(f"dropped: {what}")
+    for what in done.skipped:
+        print_line(f"skipped: {what}")
     return 0
 
 
@@ -132,4 +146,30 @@ def repack(
     print_line(f"{done.path}: {done.format}, {sizes}, tensors are equal")
     for what in done.broken:
         print_line(f"note: {what} signs the file as it was, and no longer holds")
+    return 0
+
+
+@click.command()
+@click.argument("target", metavar="SET", type=click.Path(readable=False))
+@max_chunk_option
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def reseal(target: str, max_chunk: int, as_json: bool) -> int:
+    """Make the index of a SET anew, once its files were merged or changed one by one.
+
+    SET is an AEROSET: its .aeroset.json, or the folder with it. Its files have to
+    hold; tensors, sizes and SHA-256 are listed as they are now.
+
+    \b
+    wtxtgit reseal model.aeroset.json
+    git add model*.aero model.aeroset.json
+    """
+    from wtxtgit.checkpoint.reseal import reseal as reseal_set
+
+    done = reseal_set(target, ReadOptions(max_chunk, decoding=environment.decoding()))
+    if is_printed(done, as_json):
+        return 0
+    for file in done.changed:
+        print_line(f"{file}: written anew")
+    state = "is as its files are" if done.changed else "was as its files are"
+    print_line(f"{done.path}: {done.format}, {counted(done.tensors, 'tensor')}, {state}")
     return 0

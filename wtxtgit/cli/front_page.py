@@ -48,9 +48,11 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "status": ("files:status", "Show the state of every tracked file."),
         "ls-files": ("files:ls_files", "List tracked files."),
         "inspect": ("inspect:inspect", "Show what a checkpoint holds."),
+        "cat": ("cat:cat", "Write one tensor, part or value of a checkpoint."),
         "verify": ("inspect:verify", "Check everything that can be checked."),
         "diff": ("inspect:diff", "Show what changed in the weights."),
         "review": ("review:review", "Show how a branch changes checkpoints."),
+        "history": ("history:history", "Show a checkpoint's versions and how its values moved."),
     },
     "Merge": {
         "merge-file": ("merge:merge_file", "Merge three checkpoints, tensor by tensor."),
@@ -64,6 +66,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "finalize": ("finalize:finalize", "Give a pending text its root."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("convert:repack", "Change a checkpoint's compression."),
+        "reseal": ("convert:reseal", "Make the index of a set anew."),
         "recover": ("recover:recover", "Recover what a damaged text or file holds."),
         "delta": ("emit:delta", "Send what changed of a checkpoint as text."),
     },
@@ -91,6 +94,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "signers": ("keys:signers", "Say who may sign in a repository."),
         "log": ("audit:log", "List the sealed generations of a checkpoint."),
         "audit": ("audit:audit", "Prove the chain of all checkpoints across commits."),
+        "prune": ("prune:prune", "Make a history shorter, from a new trust root."),
+        "release": ("release:release", "Sign what the checkpoints of a tag are, for others."),
     },
     "Called by git": {
         "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from wtxtgit.cli.output import (
     raw_size,
 )
 from wtxtgit.errors import UsageError, counted
+from wtxtgit.model.findings import Problem, total
 from wtxtgit.report.figures import HASH_SHOWN, count, digits, extents, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
@@ -212,6 +214,17 @@ def _share(statistics: Statistics) -> str:
 @click.option(
     "--require-payload", is_flag=True, help="Demand all of the payload of a detached text."
 )
+@click.option(
+    "--public-key",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="F",
+    help="The key of a release bundle's signer: PEM, or a .pub file.",
+)
+@click.option(
+    "--against",
+    metavar="FOLDER|REV",
+    help="Where the files of a release bundle are. Default: the work tree, or this folder.",
+)
 @reading_options
 @identity_option
 @passphrase_option
@@ -226,6 +239,8 @@ def verify(
     require_signed: bool,
     strict: bool,
     require_payload: bool,
+    public_key: Path | None,
+    against: str | None,
     key: Path | None,
     max_chunk: int,
     identities: tuple[Path, ...],
@@ -240,7 +255,8 @@ def verify(
     as far as possible without a key (-i gives one), and a detached text as far
     as possible without its payload (--require-payload demands that). A FILE may be a
     folder with the index of a set, or a URL that fsspec reads; with --scheduler
-    the workers read all of them.
+    the workers read all of them. A bundle of `wtxtgit release` is checked with
+    all files that it names.
 
     Damage is told with line, array and chunk, or with the byte in the file.
     Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
@@ -250,6 +266,7 @@ def verify(
     wtxtgit verify model.fold.wtxt
     wtxtgit verify step-100.wtxt --signers .wtxt/signers --require-signed
     wtxtgit verify model.fold.wsum --signers .wtxt/signers --require-signed
+    wtxtgit verify model.sig --public-key release.pub --against v1.0
     """
     from wtxtgit.checkpoint.verify import demands, verify_files
 
@@ -269,6 +286,8 @@ def verify(
         reading=reading,
         identities=keys,
         require_payload=require_payload,
+        release_key=public_key,
+        against=against,
     )
     with cluster(scheduler, worker_clone) as workers:
         # Of a set, whose size nobody knows before, every file is a cluster's work.
@@ -297,12 +316,16 @@ def print_verdict(verdict: Verdict) -> None:
         print_line(f"{word:7} {file.path}  ({_about_file(file)})")
         for problem in file.errors[:_MOST]:
             print_line(f"        {problem.kind}: {problem}")
-        if len(file.errors) > _MOST:
-            print_line(f"        and {len(file.errors) - _MOST} more, --json lists them")
+        if (more := total(file.errors[_MOST:])) > 0:
+            print_line(f"        and {more:,} more, --json lists {_listed(file.errors)}")
         for problem in file.warnings[:_MOST]:
             print_line(f"        note: {problem}")
-        if len(file.warnings) > _MOST:
-            print_line(f"        and {len(file.warnings) - _MOST} more notes, --json lists them")
+        if (more := total(file.warnings[_MOST:])) > 0:
+            print_line(f"        and {more:,} more notes, --json lists {_listed(file.warnings)}")
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    return "some of them" if any(problem.more for problem in problems) else "them"
 
 
 def _about_file(file: FileVerdict) -> str:
@@ -319,6 +342,8 @@ def _about_file(file: FileVerdict) -> str:
         parts.append("authenticated")
     if file.payload is not None:
         parts.append(f"detached, payload {file.payload}")
+    if file.release is not None:
+        parts.append(f"{file.release.tag}, {counted(len(file.release.files), 'file')}")
     return ", ".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +14,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note
 from wtxtgit.cli.merge_driver import CONFLICT, PLAIN, outcome, rows_of, sealing
-from wtxtgit.cli.options import discover, rewriting_options
+from wtxtgit.cli.options import discover, read_options, rewriting_options
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.merge.driver import side_names
@@ -53,6 +54,12 @@ _take_option = click.option(
 )
 @_strategy_option("Where both sides changed the same rows")
 @_take_option
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="F",
+    help="File with the AES-256 key of encrypted FOLD chunks: 32 bytes, or 64 hex digits.",
+)
 @rewriting_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was merged as JSON.")
 def merge_file(
@@ -62,6 +69,7 @@ def merge_file(
     output: Path | None,
     strategy: str | None,
     takes: tuple[str, ...],
+    key: Path | None,
     hmac_key: Path | None,
     max_chunk: int,
     as_json: bool,
@@ -80,11 +88,8 @@ def merge_file(
     from wtxtgit.merge.container import Merger
     from wtxtgit.merge.policy import Policy, parse_strategy, parse_takes
     from wtxtgit.merge.resolve import STDOUT, merge_files
-    from wtxtgit.model.tensor import ReadOptions
 
-    options = ReadOptions(
-        max_chunk, integrity_key=key_bytes(hmac_key), decoding=environment.decoding()
-    )
+    options = replace(read_options(key, max_chunk), integrity_key=key_bytes(hmac_key))
     if as_json and output == STDOUT:
         raise UsageError("standard output takes the file or --json, not both")
     policy = Policy(parse_strategy("fail" if strategy is None else strategy), parse_takes(takes))

@@ -14,7 +14,14 @@ from pathlib import Path
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.boundary import complain, note
 from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
-from wtxtgit.merge.driver import SideNames, has_ledger, merge, merge_ledgers, side_names
+from wtxtgit.merge.driver import (
+    SideNames,
+    has_ledger,
+    listing_set,
+    merge,
+    merge_ledgers,
+    side_names,
+)
 from wtxtgit.merge.policy import WHOLE
 from wtxtgit.report.merge import Conflict, MergedKind, MergeReport
 
@@ -77,6 +84,9 @@ def _merge(base: Path, ours: Path, theirs: Path, path: str | None) -> int:
         return CONFLICT
     if report.taken is not None or repo is None or from_top is None:
         return 0
+    index = listing_set(repo, from_top, report.format)
+    if index is not None:
+        note(f"{shown}: {index} has hashes of it", f"wtxtgit reseal {shlex.quote(index)}, git add")
     if has_ledger(repo, from_top):
         # What to do is told where the ledger conflicts, and by the hooks.
         note(sealing(shown)[0])
@@ -128,6 +138,9 @@ def outcome(report: MergeReport, names: SideNames) -> str:
         ("theirs", False): f"from {names.theirs}",
         ("both", False): "row by row",
         ("equal", False): "changed alike",
+        ("later", False): "the later time",
+        ("larger", False): "the larger count",
+        ("measured", False): f"measured, of {names.ours} as before the merge",
         ("ours", True): f"decided for {names.ours}",
         ("theirs", True): f"decided for {names.theirs}",
         ("base", True): "decided for the base",

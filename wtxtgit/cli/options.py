@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
+from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 _SIZE = re.compile(r"([0-9]{1,18})([KMG]I?)?B?", re.IGNORECASE)
-_KEY_BYTES = 32
-_MAX_KEY_FILE = 4096
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MAX_PIPED = 1024 * 1024
@@ -156,15 +154,9 @@ def read_options(key: Path | None, max_chunk: int) -> ReadOptions:
     """What --key and --max-chunk say; raises InputError for a key file that holds none."""
     if key is None:
         return ReadOptions(max_chunk, decoding=environment.decoding())
-    from wtxtgit.io.files import read_small, shown
+    from wtxtgit.checkpoint.key_file import aes_key
 
-    content = read_small(key, _MAX_KEY_FILE, "a key")
-    if len(content) == _KEY_BYTES:
-        return ReadOptions(max_chunk, content, decoding=environment.decoding())
-    digits = content.strip()
-    if re.fullmatch(rb"[0-9A-Fa-f]{64}", digits) is None:
-        raise InputError(f"{shown(key)}: no key of 32 bytes or 64 hex digits")
-    return ReadOptions(max_chunk, bytes.fromhex(digits.decode()), decoding=environment.decoding())
+    return ReadOptions(max_chunk, aes_key(key), decoding=environment.decoding())
 
 
 def cluster_options(command: _Command) -> _Command:

@@ -7,7 +7,6 @@ is imported before git was answered; click never is.
 from __future__ import annotations
 
 import os
-import time
 from functools import cache
 from io import FileIO
 from pathlib import Path
@@ -108,7 +107,6 @@ def _pieces(source: FileIO) -> Iterator[Buffer]:
 
 def settings(*, detached: bool = False) -> FilterSettings:
     """What this environment and repository say about filtering; `detached` is the driver."""
-    _started()
     return FilterSettings(
         skip_smudge=environment.skip_smudge(),
         wanted=_wanted,
@@ -164,14 +162,7 @@ def _proved() -> ProvedTexts:
 
         return ContentCache(_repository(), environment.facts_key())
 
-    return ProvedTexts(opened, _started())
-
-
-@Once
-def _started() -> int:
-    """When this was first asked, in ns."""
-    # `io.clock` says why it is not `time.time_ns`; a filter loads nothing for it.
-    return int(time.clock_gettime(time.CLOCK_REALTIME) * 1e9)
+    return ProvedTexts(opened)
 
 
 def _payload() -> PayloadSource | None:

@@ -7,7 +7,7 @@ store of a clone stays as it is. It is proved like all that is fetched
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -80,8 +80,8 @@ class _WorkerPayload(FetchedPayload):
         store = self._came if self._came.has(names) else self._own
         return store.read_all(names, size)
 
-    def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
-        return {}
+    def states(self, names: Sequence[bytes]) -> set[bytes]:
+        return set()
 
     def want(self, names: Iterable[bytes]) -> None:
         for group in in_groups(names):

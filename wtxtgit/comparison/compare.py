@@ -28,7 +28,7 @@ from wtxtgit.report.diff import (
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers
 from wtxtgit.tensors.quantised import scale_states
-from wtxtgit.tensors.rows import row_states
+from wtxtgit.tensors.row_risks import row_states
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 from wtxtgit.text.grammar import is_detached, is_text
 
@@ -48,8 +48,20 @@ class Compared:
     after: Checkpoint
 
 
-def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int | None) -> Compared:
-    """Compare two sides, `a` before and `b` after.
+Chosen = Callable[[str], bool]
+"""Whether a tensor of this name is asked for."""
+
+
+def compare(
+    a: Side,
+    b: Side,
+    options: ReadOptions,
+    pages: Pages,
+    threads: int | None,
+    *,
+    only: Chosen | None = None,
+) -> Compared:
+    """Compare two sides, `a` before and `b` after; of their tensors `only` some, where it is given.
 
     Damaged texts are refused as far as they are read. Raises InputError,
     CheckError and EnvironmentFailure.
@@ -59,7 +71,8 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
         from wtxtgit.text.file import shared_arrays
         from wtxtgit.text.index import want_payload
 
-        shared = shared_arrays(a.text, b.text)
+        of_a, of_b = shared_arrays(a.text, b.text)
+        shared = {**of_a, **left_out(a, only)}, {**of_b, **left_out(b, only)}
         # Of both sides together: what they lack comes in one go.
         differing = [
             array
@@ -68,8 +81,8 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
             if array.name not in known
         ]
         want_payload(differing)
-    before = open_checkpoint(a, shared[0], options, pages)
-    after = open_checkpoint(b, shared[1], options, pages)
+    before = _opened(a, shared[0], options, pages, only)
+    after = _opened(b, shared[1], options, pages, only)
     tensors = _Diff(before, after, pages, threads).run()
     changes, notes = _metadata(before, after)
     report = DiffReport(
@@ -89,6 +102,29 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
         tuple(_parts((a, before), (b, after))),
     )
     return Compared(report, before, after)
+
+
+def _opened(
+    side: Side, shared: Shared, options: ReadOptions, pages: Pages, only: Chosen | None
+) -> Checkpoint:
+    checkpoint = open_checkpoint(side, shared, options, pages)
+    if only is None:
+        return checkpoint
+    chosen = [tensor for tensor in checkpoint.tensors if only(tensor.name)]
+    return replace(checkpoint, tensors=chosen)
+
+
+def left_out(side: Side, only: Chosen | None) -> Shared:
+    """The arrays of tensors that nobody asks for, which stay undecoded as shared ones do."""
+    text = side.text
+    if text is None or only is None:
+        return {}
+    extents = () if text.layout is None else text.layout.extents
+    names = {one.array: one.name or one.array for one in extents if one.is_tensor}
+    if not text.is_container:
+        names = {array: names.get(array, array) for array in text.by_name}
+    # No number of what is shared is below 0.
+    return {array: -1 for array, name in names.items() if array and name and not only(name)}
 
 
 def _parts(
@@ -123,15 +159,20 @@ def _form_notes(a: Side, b: Side) -> Iterator[str]:
 
 
 def listed(
-    side: Side, status: TensorStatus, options: ReadOptions, pages: Pages
+    side: Side,
+    status: TensorStatus,
+    options: ReadOptions,
+    pages: Pages,
+    *,
+    only: Chosen | None = None,
 ) -> tuple[DiffReport, Checkpoint]:
-    """List a checkpoint that is on one side alone, with the status of all its tensors.
+    """List a checkpoint that is on one side alone, with the status of its tensors, or `only` some.
 
     What it lists is read, and no tensor. Raises what `compare` does.
     """
     # A text's tensors count as shared, so that they stay undecoded.
     shared = {} if side.text is None else dict.fromkeys(side.text.by_name, 0)
-    checkpoint = open_checkpoint(side, shared, options, pages)
+    checkpoint = _opened(side, shared, options, pages, only)
     tensors = tuple(_listed(tensor, status) for tensor in checkpoint.tensors)
     name, kind, notes = checkpoint.name, checkpoint.format, checkpoint.notes
     if status is TensorStatus.REMOVED:

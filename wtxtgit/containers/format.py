@@ -25,7 +25,14 @@ if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
     from wtxtgit.containers.tar_index import TarIndexing
     from wtxtgit.model.findings import Findings, MemberFindings
     from wtxtgit.model.salvage import Salvage
-    from wtxtgit.model.tensor import Description, Entry, PlacedEntry, ReadOptions, TensorSource
+    from wtxtgit.model.tensor import (
+        Description,
+        Entry,
+        NamedPart,
+        PlacedEntry,
+        ReadOptions,
+        TensorSource,
+    )
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -192,6 +199,18 @@ class Resealer(Protocol):
         """
 
 
+class ValueRules(Protocol):
+    """What becomes of values that both sides of a merge changed, whatever the checkpoint is."""
+
+    def ruled(
+        self, chunk: str | None, pointer: str, ours: object, theirs: object
+    ) -> tuple[object, str] | None:
+        """The value that is taken, and a word for why; None where no rule speaks of it.
+
+        `pointer` is the JSON pointer to it in the chunk, or of the file's metadata in none.
+        """
+
+
 class Repacker(Protocol):
     """How a file is stored with another compression, `COMPRESSIONS` are those that there are."""
 
@@ -244,6 +263,13 @@ class Parity(Protocol):
 
         The file need not be one that `read` takes. Raises FormatError for what can't be mended.
         """
+
+
+class PartLister(Protocol):
+    """What of a file has a name beside its tensors."""
+
+    def named_parts(self, container: Any, options: ReadOptions) -> Iterator[NamedPart]:
+        """Its chunks, members or values; nothing is decoded before it is asked for."""
 
 
 class ChunkValues(Protocol):
@@ -301,6 +327,16 @@ class SetReader(Protocol):
         """Read the index; raises FormatError."""
 
 
+class SetResealer(Protocol):
+    """How the index of a set follows from its files."""
+
+    def reseal_set(self, data: ByteView, open_member: OpenMember) -> tuple[str, bytes, bytes]:
+        """Path and bytes of a file that lists tensors, and the bytes of what lists the files.
+
+        `data` is that one as it was. Raises FormatError.
+        """
+
+
 class IndexMaker(Protocol):
     """What names of files tell of a set without an index."""
 
@@ -350,6 +386,8 @@ class Format(NamedTuple):
     """Endings of its files' names, in lower case with their dot."""
 
     write: Lazy[FileWriter] | None = None
+    holds_quantised: bool = False
+    """Whether `write` takes tensors of ggml's quantised types (`model.ggml.QUANTISED`)."""
     write_set: Lazy[SetWriter] | None = None
     write_arrays: Lazy[ArrayWriter] | None = None
     keeps_tag: Callable[[str], bool] | None = None
@@ -362,6 +400,7 @@ class Format(NamedTuple):
     """Whether `write` leaves the bytes of tensors out unless it is told `inline_data`."""
 
     reseal: Lazy[Resealer] | None = None
+    value_rules: Lazy[ValueRules] | None = None
     repack: Lazy[Repacker] | None = None
     signed: Lazy[SignedFields] | None = None
     unfinished: Lazy[UnfinishedReader] | None = None
@@ -375,6 +414,7 @@ class Format(NamedTuple):
     set_name: str = ""
     """What a set of files of the format is called in reports."""
     read_set: Lazy[SetReader] | None = None
+    reseal_set: Lazy[SetResealer] | None = None
     index_endings: tuple[str, ...] = ()
     """Endings of the names of its sets' indexes: a folder with such a file is a set."""
     make_index: Lazy[IndexMaker] | None = None
@@ -387,6 +427,7 @@ class Format(NamedTuple):
     tags_apart: bool = False
     """Whether the tags that a file describes are not in its metadata."""
     chunk_values: Lazy[ChunkValues] | None = None
+    parts: Lazy[PartLister] | None = None
 
     nested: Lazy[NestedReader] | None = None
     """What reads such a file in a chunk of another one; None where it is not looked into."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from struct import Struct
 from typing import NamedTuple, NoReturn
 
@@ -20,7 +21,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
-from wtxtgit.model.tensor import PartNote
+from wtxtgit.model.tensor import NamedPart, PartNote
 
 STORED = 0
 DEFLATED = 8
@@ -176,6 +177,13 @@ def _note(member: ZipMember) -> PartNote:
         return PartNote(member.start, f"{member.name}, encrypted", member.method != STORED, True)
     about = f"{member.name}, deflated, {member.size} bytes inflated"
     return PartNote(member.start, about, is_compressed=True)
+
+
+def named_parts(data: ByteView, directory: Directory, limit: int) -> Iterator[NamedPart]:
+    """The members, of which none is inflated to over `limit` bytes."""
+    for member in directory.members:
+        nbytes = member.end - member.start
+        yield NamedPart(member.name, member.start, nbytes, partial(blocks, data, member, limit))
 
 
 def content(data: ByteView, member: ZipMember, limit: int) -> ByteView:

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +27,6 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import EXECUTABLE, file_size, moment_of
-from wtxtgit.io import clock
 from wtxtgit.io.files import (
     NOT_REGULAR,
     failures,
@@ -39,7 +37,7 @@ from wtxtgit.io.files import (
 )
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, hashed, pieces
+from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.io.workers import default_threads, in_background
 from wtxtgit.text.grammar import is_text
 
@@ -155,9 +153,6 @@ class _AddWork:
     contents: list[tuple[bytes, int, str, bool, bool]] = field(default_factory=list)
     """BLAKE3 and size of each file that was read, its blob, whether it is no text, and detached."""
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
-    proved: list[bytes] = field(default_factory=list)
-    """SHA-256 of the detached texts that were written."""
-    since: int = field(default_factory=lambda: int(clock.now() * 1e9))
 
     def _keeping(self, path: bytes) -> AbstractContextManager[Keep]:
         # What is not detached does without the store.
@@ -223,9 +218,8 @@ class _AddWork:
             # The file's part in it is done.
             reading = in_background(lambda: after.append(self._digest(descriptor)))
             oid = self.pack.add(PlainContent(text))
-            self.proved.append(hashed(sha256(), pieces(text)).digest())
-            proved = ProvedTexts(lambda: self.known, self.since)
-            proved.put_written(FetchedPayload.of(self.repo), writer.payload())
+            proved = ProvedTexts(lambda: self.known)
+            proved.put_kept(pieces(text), FetchedPayload.of(self.repo), writer.payload())
         else:
             oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
         if reading is not None:
@@ -251,8 +245,6 @@ class _AddWork:
                 digest, size, oid, is_binary=is_binary and not is_detached, detached=is_detached
             )
         self.known.put_facts(self.facts)
-        for digest in self.proved:
-            self.known.put_proof(digest)
 
 
 def _load(*, is_detached: bool) -> None:

@@ -232,10 +232,10 @@ def filtered(
     writer = cleaned.writer
 
     def prove() -> None:
-        if writer is not None and writer.is_detached and (proved := settings.proved()):
-            proved.put(writer.stream())
-            if (source := settings.payload()) is not None:
-                proved.put_written(source, writer.payload())
+        if writer is None or not writer.is_detached:
+            return
+        if (proved := settings.proved()) and (source := settings.payload()) is not None:
+            proved.put_kept(writer.stream(), source, writer.payload())
 
     # Git deflates little texts faster than we find the object store.
     if writer is None or writer.size < _WORTH_STORING:

@@ -3,11 +3,11 @@
 Whether a text holds together, and which file it stands for, follows from its bytes and those of its
 chunks, which it names by SHA-256 (`docs/spec/detached.md`, section "What is proved"). So what was
 found once, or is so because clean wrote the text, holds for ever; what can change is whether
-chunks are at hand and whole. A pack has whole ones if this user's process wrote it, and of a text
-whose chunks were all read from it; where its state is as it was then (`PayloadSource.states`) it
-is taken to be so: what is read is checked all the same. That a pack is as it was written would not
-do: anybody can write one that has its name, and no chunk that has its own. `ContentCache` keeps
-it, which believes only this user's own rows.
+chunks are at hand and whole. A pack has whole ones of a text whose chunks were all read from it, or
+kept: written, or compared with what was there. Where its state is as it was then
+(`PayloadSource.states`) it is taken to be so: what is read is checked all the same. That a pack is
+as it was written would not do: anybody can write one that has its name, and no chunk that has its
+own. `ContentCache` keeps it, which believes only this user's own rows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,10 @@ if TYPE_CHECKING:
 
 
 class ProvedTexts:
-    """Those of a repository, which `opened` finds when first needed; threads may share it.
+    """Those of a repository, which `opened` finds when first needed; threads may share it."""
 
-    `since` is when this process began, in ns: what it wrote itself is as it was written.
-    """
-
-    def __init__(self, opened: Callable[[], ContentCache | None], since: int) -> None:
+    def __init__(self, opened: Callable[[], ContentCache | None]) -> None:
         self._open = opened
-        self.since = since
         self._lock = Lock()
         self._cache: ContentCache | None = None
 
@@ -53,19 +49,26 @@ class ProvedTexts:
         cache = self._opened()
         if cache is None or not states:
             return False
-        own = {_of_text(text, state) for state in set(states) - cache.sound(states)}
+        own = _of_text(_digest(pieces(text)), states)
         return cache.sound(own) == own
 
-    def put_sound(self, text: ByteView, states: Iterable[bytes]) -> None:
+    def put_sound(self, text: ByteView, states: Collection[bytes]) -> None:
         """Take down what has whole chunks of a text."""
         if (cache := self._opened()) is not None:
-            cache.put_sound(_of_text(text, state) for state in states)
+            cache.put_sound(_of_text(_digest(pieces(text)), states))
 
-    def put_written(self, source: PayloadSource, names: Iterable[Sequence[bytes]]) -> None:
-        """Take down what this process wrote of the payload of a text, the names of its chunks."""
-        states = source.states([name for some in names for name in some])
-        if (cache := self._opened()) is not None:
-            cache.put_sound(state for state, written in states.items() if written >= self.since)
+    def put_kept(
+        self, text: Iterable[Buffer], source: PayloadSource, names: Iterable[Sequence[bytes]]
+    ) -> None:
+        """Take down a detached text that clean made, in pieces, and what has its chunks now.
+
+        `names` are those of all of them, which this process kept.
+        """
+        if (cache := self._opened()) is None:
+            return
+        digest = _digest(text)
+        cache.put_proof(digest)
+        cache.put_sound(_of_text(digest, source.states([name for some in names for name in some])))
 
     def close(self) -> None:
         """Write what was taken down."""
@@ -81,8 +84,8 @@ class ProvedTexts:
             return self._cache
 
 
-def _of_text(text: ByteView, state: bytes) -> bytes:
-    return sha256(_digest(pieces(text)) + state).digest()
+def _of_text(digest: bytes, states: Iterable[bytes]) -> set[bytes]:
+    return {sha256(digest + state).digest() for state in states}
 
 
 def _digest(text: Iterable[Buffer]) -> bytes:

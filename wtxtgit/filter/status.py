@@ -255,6 +255,8 @@ _NO_FAULT = (State.OK, State.SPARSE, State.MODIFIED, State.DETACHED)
 
 @dataclass(frozen=True, slots=True)
 class Status(JsonObject):
+    """Every tracked file, and whether none has a fault."""
+
     KEYS = "ok files"
     files: tuple[FileStatus, ...]
 
@@ -275,6 +277,8 @@ class Listed(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Listing(JsonObject):
+    """The tracked files of the index, or of a revision."""
+
     files: tuple[Listed, ...]
 
 

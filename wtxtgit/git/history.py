@@ -314,14 +314,19 @@ def default_branch(repo: Repository) -> str | None:
     """Name the upstream's default branch here, as `refs/remotes/origin/main`.
 
     The upstream is the remote of the branch that is checked out, else the
-    only remote, else `origin`. None where it was never told, or is gone.
+    only remote, else `origin`. Where nobody told which it is, as in the clone of a repository that
+    was empty, the only branch that it has. None where there is none, or several.
     """
     remote = _upstream(repo)
     if remote is None:
         return None
     answer = repo.call("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD", ok=(0, 1, 128))
+    if answer.code:
+        listed = repo.git("for-each-ref", "--format=%(refname)", f"refs/remotes/{remote}/")
+        branches = os.fsdecode(listed).splitlines()
+        return branches[0] if len(branches) == 1 else None
     branch = os.fsdecode(answer.stdout).removesuffix("\n")
-    if answer.code or repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
+    if repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
         return None
     return branch
 

@@ -11,13 +11,14 @@ the other side its form, the result has both.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from wtxtgit.containers import registry
 from wtxtgit.containers.budget import most_decoded
-from wtxtgit.containers.format import Resealer
+from wtxtgit.containers.format import Resealer, ValueRules
 from wtxtgit.errors import FormatError
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
@@ -102,6 +103,7 @@ class Merger:
             return EntryMerge(
                 self,
                 resealer,
+                None if known.value_rules is None else known.value_rules(),
                 prefix,
                 depth,
                 None if base is None else self.opener.version(resealer, "base", base),
@@ -144,6 +146,7 @@ class EntryMerge:
 
     merger: Merger
     resealer: Resealer
+    rules: ValueRules | None
     prefix: str
     depth: int
     base: Version | None
@@ -224,20 +227,33 @@ class EntryMerge:
 
     def _values(self) -> dict[str, object]:
         before = None if self.base is None else self.base.values
-        merge = ValueMerge(lambda pointer: self.merger.policy.choose(self._value_name(pointer)))
-        merged = merge.merge(before, self.ours.values, self.theirs.values)
+        named = f"{self.prefix}{METADATA}"
+        return self._merged_values(named, None, before, self.ours.values, self.theirs.values)
+
+    def _merged_values(
+        self,
+        named: str,
+        chunk: str | None,
+        before: Mapping[str, object] | None,
+        ours: Mapping[str, object],
+        theirs: Mapping[str, object],
+    ) -> dict[str, object]:
+        """Values of the metadata, or of a `chunk`; `named` stands before their pointers."""
+
+        def ruled(pointer: str, mine: object, other: object) -> tuple[object, str] | None:
+            return None if self.rules is None else self.rules.ruled(chunk, pointer, mine, other)
+
+        merge = ValueMerge(lambda pointer: self.merger.policy.choose(named + pointer), ruled)
+        merged = merge.merge(before, ours, theirs)
         self.settled += [
-            Settled(self._value_name(pointer), MergedKind.METADATA, how, choice)
+            Settled(named + pointer, MergedKind.METADATA, how, choice)
             for pointer, how, choice in merge.settled
         ]
         self.conflicts += [
-            Conflict(self._value_name(pointer), MergedKind.METADATA, "both sides changed it")
+            Conflict(named + pointer, MergedKind.METADATA, "both sides changed it")
             for pointer in merge.open
         ]
         return merged
-
-    def _value_name(self, pointer: str) -> str:
-        return f"{self.prefix}{METADATA}{pointer}"
 
     def _decide(self, key: Key) -> PlacedEntry | None:
         """What becomes of an entry, None where it is left out; notes what was decided."""
@@ -384,11 +400,17 @@ class EntryMerge:
         """A file in a chunk or member that both sides changed."""
         if o.unread is not None or t.unread is not None:
             return self._by_side(key, o, f"both sides changed it: {o.unread or t.unread}")
-        before = None if b is None or b.unread is not None else self.merger.opener.content(b)
+        opener = self.merger.opener
+        before = None if b is None or b.unread is not None else opener.content(b)
+        ours, theirs = opener.content(o), opener.content(t)
+        if o.is_json and t.is_json and side_taken(before, ours, theirs) is None:
+            spelled = self._json(key, before, ours, theirs)
+            if spelled is not None:
+                return self._preferred(key, former).placed(key, _of_file(memoryview(spelled)))
         merged = self.merger.merge_part(
             before,
-            self.merger.opener.content(o),
-            self.merger.opener.content(t),
+            ours,
+            theirs,
             f"{self._name(key)}/",
             self.depth + 1,
         )
@@ -401,6 +423,20 @@ class EntryMerge:
                 key, self.ours if merged.taken == "ours" else self.theirs, former
             )
         return self._preferred(key, former).placed(key, _of_file(merged.data))
+
+    def _json(
+        self, key: Key, before: memoryview | None, ours: memoryview, theirs: memoryview
+    ) -> bytes | None:
+        """JSON that both sides changed, value by value; None where it can't be taken apart."""
+        versions = [_json_object(each) for each in (before, ours, theirs)]
+        base, mine, other = versions
+        if mine is None or other is None or (before is not None and base is None):
+            return None
+        spelling = _spelling_of(ours, mine)
+        if spelling is None:
+            return None
+        merged = self._merged_values(f"{self._name(key)}:", key[0], base, mine, other)
+        return spelling(merged)
 
     def _by_side(self, key: Key, entry: Entry, reason: str) -> PlacedEntry:
         """Settle what only a side can settle."""
@@ -429,6 +465,45 @@ class EntryMerge:
 
     def _is_same(self, a: Entry, b: Entry) -> bool:
         return self.merger.opener.is_same_entry(a, b)
+
+
+_SPELLINGS: tuple[tuple[str, str, int | None], ...] = (
+    (",", ":", None),
+    (", ", ": ", None),
+    (",", ": ", 2),
+    (",", ": ", 4),
+)
+"""Between items, behind keys, and spaces of indentation."""
+
+
+def _json_object(data: memoryview | None) -> dict[str, object] | None:
+    """The object in a JSON text, of which no key is there twice; None for anything else."""
+    if data is None:
+        return None
+    from wtxtgit.containers import json_text
+
+    try:
+        value = json_text.parse(data, "chunk", unique_keys=True)
+    except FormatError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _spelling_of(
+    data: memoryview, value: dict[str, object]
+) -> Callable[[dict[str, object]], bytes] | None:
+    """What spells a value as `data` is spelled, as Python's library does; None for another."""
+    import json
+
+    text = bytes(data)
+    for between, behind, indent in _SPELLINGS:
+        for ascii_alone in (False, True):
+            dump = partial(
+                json.dumps, ensure_ascii=ascii_alone, separators=(between, behind), indent=indent
+            )
+            if dump(value).encode("utf-8", "surrogatepass") == text:
+                return lambda merged, dump=dump: dump(merged).encode()  # type: ignore[misc]
+    return None
 
 
 def _of_file(data: ByteView) -> NewContent:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, UNSET, UNSPECIFIED, Repository
@@ -25,8 +25,13 @@ from wtxtgit.merge import conflicts
 from wtxtgit.merge.policy import Policy, parse_strategy, stored_side_taken
 from wtxtgit.report.merge import MergeReport, Strategy
 
+if TYPE_CHECKING:
+    from wtxtgit.model.tensor import ReadOptions
+
 ATTRIBUTE = "wtxt-merge"
 STRATEGY = "wtxtgit.mergeStrategy"
+FOLD_KEY, FOLD_HMAC_KEY = "wtxtgit.foldKey", "wtxtgit.foldHmacKey"
+"""Files with the keys of encrypted FOLD chunks, and of FOLD hashes that are HMACs."""
 
 
 def merge(
@@ -59,7 +64,7 @@ def merge(
     contents = view_file(base), view_file(ours), view_file(theirs)
     report, merged = merge_texts(
         *contents,
-        Merger(policy),
+        Merger(policy, reading_options(repo)),
         repo=repo,
         tracked=lambda: tracked_form(repo, path),
         threads=threads,
@@ -75,6 +80,25 @@ def merge(
             # The merge is what it is without a record of it.
             return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
     return report
+
+
+def reading_options(repo: Repository | None) -> ReadOptions:
+    """What the config says of keys; raises InputError for a file that holds none."""
+    from wtxtgit.model.tensor import ReadOptions
+
+    paths = [None if repo is None else repo.config.get(key) for key in (FOLD_KEY, FOLD_HMAC_KEY)]
+    if repo is None or not any(paths):
+        return ReadOptions()
+    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import aes_key
+
+    # From home, from the root, or from the top level.
+    top = repo.top or repo.git_dir
+    opened, checked = (None if p is None else top / Path(p).expanduser() for p in paths)
+    return ReadOptions(
+        decryption_key=None if opened is None else aes_key(opened),
+        integrity_key=key_bytes(checked),
+    )
 
 
 def tracked_form(repo: Repository | None, path: bytes | None) -> bool | None:
@@ -99,6 +123,25 @@ def has_ledger(repo: Repository, path: bytes) -> bool:
     from wtxtgit.model.ledger import LEDGER_SUFFIX
 
     return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
+
+
+def listing_set(repo: Repository, path: bytes, format_: str) -> str | None:
+    """The tracked index, beside a merged file, of a set whose index has hashes; None without one.
+
+    From the top level. Other files of the set may yet be merged, so it is not made anew here.
+    """
+    from wtxtgit.containers import registry
+
+    known = registry.by_name(format_)
+    if known is None or known.reseal_set is None:
+        return None
+    folder, slash, _ = path.rpartition(b"/")
+    listed = repo.git("--literal-pathspecs", "ls-files", "-z", "--", folder or b".")
+    for name in listed.split(b"\0"):
+        is_beside = name.rpartition(b"/")[0] == folder or (not slash and b"/" not in name)
+        if is_beside and os.fsdecode(name).endswith(known.index_endings):
+            return os.fsdecode(name)
+    return None
 
 
 def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:

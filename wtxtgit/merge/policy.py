@@ -114,6 +114,8 @@ def parse_takes(texts: Iterable[str]) -> tuple[tuple[str, Strategy], ...]:
 
 _ABSENT = object()
 """In the place of a value that a version has not."""
+_NOT_OF_VALUES = frozenset({Strategy.FAIL, Strategy.AVERAGE, Strategy.TASK})
+"""Strategies that name no side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,12 @@ class ValueMerge:
 
     `choose` says of a JSON pointer (RFC 6901) what is done where both sides
     changed what is there. After the merge `open` has the pointers where nothing
-    decides, and `settled` (pointer, how, the strategy that decided it or None).
+    decides, and `settled` (pointer, how, the strategy that decided it or None). A `rule` goes
+    before a strategy that says nothing of values; it gives what is taken, and how that is called.
     """
 
     choose: Callable[[str], Strategy]
+    rule: Callable[[str, object, object], tuple[object, str] | None] = lambda *_: None
     open: list[str] = field(default_factory=list)
     settled: list[tuple[str, str, Strategy | None]] = field(default_factory=list)
 
@@ -158,6 +162,11 @@ class ValueMerge:
             self.settled.append((path, "ours", None))
             return ours
         choice = self.choose(path)
+        if choice in _NOT_OF_VALUES and _ABSENT not in (ours, theirs):
+            ruled = self.rule(path, ours, theirs)
+            if ruled is not None:
+                self.settled.append((path, ruled[1], None))
+                return ruled[0]
         if choice is Strategy.FAIL:
             self.open.append(path)
             return ours

@@ -25,7 +25,7 @@ from wtxtgit.io.files import failures, replace_file, shown_path, view_file, writ
 from wtxtgit.io.view import PIECE, ByteView, mapped, pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
-from wtxtgit.merge.driver import has_ledger, strategy_of, tracked_form
+from wtxtgit.merge.driver import has_ledger, reading_options, strategy_of, tracked_form
 from wtxtgit.merge.policy import Policy, check_takes
 from wtxtgit.merge.texts import merge_texts
 from wtxtgit.model.ledger import LEDGER_SUFFIX
@@ -124,7 +124,7 @@ def resolve(
         base,
         ours,
         theirs,
-        Merger(policy),
+        Merger(policy, reading_options(repo)),
         repo=repo,
         tracked=lambda: tracked_form(repo, from_top),
         threads=settings.threads,

@@ -10,7 +10,7 @@ Field meanings are those of `docs/spec/wtxt.md`. All sizes are in bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -326,8 +326,8 @@ class PayloadSource(Protocol):
         None where that is not so simple: `read` tells why.
         """
 
-    def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
-        """The state of each thing that holds chunks of these names, and when it was written, in ns.
+    def states(self, names: Sequence[bytes]) -> set[bytes]:
+        """The state of each thing that holds chunks of these names.
 
         It is another one once anybody touched the thing. None where that is not known of all.
         """
@@ -362,8 +362,8 @@ class _NoPayload:
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return None
 
-    def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
-        return {}
+    def states(self, names: Sequence[bytes]) -> set[bytes]:
+        return set()
 
 
 FindPayload = Callable[[], PayloadSource | None]

@@ -1,10 +1,11 @@
-"""What checks found: problems, collected up to a bound."""
+"""What checks found: problems, kept up to a bound and counted beyond it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, final, overload
 
 from wtxtgit.errors import MAX_MESSAGE, FormatError, clipped, place
 from wtxtgit.model.plain import JsonObject
@@ -16,10 +17,11 @@ class Problem(JsonObject):
 
     `line` counts from 1, `chunk` is an `ix` of a text or the name of a
     container's chunk, `offset` a byte in the file, `field` the word of the
-    format's spec for what stands there.
+    format's spec for what stands there. `more` is the number of those of a kind that
+    are counted and not told, in the place of which it stands: see `Problems`.
     """
 
-    KEYS = "kind message line? array? chunk? offset? field?"
+    KEYS = "kind message line? array? chunk? offset? field? more?"
 
     kind: str
     message: str
@@ -28,11 +30,76 @@ class Problem(JsonObject):
     chunk: int | str | None = None
     offset: int | None = None
     field: str | None = None
+    more: int | None = None
 
     def __str__(self) -> str:
         where = place(self.line, self.array, self.chunk, self.offset)
         message = clipped(self.message, MAX_MESSAGE)
         return f"{where}: {message}" if where else message
+
+
+def total(problems: Iterable[Problem]) -> int:
+    """How many problems were found, those that are only counted among them."""
+    return sum(problem.more or 1 for problem in problems)
+
+
+@final
+class Problems(Sequence[Problem]):
+    """What a check found, in the order found: everything, or of very much a part and its count.
+
+    The first MOST are kept, and of each kind the first one. Where there are more, the last
+    entries say how many of which kind. So a file in which everything is wrong takes no memory
+    for each thing that is, and what a verdict asks of it (is there any, of which kinds) is the
+    same.
+    """
+
+    __slots__ = ("_kept", "_kinds", "_more")
+
+    MOST = 1000
+
+    def __init__(self, found: Iterable[Problem] = ()) -> None:
+        self._kept: list[Problem] = []
+        self._kinds: set[str] = set()
+        self._more: Counter[str] = Counter()
+        self.extend(found)
+
+    def append(self, problem: Problem) -> None:
+        if len(self._kept) < self.MOST or problem.kind not in self._kinds:
+            self._kept.append(problem)
+            self._kinds.add(problem.kind)
+        else:
+            self._more[problem.kind] += problem.more or 1
+
+    def extend(self, found: Iterable[Problem]) -> None:
+        for problem in found:
+            self.append(problem)
+
+    def sort(self, key: Callable[[Problem], Any]) -> None:
+        """Sort those that are kept."""
+        self._kept.sort(key=key)
+
+    def __iter__(self) -> Iterator[Problem]:
+        yield from self._kept
+        for kind, count in self._more.items():
+            yield Problem(kind, f"and {count:,} more ({kind})", more=count)
+
+    def __len__(self) -> int:
+        return len(self._kept) + len(self._more)
+
+    @overload
+    def __getitem__(self, place: int) -> Problem: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Problem]: ...
+    def __getitem__(self, place: int | slice) -> Problem | list[Problem]:
+        return list(self)[place]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Problems({list(self)!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +119,15 @@ class Findings:
     """What a check of a container found; errors and warnings in the order found.
 
     A problem's `kind` is structure, limit, or the name of the hash that does
-    not hold: crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc. At
-    most MOST of either are kept, the last of them says so. `label` gives the
+    not hold: crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc.
+    `label` gives the
     name of a chunk that is no text. `authenticated` is True where a key was
     given and everything that it can prove holds. For who writes a file anew,
     `is_rewritten`, what only other readers refuse is a warning.
     """
 
-    MOST = 1000
-
-    errors: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
+    errors: Problems = field(default_factory=Problems)
+    warnings: Problems = field(default_factory=Problems)
     authenticated: bool | None = None
     label: Callable[[Any], str] = field(default=str, compare=False, repr=False)
     is_rewritten: bool = field(default=False, compare=False, repr=False)
@@ -78,7 +143,7 @@ class Findings:
     ) -> None:
         """Add something that does not hold."""
         name = self._name(chunk)
-        self._add(self.errors, Problem(kind, message, chunk=name, offset=offset, field=field))
+        self.errors.append(Problem(kind, message, chunk=name, offset=offset, field=field))
 
     def warn(
         self,
@@ -91,7 +156,7 @@ class Findings:
     ) -> None:
         """Add something that a user should know and that loses nothing."""
         name = self._name(chunk)
-        self._add(self.warnings, Problem(kind, message, chunk=name, offset=offset, field=field))
+        self.warnings.append(Problem(kind, message, chunk=name, offset=offset, field=field))
 
     def unread(
         self,
@@ -114,10 +179,8 @@ class Findings:
 
     def add(self, member: MemberFindings) -> None:
         """Add what was found in a file of a set."""
-        for problem in member.errors:
-            self._add(self.errors, problem)
-        for problem in member.warnings:
-            self._add(self.warnings, problem)
+        self.errors.extend(member.errors)
+        self.warnings.extend(member.warnings)
 
     def of_member(self, nbytes: int = 0) -> MemberFindings:
         """What was found, as of a file of a set."""
@@ -126,11 +189,3 @@ class Findings:
     def _name(self, chunk: object) -> str | None:
         # Only now, where something is said of it: a file can have a million chunks.
         return chunk if chunk is None or isinstance(chunk, str) else self.label(chunk)
-
-    def _add(self, problems: list[Problem], problem: Problem) -> None:
-        if len(problems) < self.MOST:
-            problems.append(problem)
-        elif len(problems) == self.MOST:
-            problems.append(
-                Problem("limit", f"more than {self.MOST} findings, the rest is left out")
-            )

@@ -8,7 +8,7 @@ are listed here, writers from these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -89,7 +89,8 @@ class Tensor:
     "F" (columns first) or "reversed" (the shape names its fastest dimension
     first), or `strides` apart (in items; shape and strides as in numpy, the
     first item at byte 0). `absent` says why a tensor that is listed has no
-    bytes. A tensor nested in a chunk is named `chunk/tensor`; `offset` is in
+    bytes, `packing` of which type the blocks are where these are no numbers
+    (`model.ggml.QUANTISED`). A tensor nested in a chunk is named `chunk/tensor`; `offset` is in
     the file, None where the bytes do not stand there as they are.
     """
 
@@ -103,6 +104,7 @@ class Tensor:
     byteorder: str = "little"
     strides: tuple[int, ...] | None = None
     absent: str | None = None
+    packing: str | None = None
 
     @property
     def label(self) -> str:
@@ -153,6 +155,20 @@ class Nested:
     stored: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedPart:
+    """A chunk, a member or a value of a container, by the name that its format gives it.
+
+    `blocks` gives its content, decoded, in pieces; it raises FormatError. `nbytes` bytes from
+    `offset` of the file on are what it is made of.
+    """
+
+    name: str
+    offset: int
+    nbytes: int
+    blocks: Callable[[], Iterator[Buffer]]
+
+
 @dataclass(frozen=True, slots=True)
 class PartNote:
     """What a container says of the bytes that start at `offset`: type, compression, sizes.
@@ -175,7 +191,8 @@ class Description:
     can go to a file of another format: short texts by name. `untold` names
     what else such a file would lack. `parts` are words on what stands where.
     `size` is that of all files of a set, in bytes, None for a single file;
-    `unlisted` says what these hold that the set has not.
+    `unlisted` says what these hold that the set has not. `own` gives the
+    metadata as the writer of the same format takes it, where it takes more than tags.
     """
 
     format: str
@@ -187,13 +204,14 @@ class Description:
     size: int | None = None
     parts: tuple[PartNote, ...] = ()
     unlisted: tuple[str, ...] = ()
+    own: Callable[[], Mapping[str, object]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSource:
     """A tensor to be written: `blocks` gives its bytes, little-endian, in C order.
 
-    `element` is a name of `model.elements`, `shape` as in numpy. `blocks` may
+    `element` is one of `ITEM_BYTES` or of `model.ggml.QUANTISED`, `shape` as in numpy. `blocks` may
     be called more than once and gives `nbytes` bytes each time.
     """
 
@@ -214,7 +232,8 @@ class Entry:
     container, None where they lie within something compressed: entries of
     equal `form` and `stored` hold the same. `form` is all else that the
     container's record of the entry says: dtype, order, compression, further
-    keys; no name, no place, no length, no hash.
+    keys; no name, no place, no length, no hash. `is_json` says that the file is JSON by
+    its type, which is merged value by value where it can be read.
     """
 
     name: str
@@ -223,6 +242,7 @@ class Entry:
     tensor: Tensor | None = None
     file: ByteView | PackedBytes | None = None
     unread: str | None = None
+    is_json: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

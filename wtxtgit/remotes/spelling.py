@@ -39,7 +39,7 @@ def _git(rest: str, repository: Path | None) -> Target:
 
 
 def _lfs(rest: str, repository: Path | None) -> Target:
-    from wtxtgit.remotes.lfs import LFS
+    from wtxtgit.remotes.lfs_target import LFS
 
     found = _parts(_BRANCH, rest, "lfs:REMOTE#BRANCH or lfs:REMOTE#BRANCH:FOLDER")
     return LFS(found["remote"], found["branch"], found["path"] or "", repository=repository)

@@ -72,7 +72,7 @@ class RowIndices:
 
 @dataclass(frozen=True, slots=True)
 class RowStates:
-    """Of `rows` rows those that became something: see `tensors.rows`.
+    """Of `rows` rows those that became something: see `tensors.row_risks`.
 
     `at_limit` items have the largest number of their dtype, and had not.
     """
@@ -286,7 +286,7 @@ class TensorDiff(JsonObject):
     """
 
     KEYS = (
-        "name status dtype shape base_name? base_dtype? base_shape? reason? risks?=told_concerns "
+        "name status dtype shape base_name? base_dtype? base_shape? reason? risks=told_concerns? "
         "*change"
     )
 
@@ -324,10 +324,12 @@ class TensorDiff(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class MetadataChange(JsonObject):
-    """A value of the metadata: `path` is a JSON pointer (RFC 6901), `kind` as of a tensor.
+    """A value of the metadata: `path` is a JSON pointer (RFC 6901), `change` as of a tensor.
 
     `before` and `after` are plain values; strings among them are cut.
     """
+
+    KEYS = "path change=kind before? after?"
 
     path: str
     kind: TensorStatus
@@ -337,7 +339,7 @@ class MetadataChange(JsonObject):
     def entries(self) -> Iterator[tuple[str, object]]:
         yield "path", self.path
         yield "change", str(self.kind)
-        # A value may be null itself, which is not the same as none.
+        # A value may be null itself, which is not the same as none: what is None is not left out.
         if self.kind is not TensorStatus.ADDED:
             yield "before", self.before
         if self.kind is not TensorStatus.REMOVED:

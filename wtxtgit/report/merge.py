@@ -60,8 +60,10 @@ class Settled(JsonObject):
 
     `how` is "ours" or "theirs" (which is in the result), "both" (rows of
     either side), "equal" (both made the same change), "base", "average" or
-    "task". `strategy` is what decided it where both sides changed it, None
-    where only one did, or each something else of it.
+    "task"; of values that every writer makes anew "later" (of two times),
+    "larger" (of two counts) or "measured" (ours, as before the merge).
+    `strategy` is what decided it where both sides changed it, None where only
+    one did, or each something else of it, or where a rule decided.
     """
 
     KEYS = "name kind how strategy?"

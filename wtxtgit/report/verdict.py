@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wtxtgit.errors import CheckError, InputError, TrustError, WtxtgitError, counted
-from wtxtgit.model.findings import Problem
+from wtxtgit.model.findings import Problem, total
 from wtxtgit.model.plain import JsonObject
 
 UNTRUSTED = frozenset({"signature"})
@@ -62,6 +62,25 @@ class DeltaFacts(JsonObject):
     chunks: int
 
 
+@dataclass(frozen=True, slots=True)
+class ReleasedFile(JsonObject):
+    """A file that a release names, by its path from the top level; `sha256` in hex."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFacts(JsonObject):
+    """What a release bundle says: its tag, its commit where it names one, and its files."""
+
+    KEYS = "tag commit? files"
+
+    tag: str
+    commit: str | None
+    files: tuple[ReleasedFile, ...]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class FileVerdict(JsonObject):
     """What became of one file.
@@ -70,12 +89,13 @@ class FileVerdict(JsonObject):
     is the error where it could not even be read. The optional fields are there
     for texts, ledgers and deltas that could be read to the end; `signature` of a
     ledger is the worst of its records, of a delta its target's. `payload` says of a
-    detached text how much of it is at hand: complete, partly or absent.
+    detached text how much of it is at hand: complete, partly or absent. `release` is what a
+    release bundle says that a known key signed.
     """
 
     KEYS = (
         "path format ok errors warnings sha256_all? signature? keyid? authenticated? arrays? "
-        "records? delta? payload?"
+        "records? delta? payload? release?"
     )
 
     path: str
@@ -91,10 +111,11 @@ class FileVerdict(JsonObject):
     records: tuple[RecordFacts, ...] | None = None
     delta: DeltaFacts | None = None
     payload: str | None = None
+    release: ReleaseFacts | None = None
     failure: WtxtgitError | None = None
 
     def __repr__(self) -> str:
-        said = "ok" if self.ok else f"not ok, {counted(len(self.errors), 'error')}"
+        said = "ok" if self.ok else f"not ok, {counted(total(self.errors), 'error')}"
         return f"<FileVerdict {self.path}: {self.format}, {said}>"
 
     @property

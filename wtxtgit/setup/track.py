@@ -128,6 +128,8 @@ class Pattern(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Patterns(JsonObject):
+    """The patterns that the gitattributes files of a repository have."""
+
     patterns: tuple[Pattern, ...]
 
 

@@ -93,6 +93,18 @@ def held_bases(
     return held, ChunkReading((folder,), held).hold(names, size) if size <= MAX_HELD else set()
 
 
+def run_of(
+    folders: Sequence[PackFolder], names: Sequence[bytes], size: int, held: DecodedBases
+) -> DecodedRun | None:
+    """Chunks of that size, decoded together and not checked; None where that is not so simple."""
+    if not 0 < size <= MAX_HELD:
+        return None
+    try:
+        return ChunkReading(folders, held).run(names, size)
+    except (FormatError, EnvironmentFailure):
+        return None
+
+
 def is_whole(base: BaseChunk) -> bool:
     """Whether a base is what its name says: of what is not, no other chunk is to depend."""
     return sha256(base.data.plain()).digest() == base.name

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wtxtgit.errors import EnvironmentFailure, FormatError, PayloadDamaged, PayloadMissing
+from wtxtgit.errors import EnvironmentFailure, PayloadDamaged, PayloadMissing
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import NAME_SIZE
-from wtxtgit.store.reading import MAX_HELD, ChunkReading, DecodedBases
+from wtxtgit.store.reading import ChunkReading, DecodedBases, run_of
 
 if TYPE_CHECKING:
     from wtxtgit.store.writer import StoreWriter
@@ -47,7 +47,7 @@ class Store:
         # Most commands read.
         from wtxtgit.store.writer import StoreWriter
 
-        with StoreWriter(self.own, self._held, self.borrows) as writer:
+        with StoreWriter(self.own, self._held, self.borrowed) as writer:
             yield writer
             writer.finish()
 
@@ -65,12 +65,12 @@ class Store:
             found |= folder.has(held)
         return {asked[place] for place in np.flatnonzero(found)}
 
-    def states(self, names: Sequence[bytes]) -> dict[bytes, int]:
+    def states(self, names: Sequence[bytes]) -> set[bytes]:
         """See `PayloadSource`: of the packs that hold these chunks, and what is decoded with them.
 
         Whoever writes into a pack, or puts another in its place, can't set when its inode changed.
         """
-        found = {}
+        found = set()
         try:
             for folder, pack, _ in self._needed(names) or ():
                 status = folder.path(pack).stat()
@@ -78,9 +78,9 @@ class Store:
                     f"{pack} {status.st_dev} {status.st_ino} {status.st_size} "
                     f"{status.st_mtime_ns} {status.st_ctime_ns}"
                 )
-                found[sha256(told.encode()).digest()] = status.st_mtime_ns
+                found.add(sha256(told.encode()).digest())
         except (OSError, EnvironmentFailure):
-            return {}
+            return set()
         return found
 
     def _needed(self, names: Sequence[bytes]) -> list[tuple[PackFolder, str, int]] | None:
@@ -107,10 +107,6 @@ class Store:
         """Whether there is a chunk of that name."""
         return any(folder.holds(name) for folder in self._all)
 
-    def borrows(self, name: bytes) -> bool:
-        """Whether there is a chunk of that name in an alternate."""
-        return any(folder.holds(name) for folder in self.borrowed)
-
     def read(self, name: bytes, size: int | None = None) -> ByteView:
         """A chunk's bytes, which have been checked against its name.
 
@@ -136,12 +132,7 @@ class Store:
 
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         """See `PayloadSource`: the bytes have been checked against the names."""
-        if not 0 < size <= MAX_HELD:
-            return None
-        try:
-            run = ChunkReading(self._all, self._held).run(names, size)
-        except (FormatError, EnvironmentFailure):
-            return None
+        run = run_of(self._all, names, size, self._held)
         if run is None:
             return None
         data = run.plain()

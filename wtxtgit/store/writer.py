@@ -10,7 +10,7 @@ import contextlib
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
@@ -19,7 +19,7 @@ from typing import Self
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.files import failures
 from wtxtgit.io.temporary import new_file, opened_folder
-from wtxtgit.io.view import Buffer, ByteView, mapped, write_at
+from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes, write_at
 from wtxtgit.io.workers import in_background
 from wtxtgit.store.encoding import (
     Bytes,
@@ -49,10 +49,12 @@ from wtxtgit.store.pack import (
 from wtxtgit.store.reading import (
     MAX_HELD,
     BaseChunk,
+    ChunkReading,
     DecodedBases,
     chain_of,
     held_bases,
     is_whole,
+    run_of,
 )
 
 MAX_PACK = 64 * 1024 * 1024
@@ -204,16 +206,13 @@ class BasedChunk:
 class StoreWriter:
     """Adds chunks to a folder, from any thread; a context manager, by `Store.writing`.
 
-    `held` is shared with the store's readers; `is_borrowed` tells of a name whether there is such a
-    chunk in an alternate.
+    `held` is shared with the store's readers; `borrowed` are the folders of alternates.
     """
 
-    def __init__(
-        self, own: PackFolder, held: DecodedBases, is_borrowed: Callable[[bytes], bool]
-    ) -> None:
+    def __init__(self, own: PackFolder, held: DecodedBases, borrowed: Sequence[PackFolder]) -> None:
         self._own = own
         self._held = held
-        self._is_borrowed = is_borrowed
+        self._borrowed = borrowed
         self._folder = own.packs
         self._lock = Lock()
         # Chunks that are not in a pack with a name yet.
@@ -242,7 +241,7 @@ class StoreWriter:
             self._is_adding = True
 
     def put(self, name: bytes, data: ByteView, item_size: int, base: bytes | None = None) -> None:
-        """Add a chunk unless it is there: `name` is the SHA-256 of `data`.
+        """Add a chunk unless it is there, and whole: `name` is the SHA-256 of `data`.
 
         Its items have `item_size` bytes. `base` names a chunk that may be much the same: the one
         at the same place of the version before. Raises EnvironmentFailure.
@@ -261,8 +260,17 @@ class StoreWriter:
     ) -> None:
         """Add chunks of `size` bytes that follow one another in `data`, each as `put` does."""
         with self._lock:
-            added = {name: k for k, name in enumerate(names) if self._is_new(name)}
+            asked = {name: k for k, name in enumerate(names) if name not in self._begun}
+            there = {name: k for name, k in asked.items() if self._is_there(name)}
+            added = {name: k for name, k in asked.items() if name not in there}
             self._begun.update(added)
+        if there:
+            # Without the lock: they are decoded.
+            damaged = self._damaged(there, data, size)
+            with self._lock:
+                again = {name: k for name, k in damaged.items() if name not in self._begun}
+                self._begun.update(again)
+            added |= again
         try:
             # Without the lock: this is what takes time.
             groups = grouped_chunks(data, size, item_size) if len(added) > 1 else None
@@ -293,8 +301,23 @@ class StoreWriter:
                 self._begun.difference_update(added)
             raise
 
-    def _is_new(self, name: bytes) -> bool:
-        return not (name in self._begun or self._own.use(name) or self._is_borrowed(name))
+    def _is_there(self, name: bytes) -> bool:
+        return self._own.use(name) or any(folder.holds(name) for folder in self._borrowed)
+
+    def _damaged(self, there: Mapping[bytes, int], data: ByteView, size: int) -> dict[bytes, int]:
+        """Those of some chunks of `data` of which no copy is what its name says.
+
+        The file may be all that is left of them: whoever can write to the store is not believed.
+        """
+        folders = (self._own, *self._borrowed)
+        run = run_of(folders, list(there), size, self._held)
+        if run is not None and all(
+            same_bytes(chunk, data[there[name] * size : (there[name] + 1) * size])
+            for name, chunk in run.chunks(list(there))
+        ):
+            return {}
+        reading = ChunkReading(folders, self._held)
+        return {name: k for name, k in there.items() if reading.chunk(name, size) is None}
 
     def _encoded(
         self,

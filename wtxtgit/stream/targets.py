@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wtxtgit.remotes.folder import Folder
 from wtxtgit.remotes.git_target import Git
-from wtxtgit.remotes.lfs import LFS
+from wtxtgit.remotes.lfs_target import LFS
 from wtxtgit.remotes.registry import Registry
 from wtxtgit.remotes.release import Release
 from wtxtgit.remotes.spelling import parse_target

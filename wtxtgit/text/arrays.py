@@ -221,7 +221,7 @@ class LazySnapshot(NamedArrays[LazyArray]):
                 for extent in layout.extents
                 if extent.array is not None and extent.array not in there
             ]
-            found.problems += [Problem("structure", "is lost", array=name) for name in lost]
+            found.problems.extend(Problem("structure", "is lost", array=name) for name in lost)
             extents = [one for one in layout.extents if one.array is None or one.array in there]
             layout = replace(layout, extents=tuple(extents))
         self.problems = tuple(found.problems)

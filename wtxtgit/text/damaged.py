@@ -8,14 +8,15 @@ arrays that are read as a whole against their own.
 
 from __future__ import annotations
 
+from array import array as numbers
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.view import PIECE, ByteView, hashed
+from wtxtgit.io.view import ByteView, hashed
 from wtxtgit.model.array import LAYOUT_ARRAY, MAX_CHUNKS, Layout, Meta
-from wtxtgit.model.findings import Problem
+from wtxtgit.model.findings import Problem, Problems
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.index import ArrayIndex, TextIndex
@@ -27,6 +28,9 @@ HINT = "wtxtgit recover says what can be had back"
 MISSING = "its lines are not there, or not as many as there should be"
 NOWHERE = -1
 """Where an index has a chunk whose lines are not there, or not all there."""
+# Memory is taken for what is there, not for what is claimed: of chunks that are not there as many
+# are indexed as of those that are, and so many of the whole text.
+_LEAST_MISSING, _MISSING_BYTES = 1024, 64
 
 
 @dataclass(slots=True)
@@ -39,7 +43,7 @@ class IntactText:
 
     index: TextIndex
     layout: Layout | None = None
-    problems: list[Problem] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
 
 
 def intact(text: ByteView, index: TextIndex) -> IntactText:
@@ -48,14 +52,14 @@ def intact(text: ByteView, index: TextIndex) -> IntactText:
     Raises that fault as TextError where no array can be made out.
     """
     found = read(text)
-    lines = _LineNumbers(text)
     done = IntactText(TextIndex(stop=index.stop, has_header=index.has_header))
     if index.stop is not None:
         done.problems.append(index.stop)
     done.index.meta = _meta(found)
+    reader = _ArrayReader(text, done.problems)
     before = ""
     for one in found.arrays:
-        array = _array(one, lines, done.problems)
+        array = reader.array(one)
         if array is None:
             continue
         if array.name <= before:
@@ -110,44 +114,55 @@ def _line(line: bytes | None) -> memoryview:
     return memoryview(b"" if line is None else line + b"\n")
 
 
-def _array(found: FoundArray, lines: _LineNumbers, problems: list[Problem]) -> ArrayIndex | None:
-    """The index of an array, None where its line can't be read."""
-    at = found[0].body[0] if found else None
-    number = None if at is None else max(1, lines.of(at) - 2)
-    parsed = grammar.parse_array(_line(found.line), 0)
-    if parsed is None or grammar.check_bytes(parsed[0]) is not None:
-        problems.append(Problem("syntax", "an arr line can't be read", line=number))
-        return None
-    claim = parsed[0]
-    parsed_rows = grammar.parse_rows(_line(found.rows_line), 0)
-    rows = None if parsed_rows is None else parsed_rows[0]
-    if found.rows_line is not None and (
-        rows is None or grammar.check_rows(rows, claim.dtype) is not None
-    ):
-        problems.append(Problem("syntax", "an idx line can't be read", number, claim.name))
-        return None
-    array = ArrayIndex(claim, number or 1, rows)
-    array.chunk_size = armor.chunk_size(rows)
-    places = found.by_ix()
-    # Memory is taken for what is there, not for what is claimed.
-    if array.chunks > min(MAX_CHUNKS, 2 * len(found) + 1024):
-        problems.append(Problem("structure", "most of it is not there", number, claim.name))
-        return None
-    for ix in range(array.chunks):
-        # Of two with a number the last one.
-        chunk = next((found[n] for n in reversed(places.of(ix))), None)
-        array.lines.append(array.line if chunk is None else lines.of(chunk.body[0]))
-        if chunk is not None and _is_whole(array, chunk):
-            array.starts.append(chunk.body[0])
-            array.sha256.append(bytes.fromhex(chunk.sha256))
-            array.crc32c.append(int(chunk.crc32c, 16))
-            continue
-        problems.append(Problem("structure", MISSING, array.lines[ix], claim.name, ix))
-        array.starts.append(NOWHERE)
-        array.sha256.append(b"")
-        array.crc32c.append(0)
-    array.complete = True
-    return array
+class _ArrayReader:
+    """Makes the indexes of arrays of which some lines are there."""
+
+    def __init__(self, text: ByteView, problems: Problems) -> None:
+        self._problems = problems
+        self._lines = _LineNumbers(text)
+        self._missing = _LEAST_MISSING + len(text) // _MISSING_BYTES
+        """How many more chunks of which nothing is there may be indexed."""
+
+    def array(self, found: FoundArray) -> ArrayIndex | None:
+        """The index of an array, None where its line can't be read."""
+        tell, lines = self._problems.append, self._lines
+        at = found[0].body[0] if found else None
+        number = None if at is None else max(1, lines.of(at) - 2)
+        parsed = grammar.parse_array(_line(found.line), 0)
+        if parsed is None or grammar.check_bytes(parsed[0]) is not None:
+            tell(Problem("syntax", "an arr line can't be read", line=number))
+            return None
+        claim = parsed[0]
+        parsed_rows = grammar.parse_rows(_line(found.rows_line), 0)
+        rows = None if parsed_rows is None else parsed_rows[0]
+        if found.rows_line is not None and (
+            rows is None or grammar.check_rows(rows, claim.dtype) is not None
+        ):
+            tell(Problem("syntax", "an idx line can't be read", number, claim.name))
+            return None
+        array = ArrayIndex(claim, number or 1, rows)
+        array.chunk_size = armor.chunk_size(rows)
+        places = found.by_ix()
+        missing = max(0, array.chunks - 2 * places.count)
+        if array.chunks > MAX_CHUNKS or missing > self._missing:
+            tell(Problem("structure", "most of it is not there", number, claim.name))
+            return None
+        self._missing -= missing
+        for ix in range(array.chunks):
+            # Of two with a number the last one.
+            chunk = next((found[n] for n in reversed(places.of(ix))), None)
+            array.lines.append(array.line if chunk is None else lines.of(chunk.body[0]))
+            if chunk is not None and _is_whole(array, chunk):
+                array.starts.append(chunk.body[0])
+                array.sha256.append(bytes.fromhex(chunk.sha256))
+                array.crc32c.append(int(chunk.crc32c, 16))
+                continue
+            tell(Problem("structure", MISSING, array.lines[ix], claim.name, ix))
+            array.starts.append(NOWHERE)
+            array.sha256.append(b"")
+            array.crc32c.append(0)
+        array.complete = True
+        return array
 
 
 def _is_whole(array: ArrayIndex, chunk: FoundChunk) -> bool:
@@ -165,17 +180,25 @@ def _is_whole(array: ArrayIndex, chunk: FoundChunk) -> bool:
 
 
 class _LineNumbers:
-    """Numbers of lines by where they start; asked for in the order of the text, mostly."""
+    """Numbers of lines by where they start.
+
+    Chunks may be asked for in any order: how many lines end before each piece of the text is
+    counted once.
+    """
 
     def __init__(self, text: ByteView) -> None:
         self._text = text
-        self._at, self._line = 0, 1
+        self._before = numbers("q", [0])
 
     def of(self, place: int) -> int:
-        if place < self._at:
-            self._at, self._line = 0, 1
-        while self._at < place:
-            piece = bytes(self._text[self._at : min(place, self._at + PIECE)])
-            self._line += piece.count(b"\n")
-            self._at += len(piece)
-        return self._line
+        piece, within = divmod(place, _COUNTED)
+        for start in range((len(self._before) - 1) * _COUNTED, piece * _COUNTED, _COUNTED):
+            ended = bytes(self._text[start : start + _COUNTED]).count(b"\n")
+            self._before.append(self._before[-1] + ended)
+        start = piece * _COUNTED
+        ended = bytes(self._text[start : start + within]).count(b"\n")
+        return self._before[piece] + ended + 1
+
+
+_COUNTED = 4096
+"""Bytes of a piece whose lines are counted."""

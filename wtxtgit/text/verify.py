@@ -44,7 +44,7 @@ from wtxtgit.model.array import (
     PayloadState,
 )
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.findings import Problem
+from wtxtgit.model.findings import Problem, Problems
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped, whole_blocks
 from wtxtgit.text.digest import SignatureState
@@ -420,7 +420,7 @@ class TextReport:
     """
 
     index: TextIndex
-    problems: list[Problem] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
     sha256_all: bytes | None = None
     merkle_this: bytes | None = None
     fastxor: int = 0
@@ -515,7 +515,7 @@ def _tell_payload(report: TextReport, body: _ArrayChecks) -> None:
         report.problems.append(Problem(PAYLOAD_MISSING, message))
 
 
-def _same_chunk(stop: Problem, problems: list[Problem]) -> bool:
+def _same_chunk(stop: Problem, problems: Iterable[Problem]) -> bool:
     """Whether the frame of the chunk in which the reading stopped is broken too.
 
     A line that is missing shows as another line of the wrong length and as a
@@ -551,10 +551,10 @@ class _ArrayChecks:
         self.lacking = self.missing = 0
         self._own = sha256()
         self._own_lacks = False
-        self._own_problems: list[Problem] = []
-        self._no_mac_problems: list[Problem] = []
+        self._own_problems = Problems()
+        self._no_mac_problems = Problems()
         self._mac: digest.Mac | None = None
-        self._mac_problems: list[Problem] = []
+        self._mac_problems = Problems()
         self._stopped = False
 
     def check(self, growing: Iterator[None], threads: int | None) -> bool:
@@ -574,8 +574,9 @@ class _ArrayChecks:
         arrays = self._report.index.arrays
         # Collected apart by followers that run at the same time, and joined in a fixed order:
         # reports do not depend on threads.
-        mac_problems = self._no_mac_problems + self._mac_problems
-        self._report.problems += self._no_mac_problems + self._own_problems + self._mac_problems
+        mac_problems = [*self._no_mac_problems, *self._mac_problems]
+        for found in (self._no_mac_problems, self._own_problems, self._mac_problems):
+            self._report.problems.extend(found)
         if not self._stopped and not self.lacking and self._hmac_key is not None:
             # A text without arrays proves nothing with a key.
             every = bool(arrays) and all(array.has_hmac for array in arrays)
@@ -595,7 +596,7 @@ class _ArrayChecks:
         parts: list[Buffer] = []
         done = 0
         for checked in job:
-            self._report.problems += checked.problems
+            self._report.problems.extend(checked.problems)
             block = checked.block
             if checked.raw is None:
                 if checked.stops:
@@ -710,7 +711,7 @@ def _check_root(report: TextReport, wsum_bytes: bytes | None) -> None:
     wanted = computed if root is None else root.sha256_all
     if wanted is None:
         return
-    problems += wsum_problems(wsum_bytes, wanted, report.index.meta)
+    problems.extend(wsum_problems(wsum_bytes, wanted, report.index.meta))
     if (wsum := read_wsum(wsum_bytes)) is not None:
         report.merkle_this = digest.merkle(wsum.merkle_prev, wsum.sha256_all, report.index.meta)
 

@@ -12,6 +12,7 @@ FORMAT = Format(
     magic=MAGIC,
     endings=(".aero",),
     write=Lazy(f"{__name__}.write"),
+    holds_quantised=True,
     write_set=Lazy(f"{__name__}.write"),
     keeps_tag=every_tag,
     reseal=Lazy(f"{__name__}.reseal"),
@@ -19,9 +20,11 @@ FORMAT = Format(
     repack=Lazy(f"{__name__}.repack"),
     set_name="aeroset",
     read_set=Lazy(f"{__name__}.aeroset"),
+    reseal_set=Lazy(f"{__name__}.reseal_set"),
     index_endings=(".aeroset.json",),
     derived=(
         *below(("chunks", ANY), "offset", "length", "ulen"),
         ("mmsg", "shards", ANY, "size_bytes"),
     ),
+    parts=Lazy(f"{__name__}.describe"),
 )

@@ -19,7 +19,16 @@ import zstandard
 from wtxtgit.containers import json_text
 from wtxtgit.containers.aero import MAGIC, hashes, read
 from wtxtgit.containers.aero.content import digest, digest_spans, page_spans
-from wtxtgit.containers.aero.describe import ARCHITECTURE_TAG, NAME_TAG, SOURCE_KEY
+from wtxtgit.containers.aero.describe import (
+    ARCHITECTURE_TAG,
+    CODEC_KEY,
+    CODECS_KEY,
+    GGML_CODEC,
+    NAME_TAG,
+    PARAMS_KEY,
+    SOURCE_KEY,
+    TYPE_KEY,
+)
 from wtxtgit.containers.aero.hashes import PAYLOAD_SIZE
 from wtxtgit.containers.aero.read import (
     COMPRESSED,
@@ -35,6 +44,7 @@ from wtxtgit.containers.aero.read import (
     NAMES_ALIGNMENT,
     NO_HASH,
     OPTIONAL,
+    PACKED,
     PAGES,
     PAGES_SUFFIX,
     PAYLOAD_ALIGNMENT,
@@ -54,7 +64,8 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, exactly, pieces
-from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
+from wtxtgit.model.ggml import QUANTISED, nbytes_of
+from wtxtgit.model.tensor import TensorSource
 
 UUID_SIZE = 16
 INTEGRITY_NAME = b"control.integrity"
@@ -222,13 +233,16 @@ class Shard:
         for offset, source in self.tensors:
             entry: dict[str, object] = {
                 "name": source.name,
-                "dtype": DTYPES[source.element],
+                "dtype": DTYPES.get(source.element, PACKED),
                 "shape": list(source.shape),
                 "shard_id": number,
                 "data_off": offset,
                 "data_len": source.nbytes,
                 read.FLAGS_KEY: 0,
             }
+            if source.element in QUANTISED:
+                ggml_number, _ = QUANTISED[source.element]
+                entry[PARAMS_KEY] = {TYPE_KEY: ggml_number}
             if tensor_hash:
                 entry[read.HASH_KEY] = self.content.digests[offset, offset + source.nbytes].hex()
             listed.append(entry)
@@ -253,15 +267,13 @@ def check_tensors(tensors: Sequence[TensorSource]) -> None:
     json_text.refuse_repeated((source.name for source in tensors), "tensor name {} is taken")
     for source in tensors:
         json_text.check_name(source.name, "tensor name", offset=0)
-        if source.element not in DTYPES:
+        if source.element not in DTYPES and source.element not in QUANTISED:
             raise FormatError(
                 f"AERO has no dtype for {source.element}, which tensor {quoted(source.name)} is",
                 field="dtype",
             )
-        needed = ITEM_BYTES[source.element]
-        for dim in source.shape:
-            needed *= dim
-        if any(not 0 <= dim <= MAX_DIM for dim in source.shape) or needed != source.nbytes:
+        fits = nbytes_of(source.element, source.shape) == source.nbytes
+        if not fits or any(dim > MAX_DIM for dim in source.shape):
             raise FormatError(
                 f"tensor {quoted(source.name)} of {source.nbytes} bytes does not fit its shape",
                 field="shape",
@@ -336,8 +348,12 @@ def file_payloads(
     for text in (*texts.keys(), *texts.values()):
         json_text.check_name(text, "metadata", offset=0)
     first = [integrity_payload()] if ihsh else []
-    if texts:
-        raw = json.dumps(texts, sort_keys=True, separators=(",", ":")).encode()
+    held: dict[str, object] = {**texts}
+    entries, codecs = _with_codecs(entries)
+    if codecs:
+        held[CODECS_KEY] = codecs
+    if held:
+        raw = json.dumps(held, sort_keys=True, separators=(",", ":")).encode()
         first.append(metadata_payload(JSON, JSON_NAME, raw, compress=False))
     of_shards = [(shard, payload) for shard in shards for payload in shard.payloads()]
     fourccs = [*(payload.fourcc for payload in first), MANIFEST, INDEX]
@@ -372,6 +388,26 @@ def file_payloads(
         metadata_payload(INDEX, INDEX_NAME, index, flags=IS_INDEX, compress=compress_metadata),
     ]
     return first + [payload for _, payload in of_shards]
+
+
+def _with_codecs(
+    entries: Sequence[dict[str, object]],
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Entries with the places of their codecs, and these as an MJSN lists them."""
+    used = [
+        ({TYPE_KEY: number}, ggml_type.name)
+        for number, ggml_type in QUANTISED.values()
+        if any(entry.get(PARAMS_KEY) == {TYPE_KEY: number} for entry in entries)
+    ]
+    places: list[object] = [params for params, _ in used]
+    numbered = [
+        entry | {CODEC_KEY: places.index(entry[PARAMS_KEY])} if PARAMS_KEY in entry else entry
+        for entry in entries
+    ]
+    return numbered, [
+        {"codec": GGML_CODEC, "id": place, "params": params, "quant_name": name}
+        for place, (params, name) in enumerate(used)
+    ]
 
 
 def shard_item(number: int, place: int, size: int, tensors: int) -> dict[str, object]:

@@ -6,6 +6,7 @@ Spec: `docs/spec/aero.md`, "Tensors and metadata".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from itertools import islice
@@ -18,6 +19,7 @@ from wtxtgit.containers.aero.read import (
     JSON,
     MANIFEST,
     METADATA,
+    PACKED,
     SHARD,
     VERSION,
     Aero,
@@ -28,8 +30,16 @@ from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.containers.json_text import is_text
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.tensor import Description, PackedBytes, PartNote, ReadOptions, Tensor
+from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.model import ggml
+from wtxtgit.model.tensor import (
+    Description,
+    NamedPart,
+    PackedBytes,
+    PartNote,
+    ReadOptions,
+    Tensor,
+)
 
 # Bytes of a metadata chunk's content that are listed: a report holds all of it at once. What is
 # larger is named, not shown.
@@ -44,6 +54,10 @@ NAME_TAG, ARCHITECTURE_TAG = "model_name", "architecture"
 SOURCE_KEY = "source_format"
 """Says how the shapes of this file are to be read, so it is no tag."""
 GGUF = "gguf"
+CODECS_KEY = "quant_descriptors"
+CODEC_KEY, PARAMS_KEY = "quant_id", "quant_params"
+"""What an entry of the index has of its codec: the number of a descriptor, or what that says."""
+GGML_CODEC, TYPE_KEY = "ggml", "ggml_type"
 MANIFEST_KEYS = frozenset({"format", "model", "chunks", "shards"})
 
 
@@ -54,7 +68,9 @@ class TensorReader:
         self._aero = aero
         self._most = options.max_chunk
         self._decoded = decoded
-        self.order = shape_order(mjsn(aero))
+        held = mjsn(aero)
+        self.order = shape_order(held)
+        self._codecs = _codecs(held)
 
     def tensor(self, entry: IndexEntry, shard_id: int) -> Tensor:
         """The tensor that `entry` describes, in the shard of that number."""
@@ -88,6 +104,7 @@ class TensorReader:
             entry.element,
             self.order,
             absent=absent,
+            packing=packing_of(entry, self._codecs),
         )
 
     def content(self, shard: AeroChunk) -> ByteView:
@@ -108,6 +125,27 @@ class TensorReader:
                 offset=error.offset,
                 field=error.field,
             ) from None
+
+
+def _codecs(json: dict[str, object]) -> dict[int, dict[str, object]]:
+    """What an MJSN says of codecs, by the number that entries of the index have for them."""
+    listed = json.get(CODECS_KEY)
+    found = (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ()
+    return {one["id"]: one for one in found if type(one.get("id")) is int}
+
+
+def packing_of(entry: IndexEntry, codecs: dict[int, dict[str, object]]) -> str | None:
+    """The quantised type of ggml that a packed tensor is of; None where nothing tells one."""
+    if entry.dtype != PACKED:
+        return None
+    number = entry.extra.get(CODEC_KEY)
+    codec = codecs.get(number) if type(number) is int else None
+    told = entry.extra.get(PARAMS_KEY) if codec is None else codec.get("params")
+    if codec is not None and codec.get("codec") != GGML_CODEC:
+        return None
+    ggml_type = told.get(TYPE_KEY) if isinstance(told, dict) else None
+    known = ggml.TYPES.get(ggml_type) if type(ggml_type) is int else None
+    return None if known is None else ggml.element_of(known)
 
 
 def refuse_long_names(aero: Aero) -> None:
@@ -138,6 +176,20 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
         untold=untold,
         parts=tuple(_part(aero, chunk) for chunk in aero.chunks if not chunk.is_raw_shard),
     )
+
+
+def named_parts(aero: Aero, options: ReadOptions) -> Iterator[NamedPart]:
+    """The chunks, weight shards among them."""
+    for chunk in aero.chunks:
+        name = aero.name(chunk).decode("utf-8", "backslashreplace")
+        nbytes = chunk.end - chunk.offset if chunk.length else 0
+        yield NamedPart(name, chunk.offset, nbytes, partial(_content, aero, chunk, options))
+
+
+def _content(aero: Aero, chunk: AeroChunk, options: ReadOptions) -> Iterator[Buffer]:
+    # What is not compressed is as long as it stands in the file.
+    most = options.max_chunk if chunk.is_compressed else chunk.length
+    yield from pieces(content(aero, chunk, most))
 
 
 def _part(aero: Aero, chunk: AeroChunk) -> PartNote:
@@ -196,10 +248,17 @@ def _tags(
     untold: list[str] = []
     model = manifest.get("model")
     named = model if isinstance(model, dict) else {}
+    apart, told = {SOURCE_KEY}, {HASH_KEY, FLAGS_KEY}
+    codecs = _codecs(json)
+    packed = [entry for entry in aero.entries if entry.dtype == PACKED]
+    # What these say goes along with the tensors.
+    if packed and all(packing_of(entry, codecs) is not None for entry in packed):
+        apart.add(CODECS_KEY)
+        told |= {CODEC_KEY, PARAMS_KEY}
     texts = {
         NAME_TAG: named.get("name") or None,
         ARCHITECTURE_TAG: named.get("architecture") or None,
-        **{key: value for key, value in json.items() if key != SOURCE_KEY},
+        **{key: value for key, value in json.items() if key not in apart},
     }
     for key, value in texts.items():
         # Later ones win: what the MJSN says of the model goes before the manifest.
@@ -211,7 +270,7 @@ def _tags(
         if aero.first(fourcc) is not None and not held:
             untold.append(f"chunk {fourcc.decode()}, which is empty or too large to be looked into")
     untold += [f"mmsg {quoted(key)}" for key in manifest if key not in MANIFEST_KEYS]
-    keys = {key for entry in aero.entries for key in entry.extra} - {HASH_KEY, FLAGS_KEY}
+    keys = {key for entry in aero.entries for key in entry.extra} - told
     untold += [f"tidx {quoted(key)}" for key in sorted(keys)]
     others = [chunk for chunk in aero.chunks if chunk.fourcc not in METADATA | {SHARD}]
     untold += [f"chunk {quoted(aero.label(chunk))}" for chunk in others]

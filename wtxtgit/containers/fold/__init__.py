@@ -15,6 +15,7 @@ FORMAT = Format(
     keeps_tag=every_tag,
     wraps_tensors=True,
     reseal=Lazy(f"{__name__}.reseal"),
+    value_rules=Lazy(f"{__name__}.value_rules"),
     repack=Lazy(f"{__name__}.repack"),
     signed=Lazy(f"{__name__}.repack"),
     salvage=Lazy(f"{__name__}.salvage"),
@@ -27,4 +28,5 @@ FORMAT = Format(
         *below(("chunks", ANY), "offset", "comp_len", "uncomp_len", "ecc_len", "sha256"),
     ),
     chunk_values=Lazy(f"{__name__}.describe"),
+    parts=Lazy(f"{__name__}.describe"),
 )

@@ -34,9 +34,17 @@ from wtxtgit.containers.fold.read import (
 from wtxtgit.containers.json_text import texts
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.tensor import Description, Nested, PackedBytes, PartNote, ReadOptions, Tensor
+from wtxtgit.model.tensor import (
+    Description,
+    NamedPart,
+    Nested,
+    PackedBytes,
+    PartNote,
+    ReadOptions,
+    Tensor,
+)
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
@@ -196,6 +204,21 @@ def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, ob
         except FormatError:
             # `verify` tells what is wrong with it.
             continue
+
+
+def named_parts(fold: Fold, options: ReadOptions) -> Iterator[NamedPart]:
+    """The chunks, and their content, mended where parity does that."""
+    for chunk in fold.chunks:
+        yield NamedPart(
+            chunk.name,
+            chunk.payload_start,
+            chunk.end - chunk.payload_start,
+            partial(_content, fold.data, chunk, options),
+        )
+
+
+def _content(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> Iterator[Buffer]:
+    yield from pieces(payloads.payload(data, chunk, options))
 
 
 def _part(chunk: FoldChunk) -> PartNote:

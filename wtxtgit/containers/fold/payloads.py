@@ -42,6 +42,9 @@ MAX_MENDED_BLOCKS = 10_000
 # AES-GCM's tag, at the end of an encrypted payload and counted in comp_len.
 TAG_BYTES = 16
 KEY_BYTES = 32
+NONCE_BYTES = 12
+NONCE_KEY = "nonce_hex"
+_NONCE_DOMAIN = b"FOLD chunk nonce\0"
 
 _NONCE = re.compile(r"[0-9A-Fa-f]{24}")
 
@@ -190,7 +193,7 @@ def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView
             offset=chunk.payload_start,
             field="encrypted",
         )
-    nonce = chunk.entry.get("nonce_hex")
+    nonce = chunk.entry.get(NONCE_KEY)
     if not isinstance(nonce, str) or _NONCE.fullmatch(nonce) is None:
         fail(f"nonce of chunk {name} is not 12 bytes", offset=chunk.offset, field="nonce_hex")
 
@@ -207,6 +210,20 @@ def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView
             field="comp_payload",
         )
     return memoryview(plain)
+
+
+def encrypted(content: bytes, name: str, key: bytes) -> tuple[bytes, bytes]:
+    """Nonce and stored payload of a chunk of that name with this content, compressed or not.
+
+    The nonce follows from key, name and content: the same file gives the same bytes, and no
+    other content has it.
+    """
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    aad = name.encode()
+    what = _NONCE_DOMAIN + hashlib.sha256(aad).digest() + hashlib.sha256(content).digest()
+    nonce = hmac.digest(key, what, "sha256")[:NONCE_BYTES]
+    return nonce, AESGCM(key).encrypt(nonce, content, aad)
 
 
 SHA256_PREFIX = "sha256:"

@@ -20,8 +20,22 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.check import check_chunk, check_metadata
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
-from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX, Payloads
-from wtxtgit.containers.fold.read import HEADER, MERKLE_ROOT, UNCOMPRESSED, ZSTD, Fold, FoldChunk
+from wtxtgit.containers.fold.payloads import (
+    CHUNK_HASHES,
+    MANIFEST_HASH,
+    NONCE_KEY,
+    SHA256_PREFIX,
+    Payloads,
+)
+from wtxtgit.containers.fold.read import (
+    HEADER,
+    JSON_CTYPE,
+    MERKLE_ROOT,
+    UNCOMPRESSED,
+    ZSTD,
+    Fold,
+    FoldChunk,
+)
 from wtxtgit.containers.fold.write import (
     ChunkSource,
     Compression,
@@ -57,6 +71,7 @@ OF_THE_PLACE = frozenset(
         "sha256",
         "ecc_algo",
         "ecc_len",
+        NONCE_KEY,
     }
 )
 """Keys of a chunk in the index that follow from its header, its place and its content."""
@@ -145,6 +160,7 @@ def reseal(
 
 def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:
     form, options = _form(chunk), inside.options
+    is_json = chunk.ctype == JSON_CTYPE
     try:
         payloads.check_limits(chunk, options)
     except FormatError as error:
@@ -158,10 +174,11 @@ def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:
     if why is not None:
         return Entry(chunk.name, form, stored, unread=why)
     if chunk.flags == UNCOMPRESSED and not chunk.encrypted and stored is not None:
-        return Entry(chunk.name, form, stored, file=stored)
+        return Entry(chunk.name, form, stored, file=stored, is_json=is_json)
     decode = partial(payloads.payload, inside.data, chunk, options)
     opened = partial(decoded.open, chunk, chunk.uncomp_len, decode)
-    return Entry(chunk.name, form, stored, file=PackedBytes(chunk.uncomp_len, opened))
+    content = PackedBytes(chunk.uncomp_len, opened)
+    return Entry(chunk.name, form, stored, file=content, is_json=is_json)
 
 
 def _form(chunk: FoldChunk) -> tuple[object, ...]:
@@ -200,9 +217,9 @@ def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
     if one.content is None:
         stored = inside.data[chunk.offset : chunk.end]
         return Laid(chunk.entry, len(stored), partial(pieces, stored), is_new=False)
-    if chunk.encrypted:
+    if chunk.encrypted and options.decryption_key is None:
         raise FormatError(
-            f"{named} is encrypted: it can't have other content",
+            f"{named} is encrypted: without its key it can't have other content",
             offset=chunk.offset,
             field="encrypted",
         )

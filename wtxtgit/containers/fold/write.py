@@ -141,7 +141,7 @@ class ChunkSource:
 class ChunkForm:
     """How a chunk is stored: `ecc` is n of `rs(n)` or 0, `prefix` the form of its hash.
 
-    `key` is the HMAC's where the form is that.
+    `key` is the HMAC's where the form is that. With a `cipher_key` (AES-256) it is encrypted.
     """
 
     compression: Compression = "none"
@@ -149,6 +149,7 @@ class ChunkForm:
     ecc: int = 0
     prefix: str = SHA256_PREFIX
     key: bytes | None = field(default=None, repr=False)
+    cipher_key: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +185,8 @@ def plan(source: ChunkSource, form: ChunkForm, offset: int) -> Laid:
         raise FormatError(f"compression {quoted(form.compression)} is unknown", field="flags")
     # A header stands before what it is of: one pass to measure and hash, a second one to write.
     crc, comp_len, sha256 = 0, 0, hashlib.sha256()
-    for block in _stored(source, form):
+    nonce, stored = _stored(source, form)
+    for block in stored:
         crc = crc32c(block, crc)
         sha256.update(block)
         comp_len += len(block)
@@ -207,6 +209,8 @@ def plan(source: ChunkSource, form: ChunkForm, offset: int) -> Laid:
         "ecc_algo": f"rs({form.ecc})" if form.ecc else "none",
         "ecc_len": ecc_len,
     }
+    if nonce is not None:
+        entry |= {"encrypted": True, payloads.NONCE_KEY: nonce.hex()}
     header = CHUNK_HEADER.pack(source.ctype, flags, source.length, comp_len, crc, ecc_len)
     blocks = partial(_pieces, source, form, header, comp_len)
     return Laid(entry, len(header) + comp_len + ecc_len, blocks)
@@ -214,7 +218,8 @@ def plan(source: ChunkSource, form: ChunkForm, offset: int) -> Laid:
 
 def _pieces(source: ChunkSource, form: ChunkForm, header: bytes, comp_len: int) -> Iterator[Buffer]:
     yield header
-    blocks = _counted(_stored(source, form), comp_len, source.name)
+    _, stored = _stored(source, form)
+    blocks = _counted(stored, comp_len, source.name)
     if not form.ecc:
         yield from blocks
         return
@@ -253,7 +258,8 @@ def form_of(
             field="ecc_algo" if ecc is None else "sha256",
         )
     need_key(stored.prefix, options.integrity_key)
-    return ChunkForm(compression, level, ecc, stored.prefix, options.integrity_key)
+    cipher_key = options.decryption_key if chunk.encrypted else None
+    return ChunkForm(compression, level, ecc, stored.prefix, options.integrity_key, cipher_key)
 
 
 def need_key(prefix: str, key: bytes | None) -> None:
@@ -271,12 +277,18 @@ def file_pieces(chunks: Sequence[Laid], index: bytes) -> Iterator[Buffer]:
     yield index
 
 
-def _stored(source: ChunkSource, form: ChunkForm) -> Iterator[Buffer]:
-    """A chunk's bytes as they are stored: one zstd frame without checksum, or plain."""
-    blocks = _counted(source.blocks(), source.length, source.name)
-    if form.compression == "none":
-        return blocks
-    return zstd_limits.packed(blocks, source.length, form.level)
+def _stored(source: ChunkSource, form: ChunkForm) -> tuple[bytes | None, Iterator[Buffer]]:
+    """A chunk's bytes as they are stored: one zstd frame without checksum, or plain.
+
+    Those that are encrypted have a nonce, and are held as a whole.
+    """
+    blocks: Iterator[Buffer] = _counted(source.blocks(), source.length, source.name)
+    if form.compression != "none":
+        blocks = zstd_limits.packed(blocks, source.length, form.level)
+    if form.cipher_key is None:
+        return None, blocks
+    nonce, stored = payloads.encrypted(b"".join(blocks), source.name, form.cipher_key)
+    return nonce, iter([stored])
 
 
 def _counted(blocks: Iterator[Buffer], length: int, name: str) -> Iterator[memoryview]:

@@ -22,9 +22,13 @@ from wtxtgit.containers.gguf.read import (
     GGML_NAME,
     LEAST_SIZES,
     LENGTHS,
+    NUMBERS,
+    QUANTIZATION_KEY,
+    SPLIT_NUMBER,
     STRING,
     Gguf,
     KeyValue,
+    decode,
     read_array_head,
 )
 from wtxtgit.containers.intervals import aligned, overlaps
@@ -35,7 +39,6 @@ from wtxtgit.model.tensor import ReadOptions
 ALIGNMENT_UNIT = 8
 """The spec wants an alignment that is a multiple of it."""
 BFLOAT = "bf16"
-QUANTIZATION_KEY = "general.quantization_version"
 
 _SAYS = {STRING: Findings.warn, BOOL: Findings.error}
 """A string is all there, whatever its bytes are; a boolean leaves open what is meant."""
@@ -75,19 +78,27 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
             seen[ALIGNMENT_KEY].start,
         )
     architecture = seen.get(ARCHITECTURE_KEY)
-    if architecture is None or architecture.value_type != STRING:
+    is_first = _is_first(container, seen.get(SPLIT_NUMBER))
+    if is_first and (architecture is None or architecture.value_type != STRING):
         findings.warn(f"{ARCHITECTURE_KEY} is missing or no string", ARCHITECTURE_KEY, None)
     for info in container.infos:
         if not info.is_known:
             named, dtype = f"tensor {quoted(info.tensor.name)}", info.tensor.dtype
             findings.unread(f"{named} has the unknown type {dtype}", "type", info.offset)
     is_quantised = any(info.tensor.element is None for info in container.infos)
-    if QUANTIZATION_KEY not in seen and is_quantised:
+    if QUANTIZATION_KEY not in seen and is_quantised and is_first:
         findings.warn(
             f"{QUANTIZATION_KEY} is missing, and there are quantised tensors",
             QUANTIZATION_KEY,
             None,
         )
+
+
+def _is_first(container: Gguf, split: KeyValue | None) -> bool:
+    """Whether a file has the metadata of its model: of one that was split the first has."""
+    if split is None or split.value_type not in NUMBERS:
+        return True
+    return decode(container.cursor(split.start), split.value_type) == 0
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ https://github.com/ggml-org/ggml/blob/master/include/ggml.h
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from struct import Struct
 from typing import Literal
@@ -28,7 +29,8 @@ from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model.tensor import Description, ReadOptions
+from wtxtgit.model.ggml import PREFIX, TYPES, GgmlType, unknown
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 # Key-value pairs that one file may have ("Limits"): each becomes an object in memory.
 MAX_ENTRIES = MAX_TENSORS
@@ -38,14 +40,14 @@ MAX_LISTED = 64
 
 # What a byte of a value counts that a description has: a reference is as long as eight.
 DECODED = 8
-UINT32, BOOL, STRING, ARRAY = 4, 7, 8, 9
+UINT16, UINT32, INT32, BOOL, STRING, ARRAY = 2, 4, 5, 7, 8, 9
 NUMBERS = {
     0: ("uint8", "B"),
     1: ("int8", "b"),
-    2: ("uint16", "H"),
+    UINT16: ("uint16", "H"),
     3: ("int16", "h"),
     UINT32: ("uint32", "I"),
-    5: ("int32", "i"),
+    INT32: ("int32", "i"),
     6: ("float32", "f"),
     BOOL: ("bool", "?"),
     10: ("uint64", "Q"),
@@ -84,6 +86,14 @@ class KeyValue:
     value_type: int
     offset: int
     start: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnValue:
+    """A value as it stands in a little-endian file: its type and its bytes."""
+
+    value_type: int
+    raw: ByteView
 
 
 def read_entry(cursor: Cursor) -> KeyValue:
@@ -175,64 +185,16 @@ def _skip_strings(cursor: Cursor, count: int) -> None:
     cursor.skip(pos - start, "string")
 
 
-@dataclass(frozen=True, slots=True)
-class GgmlType:
-    """`block` items are stored in `size` bytes; `element` is set where the block is an item."""
-
-    name: str
-    block: int
-    size: int
-    element: str | None = None
-
-
-TYPES = {
-    0: GgmlType("F32", 1, 4, "f32"),
-    1: GgmlType("F16", 1, 2, "f16"),
-    2: GgmlType("Q4_0", 32, 18),
-    3: GgmlType("Q4_1", 32, 20),
-    6: GgmlType("Q5_0", 32, 22),
-    7: GgmlType("Q5_1", 32, 24),
-    8: GgmlType("Q8_0", 32, 34),
-    9: GgmlType("Q8_1", 32, 40),
-    10: GgmlType("Q2_K", 256, 84),
-    11: GgmlType("Q3_K", 256, 110),
-    12: GgmlType("Q4_K", 256, 144),
-    13: GgmlType("Q5_K", 256, 176),
-    14: GgmlType("Q6_K", 256, 210),
-    15: GgmlType("Q8_K", 256, 292),
-    16: GgmlType("IQ2_XXS", 256, 66),
-    17: GgmlType("IQ2_XS", 256, 74),
-    18: GgmlType("IQ3_XXS", 256, 98),
-    19: GgmlType("IQ1_S", 256, 50),
-    20: GgmlType("IQ4_NL", 32, 18),
-    21: GgmlType("IQ3_S", 256, 110),
-    22: GgmlType("IQ2_S", 256, 82),
-    23: GgmlType("IQ4_XS", 256, 136),
-    24: GgmlType("I8", 1, 1, "i8"),
-    25: GgmlType("I16", 1, 2, "i16"),
-    26: GgmlType("I32", 1, 4, "i32"),
-    27: GgmlType("I64", 1, 8, "i64"),
-    28: GgmlType("F64", 1, 8, "f64"),
-    29: GgmlType("IQ1_M", 256, 56),
-    30: GgmlType("BF16", 1, 2, "bf16"),
-    31: GgmlType("Q4_0_4_4", 32, 18),
-    32: GgmlType("Q4_0_4_8", 32, 18),
-    33: GgmlType("Q4_0_8_8", 32, 18),
-    34: GgmlType("TQ1_0", 256, 54),
-    35: GgmlType("TQ2_0", 256, 66),
-    39: GgmlType("MXFP4", 32, 17),
-    40: GgmlType("NVFP4", 64, 36),
-    41: GgmlType("Q1_0", 128, 18),
-}
-
-
-def unknown(number: int) -> GgmlType:
-    """A type of which only the number is known: nobody can say how long its tensors are."""
-    return GgmlType(str(number), 1, 0)
-
-
 VERSIONS = (2, 3)
 ARCHITECTURE_KEY = "general.architecture"
+QUANTIZATION_KEY = "general.quantization_version"
+SPLIT_NUMBER, SPLIT_COUNT, SPLIT_TENSORS = SPLIT_KEYS = (
+    "split.no",
+    "split.count",
+    "split.tensors.count",
+)
+"""Which file of a model this is, from 0 on, of how many, and how many tensors all of them have."""
+MAX_SPLITS = 2**16 - 1
 GGML_DIMENSIONS = 4
 # Bytes of a tensor's name that ggml has room for: 64, the last of them a NUL.
 GGML_NAME = 63
@@ -326,10 +288,7 @@ def describe(container: Gguf, options: ReadOptions) -> Description:
     }
     return Description(
         "gguf",
-        tuple(
-            info.tensor.listed(container.data, None if info.is_known else UNKNOWN_TYPE)
-            for info in container.infos
-        ),
+        tuple(_listed(container, info) for info in container.infos),
         {
             "version": container.version,
             "byteorder": container.byteorder,
@@ -338,7 +297,33 @@ def describe(container: Gguf, options: ReadOptions) -> Description:
         },
         tags=tags,
         untold=tuple(key for key in values if key not in tags),
+        own=None if container.byteorder == "big" else partial(own_values, container),
     )
+
+
+def _listed(container: Gguf, info: Info) -> Tensor:
+    tensor = info.tensor.listed(container.data, None if info.is_known else UNKNOWN_TYPE)
+    # Scales within blocks are in the file's order, and nothing else turns them round.
+    if tensor.element is None and info.is_known and container.byteorder == "little":
+        return replace(tensor, packing=PREFIX + tensor.dtype)
+    return tensor
+
+
+def own_values(container: Gguf) -> dict[str, object]:
+    """The type of each value and its bytes, as they stand in the file, by key; a repeated key once.
+
+    Without the alignment, which a file that is written has of its own.
+    """
+    ends = [*(entry.offset for entry in container.entries[1:]), None]
+    values: dict[str, object] = {}
+    for entry, end in zip(container.entries, ends, strict=True):
+        if end is None:
+            cursor = container.cursor(entry.start)
+            skip(cursor, entry.value_type)
+            end = cursor.pos
+        if entry.key != ALIGNMENT_KEY:
+            values[entry.key] = OwnValue(entry.value_type, container.data[entry.start : end])
+    return values
 
 
 def read(data: ByteView, *, is_cut: bool = False) -> Gguf:

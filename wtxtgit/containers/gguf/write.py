@@ -6,28 +6,44 @@ Spec: `docs/spec/gguf.md`, "What is written".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from operator import itemgetter
 from struct import pack
 
+from wtxtgit.containers.budget import refuse_many
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.format import is_in_folder
 from wtxtgit.containers.gguf import MAGIC, keeps_tag
 from wtxtgit.containers.gguf.read import (
     ARCHITECTURE_KEY,
     DEFAULT_ALIGNMENT,
     GGML_DIMENSIONS,
     GGML_NAME,
+    INT32,
+    MAX_SPLITS,
+    QUANTIZATION_KEY,
+    SPLIT_COUNT,
+    SPLIT_KEYS,
+    SPLIT_NUMBER,
+    SPLIT_TENSORS,
     STRING,
-    TYPES,
+    UINT16,
+    UINT32,
+    OwnValue,
 )
 from wtxtgit.containers.intervals import aligned
 from wtxtgit.containers.json_text import is_text, refuse_repeated
 from wtxtgit.containers.replacing import WrittenTensor
+from wtxtgit.containers.set_files import filled, numbered
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
+from wtxtgit.io.view import PIECE, Buffer, mapped
+from wtxtgit.model.ggml import QUANTISED, TYPES, nbytes_of
+from wtxtgit.model.tensor import TensorSource
 
 VERSION = 3
 UNKNOWN_ARCHITECTURE = "unknown"
+SUFFIX = ".gguf"
+QUANTIZATION = OwnValue(UINT32, memoryview(pack("<I", 2)))
+"""ggml's version of what is in quantised blocks: https://github.com/ggml-org/ggml/blob/master/include/ggml.h"""
 
 DTYPES = {
     ggml_type.element: number
@@ -35,20 +51,27 @@ DTYPES = {
     if ggml_type.element is not None
 }
 """The ggml type of each element that ggml has."""
+_NUMBERS = DTYPES | {element: number for element, (number, _) in QUANTISED.items()}
 
 
-def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
-    """The bytes of a GGUF file with these tensors, and `tags` as string values, in order.
+def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, object]) -> Iterator[Buffer]:
+    """The bytes of a GGUF file with these tensors, and `tags` as values: texts, or as `OwnValue`s.
 
     Shapes are as in numpy; the file has them reversed. Tags are sorted by
-    key; without a `general.architecture` among them it is "unknown".
+    key; without a `general.architecture` among them it is "unknown". `OwnValue`s keep their order,
+    and nothing is added to them.
 
     Raises FormatError, before anything is given, for what GGUF can't hold: a
     dtype, over 4 dimensions, a name over 63 bytes or twice there, a key that
     is not 1 to 65,535 ASCII characters or the alignment's.
     """
     # A check warns of files without it ("Checks").
-    values = {ARCHITECTURE_KEY: UNKNOWN_ARCHITECTURE, **tags}
+    is_own = any(isinstance(value, OwnValue) for value in tags.values())
+    values = list((tags if is_own else {ARCHITECTURE_KEY: UNKNOWN_ARCHITECTURE, **tags}).items())
+    if not is_own:
+        if any(tensor.element in QUANTISED for tensor in tensors):
+            values.append((QUANTIZATION_KEY, QUANTIZATION))
+        values.sort(key=itemgetter(0))
     refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")
     infos: list[bytes] = []
     end = 0
@@ -56,8 +79,40 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
         infos.append(_info(tensor, end))
         end = aligned(end + tensor.nbytes, DEFAULT_ALIGNMENT)
     header = [MAGIC, pack("<IQQ", VERSION, len(tensors), len(values))]
-    header += [_entry(key, value) for key, value in sorted(values.items())]
+    header += [_entry(key, value) for key, value in values]
     return file_pieces(b"".join(header + infos), tensors, DEFAULT_ALIGNMENT)
+
+
+def build_set(
+    tensors: Sequence[TensorSource], tags: Mapping[str, object], stem: str, max_shard: int
+) -> Iterator[tuple[str, Iterator[Buffer]]]:
+    """Names that start with `stem`, and bytes, of files with up to `max_shard` tensor bytes each.
+
+    They are split as by llama.cpp: the first one has all the metadata, and each the three keys
+    that say which one of how many it is. What fits into one file has none of them.
+    Raises FormatError as `build_model` does, and for too many files, before anything is given.
+    """
+    groups = filled(tensors, max_shard)
+    refuse_many(len(groups), MAX_SPLITS, "files", SPLIT_COUNT)
+    refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")
+    if not is_in_folder(stem + SUFFIX):
+        raise FormatError(f"{quoted(stem)} can't start the names of files", field="name")
+    if len(groups) == 1:
+        return iter([(stem + SUFFIX, build_model(tensors, tags))])
+    first = {key: value for key, value in tags.items() if key not in SPLIT_KEYS}
+    if not any(isinstance(value, OwnValue) for value in first.values()):
+        first.setdefault(ARCHITECTURE_KEY, UNKNOWN_ARCHITECTURE)
+    files = []
+    for number, group in enumerate(groups):
+        about = {
+            SPLIT_NUMBER: OwnValue(UINT16, memoryview(pack("<H", number))),
+            SPLIT_COUNT: OwnValue(UINT16, memoryview(pack("<H", len(groups)))),
+            SPLIT_TENSORS: OwnValue(INT32, memoryview(pack("<i", len(tensors)))),
+        }
+        values = {**first, **about} if number == 0 else about
+        name = numbered(stem, number + 1, len(groups), SUFFIX)
+        files.append((name, build_model(group, values)))
+    return iter(files)
 
 
 def file_pieces(
@@ -87,7 +142,7 @@ def _padding(size: int, alignment: int) -> Iterator[Buffer]:
 
 def _info(tensor: TensorSource, offset: int) -> bytes:
     named = f"tensor {quoted(tensor.name)}"
-    number = DTYPES.get(tensor.element)
+    number = _NUMBERS.get(tensor.element)
     if number is None:
         raise FormatError(f"{named} is {tensor.element}, which GGUF does not have", field="type")
     if len(tensor.shape) > GGML_DIMENSIONS:
@@ -95,7 +150,7 @@ def _info(tensor: TensorSource, offset: int) -> bytes:
             f"{named} has {len(tensor.shape)} dimensions, GGUF has {GGML_DIMENSIONS}",
             field="n_dimensions",
         )
-    if tensor.nbytes != ITEM_BYTES[tensor.element] * prod(tensor.shape):
+    if tensor.nbytes != nbytes_of(tensor.element, tensor.shape):
         raise FormatError(f"{named} has {tensor.nbytes} bytes, not those of its shape")
     name = _string(tensor.name, named)
     if len(name) - 8 > GGML_NAME:
@@ -105,10 +160,12 @@ def _info(tensor: TensorSource, offset: int) -> bytes:
     return name + pack(f"<I{len(shape)}QIQ", len(shape), *shape, number, offset)
 
 
-def _entry(key: str, value: str) -> bytes:
+def _entry(key: str, value: object) -> bytes:
+    if isinstance(value, OwnValue):
+        return _string(key, "key") + pack("<I", value.value_type) + bytes(mapped(value.raw))
     if not keeps_tag(key):
         raise FormatError(f"tag {quoted(key)} can't be a key of a GGUF file", field="key")
-    return _string(key, "key") + pack("<I", STRING) + _string(value, f"tag {quoted(key)}")
+    return _string(key, "key") + pack("<I", STRING) + _string(str(value), f"tag {quoted(key)}")
 
 
 def _string(text: str, what: str) -> bytes:

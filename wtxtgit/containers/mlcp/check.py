@@ -60,7 +60,7 @@ def _check_metadata(container: Mlcp, findings: Findings) -> None:
         return
     for where, problem in dotnet.refusals(container.metadata):
         findings.error(f"{where} {problem}", where.partition(".")[0].partition("[")[0], at)
-        if len(findings.errors) > findings.MOST:
+        if len(findings.errors) > findings.errors.MOST:
             return
     if container.has_repeated_keys:
         findings.error(f"metadata has the same key twice at byte {at}", "metadata", at)

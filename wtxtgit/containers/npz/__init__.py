@@ -23,4 +23,5 @@ FORMAT = Format(
     repack=Lazy(f"{__name__}.reseal"),
     derived=(("members",),),
     nested=Lazy(f"{__name__}.read"),
+    parts=Lazy(f"{__name__}.read"),
 )

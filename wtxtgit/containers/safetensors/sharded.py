@@ -214,9 +214,11 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedModel:
 def check_shard(shard: Safetensors, file: str, options: ReadOptions, findings: Findings) -> None:
     """Check a file of a set by itself."""
     inner = shard_check.check(shard, options)
-    for problems, tell in ((inner.errors, findings.error), (inner.warnings, findings.warn)):
-        for problem in problems:
-            tell(problem.message, problem.field, problem.offset, file, kind=problem.kind)
+    errors, warnings = (
+        tuple(replace(problem, chunk=file) for problem in problems)
+        for problems in (inner.errors, inner.warnings)
+    )
+    findings.add(MemberFindings(errors, warnings))
 
 
 def _missing(name: str, file: str) -> str:

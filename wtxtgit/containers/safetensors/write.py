@@ -21,6 +21,7 @@ from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
 from wtxtgit.containers.json_text import refuse_repeated
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER
+from wtxtgit.containers.set_files import filled, numbered
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.tensor_header import ELEMENTS, METADATA_KEY, format_header
 from wtxtgit.errors import FormatError, UsageError
@@ -123,7 +124,7 @@ def build_set(
     Every file has the tags. Raises FormatError as `build_model` does, and for
     too many files, before anything is given.
     """
-    groups = _filled(tensors, max_shard)
+    groups = filled(tensors, max_shard)
     if len(groups) > MAX_SET_FILES:
         raise FormatError(
             f"{len(groups)} files are too many, the most is {MAX_SET_FILES}",
@@ -137,9 +138,7 @@ def build_set(
     files: list[tuple[str, Iterator[Buffer]]] = []
     weight_map: dict[str, str] = {}
     for number, group in enumerate(groups, 1):
-        # As transformers names the files of a sharded model.
-        count = f"-{number:05}-of-{len(groups):05}" if len(groups) > 1 else ""
-        name = stem + count + SUFFIX
+        name = numbered(stem, number, len(groups), SUFFIX)
         files.append((name, build_model(group, tags)))
         weight_map.update((tensor.name, name) for tensor in group)
     if len(groups) > 1:
@@ -148,23 +147,3 @@ def build_set(
         spelled = json.dumps(index, indent=2, sort_keys=True) + "\n"
         files.append((stem + INDEX_SUFFIX, iter([spelled.encode("ascii")])))
     return iter(files)
-
-
-def _filled(tensors: Sequence[TensorSource], max_shard: int) -> list[list[TensorSource]]:
-    """Tensors by file; at least one file."""
-    groups: list[list[TensorSource]] = []
-    open_group: list[TensorSource] = []
-    filled = 0
-    for tensor in tensors:
-        # One that is larger than a file should be is not split: it has a file of its own.
-        if tensor.nbytes > max_shard:
-            groups.append([tensor])
-            continue
-        if filled + tensor.nbytes > max_shard:
-            groups.append(open_group)
-            open_group, filled = [], 0
-        open_group.append(tensor)
-        filled += tensor.nbytes
-    if open_group or not groups:
-        groups.append(open_group)
-    return groups

@@ -11,7 +11,7 @@ of torch 2.13.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 
@@ -35,7 +35,7 @@ from wtxtgit.containers.torch.listing import ROOT_NAME
 from wtxtgit.containers.torch.views import ELEMENTS, PACKED, SIZES
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, hashed, pieces
-from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.findings import Findings, MemberFindings, Problem
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "torch-distributed"
@@ -365,11 +365,15 @@ def _check_archive(
     findings: Findings,
 ) -> None:
     found = archive_check.check(archive, options)
-    for problems, tell in ((found.errors, findings.error), (found.warnings, findings.warn)):
-        for problem in problems:
-            offset = None if problem.offset is None else one.start + problem.offset
-            message = f"{_shown(one.place)}: {problem.message}"
-            tell(message, problem.field, offset, path, kind=problem.kind)
+
+    def within_set(problem: Problem) -> Problem:
+        offset = None if problem.offset is None else one.start + problem.offset
+        message = f"{_shown(one.place)}: {problem.message}"
+        return replace(problem, message=message, chunk=path, offset=offset)
+
+    findings.add(
+        MemberFindings(tuple(map(within_set, found.errors)), tuple(map(within_set, found.warnings)))
+    )
 
 
 def _moved(error: FormatError, before: str, start: int) -> FormatError:

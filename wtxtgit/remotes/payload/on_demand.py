@@ -6,7 +6,7 @@ What will be read is fetched at once, before it is read; only from a remote that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from threading import Lock
 from typing import TYPE_CHECKING, Self
@@ -62,7 +62,7 @@ class FetchedPayload:
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
         return self._store.read_all(names, size)
 
-    def states(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
+    def states(self, names: Sequence[bytes]) -> set[bytes]:
         return self._store.states(names)
 
     def want(self, names: Iterable[bytes]) -> None:

@@ -21,7 +21,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.model.array import MAX_CHUNKS, Meta, Rows, Signature, chunk_count
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.findings import Problem
+from wtxtgit.model.findings import Problem, Problems
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import LineCursor, fault_of, quote
@@ -274,7 +274,7 @@ class DeltaReport:
     """What a check of a delta found; `signature` is that of its target."""
 
     index: DeltaIndex
-    problems: list[Problem] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
     signature: SignatureState = SignatureState.ABSENT
 
     @property
@@ -287,7 +287,7 @@ def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
     delta = index(text)
     report = DeltaReport(delta)
     for change in delta.changes:
-        report.problems += _check_change(text, change)
+        report.problems.extend(_check_change(text, change))
     if delta.stop is not None:
         report.problems.append(delta.stop)
     if delta.head is not None:
@@ -311,8 +311,8 @@ def decode(text: ByteView, chunk: DeltaChunk) -> memoryview | None:
     return None if raw is None else raw.reshape(-1).data
 
 
-def _check_change(text: ByteView, change: DeltaBlock) -> list[Problem]:
-    problems: list[Problem] = []
+def _check_change(text: ByteView, change: DeltaBlock) -> Problems:
+    problems = Problems()
     # With an `idx` line a block is whole, so the array's own hash can be compared.
     own = sha256()
     for chunk in change.chunks:
@@ -321,11 +321,12 @@ def _check_change(text: ByteView, change: DeltaBlock) -> list[Problem]:
         if raw is None:
             lines = _lines(text, chunk)
             faults, raw = diagnose(lines, claim.size, chunk.line, change.name, claim.ix)
-            problems += faults
+            problems.extend(faults)
         if raw is not None:
             computed = crc32c(raw), sha256(raw).digest()
             claimed = claim.crc32c, claim.sha256
-            problems += chunk_problems(computed, claimed, chunk.line - 1, change.name, claim.ix)
+            line = chunk.line - 1
+            problems.extend(chunk_problems(computed, claimed, line, change.name, claim.ix))
             own.update(raw)
     whole = change.claim is not None and change.rows is not None and not problems
     if whole and change.claim is not None and own.digest() != change.claim.sha256:

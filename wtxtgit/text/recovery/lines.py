@@ -7,7 +7,7 @@ the text's root has to prove the one that is taken (`rebuilding.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -31,6 +31,10 @@ _USUAL = Meta()
 _HEX = _DIGITS + b"abcdef"
 KEYS = (b"arr name=", b" dtype=", b" shape=", b" order=C bytes=", b" sha256=", b" hmac=", b" salt=")
 _META_KEYS = (b"meta schema=", b" gen=", b" ts=", b" build=", b" endian=LE host=", b" cuda=")
+_MOST_SHAPE = 256
+"""Characters of a shape in which a wrong one is looked for: as many spellings are as long."""
+_MOST_LINE = 8192
+"""Bytes of a line in which keys with wrong characters are looked for."""
 _ROOT_KEYS = (b"root sha256_all=", b" merkle_prev=", b" merkle_this=", b" fastxor=")
 
 
@@ -47,6 +51,8 @@ def fields(line: bytes, keys: Sequence[bytes]) -> list[bytes] | None:
             starts.append((exact, exact + len(key)))
             at = exact + len(key)
             continue
+        if len(line) > _MOST_LINE:
+            return None
         places = [0] if number == 0 else range(at, len(line) - len(key) + 1)
         best = min(
             ((distance(line[place : place + len(key)], key), place) for place in places),
@@ -61,18 +67,18 @@ def fields(line: bytes, keys: Sequence[bytes]) -> list[bytes] | None:
 
 
 def array_lines(
-    line: bytes, raw_sha256: bytes, nbytes: int, names: Collection[str] = ()
+    line: bytes, raw_sha256: bytes, nbytes: int, names: Sequence[str] | None = None
 ) -> Iterator[grammar.ArrayLine]:
     """What an `arr` line may have said of an array whose bytes are known.
 
-    `names` are those that the text's layout still wants.
+    `names` are those that it may have, where the text's layout says them.
     """
     values = fields(line, KEYS)
     if values is None:
         return
     name, dtype, shape, _, _, hmac, salt = values
     kinds = sorted(_kinds(dtype, shape, nbytes))
-    for spelled in _names(name, names):
+    for spelled in _names(name) if names is None else names:
         for _, one_dtype, one_shape in kinds:
             for one_hmac in hashes(hmac, 64):
                 for one_salt in hashes(salt, 16):
@@ -114,7 +120,7 @@ def _shapes(shape: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
     if distance(shape, b"scalar") <= NEAR and len(shape) == len(b"scalar"):
         yield distance(shape, b"scalar"), ()
     spelled = {shape: 0}
-    for at in range(len(shape)):
+    for at in range(len(shape) if len(shape) <= _MOST_SHAPE else 0):
         for other in b"0123456789,":
             changed = shape[:at] + bytes((other,)) + shape[at + 1 :]
             spelled.setdefault(changed, 1)
@@ -124,12 +130,8 @@ def _shapes(shape: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
             yield off, tuple(map(int, dims))
 
 
-def _names(name: bytes, wanted: Collection[str]) -> Iterator[str]:
+def _names(name: bytes) -> Iterator[str]:
     spelled = name.decode("latin-1")
-    if wanted:
-        near = [(distance(name, one.encode()), one) for one in wanted if len(one) == len(name)]
-        yield from (one for off, one in sorted(near) if off <= NEAR)
-        return
     if grammar.is_array_name(spelled):
         yield spelled
     yield from (

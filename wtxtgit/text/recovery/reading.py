@@ -12,6 +12,7 @@ import re
 from array import array as numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from operator import ne
 from typing import final, overload
@@ -26,6 +27,7 @@ from wtxtgit.text.armor import line_count
 from wtxtgit.text.grammar import LINE_TEXT
 
 _NOTHING = memoryview(b"")
+_LF, _SPACE = b"\n "
 # Bytes that the arrays and chunks of a text of any size may take until all of it is written anew,
 # and what each byte of it adds: more than any text takes that `clean` makes of a file
 # (`docs/spec/containers.md`, "What a file lists").
@@ -95,6 +97,15 @@ _CH_EXACT = re.compile(
 )
 _MOST_WRONG = 8
 """Wrong characters of a `ch` line's fixed parts, or of the ends of others."""
+_LONGEST_START = 32
+_SPELLED = np.array(
+    [list(kind.start[:_LONGEST_START].ljust(_LONGEST_START, b"\0")) for kind in _KINDS.values()],
+    np.uint8,
+)
+"""How each kind of line starts; behind the end of a start are zeros."""
+# So many lines that are none are looked at one by one; then all of so many bytes together.
+_FEW = 4
+_LEAST_TOGETHER, _MOST_TOGETHER = 128, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +287,27 @@ def read(text: ByteView) -> FoundText:
     return reader.found
 
 
+def _expected(before: str) -> tuple[str, ...]:
+    """The kinds of lines that may follow one."""
+    return _KINDS[before].next if before in _KINDS else ("first", "meta")
+
+
+@cache
+def _most_wrong(name: str, expected: tuple[str, ...]) -> float:
+    """How many characters of a line's start may be wrong."""
+    size = min(len(_KINDS[name].start), _LONGEST_START)
+    # A third where such a line is due, else one or two.
+    return size / 3 if name in expected else min(2, size / 5)
+
+
+def _parts(start: int, end: int, most: int) -> Iterator[tuple[int, int]]:
+    """Places of parts to look through from a start on: what is looked for is mostly near."""
+    size = _LEAST_TOGETHER
+    while start < end:
+        yield start, size
+        start, size = start + size, min(4 * size, most)
+
+
 class _Reader:
     def __init__(self, text: ByteView) -> None:
         self._text = text
@@ -284,10 +316,13 @@ class _Reader:
         self._left = _LEAST + _BYTE * len(text)
         self._no_chunk_before = 0
         """Where lines end that stand behind no `ch` line and are no chunk's."""
+        self._ahead: dict[str, tuple[int, int | None]] = {}
+        """Of a kind up to where it was looked for the next line, and where that is, if there."""
         self.found = FoundText()
 
     def read(self) -> None:
         before = "start"
+        others = 0
         while self._pos < len(self._text):
             kind = self._kind_here(before)
             if kind is None:
@@ -295,8 +330,10 @@ class _Reader:
                     before = "ch"
                     continue
                 # No line of a text: what follows may be.
-                self._pos = self._next_line()
+                others += 1
+                self._pos = self._next_line() if others < _FEW else self._next_likely(before)
                 continue
+            others = 0
             if kind == "idx" and before == "endarr":
                 # Of an array whose `arr` line is gone.
                 self._add_array(None)
@@ -310,16 +347,37 @@ class _Reader:
             if here.startswith(start):
                 return name
         best: tuple[float, str] | None = None
-        expected = _KINDS[before].next if before in _KINDS else ("first", "meta")
+        expected = _expected(before)
         for name, kind in _KINDS.items():
-            start = kind.start[:32]
+            start = kind.start[:_LONGEST_START]
             wrong = distance(here, start)
-            # A third of the characters may be wrong where such a line is due, else one or two.
-            most = len(start) / 3 if name in expected else min(2, len(start) / 5)
-            if wrong <= most:
+            if wrong <= _most_wrong(name, expected):
                 rank = wrong / len(start) - (name in expected) * 0.01
                 best = min(best or (rank, name), (rank, name))
         return None if best is None else best[1]
+
+    def _next_likely(self, before: str) -> int:
+        """Where the next line starts that may be one of a text, or of a chunk; else the end.
+
+        What `_kind_here` says of a line, of many at once.
+        """
+        expected = _expected(before)
+        most = [_most_wrong(name, expected) for name in _KINDS]
+        at, size = self._pos, _LEAST_TOGETHER
+        while at < len(self._text):
+            raw = bytes(self._text[at : at + size + LINE_TEXT])
+            near = np.frombuffer(raw.ljust(size + LINE_TEXT, b"\0"), np.uint8)
+            starts = np.flatnonzero(near[:size] == _LF) + 1
+            here = near[starts[:, np.newaxis] + np.arange(_LONGEST_START)]
+            wrong = ((here[:, np.newaxis] != _SPELLED) & (_SPELLED != 0)).sum(axis=2)
+            likely = (wrong <= most).any(axis=1)
+            if before in _BEFORE_CHUNK:
+                is_line = (near[starts + 76] == _SPACE) & (near[starts + 78] == _LF)
+                likely |= is_line & (at + starts >= self._no_chunk_before)
+            if likely.any():
+                return at + int(starts[likely.argmax()])
+            at, size = at + size, min(2 * size, _MOST_TOGETHER)
+        return len(self._text)
 
     def _take(self, kind: str) -> None:
         found = self.found
@@ -370,25 +428,47 @@ class _Reader:
                 return min(end, len(self._text))
         # As it should be: nothing has to be looked for.
         parse = _PARSERS.get(kind)
-        near = mapped(self._text[self._pos : self._pos + _MOST_LINE])
-        parsed = None if parse is None else parse(near, 0)
+        near = self._two_lines()
+        parsed = None if parse is None else parse(memoryview(near), 0)
         if parsed is not None:
             return self._pos + parsed[1]
-        if kind == "arr" and (of_array := self._end_of_array()) is not None:
+        if kind == "arr" and (of_array := self._end_of_array(near)) is not None:
             return of_array
         end = self._next_line()
         if self._is_end(end, kind):
             return end
         # An LF within the line, or none at its end: it goes on up to where another one starts.
-        match = _NEXT[kind].search(near, 1)
-        return end if match is None else self._pos + match.start()
+        other = self._next_other(kind)
+        return end if other is None else other
 
-    def _end_of_array(self) -> int | None:
-        """Where an `arr` line ends: its hashes have a fixed length."""
-        window = bytes(self._text[self._pos : self._pos + _MOST_LINE])
+    def _next_other(self, kind: str) -> int | None:
+        """Where the next line starts that may follow one of this kind, if that is near."""
+        searched, found = self._ahead.get(kind, (0, None))
+        if found is None or found <= self._pos:
+            # What was looked through for the lines before is not looked through again.
+            start = max(self._pos + 1, searched - _LONGEST_START)
+            end = self._pos + _MOST_LINE
+            match = _NEXT[kind].search(mapped(self._text[start:end])) if start < end else None
+            found = None if match is None else start + match.start()
+            self._ahead[kind] = end, found
+        return found if found is not None and found < self._pos + _MOST_LINE else None
+
+    def _two_lines(self) -> bytes:
+        """What stands here up to the second LF, of a long line its beginning."""
+        size = _LEAST_TOGETHER
+        while True:
+            near = bytes(self._text[self._pos : self._pos + size])
+            second = near.find(b"\n", near.find(b"\n") + 1)
+            if second > near.find(b"\n"):
+                return near[: second + 1]
+            if len(near) < size or size >= _MOST_LINE:
+                return near
+            size *= 4
+
+    def _end_of_array(self, window: bytes) -> int | None:
+        """Where an `arr` line ends, whose hashes have a fixed length; an LF may stand within it."""
         best: tuple[int, int] | None = None
-        # An LF may stand in the place of a character.
-        limit = _next_in(window, b"\n", 2) - _HASHED
+        limit = len(window) - _HASHED
         # One of the three is as it should be; hostile lines would take very long otherwise.
         for match in islice(_HASH_KEYS.finditer(window), _MOST_KEYS):
             start = match.start() - _HASH_PLACES[match[0]]
@@ -409,12 +489,10 @@ class _Reader:
 
     def _next_line(self) -> int:
         """Where the line ends that starts here, as far as LFs go."""
-        at = self._pos
-        while at < len(self._text):
-            newline = bytes(self._text[at : at + _MOST_LINE]).find(b"\n")
+        for at, size in _parts(self._pos, len(self._text), _MOST_LINE):
+            newline = bytes(self._text[at : at + size]).find(b"\n")
             if newline >= 0:
                 return at + newline + 1
-            at += _MOST_LINE
         return len(self._text)
 
     def _count(self, amount: int) -> None:
@@ -460,8 +538,8 @@ class _Reader:
             end = start + lines * LINE_TEXT
             if distance(bytes(self._text[end : end + 6]), grammar.END_CHUNK) <= 2:
                 return end
-        for at in range(start, len(self._text), PIECE):
-            near = mapped(self._text[at : at + PIECE + _LONGEST_BEHIND - 1])
+        for at, size in _parts(start, len(self._text), PIECE):
+            near = mapped(self._text[at : at + size + _LONGEST_BEHIND - 1])
             if (match := _BEHIND_CHUNK.search(near)) is not None:
                 return at + match.start()
         return len(self._text)
@@ -493,6 +571,8 @@ class _ChunkFields:
         head = len(_CH_HEAD)
         wrong = distance(here[:6], _CH_HEAD[:6]) + distance(here[12:17], b" off=")
         wrong += distance(here[29:34], b" len=")
+        if wrong > _MOST_WRONG:
+            return None
         for digits in range(1, 13):
             at = head + digits
             off = wrong
@@ -553,13 +633,3 @@ class _ChunkFields:
         if wanted in (told, by_start) or told is None:
             return wanted
         return wanted if by_start is None and distance(self.ix, b"%06d" % wanted) <= 1 else told
-
-
-def _next_in(window: bytes, what: bytes, times: int) -> int:
-    """Where `what` stands for the `times`-th time, and one further; the end if it does not."""
-    at = -1
-    for _ in range(times):
-        at = window.find(what, at + 1)
-        if at < 0:
-            return len(window)
-    return at + 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from itertools import islice, pairwise, product
 from operator import itemgetter
@@ -29,9 +30,13 @@ from wtxtgit.text.write import TextWriter
 
 _MOST_HASHED = 4 * 1024**3
 """Bytes that are hashed in looking for the spelling of lines, over all tries."""
+_LINE_COST = 8192
+"""As so many bytes of it counts a line, which takes as long."""
 _MOST_OPTIONS = 256
 """Spellings of one line that are tried where others are in doubt, too."""
 _MOST_TRIES = 100_000
+_MOST_COMPARED = 1 << 18
+"""Pairs of names that are compared in looking for those that a wrong name may have been."""
 _FIRST = bytes(32)
 """merkle_prev of a first generation."""
 
@@ -117,7 +122,10 @@ class _Search:
         self._known = frozenset(known)
         self._root = lines.root_fields(found.root)
         self.notes: list[str] = []
+        self._stand = [_name_as_it_stands(array) for array in arrays]
         self._layout_at, self.layout = self._find_layout()
+        self._compared = 0
+        self._nearest: dict[str, list[tuple[int, str]]] = {}
         self._likely: list[grammar.ArrayLine] = []
         """What the `arr` line of each array most likely was."""
 
@@ -142,38 +150,73 @@ class _Search:
 
     def missing(self) -> tuple[str, ...]:
         """Arrays that the layout wants and that are not there."""
-        return tuple(sorted(set(self._free_names()).difference(self.names())))
+        return tuple(sorted(self._wanted.difference(self.names())))
 
     def names(self) -> list[str]:
         """What the arrays are called, as far as it is known."""
         if len(self._likely) == len(self._arrays):
             return [line.name for line in self._likely]
-        names = [_name_as_it_stands(array) for array in self._arrays]
+        return list(self._likely_names)
+
+    @cached_property
+    def _wanted(self) -> frozenset[str]:
+        """The names of the layout's arrays."""
+        if self.layout is None:
+            return frozenset()
+        return frozenset(one.array for one in self.layout.extents if one.array is not None)
+
+    @cached_property
+    def _standing(self) -> list[str]:
+        """The names as they stand, and that of the layout."""
+        names = list(self._stand)
         if self._layout_at is not None:
             names[self._layout_at] = LAYOUT_ARRAY
-        free = set(self._free_names()).difference(names)
+        return names
+
+    @cached_property
+    def _free(self) -> list[str]:
+        """The names of the layout's arrays that no array has, in order."""
+        return sorted(self._wanted.difference(self._standing))
+
+    @cached_property
+    def _likely_names(self) -> list[str]:
+        names = list(self._standing)
         unnamed = [number for number, name in enumerate(names) if not name]
-        if unnamed and len(unnamed) == len(free):
+        if unnamed and len(unnamed) == len(self._free):
             # Arrays are in the order of their names.
-            for number, name in zip(unnamed, sorted(free), strict=True):
+            for number, name in zip(unnamed, self._free, strict=True):
                 names[number] = name
             return names
         for number, name in enumerate(names):
-            if free and name != LAYOUT_ARRAY and name not in self._free_names():
-                near = sorted(
-                    (distance(name.encode("latin-1"), one.encode()), one)
-                    for one in free
-                    if is_near(one, name)
-                )
+            if self._free and name != LAYOUT_ARRAY and name not in self._wanted:
+                near = self._near(name)
                 # The nearest one, where there is one: names of layers differ in a digit.
                 if near and (len(near) == 1 or near[0][0] < near[1][0]):
                     names[number] = near[0][1]
         return names
 
+    def _near(self, name: str) -> list[tuple[int, str]]:
+        """The names that no array has and that a wrong one may have been, the nearest first.
+
+        Of very many pairs of names not all are compared: none is found then.
+        """
+        known = self._nearest.get(name)
+        if known is not None:
+            return known
+        self._compared += len(self._free)
+        near = []
+        if self._compared <= _MOST_COMPARED:
+            spelled = name.encode("latin-1")
+            near = [
+                (distance(spelled, one.encode()), one) for one in self._free if is_near(one, name)
+            ]
+        self._nearest[name] = sorted(near)
+        return self._nearest[name]
+
     def _find_layout(self) -> tuple[int | None, Layout | None]:
         """The array that is a layout: a wrong character in its name does not make it another."""
         for number, array in enumerate(self._arrays):
-            name = _name_as_it_stands(array)
+            name = self._stand[number]
             is_likely = len(name) == len(LAYOUT_ARRAY) and is_near(LAYOUT_ARRAY, name)
             if (is_likely or array.found.line is None) and array.is_whole:
                 try:
@@ -189,48 +232,64 @@ class _Search:
         if digest is None or nbytes is None:
             return
         claim = array.claim
-        if number == self._layout_at:
-            wanted: Collection[str] = (LAYOUT_ARRAY,)
-        else:
-            wanted = self._free_names()
         if line is None:
-            if name := self.names()[number]:
+            if name := self._likely_names[number]:
                 yield from lines.lost_lines(name, array.rows, digest, nbytes)
             return
-        if claim is not None and claim.nbytes == nbytes and (not wanted or claim.name in wanted):
+        is_layout = number == self._layout_at
+        is_wanted = not self._wanted or (
+            claim is not None
+            and (claim.name == LAYOUT_ARRAY if is_layout else claim.name in self._wanted)
+        )
+        if claim is not None and claim.nbytes == nbytes and is_wanted:
             hmac, salt = lines.near_zeros(claim.hmac), lines.near_zeros(claim.salt)
             likely = replace(claim, sha256=digest, hmac=hmac, salt=salt)
             # Mostly the same: one object for both.
             yield claim if claim == likely else likely
-        yield from lines.array_lines(line, digest, nbytes, wanted)
+        yield from lines.array_lines(line, digest, nbytes, self._names_of(number))
 
-    def _free_names(self) -> list[str]:
-        """The names of the layout's arrays."""
+    def _names_of(self, number: int) -> list[str] | None:
+        """What an array may be called, None where there is no layout that says it."""
+        if number == self._layout_at:
+            return [LAYOUT_ARRAY]
         if self.layout is None:
-            return []
-        return [extent.array for extent in self.layout.extents if extent.array is not None]
+            return None
+        name = self._stand[number]
+        return [name] * (name in self._wanted) + [one for _, one in self._near(name)]
 
     def _choices(self) -> Iterator[tuple[grammar.ArrayLine, ...]]:
         """One line for each array: the likeliest, then others, one or more at a time."""
-        size = sum(array.nbytes or 0 for array in self._arrays) + 1024 * len(self._arrays)
+        size = sum((array.nbytes or 0) + _LINE_COST for array in self._arrays)
         most = min(_MOST_TRIES, max(64, _MOST_HASHED // max(size, 1)))
-        yield from islice(self._all_choices(), most)
+        # What comes to nothing counts as well: it takes time.
+        return (one for one in islice(self._all_choices(most), most) if one is not None)
 
-    def _all_choices(self) -> Iterator[tuple[grammar.ArrayLine, ...]]:
+    def _all_choices(self, most: int) -> Iterator[tuple[grammar.ArrayLine, ...] | None]:
+        """Lines in the order in which they are tried; None for some that need not be."""
         first = self._likely
         yield tuple(first)
-        options = [list(self._lines_of(number)) for number in range(len(first))]
         doubtful = [
             number for number, array in enumerate(self._arrays) if first[number] != array.claim
         ]
         # Lines that can't be read as they stand, in all their ways together.
-        if doubtful:
-            for some in product(*(options[number][:_MOST_OPTIONS] for number in doubtful)):
-                yield from _with(first, dict(zip(doubtful, some, strict=True)))
+        for some in product(*self._options(doubtful, most)) if doubtful else ():
+            yield _with(first, dict(zip(doubtful, some, strict=True)))
         # A line that reads well may still be wrong.
-        for number, others in enumerate(options):
-            for line in others[1:]:
-                yield from _with(first, {number: line})
+        for number in range(len(first)):
+            yield None
+            for line in islice(self._lines_of(number), 1, None):
+                yield _with(first, {number: line})
+
+    def _options(self, numbers: Sequence[int], most: int) -> list[list[grammar.ArrayLine]]:
+        """The spellings of lines of which `most` combinations are tried, the last one's first."""
+        options: list[list[grammar.ArrayLine]] = []
+        count = 1
+        for number in reversed(numbers):
+            # Of those before it none gets its turn but the likeliest.
+            some = list(islice(self._lines_of(number), _MOST_OPTIONS if count < most else 1))
+            options.append(some)
+            count *= len(some)
+        return options[::-1]
 
     def _header(self, sha256_all: bytes) -> tuple[Meta, bytes] | None:
         """`meta` and merkle_prev that go with a hash_all, None where nothing proves it."""
@@ -304,11 +363,10 @@ class _Search:
 
 def _with(
     lines: Sequence[grammar.ArrayLine], others: Mapping[int, grammar.ArrayLine]
-) -> Iterator[tuple[grammar.ArrayLine, ...]]:
-    """The lines with some replaced, where their names are in order."""
+) -> tuple[grammar.ArrayLine, ...] | None:
+    """The lines with some replaced, None where their names are not in order."""
     chosen = tuple(others.get(number, line) for number, line in enumerate(lines))
-    if all(a.name < b.name for a, b in pairwise(chosen)):
-        yield chosen
+    return chosen if all(a.name < b.name for a, b in pairwise(chosen)) else None
 
 
 def _name_as_it_stands(array: ArrayPieces) -> str:

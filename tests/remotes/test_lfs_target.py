@@ -21,8 +21,8 @@ from wtxtgit.errors import (
     UsageError,
 )
 from wtxtgit.git.credentials import Login
-from wtxtgit.remotes.lfs import LFS
 from wtxtgit.remotes.lfs_batch import _BatchSession
+from wtxtgit.remotes.lfs_target import LFS
 
 __all__ = ["server", "started"]
 pytestmark = pytest.mark.remote

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from tests.tensors.test_compare import stored
 from wtxtgit.model.tensor import Tensor
 from wtxtgit.report.diff import Numbers, ValueRisk
-from wtxtgit.tensors import rows
+from wtxtgit.tensors import row_risks
 from wtxtgit.tensors.compare import compare_numbers
 from wtxtgit.tensors.numbers import BLOCK
 from wtxtgit.tensors.quantised import scale_states
-from wtxtgit.tensors.rows import row_states
+from wtxtgit.tensors.row_risks import row_states
 
 Array = NDArray[Any]
 
@@ -100,7 +100,7 @@ def test_rows_that_blocks_cut(weights: Array, monkeypatch: pytest.MonkeyPatch) -
     after[4] = 1
     assert list(told(wide, after)) == ["collapsed-rows"]
     # A row that is too long is cut at the next dimension.
-    monkeypatch.setattr(rows, "LONGEST_ROW", 40 * 4)
+    monkeypatch.setattr(row_risks, "LONGEST_ROW", 40 * 4)
     before = np.stack([weights, weights])
     changed = before * np.float32(1.5)
     changed[1, 7] = 2

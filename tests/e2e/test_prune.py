@@ -1,0 +1,334 @@
+"""`wtxtgit prune`: what is kept, what is proved, and what attackers make of it.
+
+docs/spec/pruned.md has the claim.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
+
+pytestmark = pytest.mark.slow
+
+PRUNED, PRUNED_LEDGER = ".wtxt/pruned", ".wtxt/pruned.wsum"
+APPLY = ("--key", "alice", "--apply")
+
+
+@pytest.fixture
+def grown(chain: Sealed) -> Sealed:
+    """Six generations after the root, one a day; the third has a tag."""
+    for day in range(1, 7):
+        chain.put(10.0 + day)
+        chain.seal(MODEL)
+        date = f"2026-03-0{day}T12:00:00Z"
+        env = {"GIT_COMMITTER_DATE": date, "GIT_AUTHOR_DATE": date}
+        chain.git("commit", "-q", "-m", f"day {day}", env=env)
+        if day == 3:
+            chain.git("tag", "-a", "-m", "three", "three")
+    chain.git("config", "wtxtgit.trustRoot", chain.oid("root"))
+    chain.git("tag", "-d", "root")
+    return chain
+
+
+def pruned(repo: Sealed, *arguments: str, ok: tuple[int, ...] = (0,)) -> dict[str, Any]:
+    return repo.call("prune", *APPLY, "--json", *arguments, ok=ok).report
+
+
+def kept(report: dict[str, Any]) -> dict[str, list[str]]:
+    return {one["subject"]: one["why"] for one in report["commits"] if one["why"]}
+
+
+def proves(repo: Sealed, old: str, *, ok: tuple[int, ...], root: str | None = None) -> str:
+    given = () if root is None else ("--trust-root", root)
+    said = repo.call("prune", "--prove", old, "HEAD", *given, ok=ok)
+    return said.out + said.err
+
+
+def test_without_apply_nothing_changes(grown: Sealed) -> None:
+    before = grown.git("for-each-ref"), grown.git("status", "--porcelain"), grown.head
+    said = grown.call("prune", "--json", "--keep-every", "2d", "--keep-tagged")
+    assert kept(said.report) == {
+        "day 2": ["every"],
+        "day 3": ["tag"],
+        "day 4": ["every"],
+        "day 6": ["tip", "every"],
+    }
+    assert before == (grown.git("for-each-ref"), grown.git("status", "--porcelain"), grown.head)
+
+
+def test_the_shorter_history_audits_from_the_new_root_and_has_the_same_files(
+    grown: Sealed,
+) -> None:
+    old = grown.head
+    report = pruned(grown, "--keep-last", "2", "--keep-tagged")
+    line = grown.git("rev-list", "--reverse", "HEAD").decode().split()
+    assert line == [one["new"] for one in report["commits"] if one["why"]]
+    assert line[0] == report["root"]
+    assert grown.audit(root=line[0]).report["findings"] == []
+    assert grown.git("status", "--porcelain") == b""
+    assert (grown.path / PRUNED).read_bytes().endswith(f"kept={old}\n".encode())
+    for one in report["commits"]:
+        if one["why"]:
+            told = grown.git("diff", "--name-only", one["commit"], one["new"]).decode().split()
+            assert told == [PRUNED, PRUNED_LEDGER]
+            form = "--format=%an %ae %at %cn %ct %B"
+            was, now = (grown.git("log", "-1", form, one[key]) for key in ("commit", "new"))
+            assert was == now
+    assert grown.oid("three^{commit}") == line[0]
+    assert grown.oid(f"{report['backup']}/heads/main") == old
+    assert "sealed by alice@example.com" in proves(grown, old, ok=(0,))
+    grown.generation(7.0)
+    assert grown.audit(root=line[0]).report["findings"] == []
+    proves(grown, old, ok=(0,))
+    out = grown.path.parent / "old.safetensors"
+    grown.call("restore", f"three:{MODEL}", "-o", str(out))
+    assert out.read_bytes() == checkpoint(13.0)
+
+
+def test_a_branch_is_pruned_again(grown: Sealed) -> None:
+    first = pruned(grown, "--keep-last", "4")["root"]
+    old = grown.head
+    grown.generation(7.0)
+    middle = grown.head
+    said = grown.call(
+        "prune", "--trust-root", first, "--key", "alice", "--apply", "--json", "--keep-last", "2"
+    )
+    assert grown.audit(root=said.report["root"]).report["findings"] == []
+    proves(grown, middle, ok=(0,), root=first)
+    proves(grown, old, ok=(1,), root=first)
+
+
+def test_changes_of_signers_are_kept_and_the_threshold_counts(grown: Sealed) -> None:
+    grown.add_signer("bob")
+    grown.change_signers("alice")
+    grown.generation(7.0, key="bob")
+    grown.set_threshold(2)
+    grown.change_signers("alice")
+    grown.generation(8.0, key="bob")
+    old = grown.head
+    said = grown.call("prune", *APPLY, "--keep-every", "4w", "--keep-last", "6", ok=(4,))
+    assert "2 signers have to seal a new trust root" in said.err
+    assert grown.head == old
+    report = pruned(grown, "--keep-last", "6", "--key", "bob")
+    assert grown.audit(root=report["root"]).report["findings"] == []
+    assert "alice@example.com, bob@example.com" in proves(grown, old, ok=(0,))
+
+
+def test_a_change_of_signers_between_those_that_are_kept_is_kept(grown: Sealed) -> None:
+    grown.git("tag", "six")
+    grown.add_signer("bob")
+    grown.change_signers("alice")
+    for value in (7.0, 8.0):
+        grown.generation(value, key="bob")
+    report = pruned(grown, "--keep-tagged")
+    assert ["signers"] in kept(report).values()
+    assert len(kept(report)) == 4
+    assert grown.audit(root=report["root"]).report["findings"] == []
+
+
+def test_merges_become_commits_of_one_parent(grown: Sealed) -> None:
+    grown.branch("side")
+    grown.generation(1.5, name="other.safetensors")
+    grown.switch("main")
+    grown.generation(7.0)
+    grown.merge("side")
+    old = grown.head
+    report = pruned(grown, "--keep-last", "2")
+    assert grown.git("rev-list", "--count", "--min-parents=2", "HEAD") == b"0\n"
+    assert grown.audit(root=report["root"]).report["findings"] == []
+    proves(grown, old, ok=(0,))
+    assert "refs/heads/side" in report["others"]
+
+
+def test_a_remote_loses_nothing_that_nobody_confirmed(grown: Sealed, tmp_path: Path) -> None:
+    there = tmp_path / "there.git"
+    grown.git("init", "-q", "--bare", str(there))
+    grown.git("remote", "add", "origin", str(there))
+    grown.git("push", "-q", "origin", "main")
+    old = grown.head
+    said = grown.call("prune", *APPLY, "--keep-last", "2", ok=(2,))
+    assert "origin would lose" in said.err
+    assert grown.head == old
+    grown.generation(7.0)
+    grown.git("push", "-q", "origin", "main")
+    grown.git("reset", "-q", "--hard", old)
+    said = grown.call("prune", *APPLY, "--keep-last", "2", "--confirm", "origin", ok=(5,))
+    assert "commits of main that are not here" in said.err
+    assert grown.head == old
+    grown.git("reset", "-q", "--hard", "origin/main")
+    pruned(grown, "--keep-last", "2", "--confirm", "origin")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((*APPLY,), 2, "nothing says what is kept"),
+        (("--keep-last", "2", "--trust-root", "none"), 5, "names nothing"),
+        (("--keep-last", "2", "--key", "mallory", "--apply"), 4, "nobody trusts"),
+        ((*APPLY, "--keep-every", "soon"), 2, "no length of time"),
+        ((*APPLY, "three", "--keep-last", "1"), 2, "is no branch"),
+    ],
+)
+def test_what_is_refused(
+    grown: Sealed, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    refs = grown.git("for-each-ref")
+    assert message in grown.call("prune", *arguments, ok=(code,)).err
+    assert grown.git("for-each-ref") == refs
+
+
+def test_a_work_tree_with_changes_or_a_file_in_the_way_stays(grown: Sealed) -> None:
+    refs = grown.git("for-each-ref")
+    grown.write(PRUNED, b"mine\n")
+    said = grown.call("prune", *APPLY, "--keep-last", "2", ok=(5,))
+    assert "is there, and in no commit" in said.err
+    (grown.path / PRUNED).unlink()
+    grown.write(MODEL, text(9.0))
+    said = grown.call("prune", *APPLY, "--keep-last", "2", ok=(5,))
+    assert "not committed" in said.err
+    assert grown.git("for-each-ref") == refs
+
+
+def test_a_history_that_does_not_hold_is_not_pruned(grown: Sealed) -> None:
+    grown.put(9.0)
+    old = grown.commit("not sealed")
+    grown.call("prune", *APPLY, "--keep-last", "2", ok=(1,))
+    assert grown.head == old
+
+
+# What attackers make of it: each writes another history of the pruned one, whose tip is HEAD.
+
+
+def _rewritten(repo: Sealed, change: Callable[[int], None]) -> None:
+    """Write the branch anew; `change` is called with each commit's number, before it is made."""
+    line = repo.git("rev-list", "--reverse", "HEAD").decode().split()
+    parents: list[str] = []
+    for number, oid in enumerate(line):
+        repo.git("read-tree", "-u", "--reset", oid)
+        change(number)
+        repo.git("add", "--all")
+        tree = repo.git("write-tree").decode().strip()
+        form = "%an%n%ae%n%aI%n%cn%n%ce%n%cI"
+        keys = ("AUTHOR_NAME", "AUTHOR_EMAIL", "AUTHOR_DATE")
+        keys += ("COMMITTER_NAME", "COMMITTER_EMAIL", "COMMITTER_DATE")
+        said = repo.git("log", "-1", f"--format={form}", oid).decode().splitlines()
+        env = {f"GIT_{key}": value for key, value in zip(keys, said, strict=True)}
+        message = repo.git("log", "-1", "--format=%B", oid).rstrip(b"\n") + b"\n"
+        made = repo.git("commit-tree", tree, *parents, stdin=message, env=env).decode().strip()
+        parents = ["-p", made]
+    repo.git("reset", "-q", "--hard", made)
+
+
+@dataclasses.dataclass
+class _Attack:
+    repo: Sealed
+    number: int = 0
+
+    def __call__(self, number: int) -> None:
+        if number == self.number:
+            self.act()
+
+    def act(self) -> None:
+        raise NotImplementedError
+
+
+class _OtherContent(_Attack):
+    """Other weights in the oldest commit, whose ledger says what it said."""
+
+    def act(self) -> None:
+        self.repo.write(MODEL, text(66.0))
+
+
+class _OtherCode(_Attack):
+    """A file that nobody seals."""
+
+    def act(self) -> None:
+        self.repo.write("setup.py", b"print('hello')\n")
+
+
+class _OlderContent(_Attack):
+    """What was sealed once, with its ledger."""
+
+    def act(self) -> None:
+        self.repo.take("refs/wtxt/before/1/heads/main~3", MODEL, LEDGER)
+
+
+class _OtherSigners(_Attack):
+    """Another one is trusted from the root on."""
+
+    def act(self) -> None:
+        self.repo.add_signer("mallory")
+
+
+@pytest.mark.parametrize(
+    ("attack", "number"),
+    [
+        (_OtherContent, 0),
+        (_OtherContent, 1),
+        (_OtherCode, 0),
+        (_OlderContent, 1),
+        (_OtherSigners, 0),
+    ],
+)
+def test_content_that_changed_during_the_pruning_is_refused(
+    grown: Sealed, attack: type[_Attack], number: int
+) -> None:
+    old = grown.head
+    pruned(grown, "--keep-last", "2")
+    _rewritten(grown, lambda _number: None)
+    proves(grown, old, ok=(0,))
+    _rewritten(grown, attack(grown, number))
+    assert "is not what" in proves(grown, old, ok=(1,))
+
+
+def test_a_root_that_no_signer_sealed_is_refused(grown: Sealed) -> None:
+    old = grown.head
+    pruned(grown, "--keep-last", "2")
+    lines = (grown.path / PRUNED_LEDGER).read_bytes().splitlines(keepends=True)
+    unsigned = b"".join(line for line in lines if not line.startswith(b"sign "))
+
+    def seal_by(key: str | None) -> Callable[[int], None]:
+        def change(_number: int) -> None:
+            grown.write(PRUNED_LEDGER, unsigned)
+            if key is not None:
+                grown.git("add", "--all")
+                grown.seal("--cosign", PRUNED, key=key)
+
+        return change
+
+    _rewritten(grown, seal_by(None))
+    assert "sealed by 0 of those" in proves(grown, old, ok=(4,))
+    _rewritten(grown, seal_by("mallory"))
+    assert "sealed by 0 of those" in proves(grown, old, ok=(4,))
+
+
+def test_a_record_of_another_pruning_is_refused(grown: Sealed) -> None:
+    """A pruning of a tip before the last one, which signers did seal, hides what came later."""
+    newest = grown.head
+    grown.git("reset", "-q", "--hard", "HEAD~1")
+    older = grown.head
+    pruned(grown, "--keep-last", "2")
+    proves(grown, older, ok=(0,))
+    assert "as the old tip" in proves(grown, newest, ok=(1,))
+
+
+def test_a_history_that_was_not_pruned_is_refused(grown: Sealed) -> None:
+    assert "no record of a pruning" in proves(grown, "HEAD", ok=(1,))
+
+
+def test_the_signers_file_is_that_of_the_old_tip(grown: Sealed) -> None:
+    """A signer who was taken out seals a pruning, from a tip at which he was trusted still."""
+    grown.add_signer("bob")
+    grown.change_signers("alice")
+    grown.generation(7.0)
+    grown.call("signers", "remove", "bob@example.com")
+    grown.add(SIGNERS)
+    grown.change_signers("alice")
+    said = grown.call("prune", "--key", "bob", "--apply", "--keep-last", "1", ok=(4,))
+    assert "nobody trusts this key" in said.err

@@ -1,0 +1,340 @@
+"""Prune: a shorter history of a branch, from a new trust root that its signers seal.
+
+`docs/spec/pruned.md` says what is kept, what is sealed and what is proved before any ref moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from wtxtgit.chain.audit import AuditRequest, audit
+from wtxtgit.chain.pruned import (
+    PATHS,
+    PRUNED,
+    PRUNED_BUILD,
+    PRUNED_LEDGER,
+    PruningRecord,
+    first_parents,
+    format_pruning,
+    identity,
+    prove,
+)
+from wtxtgit.chain.reader import ChainReader, Facts
+from wtxtgit.chain.walk import commit_of
+from wtxtgit.errors import CheckError, EnvironmentFailure, TrustError, UsageError, counted
+from wtxtgit.filter.content import opaque_hash
+from wtxtgit.git import history, staging
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.commit_files import CommitFilesReader
+from wtxtgit.git.fast_stream import Change, StreamedCommit, scratch
+from wtxtgit.git.history import Commit, CommitReader
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
+from wtxtgit.git.turn import turn
+from wtxtgit.history import work_tree
+from wtxtgit.history.refs import (
+    ChosenRef,
+    TagWriter,
+    chosen_refs,
+    leading_to,
+    list_refs,
+    move_refs,
+    next_backup,
+    refuse_partial,
+)
+from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
+from wtxtgit.report.audit import AuditReport
+from wtxtgit.report.prune import PrunedCommit, PruneReport
+from wtxtgit.text import digest
+from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature
+from wtxtgit.trust.signing import SigningKey
+
+_HEADS, _TAGS, _REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
+_SCHEMA = "opaque/v1"
+_REASON = "wtxtgit prune"
+_MOST_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class PruneOptions:
+    """What is kept: the last commits, those with tags, one for every so many seconds.
+
+    `branch` is the one that is checked out if it is None. `confirmed` are remotes that may lose
+    what goes. `ts` is the time of the seal.
+    """
+
+    trust_root: str
+    ts: str
+    branch: str | None = None
+    last: int = 0
+    tagged: bool = False
+    every: int | None = None
+    confirmed: tuple[str, ...] = ()
+
+
+def prune(
+    repo: Repository,
+    options: PruneOptions,
+    facts: Facts,
+    keys: Callable[[], Sequence[SigningKey]] | None,
+) -> AuditReport | PruneReport:
+    """Prune a branch, signed with what `keys` gives; without it say what would go.
+
+    Gives the audit that failed, or what was done. No ref has moved where it raises:
+    CheckError for what can't be proved, TrustError for keys that are too few,
+    EnvironmentFailure and UsageError for a repository that is in no state for it.
+    """
+    history.refuse_altered(repo)
+    ref = _branch(repo, options)
+    refuse_partial(repo, [ref.commit])
+    follows = work_tree.check(repo, [ref.name]) if keys is not None else False
+    request = AuditRequest(ref.commit, trust_root=options.trust_root, require_signed=True)
+    audited = audit(repo, request, facts)
+    if not audited.ok:
+        return audited
+    everything = first_parents(repo, ref.commit)
+    line = _from_root(repo, everything, options.trust_root)
+    report = _planned(repo, options, ref, everything, line)
+    if keys is None or len(report.kept) == len(everything):
+        return report
+    _refuse_unconfirmed(repo, options, report)
+    kept = [commit for commit, one in zip(line, report.commits, strict=True) if one.why]
+    content = format_pruning(PruningRecord(ref.commit, tuple(commit.oid for commit in kept)))
+    ledger = _seal(repo, ref.commit, content, options.ts, keys())
+    if follows:
+        _refuse_in_the_way(repo, ref.commit)
+    blobs = {
+        PRUNED: staging.write_blob(repo, content),
+        PRUNED_LEDGER: staging.write_blob(repo, ledger),
+    }
+    new = _written(repo, kept, blobs)
+    ids = {commit.oid: oid for commit, oid in zip(kept, new, strict=True)}
+    proved = prove(repo, ref.commit, new[-1], options.trust_root, facts)
+    if isinstance(proved, AuditReport):
+        return proved
+    tags = TagWriter(repo, ids)
+    moves = [(ref.name, ref.oid, new[-1]), *_moved_tags(repo, ids, tags)]
+    with turn(repo):
+        if follows:
+            work_tree.check(repo, [ref.name])
+        backup = next_backup(repo)
+        if follows:
+            # Before the branch moves: who is cut off has two files that are staged, and no more.
+            _stage(repo, blobs)
+        move_refs(repo, moves, backup, _REASON)
+    commits = tuple(replace(one, new=ids.get(one.oid)) for one in report.commits)
+    others = _others(repo, everything, new[0], [name for name, *_ in moves])
+    return replace(report, commits=commits, others=others, root=new[0], backup=backup)
+
+
+def _branch(repo: Repository, options: PruneOptions) -> ChosenRef:
+    named = () if options.branch is None else (options.branch,)
+    (ref,) = chosen_refs(repo, named, everything=False)
+    if not ref.name.startswith(_HEADS):
+        raise UsageError(f"{ref.name} is no branch")
+    return ref
+
+
+def _from_root(repo: Repository, line: list[Commit], trust_root: str) -> list[Commit]:
+    """The line from the trust root on: what is before it nobody has audited."""
+    root = commit_of(repo, trust_root)
+    for n, commit in enumerate(line):
+        if commit.oid == root:
+            return line[n:]
+    # A merge brought it in: what came before that merge is not known to go on from it.
+    raise UsageError(
+        "the trust root is not on the branch's line of first parents",
+        hint="--trust-root COMMIT names one that is: git log --first-parent",
+    )
+
+
+def _planned(
+    repo: Repository,
+    options: PruneOptions,
+    ref: ChosenRef,
+    everything: list[Commit],
+    line: list[Commit],
+) -> PruneReport:
+    with CommitReader(repo) as commits, TreeReader(repo) as trees:
+        times = [_committed(commits.content(commit.oid)[0]) for commit in line]
+        why = _reasons(repo, options, line, times)
+        oldest = min(n for n, reasons in enumerate(why) if reasons)
+        for n in range(oldest + 1, len(line)):
+            before, after = line[n - 1].tree, line[n].tree
+            signers = (SIGNERS_PATH, SIGNERS_LEDGER)
+            if trees.at(before, signers) != trees.at(after, signers):
+                why[n].append("signers")
+        told = tuple(
+            PrunedCommit(
+                commit.oid,
+                commits.author(commit.oid)[1],
+                commits.subject(commit.oid),
+                tuple(reasons),
+            )
+            for commit, reasons in zip(line, why, strict=True)
+        )
+    kept = [one.oid for one in told if one.why]
+    is_shorter = len(kept) < len(everything)
+    refs = _others(repo, everything, kept[0], [ref.name]) if is_shorter else ()
+    names = repo.git("remote").decode("utf-8", "surrogateescape").split()
+    remotes = [name for name in names if any(r.startswith(f"{_REMOTES}{name}/") for r in refs)]
+    others = tuple(name for name in refs if not name.startswith(_REMOTES))
+    before_line = len(everything) - len(line)
+    return PruneReport(ref.name, ref.commit, before_line, told, tuple(remotes), others)
+
+
+def _reasons(
+    repo: Repository, options: PruneOptions, line: list[Commit], times: list[int]
+) -> list[list[str]]:
+    """Why each commit of the line is kept, by the options; nothing for those that are not."""
+    why: list[list[str]] = [[] for _ in line]
+    why[-1].append("tip")
+    for reasons in why[len(line) - options.last :] if options.last else ():
+        reasons.append("last")
+    if options.tagged:
+        tagged = {ref.commit for ref in _tags(repo)}
+        for commit, reasons in zip(line, why, strict=True):
+            if commit.oid in tagged:
+                reasons.append("tag")
+    if options.every is not None:
+        newer: int | None = None
+        for time, reasons in zip(reversed(times), reversed(why), strict=True):
+            if newer is None or newer - time >= options.every:
+                newer = time
+                reasons.append("every")
+    return why
+
+
+def _committed(head: bytes) -> int:
+    """The second at which a commit was made, 0 where it has none."""
+    for line in head.split(b"\n"):
+        if line.startswith(b"committer "):
+            word = line.rsplit(b" ", 2)[-2]
+            return int(word) if word.isdigit() and len(word) <= _MOST_DIGITS else 0
+    return 0
+
+
+def _tags(repo: Repository) -> list[ChosenRef]:
+    listed = chosen_refs(repo, (), everything=True) if list_refs(repo, _TAGS) else []
+    return [ref for ref in listed if ref.name.startswith(_TAGS)]
+
+
+def _moved_tags(
+    repo: Repository, ids: dict[str, str], tags: TagWriter
+) -> Iterator[tuple[str, str, str]]:
+    """The tags of commits that were kept, which go along."""
+    for ref in _tags(repo):
+        if ref.commit in ids:
+            new = tags.tag(ref.oid) if ref.is_tag_object else ids[ref.commit]
+            yield ref.name, ref.oid, new
+
+
+def _others(
+    repo: Repository, everything: list[Commit], kept: str, moved: list[str]
+) -> tuple[str, ...]:
+    """The refs besides those that moved which lead to what goes; `kept` is the oldest kept."""
+    # Whoever leads to a commit that goes leads to the first of the line, too, unless that stays.
+    oldest = next((commit.oid for commit in everything if commit.oid != kept), kept)
+    return tuple(leading_to(repo, [oldest], moved))
+
+
+def _refuse_unconfirmed(repo: Repository, options: PruneOptions, report: PruneReport) -> None:
+    """Raise where a remote has what this branch has not, or would lose what goes."""
+    branch = report.branch.removeprefix(_HEADS)
+    for remote in report.remotes:
+        there = f"{_REMOTES}{remote}/{branch}"
+        if list_refs(repo, there) == [there] and not history.is_ancestor(repo, there, report.tip):
+            raise EnvironmentFailure(
+                f"{remote} has commits of {branch} that are not here, and would lose them",
+                hint="git pull, first",
+            )
+    lost = [remote for remote in report.remotes if remote not in options.confirmed]
+    if lost:
+        gone = len(report.commits) - len(report.kept) + report.before
+        raise UsageError(
+            f"{', '.join(lost)} would lose {counted(gone, 'commit')} once this is pushed",
+            hint=" ".join(f"--confirm {remote}" for remote in lost) + " says that this is meant",
+        )
+
+
+def _seal(repo: Repository, tip: str, content: bytes, ts: str, keys: Sequence[SigningKey]) -> bytes:
+    """The ledger of a record of pruning; raises TrustError where the keys are not enough."""
+    with BlobReader(repo) as blobs, CommitFilesReader(repo) as files:
+        snapshot, reader = files.files(tip), ChainReader(blobs)
+        trusted, fault = reader.signers(snapshot.entries[SIGNERS_PATH].oid)
+        own = reader.ledger_in(snapshot, SIGNERS_PATH)
+        before = reader.ledger_in(snapshot, PRUNED)
+        if before is None and PRUNED in files.at(tip, [PRUNED]):
+            raise CheckError(f"{PRUNED.decode()} is there, and nobody sealed it")
+    if trusted is None:
+        raise CheckError(f"{SIGNERS_PATH.decode()}: {fault}")
+    public = frozenset(key.public_key for key in keys)
+    for key in keys:
+        if key.public_key not in trusted.keys:
+            raise TrustError(f"{key.name}: nobody trusts this key at the tip")
+    if trusted.count(public) < trusted.threshold:
+        raise TrustError(
+            f"{counted(trusted.threshold, 'signer')} have to seal a new trust root, and keys of "
+            f"{trusted.count(public)} are given",
+            hint="--key KEY --key KEY",
+        )
+    chain = own.ledger if own is not None else None
+    known = before.ledger if before is not None else None
+    head = LedgerHead(NO_REPO if chain is None else chain.records[0].merkle_this, PRUNED)
+    if known is not None:
+        head = known.head
+    sha256_all = opaque_hash(memoryview(content))
+    record = next_record(known, sha256_all=sha256_all, ts=ts, build=PRUNED_BUILD, schema=_SCHEMA)
+    message = covered(head, record)
+    for key in keys:
+        record = with_signature(record, digest.signer(key.sign, key.public_key)(message))
+    return format_ledger(Ledger(head, (*(() if known is None else known.records), record)))
+
+
+def _refuse_in_the_way(repo: Repository, tip: str) -> None:
+    """Raise EnvironmentFailure for a file of the user's where the record is to stand."""
+    with CommitFilesReader(repo) as files:
+        there = files.at(tip, PATHS)
+    for path in PATHS:
+        file = repo.file(path)
+        if path not in there and (file.is_symlink() or file.exists()):
+            raise EnvironmentFailure(f"{path.decode()} is there, and in no commit")
+
+
+def _written(repo: Repository, kept: list[Commit], blobs: dict[bytes, str]) -> list[str]:
+    """Write the commits of the shorter history; gives their ids, the oldest first."""
+    sealed = [Change(path, MODE_FILE, oid) for path, oid in blobs.items()]
+    with (
+        scratch(repo) as streams,
+        CommitReader(repo) as commits,
+        TreeReader(repo) as trees,
+        streams.importing() as writer,
+    ):
+        before: str | None = None
+        for mark, commit in enumerate(kept, 1):
+            head, message = commits.content(commit.oid)
+            changes = [
+                Change(change.path)
+                if change.after is None
+                else Change(change.path, change.after.mode, change.after.oid)
+                for change in trees.between(before, commit.tree)
+                if change.path not in PATHS
+            ]
+            streamed = StreamedCommit(mark, commit.oid, _streamed(head), message, (), ())
+            parents = [mark - 1] if before is not None else []
+            writer.commit(streamed, parents, [*changes, *(sealed if before is None else ())])
+            before = commit.tree
+    return [writer.written[mark] for mark in range(1, len(kept) + 1)]
+
+
+def _streamed(head: bytes) -> bytes:
+    """What git fast-import takes of a commit's head; what it does not take, the proof misses."""
+    words = (b"author ", b"committer ", b"encoding ")
+    lines = identity(head).splitlines(keepends=True)
+    return b"".join(line for line in lines if line.startswith(words))
+
+
+def _stage(repo: Repository, blobs: dict[bytes, str]) -> None:
+    staging.stage(repo, [TreeEntry(path, MODE_FILE, oid) for path, oid in blobs.items()])
+    staging.checkout(repo, blobs)

@@ -1,0 +1,235 @@
+"""Release bundles: which bytes files have, signed by one key, as OpenSSF Model Signing has it.
+
+The format and what it proves are in `docs/spec/release.md`. Pure: bytes and keys in, a value out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from wtxtgit.containers.json_text import parse
+from wtxtgit.errors import FormatError, TrustError
+from wtxtgit.io.view import ByteView
+from wtxtgit.text.digest import signed_with
+from wtxtgit.trust.openssh import fingerprint, parse_public_file
+
+if TYPE_CHECKING:  # what reads PEM takes longer to load than all that most files need
+    from wtxtgit.trust.pem_keys import EcPublicKey
+
+MAX_SIZE = 64 * 1024 * 1024
+_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+_MAGIC = b'"application/vnd.dev.sigstore.bundle'
+_MAGIC_WITHIN = 4096
+_PAYLOAD_TYPE = "application/vnd.in-toto+json"
+_STATEMENT = "https://in-toto.io/Statement/v1"
+_PREDICATE = "https://model_signing/signature/v1.0"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+MAX_PUBLIC_KEY = 16 * 1024
+_HINT_SHOWN = 16
+
+ReleaseKey: TypeAlias = "EcPublicKey | bytes"
+"""A key that verifies bundles: an EC key, or the 32 bytes of an ed25519 one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A file that a bundle names, by its path from the top level, and the SHA-256 (hex) of it."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a bundle says: its name, its files, and what the signer tells of the repository."""
+
+    name: str
+    resources: tuple[Resource, ...]
+    origin: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all digests, in hex."""
+        return sha256(b"".join(bytes.fromhex(one.sha256) for one in self.resources)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle whose signature nobody has looked at."""
+
+    payload: bytes
+    signature: bytes
+
+
+def is_bundle(data: ByteView) -> bool:
+    """Whether a file is taken for a bundle."""
+    head = bytes(data[:_MAGIC_WITHIN])
+    return head.startswith(b"{") and _MAGIC in head
+
+
+def in_order(resources: Iterable[Resource]) -> tuple[Resource, ...]:
+    """The files of a release in the order in which they are written."""
+    return tuple(sorted(resources, key=lambda one: one.name.split("/")))
+
+
+def signed_bundle(release: Manifest, sign: Callable[[bytes], bytes], hint: str) -> bytes:
+    """The bytes of a bundle; `sign` gives the signature over what it is called with."""
+    statement = {
+        "_type": _STATEMENT,
+        "subject": [{"name": release.name, "digest": {"sha256": release.digest}}],
+        "predicateType": _PREDICATE,
+        "predicate": {
+            "serialization": {"method": "files", "hash_type": "sha256", "allow_symlinks": False},
+            "resources": [
+                {"name": one.name, "algorithm": "sha256", "digest": one.sha256}
+                for one in release.resources
+            ],
+            "wtxtgit": release.origin,
+        },
+    }
+    payload = json.dumps(statement, separators=(",", ":")).encode("ascii")
+    bundle = {
+        "mediaType": _MEDIA_TYPE,
+        "verificationMaterial": {"publicKey": {"hint": hint}, "tlogEntries": []},
+        "dsseEnvelope": {
+            "payload": base64.b64encode(payload).decode(),
+            "payloadType": _PAYLOAD_TYPE,
+            "signatures": [{"sig": base64.b64encode(sign(_covered(payload))).decode()}],
+        },
+    }
+    return json.dumps(bundle, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def parse_bundle(data: ByteView) -> Bundle:
+    """Read a bundle; raises FormatError, and proves nothing of what is in it."""
+    if len(data) > MAX_SIZE:
+        raise FormatError(f"{len(data)} bytes, a bundle has at most {MAX_SIZE}", kind="limit")
+    bundle = _object(parse(data, "bundle", unique_keys=True), "bundle")
+    _expect(bundle.get("mediaType"), _MEDIA_TYPE, "mediaType")
+    envelope = _object(bundle.get("dsseEnvelope"), "dsseEnvelope")
+    _expect(envelope.get("payloadType"), _PAYLOAD_TYPE, "payloadType")
+    match envelope.get("signatures"):
+        case [dict(signature)]:
+            pass
+        case _:
+            _refuse("signatures", "is no list of one signature")
+    return Bundle(_bytes(envelope.get("payload"), "payload"), _bytes(signature.get("sig"), "sig"))
+
+
+def verified(bundle: Bundle, keys: Sequence[ReleaseKey]) -> tuple[Manifest, ReleaseKey]:
+    """What a bundle says, and which of the keys has signed that.
+
+    Raises TrustError where none of them has, and FormatError for what is no statement.
+    """
+    message = _covered(bundle.payload)
+    for key in keys:
+        if isinstance(key, bytes):
+            is_its = signed_with(bundle.signature, message, [key]) is not None
+        else:
+            is_its = key.made(bundle.signature, message)
+        if is_its:
+            return _release(bundle.payload), key
+    if not keys:
+        raise TrustError("no key was given that could have signed it")
+    raise TrustError("signed by none of the keys that were given")
+
+
+def _covered(payload: bytes) -> bytes:
+    """What a signature is over: DSSE's pre-authentication encoding."""
+    head = f"DSSEv1 {len(_PAYLOAD_TYPE)} {_PAYLOAD_TYPE} {len(payload)} "
+    return head.encode("ascii") + payload
+
+
+def _release(payload: bytes) -> Manifest:
+    told = _object(parse(memoryview(payload), "statement", unique_keys=True), "statement")
+    _expect(told.get("_type"), _STATEMENT, "_type")
+    _expect(told.get("predicateType"), _PREDICATE, "predicateType")
+    predicate = _object(told.get("predicate"), "predicate")
+    serialization = _object(predicate.get("serialization"), "serialization")
+    _expect(serialization.get("method"), "files", "method")
+    _expect(serialization.get("hash_type"), "sha256", "hash_type")
+    listed = predicate.get("resources")
+    if not isinstance(listed, list) or not listed:
+        _refuse("resources", "is no list of files")
+    resources = tuple(map(_resource, listed))
+    if len({one.name for one in resources}) < len(resources):
+        _refuse("resources", "has a name twice")
+    match told.get("subject"):
+        case [{"name": str(name), "digest": {"sha256": str(digest)}}]:
+            pass
+        case _:
+            _refuse("subject", "is no list of one name with its sha256")
+    origin = predicate.get("wtxtgit")
+    said = origin if isinstance(origin, dict) else {}
+    words = {key: value for key, value in said.items() if isinstance(value, str)}
+    release = Manifest(name, resources, words)
+    if release.digest != digest:
+        raise FormatError("the subject's digest is not that of its files", kind="manifest")
+    return release
+
+
+def _resource(one: object) -> Resource:
+    match one:
+        case {"name": str(name), "algorithm": "sha256", "digest": str(digest)}:
+            pass
+        case _:
+            _refuse("resources", "has an entry without name, sha256 and digest")
+    if _DIGEST.fullmatch(digest) is None:
+        _refuse("digest", "is not 64 hex digits in lower case")
+    check_file_name(name)
+    return Resource(name, digest)
+
+
+def check_file_name(name: str) -> None:
+    """Refuse a name that is no path below the top level; raises FormatError."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        _refuse("name", f"{name!a} is not UTF-8")
+    if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+        _refuse("name", f"{name!a} is no path below the top level")
+
+
+def _object(value: object, what: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        _refuse(what, "is no object")
+    return value
+
+
+def _bytes(value: object, what: str) -> bytes:
+    if not isinstance(value, str):
+        _refuse(what, "is no base64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        _refuse(what, "is no base64")
+
+
+def _expect(value: object, wanted: str, what: str) -> None:
+    if value != wanted:
+        _refuse(what, f"is not {wanted}")
+
+
+def _refuse(what: str, why: str) -> NoReturn:
+    raise FormatError(f"{what} {why}", field=what)
+
+
+def parse_release_key(content: bytes, name: str) -> ReleaseKey:
+    """The key of a public key's file, in PEM or as OpenSSH has it; raises KeyFileError."""
+    from wtxtgit.trust.pem_keys import is_pem, parse_pem_public
+
+    if is_pem(content):
+        return parse_pem_public(content, name)
+    return parse_public_file(content, name).key
+
+
+def shown_key(key: ReleaseKey) -> str:
+    """How people know a key: an EC key by its hint, as model-signing tells it."""
+    return fingerprint(key) if isinstance(key, bytes) else f"EC key {key.hint[:_HINT_SHOWN]}"

@@ -1,0 +1,206 @@
+"""Cat: some of what a checkpoint holds, by name: tensors, parts, arrays of its text, metadata."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+
+from wtxtgit.checkpoint import convert, packed
+from wtxtgit.checkpoint.contents import Checkpoint, opened_lazily
+from wtxtgit.checkpoint.convert import quoted
+from wtxtgit.checkpoint.open import read_checkpoint, shown_name
+from wtxtgit.containers import any_format, registry
+from wtxtgit.errors import MAX_NAME, FormatError, InputError, UsageError, clipped
+from wtxtgit.io.files import named, shown
+from wtxtgit.io.progress import Progress
+from wtxtgit.io.view import Buffer, ByteView, Pages, pieces
+from wtxtgit.model.tensor import NamedPart, ReadOptions, Tensor
+from wtxtgit.tensors import tensor_bytes
+from wtxtgit.text.layout import placed
+from wtxtgit.trust.age.armor import is_age
+
+_GUESSES = 3
+_HOLDS_ALL = ".safetensors"
+_MOST_GUESSED = 20_000
+_MOST_NAME = 256
+"""Names that are compared with one that there is not, and characters of one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Named:
+    """What has a name: a tensor, bytes that `blocks` gives, or a value of the metadata."""
+
+    name: str
+    blocks: Callable[[], Iterator[Buffer]]
+    tensor: Tensor | None = None
+    value: object = None
+
+
+@contextmanager
+def opened(
+    target: str,
+    names: Sequence[str],
+    options: ReadOptions,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[list[Named]]:
+    """Find what has these names in a target, which stays open meanwhile.
+
+    A name is that of a tensor; else of a chunk, a member or a value of the format; else of an
+    array of the text; else a key of the metadata. Of a text no more is decoded than they are made
+    of, and of a detached one fetched. Raises UsageError for a name that nothing has, or
+    several things have, CheckError for a damaged text, and InputError and EnvironmentFailure.
+    """
+    data = read_checkpoint(target, threads=threads)
+    if is_age(data):
+        raise InputError(f"{shown_name(target)}: is encrypted", hint="wtxtgit decrypt opens it")
+    pages = Pages(progress)
+    with opened_lazily(target, data, options, threads=threads, pages=pages) as checkpoint:
+        finder = _Finder(target, data, checkpoint, options)
+        yield [finder.find(name) for name in dict.fromkeys(names)]
+
+
+def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> None:
+    """Write tensors as a file of the format that its ending names.
+
+    Raises as `convert` does, and UsageError for what is no tensor.
+    """
+    sources = []
+    for one in found:
+        tensor = one.tensor
+        if tensor is None:
+            raise UsageError(f"{quoted(one.name)} is no tensor", hint="-o - gives its bytes")
+        sources.append(convert.source_of(str(out), tensor))
+    target, _ = convert.target_of(out)
+    fitted = packed.fitted(target, sources, {})
+    if fitted.unfit:
+        hint = f"-o FILE of another ending gets the bytes, {_HOLDS_ALL} has all dtypes of numbers"
+        raise InputError(f"{shown(out)}: {fitted.unfit[0]}", hint=hint)
+    wanted = convert.digests(fitted.sources)
+    inline_data = target.lists_only
+    convert.write_file(out, fitted.sources, fitted.tags, wanted, options, inline_data=inline_data)
+
+
+class _Finder:
+    """What has a name in one checkpoint."""
+
+    def __init__(
+        self, target: str, data: ByteView, checkpoint: Checkpoint, options: ReadOptions
+    ) -> None:
+        self._target = shown_name(target)
+        self._data = data
+        self._checkpoint = checkpoint
+        text = checkpoint.text
+        self._file = data
+        if text is not None:
+            self._file = text.view if text.is_container else data[:0]
+        self._parts = list(_parts(self._file, options))
+
+    def find(self, name: str) -> Named:
+        """What is called so; raises UsageError where nothing is, or several things are."""
+        tensors = [tensor for tensor in self._checkpoint.tensors if tensor.name == name]
+        parts = [part for part in self._parts if part.name == name]
+        several = tensors if len(tensors) > 1 else [] if tensors else parts
+        if len(several) > 1:
+            raise UsageError(
+                f"{self._target}: {len(several)} things are called {quoted(name)}",
+                hint=f"wtxtgit inspect {shlex.quote(self._target)} has names that are there once",
+            )
+        if tensors:
+            return self._tensor(name, tensors[0])
+        if parts:
+            return Named(name, partial(self._named, self._of_part, parts[0]))
+        array = self._arrays().get(name)
+        if array is not None:
+            return self._array(name, *array)
+        values = list(self._values(name))
+        if len(values) == 1:
+            return Named(name, lambda: iter(()), value=values[0])
+        raise UsageError(f"{self._target}: nothing is called {quoted(name)}", hint=self._hint(name))
+
+    def _tensor(self, name: str, tensor: Tensor) -> Named:
+        # Of several the budget counts all.
+        reason = tensor.absent or self._checkpoint.budget.take(tensor)
+        if reason is not None:
+            raise InputError(f"{self._target}: tensor {quoted(name)}: {reason}")
+        self._checkpoint.prepare(tensor)
+        # Padding that writers count in is none of its items.
+        tensor = tensor_bytes.as_numbers(tensor) or tensor
+        return Named(name, partial(self._named, tensor_bytes.blocks, tensor), tensor)
+
+    def _array(self, name: str, start: int, nbytes: int) -> Named:
+        for tensor in self._checkpoint.tensors:
+            if (tensor.offset, tensor.nbytes) == (start, nbytes) and nbytes:
+                return self._tensor(tensor.name, tensor)
+        part = NamedPart(name, start, nbytes, lambda: pieces(self._file[start : start + nbytes]))
+        return Named(name, partial(self._named, self._of_part, part))
+
+    def _of_part(self, part: NamedPart) -> Iterator[Buffer]:
+        if self._checkpoint.text is not None:
+            self._checkpoint.text.fill_range(part.offset, part.nbytes)
+        return part.blocks()
+
+    def _named(
+        self, blocks: Callable[..., Iterable[Buffer]], what: Tensor | NamedPart
+    ) -> Iterator[Buffer]:
+        with named(self._target):
+            yield from blocks(what)
+
+    def _arrays(self) -> dict[str, tuple[int, int]]:
+        """Where the arrays that a text of the file has stand in the file, and their sizes."""
+        text = self._checkpoint.text
+        if text is not None:
+            sizes = {name: array.nbytes for name, array in text.by_name.items()}
+            return {name: (start, sizes[name]) for name, start in text.places.items()}
+        cut = any_format.split(self._data)
+        sizes = {array.name: array.data.nbytes for array in cut.arrays}
+        return {
+            extent.array: (start, sizes[extent.array])
+            for start, extent in placed(cut.layout, sizes)
+            if extent.array is not None
+        }
+
+    def _values(self, name: str) -> Iterator[object]:
+        """Values of the metadata with this key, at the top or one level below."""
+        metadata = self._checkpoint.metadata
+        if name in metadata:
+            yield metadata[name]
+            return
+        for value in metadata.values():
+            if isinstance(value, dict) and name in value:
+                yield value[name]
+
+    def _hint(self, name: str) -> str:
+        there = dict.fromkeys(
+            chain(
+                (tensor.name for tensor in self._checkpoint.tensors),
+                (part.name for part in self._parts),
+                self._checkpoint.metadata,
+            )
+        )
+        listed = list(islice((one for one in there if len(one) <= _MOST_NAME), _MOST_GUESSED))
+        inside = [other for other in listed if name and name.lower() in other.lower()]
+        guesses = (inside or get_close_matches(name, listed, _GUESSES))[:_GUESSES]
+        lists = f"wtxtgit inspect {shlex.quote(self._target)} lists all"
+        if not guesses:
+            return lists
+        near = ", ".join(clipped(guess, MAX_NAME) for guess in guesses)
+        return f"did you mean {near}? {lists}"
+
+
+def _parts(data: ByteView, options: ReadOptions) -> Iterator[NamedPart]:
+    known = registry.detected(data)
+    if known is None or known.parts is None:
+        return
+    try:
+        yield from known.parts().named_parts(any_format.read(data), options)
+    except FormatError:
+        # A file that was not finished; what there is of it has been listed.
+        return

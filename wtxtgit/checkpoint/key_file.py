@@ -1,0 +1,24 @@
+"""Files with the keys of FOLD: an AES-256 key of its own, HMAC keys as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from wtxtgit.errors import InputError
+from wtxtgit.io.files import read_small, shown
+
+_KEY_BYTES = 32
+_MAX_KEY_FILE = 4096
+_HEX = re.compile(rb"[0-9A-Fa-f]{64}")
+
+
+def aes_key(path: Path) -> bytes:
+    """The key in a file of 32 bytes or 64 hex digits; raises InputError for any other file."""
+    content = read_small(path, _MAX_KEY_FILE, "a key")
+    if len(content) == _KEY_BYTES:
+        return content
+    digits = content.strip()
+    if _HEX.fullmatch(digits) is None:
+        raise InputError(f"{shown(path)}: no key of 32 bytes or 64 hex digits")
+    return bytes.fromhex(digits.decode())

@@ -1,0 +1,233 @@
+"""The files that a release is of: as a folder has them, or as a checkout of a commit would.
+
+`docs/spec/release.md`, "The claim" and "What is named".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from wtxtgit.checkpoint.bundle import (
+    Bundle,
+    ReleaseKey,
+    Resource,
+    parse_bundle,
+    shown_key,
+    verified,
+)
+from wtxtgit.checkpoint.open import blob, payload_in
+from wtxtgit.errors import (
+    CheckError,
+    EnvironmentFailure,
+    FormatError,
+    InputError,
+    LacksPayload,
+    TrustError,
+    UsageError,
+)
+from wtxtgit.filter.smudge import smudge
+from wtxtgit.io.files import opened_regular, read_view, reason, shown, shown_path
+from wtxtgit.io.progress import Progress
+from wtxtgit.io.view import ByteView, hashed, pieces
+from wtxtgit.model.findings import Problem
+from wtxtgit.remotes.lfs_pointer import refuse_pointer
+from wtxtgit.report.verdict import FileVerdict, ReleasedFile, ReleaseFacts
+
+if TYPE_CHECKING:
+    from wtxtgit.git.repository import Repository
+
+BUNDLE = "release bundle"
+"""What the verdict calls a bundle's format."""
+_MOST_BESIDE = 5
+_GIT = ".git"
+
+
+class ReleasedFiles(Protocol):
+    """Files by their paths from the top level."""
+
+    def sha256(self, name: str, progress: Progress | None) -> str:
+        """That of a file, in hex; raises FileMissing where there is none."""
+
+    def beside(self, names: frozenset[str]) -> Iterator[str]:
+        """The other files."""
+
+
+class FileMissing(CheckError):
+    """A file is not there, or is no regular file."""
+
+
+class FilesOfFolder:
+    """The files of a folder, as they stand there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._real = Path(os.path.realpath(folder))
+
+    def sha256(self, name: str, progress: Progress | None) -> str:
+        file = self.file(name)
+        # Nothing out of the folder, and nothing that another name would be changed by.
+        if os.path.realpath(file) != os.fspath(file):
+            raise FileMissing("a link stands in its place, or above it")
+        try:
+            with opened_regular(file) as (descriptor, _):
+                content = read_view(descriptor, self._folder / name)
+                return _sha256(content, progress)
+        except OSError as error:
+            raise FileMissing(reason(error)) from error
+
+    def file(self, name: str) -> Path:
+        """Where a file stands."""
+        return self._real / name
+
+    def beside(self, names: frozenset[str]) -> Iterator[str]:
+        for folder, folders, files in os.walk(self._real):
+            folders[:] = sorted(one for one in folders if one != _GIT)
+            for file in sorted(files):
+                name = os.path.relpath(Path(folder, file), self._real)
+                if name not in names and file != _GIT:
+                    yield name
+
+
+class FilesOfCommit:
+    """The files of a commit, as a checkout writes them: `filtered` go through the filter."""
+
+    def __init__(
+        self, repo: Repository, blobs: Mapping[bytes, str], filtered: Iterable[bytes]
+    ) -> None:
+        self._repo = repo
+        self._blobs = blobs
+        self._filtered = frozenset(filtered)
+
+    @classmethod
+    def at(cls, repo: Repository, revision: str) -> FilesOfCommit:
+        """Those of a revision; raises EnvironmentFailure where it names no commit."""
+        from wtxtgit.git.commit_files import CommitFilesReader
+        from wtxtgit.git.history import resolve_commit
+
+        commit = resolve_commit(repo, revision)
+        with CommitFilesReader(repo) as reader:
+            listing = reader.listing(commit).items()
+            blobs = {path: entry.oid for path, entry in listing if entry.is_file}
+            return cls(repo, blobs, reader.files(commit).filtered)
+
+    def sha256(self, name: str, progress: Progress | None) -> str:
+        path = os.fsencode(name)
+        if (oid := self._blobs.get(path)) is None:
+            raise FileMissing("the commit has no such file")
+        content = blob(self._repo, oid)
+        if path not in self._filtered:
+            return _sha256(content, progress)
+        refuse_pointer(shown_path(path), content)
+        found = payload_in(self._repo, content)
+        smudged = smudge(content, payload=lambda: found)
+        if smudged.warning is not None:
+            kind = LacksPayload if smudged.lacks_payload else CheckError
+            raise kind(f"{shown_path(path)}: {smudged.warning}")
+        return hashed(sha256(), smudged.pieces(), progress).hexdigest()
+
+    def beside(self, names: frozenset[str]) -> Iterator[str]:
+        # A commit has code, ledgers and pages, too: what of it is no checkpoint is no surprise.
+        yield from sorted({os.fsdecode(path) for path in self._filtered & set(self._blobs)} - names)
+
+
+def _sha256(content: ByteView, progress: Progress | None) -> str:
+    return hashed(sha256(), pieces(content), progress).hexdigest()
+
+
+def released_from(against: str | None) -> ReleasedFiles:
+    """What --against names: a folder, or a revision; the work tree, or this folder, without it."""
+    from wtxtgit.git.repository import Repository
+
+    if against is None:
+        repo = Repository.find()
+        return FilesOfFolder(Path() if repo is None or repo.is_bare else repo.worktree)
+    if Path(against).is_dir():
+        return FilesOfFolder(Path(against))
+    if os.path.lexists(against):
+        raise UsageError(f"{shown(against)} is no folder, and no revision")
+    return FilesOfCommit.at(Repository.discover(), against)
+
+
+def bundle_verdict(
+    path: str,
+    data: ByteView,
+    keys: Iterable[ReleaseKey],
+    against: str | None,
+    *,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> FileVerdict:
+    """What becomes of a bundle and of the files that it names; raises nothing of what it reads."""
+    try:
+        return _verdict(path, parse_bundle(data), tuple(keys), against, strict, progress)
+    except TrustError as error:
+        hint = "" if keys else ": --public-key FILE or --signers FILE names one"
+        return FileVerdict(path, BUNDLE, (Problem("signature", f"{error.message}{hint}"),))
+    except FormatError as error:
+        return FileVerdict(path, BUNDLE, (Problem(error.kind, error.message, field=error.field),))
+
+
+def _verdict(
+    path: str,
+    bundle: Bundle,
+    keys: tuple[ReleaseKey, ...],
+    against: str | None,
+    strict: bool,
+    progress: Progress | None,
+) -> FileVerdict:
+    release, key = verified(bundle, keys)
+    try:
+        files = released_from(against)
+    except (UsageError, EnvironmentFailure) as error:
+        problem = Problem("missing", error.message)
+        return FileVerdict(path, BUNDLE, (problem,), known=False, failure=error)
+    looked_at = (_wrong(one, files, progress) for one in release.resources)
+    errors = [problem for problem in looked_at if problem is not None]
+    # The bundle itself may lie there.
+    names = frozenset(one.name for one in release.resources)
+    beside = [name for name in files.beside(names) if not _is_same(name, path, files)]
+    notes = [_not_named(beside)] if beside else []
+    return FileVerdict(
+        path,
+        BUNDLE,
+        (*errors, *(notes if strict else ())),
+        () if strict else tuple(notes),
+        signature=f"valid, {shown_key(key)}",
+        release=ReleaseFacts(
+            release.name,
+            release.origin.get("commit"),
+            tuple(ReleasedFile(one.name, one.sha256) for one in release.resources),
+        ),
+    )
+
+
+def _is_same(name: str, path: str, files: ReleasedFiles) -> bool:
+    if not isinstance(files, FilesOfFolder):
+        return False
+    try:
+        return files.file(name).samefile(path)
+    except OSError:
+        return False
+
+
+def _not_named(beside: list[str]) -> Problem:
+    listed = ", ".join(map(shown, beside[:_MOST_BESIDE]))
+    more = f" and {len(beside) - _MOST_BESIDE} more" if len(beside) > _MOST_BESIDE else ""
+    return Problem("unnamed", f"beside what is signed: {listed}{more}")
+
+
+def _wrong(one: Resource, files: ReleasedFiles, progress: Progress | None) -> Problem | None:
+    """What is wrong with a file, if anything."""
+    try:
+        has = files.sha256(one.name, progress)
+    except FileMissing as error:
+        return Problem("missing", f"{shown(one.name)}: {error.message}")
+    except (CheckError, InputError, EnvironmentFailure) as error:
+        return Problem("structure", f"{shown(one.name)}: {error.message}")
+    if has != one.sha256:
+        return Problem("sha256", f"{shown(one.name)}: the file has {has}, {one.sha256} is signed")
+    return None

@@ -1,0 +1,108 @@
+"""`wtxtgit cat`: one tensor, part or value of a checkpoint."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.options import CheckpointTarget, completed, read_options, reading_options
+from wtxtgit.cli.output import file_size, progress, write_json
+from wtxtgit.errors import UsageError
+from wtxtgit.io.files import shown, write_output
+from wtxtgit.io.view import Buffer, write_all
+
+if TYPE_CHECKING:
+    from wtxtgit.checkpoint.cat import Named
+
+_MOST_SHOWN = 1024 * 1024
+"""Bytes that a terminal is given."""
+
+
+@click.command()
+@click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completed("tensors")
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="OUT",
+    help="Write to this file, tensors in the format that its ending names; - is standard output.",
+)
+@reading_options
+def cat(
+    target: str, names: tuple[str, ...], output: Path | None, key: Path | None, max_chunk: int
+) -> int:
+    """Write what is called NAME in a checkpoint, and nothing else of it is read.
+
+    NAME is a tensor, a chunk, a member, a part as inspect shows them, or a key
+    of the metadata. Of a tensor standard output gets the items in C order,
+    little-endian (those that are hashed by inspect), of a chunk or member what it
+    holds, decoded, of other values JSON. OUT.npy, OUT.safetensors and the other endings
+    of convert have dtype and shape too; several NAMEs need a format that holds them.
+
+    \b
+    wtxtgit cat model.safetensors layers.0.q -o q.npy
+    wtxtgit cat HEAD~3:model.gguf token_embd.weight | sha256sum
+    wtxtgit cat model.fold llm_manifest
+    """
+    from wtxtgit.checkpoint import cat as checkpoint_cat
+    from wtxtgit.containers import registry
+
+    with progress("reading", file_size(Path(target))) as advance:
+        options, threads = read_options(key, max_chunk), environment.threads()
+        opened = checkpoint_cat.opened(target, names, options, threads=threads, progress=advance)
+        with opened as found:
+            ending = None if output is None else registry.by_ending(output.suffix)
+            is_file = output is not None and str(output) != "-"
+            wants_format = is_file and ending is not None and ending.write is not None
+            if output is not None and wants_format and (len(found) > 1 or found[0].tensor):
+                checkpoint_cat.write_tensors(output, found, options)
+                return 0
+            if len(found) > 1:
+                raise UsageError(
+                    f"{len(found)} names are given, and bytes are those of one",
+                    hint="-o OUT.safetensors holds several tensors",
+                )
+            if output is not None and is_file:
+                write_output(output, lambda descriptor: write_all(descriptor, _bytes(found[0])))
+                return 0
+            blocks = _bytes(found[0])
+            if output is None and sys.stdout.isatty():
+                blocks = iter([_readable(found[0].name, blocks)])
+            sys.stdout.flush()
+            write_all(sys.stdout.fileno(), blocks)
+    return 0
+
+
+def _bytes(found: Named) -> Iterable[Buffer]:
+    """What is written of it: a text as it is, a value that is none as JSON."""
+    if found.value is None:
+        return found.blocks()
+    if isinstance(found.value, str):
+        return iter([found.value.encode("utf-8", "surrogatepass")])
+    spelled: list[str] = []
+    write_json(found.value, spelled.append)
+    return (piece.encode() for piece in spelled)
+
+
+def _readable(name: str, blocks: Iterable[Buffer]) -> bytes:
+    """A short text without anything that controls a terminal; raises UsageError for all else."""
+    content = bytearray()
+    for block in blocks:
+        content += block
+        if len(content) > _MOST_SHOWN:
+            break
+    text = content.decode("utf-8", "replace") if len(content) <= _MOST_SHOWN else "\0"
+    if not all(c.isprintable() or c in "\n\t" for c in text) or "\ufffd" in text:
+        raise UsageError(
+            f"{shown(name)} is no short text, and standard output is a terminal",
+            hint="-o FILE writes it to a file, -o - to the terminal all the same",
+        )
+    return bytes(content) if content.endswith(b"\n") else bytes(content) + b"\n"

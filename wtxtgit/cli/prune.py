@@ -1,0 +1,219 @@
+"""`wtxtgit prune`: a shorter history, from a new trust root."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.audit import print_report
+from wtxtgit.cli.keys import signing_key
+from wtxtgit.cli.options import (
+    completed,
+    discover,
+    facts_key,
+    no_cache_option,
+    passphrase_option,
+    root_of_trust,
+)
+from wtxtgit.cli.output import is_printed, print_line, print_table
+from wtxtgit.errors import MAX_NAME, UsageError, clipped, counted
+from wtxtgit.io import clock
+from wtxtgit.report.audit import AuditReport
+from wtxtgit.report.figures import DATE_SHOWN, OID_SHOWN
+
+if TYPE_CHECKING:
+    from wtxtgit.chain.reader import Facts
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.report.prune import PruneReport
+    from wtxtgit.trust.signing import SigningKey
+
+_SPAN = re.compile(r"([0-9]{1,6})([hdw])")
+_SECONDS = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+_MOST = 30
+"""Commits that are listed; --json gives all."""
+
+
+class TimeSpan(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A length of time: 12h, 7d, 4w."""
+
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _SPAN.fullmatch(value.strip())
+        seconds = 0 if match is None else int(match[1]) * _SECONDS[match[2]]
+        if not seconds:
+            self.fail(f"'{value}' is no length of time, such as 12h, 7d or 4w", param, ctx)
+        return seconds
+
+
+@click.command()
+@click.argument("branch", required=False, shell_complete=completed("revisions"))
+@click.option("--keep-last", type=click.IntRange(min=1), metavar="N", help="The last N commits.")
+@click.option("--keep-tagged", is_flag=True, help="Commits with a tag.")
+@click.option(
+    "--keep-every",
+    type=TimeSpan(),
+    metavar="D",
+    help="One for every 12h, 7d or 4w, from the tip on.",
+)
+@click.option("--apply", "applies", is_flag=True, help="Do it; without it nothing is changed.")
+@click.option(
+    "--confirm",
+    "confirmed",
+    multiple=True,
+    metavar="REMOTE",
+    help="With --apply: this remote may lose what goes; repeatable.",
+)
+@click.option(
+    "--prove",
+    "old",
+    metavar="OLDTIP",
+    help="Prove that BRANCH is what pruning made of OLDTIP, and change nothing.",
+)
+@click.option(
+    "--trust-root",
+    metavar="COMMIT",
+    help="Where trust starts in the old history. Default: config wtxtgit.trustRoot.",
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    shell_complete=completed("keys"),
+    help="Seal the new trust root with this key, as for seal; repeatable.",
+)
+@passphrase_option
+@no_cache_option
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def prune(
+    branch: str | None,
+    keep_last: int | None,
+    keep_tagged: bool,
+    keep_every: int | None,
+    applies: bool,
+    confirmed: tuple[str, ...],
+    old: str | None,
+    trust_root: str | None,
+    keys: tuple[str, ...],
+    passphrase_fd: int | None,
+    no_cache: bool,
+    as_json: bool,
+) -> int:
+    """Make the history of BRANCH shorter, from a new trust root that its signers seal.
+
+    Kept are commits of the line of first parents that an option names, the tip, and changes of
+    signers after the oldest of them; their files, authors, dates and messages stay, their ids do
+    not. The old history is audited first, the new one proved against it; then the branch and the
+    tags of what was kept move. What they named before stays under refs/wtxt/before. Without
+    --apply it is shown what would go.
+
+    \b
+    wtxtgit prune --keep-last 10 --keep-tagged --keep-every 7d
+    wtxtgit prune --keep-last 10 --key alice --apply --confirm origin
+    wtxtgit prune --prove OLDTIP main --trust-root v1.0
+    """
+    from wtxtgit.chain.reader import Facts
+
+    rules = keep_last is not None or keep_tagged or keep_every is not None
+    if old is not None and (rules or applies or keys or confirmed):
+        raise UsageError("--prove takes BRANCH and --trust-root alone")
+    if old is None and not rules:
+        raise UsageError(
+            "nothing says what is kept", hint="--keep-last N, --keep-tagged, --keep-every D"
+        )
+    repo = discover()
+    root = root_of_trust(repo, trust_root)
+    if root is None:
+        raise UsageError(
+            "what is pruned is audited from a trust root, and none is given",
+            hint="--trust-root COMMIT, or git config wtxtgit.trustRoot COMMIT",
+        )
+    facts = Facts(repo, environment.processes(), key_file=facts_key(None, no_cache))
+    if old is not None:
+        return _prove(repo, old, branch or "HEAD", root, facts, as_json=as_json)
+    from wtxtgit.chain.prune import PruneOptions
+    from wtxtgit.chain.prune import prune as run
+
+    options = PruneOptions(
+        root, clock.utc_now(), branch, keep_last or 0, keep_tagged, keep_every, confirmed
+    )
+    specs = keys or (None,)
+
+    def signers() -> list[SigningKey]:
+        return [signing_key(spec, passphrase_fd, repo.home) for spec in specs]
+
+    report = run(repo, options, facts, signers if applies else None)
+    if isinstance(report, AuditReport):
+        return _failed(report, as_json=as_json)
+    if not is_printed(report, as_json):
+        _print(report)
+    _tell(report, root, applies=applies)
+    return 0
+
+
+def _prove(repo: Repository, old: str, new: str, root: str, facts: Facts, *, as_json: bool) -> int:
+    from wtxtgit.chain.pruned import prove
+
+    proof = prove(repo, old, new, root, facts)
+    if isinstance(proof, AuditReport):
+        return _failed(proof, as_json=as_json)
+    if not is_printed(proof, as_json):
+        print_line(
+            f"ok: {counted(proof.kept, 'commit')} kept of {proof.old[:OID_SHOWN]}, "
+            f"sealed by {', '.join(proof.signers)}"
+        )
+        print_line(f"new trust root: {proof.root}")
+    return 0
+
+
+def _failed(report: AuditReport, *, as_json: bool) -> int:
+    if not is_printed(report, as_json):
+        print_report(report)
+    return report.exit_code
+
+
+def _print(report: PruneReport) -> None:
+    rows = [
+        (
+            "keep" if one.why else "drop",
+            one.oid[:OID_SHOWN],
+            one.date[:DATE_SHOWN],
+            ", ".join(one.why),
+            clipped(one.subject, MAX_NAME),
+        )
+        for one in reversed(report.commits[-_MOST:])
+    ]
+    print_table(("", "commit", "date", "why", "subject"), rows)
+    if len(report.commits) > _MOST:
+        print_line(f"and {len(report.commits) - _MOST} older ones, --json lists them")
+    print_line()
+    kept = len(report.kept)
+    gone = len(report.commits) - kept + report.before
+    if report.root is None:
+        print_line(f"{kept} of {counted(kept + gone, 'commit')} would be kept")
+        return
+    print_line(f"{kept} of {counted(kept + gone, 'commit')} kept, all proved equal")
+    print_line(f"new trust root: {report.root}")
+    print_line(f"before: {report.backup}/, which keeps the old history until it is deleted")
+
+
+def _tell(report: PruneReport, root: str, *, applies: bool) -> None:
+    if report.others:
+        names = ", ".join(report.others[:_MOST])
+        boundary.warn(f"{counted(len(report.others), 'ref')} still at the old history: {names}")
+    if not applies:
+        for remote in report.remotes:
+            boundary.warn(
+                f"{remote} has what would go", f"--confirm {remote} says that it may lose it"
+            )
+    elif report.root is not None:
+        boundary.warn(
+            f"the trust root {root} is of the old history",
+            f"git config wtxtgit.trustRoot {report.root}",
+        )

@@ -1,0 +1,130 @@
+"""`wtxtgit release`: what a tag's checkpoints are, signed for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.audit import print_report
+from wtxtgit.cli.keys import asker, key_options, signing_key
+from wtxtgit.cli.options import completed, discover, facts_key, no_cache_option, root_of_trust
+from wtxtgit.cli.output import is_printed, print_line, print_table, progress
+from wtxtgit.errors import UsageError, counted
+from wtxtgit.io.files import write_output
+from wtxtgit.io.view import write_all
+from wtxtgit.report.figures import HASH_SHOWN, OID_SHOWN
+
+if TYPE_CHECKING:
+    from wtxtgit.report.release import ReleaseReport
+    from wtxtgit.trust.pem_keys import EcSecretKey
+    from wtxtgit.trust.signing import SigningKey
+
+_DEFAULT_OUT = Path("model.sig")
+_PEM_ENDING = ".pem"
+
+
+@click.command()
+@click.argument("tag", shell_complete=completed("revisions"))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    default=_DEFAULT_OUT,
+    help="Write the bundle to this file; model.sig if not given.",
+)
+@click.option(
+    "--all-files", is_flag=True, help="Name all files of the commit, not checkpoints alone."
+)
+@click.option(
+    "--trust-root",
+    metavar="COMMIT|FILE",
+    help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
+)
+@key_options
+@click.option("-n", "--dry-run", is_flag=True, help="Write nothing, show what would be signed.")
+@no_cache_option
+@click.option("--json", "as_json", is_flag=True, help="Print what was signed as JSON.")
+def release(
+    tag: str,
+    output: Path,
+    all_files: bool,
+    trust_root: str | None,
+    key: str | None,
+    passphrase_fd: int | None,
+    dry_run: bool,
+    no_cache: bool,
+    as_json: bool,
+) -> int:
+    """Sign which bytes the checkpoints of TAG have, for those who get them.
+
+    TAG is a tag. Its commit is audited first, and nothing is signed unless that holds. The
+    bundle is one of OpenSSF Model Signing: `wtxtgit verify` takes it, and model-signing from
+    PyPI if --key FILE is an EC key in PEM. A key of OpenSSH has to be one that is trusted at TAG.
+
+    \b
+    wtxtgit release v1.0 --key alice
+    wtxtgit release v1.0 --all-files --key ./release.pem -o v1.0.sig
+    wtxtgit verify v1.0.sig --public-key release.pub --against v1.0
+    """
+    from wtxtgit.chain.reader import Facts
+    from wtxtgit.chain.release import ReleaseOptions
+    from wtxtgit.chain.release import release as run
+
+    repo = discover()
+    root = root_of_trust(repo, trust_root)
+    if root is None:
+        raise UsageError(
+            "a release is audited from a trust root, and none is given",
+            hint="--trust-root COMMIT, or git config wtxtgit.trustRoot COMMIT",
+        )
+
+    def signer() -> SigningKey | EcSecretKey:
+        return _pem_key(key, passphrase_fd) or signing_key(key, passphrase_fd, repo.home)
+
+    with progress("auditing", None) as advance:
+        facts = Facts(repo, environment.processes(), key_file=facts_key(None, no_cache))
+        options = ReleaseOptions(tag, root, all_files)
+        audited, report, bundle = run(
+            repo, options, facts, None if dry_run else signer, progress=advance
+        )
+    if report is None:
+        if not is_printed(audited, as_json):
+            print_report(audited)
+        return audited.exit_code
+    if not dry_run:
+        write_output(output, lambda descriptor: write_all(descriptor, (bundle,)))
+    if not is_printed(report, as_json):
+        _print(report, None if dry_run else output)
+    return 0
+
+
+def _pem_key(key: str | None, passphrase_fd: int | None) -> EcSecretKey | None:
+    """The key that --key names if that is a file in PEM."""
+    # No name of a key has a slash, or this ending.
+    if key is None or not ("/" in key or key.endswith(_PEM_ENDING)):
+        return None
+    from wtxtgit.io.files import failures, shown
+    from wtxtgit.trust.keyring import read_secret_file
+    from wtxtgit.trust.pem_keys import is_pem, parse_pem_secret
+
+    path = Path(key)
+    with failures(path):
+        content = read_secret_file(path)
+    return parse_pem_secret(content, shown(path), asker(passphrase_fd)) if is_pem(content) else None
+
+
+def _print(report: ReleaseReport, out: Path | None) -> None:
+    rows = [
+        (one.path, "" if one.gen is None else str(one.gen), one.sha256[:HASH_SHOWN])
+        for one in report.files
+    ]
+    print_table(("path", "gen", "sha256"), rows, right=("gen",))
+    print_line()
+    what = f"{report.tag}: commit {report.commit[:OID_SHOWN]}, {counted(len(rows), 'file')}"
+    if out is None:
+        print_line(f"{what}, audited; nothing is signed in a dry run")
+    else:
+        print_line(f"{what}, audited, signed by {report.key}: {out}")

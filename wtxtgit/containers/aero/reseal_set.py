@@ -1,0 +1,135 @@
+"""The index of an AEROSET made anew from its parts, once these were changed one by one.
+
+Which parts there are, in which order, and which numbers their shards have stays as the JSON has it.
+Spec: `docs/spec/aero.md`, "AEROSET".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgpack
+
+from wtxtgit.containers import json_text
+from wtxtgit.containers.aero import aeroset
+from wtxtgit.containers.aero.aeroset import AeroSet, SetFile
+from wtxtgit.containers.aero.chunks import assemble, metadata_payload, stored_payload
+from wtxtgit.containers.aero.content import digest
+from wtxtgit.containers.aero.describe import CODEC_KEY
+from wtxtgit.containers.aero.read import HASH_KEY, INDEX, TENSORS_KEY, Aero, IndexEntry
+from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.format import OpenMember
+from wtxtgit.io.view import ByteView, hashed, mapped, pieces
+
+
+def reseal_set(data: ByteView, open_member: OpenMember) -> tuple[str, bytes, bytes]:
+    """The path of the set's index, its bytes, and those of the JSON, of the parts as they are.
+
+    Raises FormatError for a set that can't be read, and for a part whose shards are not as many as
+    the JSON lists.
+    """
+    from hashlib import sha256
+
+    opened = aeroset.read(data, open_member)
+    listing = opened.listing.apart()
+    index = opened.open(opened.index, listing)
+    before = {entry.name: entry for entry in index.entries}
+    entries: dict[str, tuple[IndexEntry, Aero, int]] = {}
+    places: list[str] = []
+    edits: dict[json_text.Path, object] = {}
+    for number, part in enumerate(opened.parts):
+        aero = opened.open(part, listing)
+        _check_shards(part, aero)
+        for entry in aero.entries:
+            if entry.name in entries:
+                fail(f"two parts have tensor {quoted(entry.name)}", offset=0, field=TENSORS_KEY)
+            places.append(entry.name)
+            entries[entry.name] = (entry, aero, _shard_of(part, entry))
+        whole = hashed(sha256(), pieces(aero.data)).hexdigest()
+        edits |= _identity(("parts", number), part, whole, len(aero.data))
+    # Tensors keep their place in the index, those that came go behind.
+    order = [name for name in before if name in entries]
+    order += [name for name in places if name not in before]
+    listed = [_listed(*entries[name], before.get(name)) for name in order]
+    remade = bytes(mapped(index.data))
+    if listed != [_as_listed(entry, entry.shard_id, entry.extra) for entry in index.entries]:
+        remade = _with_index(opened, index, listed)
+    whole = sha256(remade).hexdigest()
+    edits |= _identity(("global_tidx",), opened.index, whole, len(remade))
+    text = json_text.replaced(bytes(mapped(data)).decode(), edits)
+    return opened.index.path, remade, text.encode()
+
+
+def _check_shards(part: SetFile, aero: Aero) -> None:
+    if len(aero.shards) != len(part.shards):
+        fail(
+            f"{quoted(part.path)} has {len(aero.shards)} shards, the set lists {len(part.shards)}",
+            offset=0,
+            field="shards",
+        )
+
+
+def _shard_of(part: SetFile, entry: IndexEntry) -> int:
+    if not 0 <= entry.shard_id < len(part.shards):
+        fail(
+            f"tensor {quoted(entry.name)} of {quoted(part.path)} is in no shard of it",
+            offset=0,
+            field="shard_id",
+        )
+    return part.shards[entry.shard_id]
+
+
+def _identity(
+    path: json_text.Path, file: SetFile, sha256: str, size: int
+) -> dict[json_text.Path, object]:
+    """What the JSON says of a file, as far as it says it."""
+    edits: dict[json_text.Path, object] = {}
+    if file.sha256 is not None:
+        edits[*path, "sha256"] = sha256
+    if file.size is not None:
+        edits[*path, "size_bytes"] = size
+    return edits
+
+
+def _listed(
+    entry: IndexEntry, aero: Aero, shard_id: int, before: IndexEntry | None
+) -> dict[str, object]:
+    """A tensor as the index lists it: what its part says, and the hash where one was there."""
+    # The number of a codec is one in the file that has it: of a new tensor its parameters tell.
+    extra = {key: value for key, value in entry.extra.items() if key != CODEC_KEY}
+    if before is not None:
+        extra = {**extra, **before.extra}
+    if before is not None and before.extra.get(HASH_KEY):
+        shard = aero.shard(entry.shard_id)
+        content = aero.data[:0] if shard is None else aero.stored(shard)
+        extra[HASH_KEY] = digest(content[entry.data_off : entry.data_end]).hex()
+    return _as_listed(entry, shard_id, extra)
+
+
+def _as_listed(entry: IndexEntry, shard_id: int, extra: dict[str, object]) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "dtype": entry.dtype,
+        "shape": list(entry.shape),
+        "shard_id": shard_id,
+        "data_off": entry.data_off,
+        "data_len": entry.data_len,
+        **extra,
+    }
+
+
+def _with_index(opened: AeroSet, index: Aero, listed: Sequence[dict[str, object]]) -> bytes:
+    """The index's file with other tensors in its first TIDX; all else of it stays."""
+    first = index.first(INDEX)
+    if first is None:
+        fail(f"{quoted(opened.index.path)} has no TIDX", offset=0, field="tidx")
+    raw: bytes = msgpack.packb({TENSORS_KEY: list(listed)})
+    payloads = [
+        metadata_payload(
+            INDEX, index.name(chunk), raw, flags=chunk.flags, compress=chunk.is_compressed
+        )
+        if chunk is first
+        else stored_payload(index, chunk)
+        for chunk in index.chunks
+    ]
+    return b"".join(assemble(payloads, index.header.uuid))

@@ -1,0 +1,55 @@
+"""What a merge does with values that every writer of a FOLD file makes anew.
+
+pyfolds writes the time, counters and measurements of the model into each file, so two sides always
+differ in them, and no row of the model is in question. Hyperparameters are never ruled on.
+Spec: `docs/spec/fold.md`, "Resealing".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+LATER, LARGER, MEASURED = "later", "larger", "measured"
+"""Of two times the later one, of two counts the larger one, of measurements ours."""
+
+_TIME = re.compile(r"(^|_)(created|updated|saved|written)_at|timestamp|(^|_)time(_|$)|(^|_)unix$")
+_COUNT = re.compile(
+    r"(^|_)(steps?|epochs?|iterations?|counts?|switches|rebuilds|updates|generations?)(_id)?$"
+)
+_MEASUREMENTS = frozenset({"metrics", "telemetry", "history"})
+"""Chunks that hold what was measured of the model when it was written."""
+_MEASURED_IN = frozenset({"metadata", "llm_manifest"})
+_MEASURED = ("expression",)
+_FIXED = "hyperparameters"
+
+
+def ruled(
+    chunk: str | None, pointer: str, ours: object, theirs: object
+) -> tuple[object, str] | None:
+    """The value that is taken, and a word for why; None where no rule speaks of it."""
+    keys = pointer.split("/")[1:]
+    if not keys or _FIXED in keys:
+        return None
+    if _TIME.search(keys[-1]) and (latest := _largest(ours, theirs)) is not None:
+        return latest, LATER
+    if _COUNT.search(keys[-1]) and type(ours) is int and type(theirs) is int:
+        return max(ours, theirs), LARGER
+    is_measured = chunk in _MEASUREMENTS
+    if chunk is None or chunk in _MEASURED_IN:
+        is_measured = keys[0] in _MEASURED
+    return (ours, MEASURED) if is_measured else None
+
+
+def _largest(ours: object, theirs: object) -> object | None:
+    """The larger one of two numbers of one type, or of two texts that start with a date."""
+    if type(ours) is not type(theirs):
+        return None
+    if isinstance(ours, int | float) and isinstance(theirs, int | float):
+        is_number = not isinstance(ours, bool) and math.isfinite(ours) and math.isfinite(theirs)
+        return max(ours, theirs) if is_number else None
+    if isinstance(ours, str) and isinstance(theirs, str):
+        # Dates of one spelling compare as texts: of another length there is no telling.
+        is_date = all(re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) for text in (ours, theirs))
+        return max(ours, theirs) if is_date and len(ours) == len(theirs) else None
+    return None

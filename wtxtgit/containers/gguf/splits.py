@@ -1,0 +1,198 @@
+"""Models in several GGUF files, as llama.cpp splits them: `model-00001-of-00003.gguf` and so on.
+
+The first has the metadata of the model, and each says in `split.no`, `split.count` and
+`split.tensors.count` which one of how many it is, and how many tensors all have. No file lists
+them.
+Spec: `docs/spec/gguf.md`, "Split models"; https://github.com/ggml-org/llama.cpp,
+tools/gguf-split/gguf-split.cpp.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wtxtgit.containers import json_text
+from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.format import FileSet, OpenMember, is_in_folder
+from wtxtgit.containers.gguf import MAGIC, check
+from wtxtgit.containers.gguf import read as file_read
+from wtxtgit.containers.gguf.read import (
+    MAX_SPLITS,
+    NUMBERS,
+    SPLIT_COUNT,
+    SPLIT_KEYS,
+    SPLIT_NUMBER,
+    SPLIT_TENSORS,
+    Gguf,
+)
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.errors import FormatError, InputError
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
+
+FORMAT = "gguf-split"
+_FILES_KEY = "split_gguf"
+_START = f'{{"{_FILES_KEY}":'.encode()
+_NAME = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
+
+
+def make_index(names: Sequence[str]) -> ByteView | None:
+    """An index of the model that names of files tell, those that are missing included."""
+    models = {
+        (match["stem"], int(match["count"])) for name in names if (match := _NAME.fullmatch(name))
+    }
+    if not models:
+        return None
+    if len(models) > 1:
+        raise InputError(f"{len(models)} split models stand in one folder", hint="name a file")
+    ((stem, count),) = models
+    files = [f"{stem}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
+    return memoryview(_START + json.dumps(files).encode() + b"}")
+
+
+def is_index(data: ByteView) -> bool:
+    """Whether bytes are such an index."""
+    return data[: len(_START)] == _START
+
+
+def read(data: ByteView, open_member: OpenMember) -> SplitModel:
+    """Read such an index; raises FormatError. `open_member` opens its files when needed."""
+    value = json_text.parse(data, "index", unique_keys=True)
+    files = value.get(_FILES_KEY) if isinstance(value, dict) else None
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        fail("index has no list of files", offset=0, field=_FILES_KEY)
+    if not 0 < len(files) <= MAX_SPLITS:
+        fail(f"index lists {len(files)} files", offset=0, field=_FILES_KEY, kind="limit")
+    for file in files:
+        json_text.check_name(file, "file name", offset=0)
+        if not is_in_folder(file):
+            fail(f"{quoted(file)} is no path in the folder", offset=0, field=_FILES_KEY)
+    return SplitModel(tuple(dict.fromkeys(files)), open_member)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitModel(FileSet):
+    """Files that are a model together; `open_member` opens them, which are not yet."""
+
+    files: tuple[str, ...]
+    open_member: OpenMember
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The paths of the files."""
+        return self.files
+
+    def describe(self, options: ReadOptions) -> Description:
+        """All tensors of all files, in the files' order, and the first one's metadata.
+
+        Raises FormatError.
+        """
+        tensors: list[Tensor] = []
+        first: Description | None = None
+        size = 0
+        for file in self.files:
+            opened = self._open(file)
+            size += len(opened.data)
+            inner = file_read.describe(opened, options)
+            first = inner if first is None else first
+            tensors += (replace(tensor, offset=None) for tensor in inner.tensors)
+            if len(tensors) > MAX_TENSORS:
+                fail("files list too many tensors", offset=0, field="tensors", kind="limit")
+        if first is None:
+            fail("index lists no file", offset=0, field=_FILES_KEY)
+        metadata = dict(first.metadata)
+        metadata["metadata_kv"] = _apart(_values(first))
+        own = first.own
+        return replace(
+            first,
+            format=FORMAT,
+            tensors=tuple(tensors),
+            metadata={**metadata, "files": list(self.files)},
+            untold=tuple(key for key in first.untold if key not in SPLIT_KEYS),
+            size=size,
+            own=None if own is None else lambda: _apart(own()),
+        )
+
+    def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
+        """Check files, each by itself and against its place; raises nothing."""
+        for file in paths:
+            findings = Findings()
+            count = 0
+            try:
+                opened = self._open(file)
+                inner = check.check(opened, options)
+                for problems, tell in (
+                    (inner.errors, findings.error),
+                    (inner.warnings, findings.warn),
+                ):
+                    for problem in problems:
+                        tell(
+                            problem.message, problem.field, problem.offset, file, kind=problem.kind
+                        )
+                count = len(opened.infos)
+                self._check_place(file, opened, findings)
+            except FormatError as error:
+                findings.refuse(error, chunk=file)
+            # What is counted of a file are its tensors: all files say how many there are.
+            yield findings.of_member(count)
+
+    def combine(self, members: Iterable[MemberFindings]) -> Findings:
+        """What was found in all files, and whether their tensors are as many as the first says."""
+        findings = Findings()
+        count = 0
+        for member in members:
+            findings.add(member)
+            count += member.nbytes
+        if findings.errors:
+            return findings
+        try:
+            told = _split_values(self._open(self.files[0])).get(SPLIT_TENSORS)
+        except FormatError as error:
+            findings.refuse(error, chunk=self.files[0])
+            return findings
+        if told != count:
+            message = f"{SPLIT_TENSORS} is {told}, all files have {count} tensors"
+            findings.error(message, SPLIT_TENSORS, chunk=self.files[0])
+        return findings
+
+    def _check_place(self, file: str, opened: Gguf, findings: Findings) -> None:
+        told = _split_values(opened)
+        for key, wanted in (
+            (SPLIT_NUMBER, self.files.index(file)),
+            (SPLIT_COUNT, len(self.files)),
+        ):
+            if told.get(key) != wanted:
+                findings.error(f"{key} is {told.get(key)}, not {wanted}", key, chunk=file)
+
+    def _open(self, file: str) -> Gguf:
+        try:
+            data = self.open_member(file)
+        except InputError as error:
+            message = f"{quoted(file)} can't be opened: {error.message}"
+            raise FormatError(message, field=_FILES_KEY) from None
+        if data[: len(MAGIC)] != MAGIC:
+            fail(f"{quoted(file)} is no GGUF file", offset=0, field="magic")
+        return file_read.read(data)
+
+
+def _split_values(container: Gguf) -> dict[str, object]:
+    """What a file says of its place, where these are numbers."""
+    return {
+        entry.key: file_read.decode(container.cursor(entry.start), entry.value_type)
+        for entry in container.entries
+        if entry.key in SPLIT_KEYS and entry.value_type in NUMBERS
+    }
+
+
+def _values(description: Description) -> Mapping[str, object]:
+    values = description.metadata.get("metadata_kv")
+    return values if isinstance(values, dict) else {}
+
+
+def _apart(values: Mapping[str, object]) -> dict[str, object]:
+    """The metadata of the model: of all but one of its files."""
+    return {key: value for key, value in values.items() if key not in SPLIT_KEYS}

@@ -1,0 +1,33 @@
+"""What formats share that write a model into several files, which numbers tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wtxtgit.model.tensor import TensorSource
+
+
+def numbered(stem: str, number: int, count: int, ending: str) -> str:
+    """The name of a file, as transformers and llama.cpp have it; the only one has no number."""
+    of = f"-{number:05}-of-{count:05}" if count > 1 else ""
+    return f"{stem}{of}{ending}"
+
+
+def filled(tensors: Sequence[TensorSource], max_shard: int) -> list[list[TensorSource]]:
+    """Tensors by file; at least one file."""
+    groups: list[list[TensorSource]] = []
+    open_group: list[TensorSource] = []
+    filled = 0
+    for tensor in tensors:
+        # One that is larger than a file should be is not split: it has a file of its own.
+        if tensor.nbytes > max_shard:
+            groups.append([tensor])
+            continue
+        if filled + tensor.nbytes > max_shard:
+            groups.append(open_group)
+            open_group, filled = [], 0
+        open_group.append(tensor)
+        filled += tensor.nbytes
+    if open_group or not groups:
+        groups.append(open_group)
+    return groups

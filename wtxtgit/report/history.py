@@ -1,0 +1,140 @@
+"""The life of a checkpoint, version by version, as data: the contract of `history --json`.
+
+What each number is stands in `docs/history.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import hypot
+from sys import float_info
+
+from wtxtgit.model.plain import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Point(JsonObject):
+    """The values of a tensor, or of a layer, in one version.
+
+    `norm` is the L2 norm of the finite numbers, `l2` that of the change since the version
+    before, `base_norm` that of what changed as it was there. `l2` is None where nothing was
+    there to compare with.
+    """
+
+    KEYS = "norm relative_change=relative zeros_share nan inf"
+
+    elements: int
+    norm: float
+    zeros: int
+    nan: int
+    inf: int
+    l2: float | None = None
+    base_norm: float = 0.0
+
+    @property
+    def zeros_share(self) -> float:
+        return self.zeros / self.elements if self.elements else 0.0
+
+    @property
+    def relative(self) -> float | None:
+        """The relative change; None where there is none, or it was all 0 before."""
+        if not self.l2:
+            return self.l2
+        return self.l2 / self.base_norm if self.base_norm else None
+
+
+Points = tuple[Point | None, ...]
+"""One for each version, None where it has no such numbers."""
+
+
+def joined(points: Sequence[Point]) -> Point | None:
+    """What several tensors come to, None where there is none."""
+    if not points:
+        return None
+    measured = [one for one in points if one.l2 is not None]
+    return Point(
+        sum(one.elements for one in points),
+        _norm(one.norm for one in points),
+        sum(one.zeros for one in points),
+        sum(one.nan for one in points),
+        sum(one.inf for one in points),
+        _norm(one.l2 or 0.0 for one in measured) if measured else None,
+        _norm(one.base_norm for one in measured),
+    )
+
+
+def _norm(norms: Iterable[float]) -> float:
+    # The largest float stands for what is beyond it.
+    return min(hypot(*norms), float_info.max)
+
+
+@dataclass(frozen=True, slots=True)
+class Series(JsonObject):
+    """A tensor or a layer through all versions; dtype and shape are those of its last one."""
+
+    KEYS = "name dtype? shape? points"
+
+    name: str
+    points: Points
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+
+    @property
+    def largest_change(self) -> float:
+        """Of all relative changes."""
+        return max((one.relative or 0.0 for one in self.points if one is not None), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PastVersion(JsonObject):
+    """A commit that gave the checkpoint other content.
+
+    `size` is that of the blob, `file_size` that of the file. `gen`, `signers` and `verdict` are
+    those of the generation that seals it, None where none does. The counts, and the relative
+    change of all that changed, are against the version before; None where there is none.
+    `reason` says why nothing is known of its tensors.
+    """
+
+    KEYS = (
+        "commit=oid date author subject path gen? ts? signers? verdict? size file_size format "
+        "tensors changed added removed renamed relative_change reason?"
+    )
+
+    oid: str
+    date: str
+    author: str
+    subject: str
+    path: bytes
+    size: int
+    gen: int | None = None
+    ts: str | None = None
+    signers: tuple[str, ...] | None = None
+    verdict: str | None = None
+    file_size: int | None = None
+    format: str | None = None
+    tensors: int | None = None
+    changed: int | None = None
+    added: int | None = None
+    removed: int | None = None
+    renamed: int | None = None
+    relative_change: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History(JsonObject):
+    """The versions of a checkpoint, the oldest first, and what its values were in each.
+
+    `layers` and `tensors` have as many points as there are versions; what changed most at once
+    comes first. `is_sealed` tells whether there is a ledger.
+    """
+
+    KEYS = "path revision versions layers tensors"
+
+    path: bytes
+    revision: str
+    versions: tuple[PastVersion, ...]
+    layers: tuple[Series, ...]
+    tensors: tuple[Series, ...]
+    is_sealed: bool = False

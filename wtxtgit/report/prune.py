@@ -1,0 +1,57 @@
+"""What pruning a history would do, or did: the contract of `prune --json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wtxtgit.model.plain import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedCommit(JsonObject):
+    """A commit of the branch: `why` are the reasons for which it is kept, none for one that goes.
+
+    `new` is its id in the shorter history, where there is one.
+    """
+
+    KEYS = "commit=oid date subject why new?"
+
+    oid: str
+    date: str
+    subject: str
+    why: tuple[str, ...]
+    new: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport(JsonObject):
+    """A pruning, of `branch` (a full name) from `tip`; `before` counts commits before the line.
+
+    `remotes` have what goes, as far as is known here, and so do the refs in `others`. `root` is
+    the new trust root and `backup` where the refs before stand, None in a dry run.
+    """
+
+    KEYS = "branch tip before commits remotes others root? backup?"
+
+    branch: str
+    tip: str
+    before: int
+    commits: tuple[PrunedCommit, ...]
+    remotes: tuple[str, ...]
+    others: tuple[str, ...]
+    root: str | None = None
+    backup: str | None = None
+
+    @property
+    def kept(self) -> tuple[PrunedCommit, ...]:
+        return tuple(one for one in self.commits if one.why)
+
+
+@dataclass(frozen=True, slots=True)
+class PruneProof(JsonObject):
+    """A pruning that was proved: the new root, the old tip, how many were kept, who sealed it."""
+
+    root: str
+    old: str
+    kept: int
+    signers: tuple[str, ...]
