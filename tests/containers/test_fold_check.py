@@ -240,7 +240,9 @@ def test_trust_blocks(block: object) -> None:
     data = built(("c", b"BLOB", b"x"))
     index = index_of(data)
     good = with_index(data, {**index, "trust_block": '{"version":1}'})
-    assert checked(good) == fold_check.Findings()
+    # It signs nothing that the file has.
+    found = checked(good)
+    assert (found.errors, [p.kind for p in found.warnings]) == ([], ["signature"])
     raw = good.replace(b'"{\\"version\\":1}"', _json(block).ljust(len(b'"{\\"version\\":1}"')))
     found = checked(raw)
     assert [(p.kind, p.field) for p in found.errors] == [("structure", "trust_block")]

@@ -179,6 +179,8 @@ class TestVerify:
         assert {span.split()[0] for row in options for span in spans(row[0])} == {
             "--key",
             "--hmac-key",
+            "--public-key",
+            "--signers",
             "--max-chunk",
             "--require-signed",
             "--strict",

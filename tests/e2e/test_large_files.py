@@ -44,6 +44,8 @@ ISLAND = 100_000
 NOTHING = Path(os.devnull)
 BLOCK = 16 * 1024**2
 MOST_OF_GIT, MOST_OF_FILTER = 64 * 1024**2, 192 * 1024**2
+LEAST = 8 * 1024**2
+"""Any process that imports numpy holds more: else nobody looked at it."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,7 @@ def told(what: str) -> None:
     print(f"{OVER >> 20} MiB: {what}")
 
 
+@pytest.mark.true_start
 def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk: Path) -> None:
     if shutil.disk_usage(disk).free < 3 * OVER:
         pytest.skip("less disk is free than three times such a file")
@@ -230,7 +233,7 @@ def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk
     git, below, _ = held(repo, "git", "add", "model.safetensors")
     told(f"git add: git itself {git}, its filter {below}")
     assert git < MOST_OF_GIT
-    assert below < MOST_OF_FILTER
+    assert LEAST < below < MOST_OF_FILTER
     text = repo.path.parent / "text"
     text.write_bytes(repo.blob("model.safetensors"))
     assert text.read_bytes().startswith(b"WTXT-DETACHED 1\n")
@@ -239,11 +242,11 @@ def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk
     shutil.rmtree(repo.path / ".git" / "wtxt" / "store")
     _, _, own = held(repo, *LAUNCHER.arguments, "add", "--", "model.safetensors")
     told(f"wtxtgit add {own}")
-    assert own < MOST_OF_FILTER
+    assert LEAST < own < MOST_OF_FILTER
     file.unlink()
     _, _, own = held(repo, *LAUNCHER.arguments, "checkout", "--", "model.safetensors")
     told(f"wtxtgit checkout {own}")
-    assert own < MOST_OF_FILTER
+    assert LEAST < own < MOST_OF_FILTER
     with file.open("rb") as written:
         assert digest(written) == wanted
     file.unlink()
@@ -251,7 +254,7 @@ def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk
     for _ in range(2):
         _, _, own = held(repo, *LAUNCHER.arguments, "smudge", "model.safetensors", stdin=text)
         told(f"smudge {own}")
-        assert own < MOST_OF_FILTER
+        assert LEAST < own < MOST_OF_FILTER
         # Proved before, and not.
         shutil.rmtree(repo.path / ".git" / "wtxtgit", ignore_errors=True)
 

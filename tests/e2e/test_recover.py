@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -183,6 +184,47 @@ def test_from_a_url(alone: tuple[Repo, bytes]) -> None:
     (repo.path / NAME).rename(repo.path.parent / "elsewhere.safetensors")
     url = (repo.path.parent / "elsewhere.safetensors").as_uri()
     assert healed_from(repo, good, "--from", url) == url
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_partial", [True, False])
+def test_from_the_url_of_a_repository(
+    alone: tuple[Repo, bytes], tmp_path: Path, is_partial: bool
+) -> None:
+    repo, good = alone
+    elsewhere = repo.clone("elsewhere")
+    elsewhere.write("bad.wtxt", good)
+    elsewhere.git("add", "bad.wtxt")
+    commit = elsewhere.commit("whole")
+    elsewhere.git("rm", "-q", "bad.wtxt")
+    elsewhere.commit("gone")
+    bare = elsewhere.clone("bare.git", "--bare")
+    bare.git("config", "uploadpack.allowFilter", str(is_partial))
+    (repo.path / NAME).unlink()
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    url = bare.path.as_uri()
+    done = repo.wtxtgit(
+        *("recover", "bad.wtxt", "-o", "again.wtxt", "--json", "--from", url),
+        env={"TMPDIR": str(temporary)},
+    )
+    told = json.loads(done.stdout)
+    assert (repo.path / "again.wtxt").read_bytes() == good
+    (chunk,) = [chunk for array in told["arrays"] for chunk in array["chunks"]]
+    assert chunk["source"] == f"{url} {commit[:12]}:bad.wtxt"
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.slow
+def test_from_a_repository_that_is_not_there(alone: tuple[Repo, bytes]) -> None:
+    repo, _ = alone
+    for url, word in (
+        ((repo.path / "none.git").as_uri(), "none.git"),
+        ("ssh://a:secret@localhost/x.git", "password"),
+    ):
+        done = repo.wtxtgit("recover", "bad.wtxt", "--from", url, ok=(2, 5))
+        assert word in done.stderr.decode()
+        assert "secret" not in done.stderr.decode()
 
 
 @pytest.mark.slow

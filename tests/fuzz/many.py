@@ -14,7 +14,7 @@ from tests.fuzz.test_memory import HEAD, LINE, arr, ch, idx
 from wtxtgit.containers.safetensors.numbered import make_index
 from wtxtgit.model.array import Array, Extent, Layout, Meta, Snapshot
 from wtxtgit.model.array import Rows as Blocking
-from wtxtgit.text.grammar import CAP
+from wtxtgit.text.grammar import CAP, DETACHED_FIRST_LINE
 from wtxtgit.text.layout import schema_of, with_layout
 from wtxtgit.text.write import dumps
 
@@ -51,6 +51,24 @@ def tiny_changed_chunks(n: int) -> bytes:
     chunks = (one.replace(place, b"ix=%06d off=%012d" % (k, k)) for k in range(n))
     size = b"%d" % n
     return DELTA_HEAD + arr(size, size) + b"".join(chunks) + b"endarr\nenddelta\n"
+
+
+def detached_chunks(n: int) -> bytes:
+    """A detached text with an array in so many chunks of a byte, none of which is at hand."""
+    place = b"ix=000000 off=000000000000"
+    one = ch(b"1", b"1")
+    chunks = (one.replace(place, b"ix=%06d off=%012d" % (k, k)) for k in range(n))
+    size = b"%d" % n
+    head = DETACHED_FIRST_LINE + HEAD.partition(b"\n")[2]
+    return head + arr(size, size) + idx(b"1", b"1") + b"".join(chunks) + b"endarr\nendwtxt\n"
+
+
+def detached_arrays(n: int) -> bytes:
+    """A detached text with so many arrays of a chunk of 5,000 bytes."""
+    first = arr(b"5000", b"5000") + idx(b"65536", b"1") + ch(b"5000", b"88") + b"endarr\n"
+    head = DETACHED_FIRST_LINE + HEAD.partition(b"\n")[2]
+    arrays = (first.replace(b"=W", b"=w%07d" % k, 1) for k in range(n))
+    return head + b"".join(arrays) + b"endwtxt\n"
 
 
 def whole_arrays(n: int) -> bytes:
@@ -127,6 +145,8 @@ TEXTS: Rows = {
     "items of an audit line": (lambda n: HEAD + b"audit " + b'a="" ' * n + b"\n", 200_000),
     "chunks that are not there": (lost_chunks, 1_500),
     "starts of chunks": (lambda n: HEAD + b"ch ix=\n" * n, 100_000),
+    "detached chunks": (detached_chunks, 6_000),
+    "detached arrays": (detached_arrays, 2_000),
 }
 # What a writer makes, and how many for a start.
 WHOLE: Rows = {"chunks": (whole_chunks, 4_000), "arrays": (whole_arrays, 7_500)}

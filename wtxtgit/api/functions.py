@@ -31,6 +31,7 @@ from wtxtgit.io.view import Buffer, ByteView, Pages
 from wtxtgit.model.array import NO_PAYLOAD, Meta, PayloadSource, Snapshot
 from wtxtgit.model.findings import total
 from wtxtgit.model.tensor import ReadOptions, TensorSource
+from wtxtgit.remotes.urls import GIT
 from wtxtgit.tensors.given import given_arrays, snapshot_from
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
@@ -56,6 +57,9 @@ def dump(
     path: File,
     *,
     tags: Mapping[str, str] | None = None,
+    ecc: int | None = None,
+    tensor_hashes: bool = False,
+    page_size: int | None = None,
     meta: Meta | None = None,
     prev: bytes | None = None,
     audit: str | None = None,
@@ -71,7 +75,8 @@ def dump(
     knows them, WTXT for any other. `arrays` are numpy arrays, torch tensors, and what else gives an
     array, by any names; mappings in it give names that are joined with a dot.
 
-    `tags` are short texts by name, for formats that have a place for them. All other arguments are
+    `tags` are short texts by name, for formats that have a place for them; `ecc`, `tensor_hashes`
+    and `page_size` are for FOLD and AERO, as in `convert`. All other arguments are
     for texts: `prev` is the merkle_this (32 bytes) of the generation before, `audit` the text of
     the audit line, `hmac_key` a key that authenticates every array, `sign` a
     function that signs bytes (`wtxtgit.model.Signature`). What `load` returned of a native text
@@ -85,10 +90,11 @@ def dump(
             x is not None for x in (meta, prev, audit, rows_per_chunk, hmac_key, sign)
         ):
             raise UsageError(f"{shown(Path(path))}: a {target.name} file takes tags alone")
-        _dump_container(given_arrays(arrays), Path(path), tags or {})
+        extras = {"ecc": ecc, "tensor_hashes": tensor_hashes, "page_size": page_size}
+        _dump_container(given_arrays(arrays), Path(path), tags or {}, extras)
         return
-    if tags:
-        raise UsageError(f"{shown(Path(path))}: a text has no tags")
+    if tags or ecc is not None or tensor_hashes or page_size is not None:
+        raise UsageError(f"{shown(Path(path))}: a text has no tags, parity and further hashes")
     snapshot = _snapshot(arrays, meta, prev, audit, rows_per_chunk, pending)
     writer = TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
     write_output(Path(path), writer.write_file)
@@ -249,7 +255,7 @@ def verify(
 
     reading = ReadOptions(decryption_key=decryption_key)
     keys = tuple(public_keys)
-    asked = Demands(wsum, hmac_key, keys, False, allow_unauthenticated, reading)
+    asked = Demands(wsum, hmac_key, keys, False, allow_unauthenticated, reading, release_keys=keys)
     return verify_data(name, data, asked, threads=threads)
 
 
@@ -274,6 +280,9 @@ def convert(
     max_shard: int | None = None,
     inline_data: bool = False,
     skip: bool = False,
+    ecc: int | None = None,
+    tensor_hashes: bool = False,
+    page_size: int | None = None,
     decryption_key: bytes | None = None,
     threads: int | None = None,
 ) -> Conversion:
@@ -281,9 +290,11 @@ def convert(
 
     `source` is as `path` is for `load`. With `max_shard` bytes the tensors go to several files
     beside one another; `inline_data` puts the bytes of tensors into MLCP; with `skip` tensors that
-    the format can't hold are left out, and are the report's `skipped`. Its `dropped` says what else
-    of the source is not in what was written. Raises UsageError for endings, InputError for what
-    the other format can't hold, CheckError where the source does not hold.
+    the format can't hold are left out, and are the report's `skipped`. `ecc` bytes of parity go
+    behind each block of a FOLD file (16, 32 and 64 are usual); `tensor_hashes`, and hashes of pages
+    of `page_size` bytes, into AERO. The report's `dropped` says what else of the source is not in
+    what was written. Raises UsageError for endings and for what their format does not write,
+    InputError for what it can't hold, CheckError where the source does not hold.
     """
     from wtxtgit.checkpoint.convert import convert as converted
 
@@ -295,6 +306,7 @@ def convert(
         max_shard=max_shard,
         inline_data=inline_data,
         skip=skip,
+        extras={"ecc": ecc, "tensor_hashes": tensor_hashes, "page_size": page_size},
         threads=threads,
     )
 
@@ -356,8 +368,8 @@ def _loaded(
 
 
 def _resolved(target: str) -> str:
-    """What a generation's name means; any other target as it is."""
-    if "@" not in target:
+    """What the name of a generation, or of a file elsewhere, means; any other target as it is."""
+    if "@" not in target and not target.startswith(GIT):
         return target
     # What finds generations reads ledgers and walks commits.
     from wtxtgit.chain import generation_names
@@ -386,7 +398,12 @@ def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
     )
 
 
-def _dump_container(arrays: Mapping[str, NumpyArray], path: Path, tags: Mapping[str, str]) -> None:
+def _dump_container(
+    arrays: Mapping[str, NumpyArray],
+    path: Path,
+    tags: Mapping[str, str],
+    extras: Mapping[str, object],
+) -> None:
     """Write arrays as a file of the format that its ending says."""
     from wtxtgit.checkpoint import convert
 
@@ -398,7 +415,10 @@ def _dump_container(arrays: Mapping[str, NumpyArray], path: Path, tags: Mapping[
         raise UsageError(f"{shown(path)}: a {target.name} file can't hold {without[0]}")
     digests = convert.digests(sources)
     inline_data = target.lists_only
-    convert.write_file(path, sources, tags, digests, ReadOptions(), inline_data=inline_data)
+    asked = convert.asked_of(target, extras)
+    convert.write_file(
+        path, sources, tags, digests, ReadOptions(), inline_data=inline_data, asked=asked
+    )
 
 
 def _source(path: Path, array: NumpyArray) -> TensorSource:

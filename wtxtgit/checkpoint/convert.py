@@ -45,6 +45,8 @@ _MOST_CONTENT = 16
 _LEAST_CONTENT = 1024**3
 """Views may repeat a storage's items: a file may give so many times its size, or so much."""
 
+_EXTRAS = {"ecc": "parity", "tensor_hashes": "a hash of each tensor", "page_size": "page hashes"}
+"""What messages call the `write_options` of formats."""
 Digests = dict[str, tuple[str, tuple[int, ...], bytes]]
 """Element, shape and SHA-256 of each tensor by name."""
 
@@ -178,6 +180,7 @@ def convert(
     max_shard: int | None = None,
     inline_data: bool = False,
     skip: bool = False,
+    extras: Mapping[str, object] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
@@ -186,8 +189,10 @@ def convert(
     With `max_shard` bytes the tensors go to several files beside one another,
     named after `out`. `inline_data` writes the bytes of tensors into MLCP. Tensors that
     the other format can't hold are left out where they are to be skipped (`skip`).
-    Raises UsageError for endings and options, InputError for what the other
-    format can't hold, CheckError where the source does not hold.
+    `extras` are among the `write_options` of the format (those that are None or
+    False are not asked for). Raises UsageError for endings and options,
+    InputError for what the other format can't hold, CheckError where the source
+    does not hold.
     """
     target, writer = target_of(out)
     set_writer = None
@@ -199,6 +204,7 @@ def convert(
     if inline_data and not target.lists_only:
         endings = ", ".join(e for f in registry.FORMATS if f.lists_only for e in f.endings)
         raise UsageError(f"--inline-data is for {endings} files")
+    asked = asked_of(target, extras or {})
     description, sources, dropped, unfit = _read(source, options, threads)
     notes = []
     chunk = common_chunk(description, sources)
@@ -232,9 +238,11 @@ def convert(
             for source in sources
             if source.nbytes > max_shard
         ]
-        files = _write_set(out, set_writer, sources, values, max_shard, wanted, options)
+        files = _write_set(out, set_writer, sources, values, max_shard, wanted, options, asked)
     else:
-        dropped[:0] = write_file(out, sources, values, wanted, options, inline_data=inline_data)
+        dropped[:0] = write_file(
+            out, sources, values, wanted, options, inline_data=inline_data, asked=asked
+        )
         files = [out]
     return Conversion(
         source,
@@ -246,6 +254,16 @@ def convert(
         tuple(notes),
         tuple(unfit),
     )
+
+
+def asked_of(target: Format, extras: Mapping[str, object]) -> dict[str, object]:
+    """What of the extras is asked for; raises UsageError for what the format does not write."""
+    asked = {key: value for key, value in extras.items() if value not in (None, False)}
+    for key in asked:
+        if key not in target.write_options:
+            endings = [e for f in registry.FORMATS if key in f.write_options for e in f.endings]
+            raise UsageError(f"{_EXTRAS[key]} is for {', '.join(endings)} files")
+    return asked
 
 
 def _accepted(
@@ -289,6 +307,7 @@ def write_file(
     options: ReadOptions,
     *,
     inline_data: bool,
+    asked: Mapping[str, object] | None = None,
 ) -> list[str]:
     """Write tensors as a file, proved before it is there; gives words on what is not in it.
 
@@ -298,7 +317,7 @@ def write_file(
     target, writer = target_of(out)
     dropped = []
     build: Callable[..., Iterator[Buffer]] = writer.build_model
-    extra = {"inline_data": True} if inline_data else {}
+    extra = {**(asked or {}), **({"inline_data": True} if inline_data else {})}
     with named(out):
         pieces = build(sources, tags, **extra)
     has_bytes = inline_data or not target.lists_only
@@ -383,11 +402,12 @@ def _write_set(
     max_shard: int,
     wanted: Digests,
     options: ReadOptions,
+    asked: Mapping[str, object],
 ) -> list[Path]:
     """Write the files of a set, read the set again, and put them in their places."""
     with named(out):
         build: Callable[..., Iterable[tuple[str, Iterator[Buffer]]]] = writer.build_set
-        built = build(sources, tags, out.stem, max_shard)
+        built = build(sources, tags, out.stem, max_shard, **asked)
     # The set is proved in a folder of its own; its index comes into its place last.
     with contextlib.ExitStack() as until:
         with failures(out, missing=EnvironmentFailure):

@@ -22,10 +22,12 @@ from wtxtgit.errors import InputError, PayloadError, TextError, WtxtgitError
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
 from wtxtgit.git import index
+from wtxtgit.git.borrowed import clone_of, names_repository
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.array import FindPayload, PayloadSource, Rows
+from wtxtgit.remotes.urls import shown_url
 from wtxtgit.store.place import store_of
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
@@ -181,12 +183,20 @@ def places(target: str, given: Iterable[str], threads: int | None = None) -> Ite
 
     At hand are, of the repository around, the file's own history, its index and work
     tree, and then all other files that it keeps as text, and its deltas. Raises UsageError for
-    what was named and is no place. A folder that the user names is another clone, bare or not.
+    what was named and is no place. A folder that the user names is another clone, bare or not,
+    and so is the URL of a repository.
     """
     repo = _repository(target)
     path = None if repo is None else path_in(target, repo)
     seen: set[str] = set()
     for one in given:
+        if names_repository(one):
+            # Without a repository around, what it is called is all that is known.
+            name = os.fsencode(Path(target).name) if path is None else path
+            shown_name = shown_url(one)
+            for place in _of_repository(clone_of(one, shown_name), name, seen, threads):
+                yield replace(place, name=f"{shown_name} {place.name}")
+            continue
         clone = Repository.find(Path(one)) if opener.is_file(one) and Path(one).is_dir() else None
         if clone is None:
             yield Place(one, partial(_open_given, one, target, threads), True)

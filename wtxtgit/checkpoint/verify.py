@@ -198,7 +198,8 @@ def verify_data(
     elif is_age(data):
         verdict = _encrypted_verdict(path, data, asked, threads)
     else:
-        options = replace(asked.reading, integrity_key=asked.hmac_key)
+        signers = tuple(key for key in asked.release_keys if isinstance(key, bytes))
+        options = replace(asked.reading, integrity_key=asked.hmac_key, public_keys=signers)
         findings = any_format.check(data, options, members(name, place, threads=threads), checked)
         verdict = _container_verdict(path, data, findings)
         if asked.strict:
@@ -266,7 +267,8 @@ def _with_demands(asked: Demands, verdict: FileVerdict) -> FileVerdict:
 
 def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
     # A ledger's records carry signatures of their own, which were looked at one by one.
-    if asked.require_signed and verdict.format != LEDGER:
+    is_signed = verdict.format == LEDGER or verdict.signature == "valid"
+    if asked.require_signed and not is_signed:
         yield Problem("signature", "a signature is required: a container carries none, a text can")
     is_told_of_key = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
     if asked.hmac_key is not None and not (asked.allow_unauthenticated or is_told_of_key):
@@ -396,6 +398,7 @@ def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVer
         tuple(findings.errors),
         tuple(findings.warnings),
         authenticated=findings.authenticated,
+        signature=findings.signature,
     )
 
 

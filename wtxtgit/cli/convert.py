@@ -36,6 +36,16 @@ from wtxtgit.report.figures import size
     help="Write the bytes of tensors into a .checkpoint, which other readers do not expect.",
 )
 @click.option(
+    "--ecc",
+    type=click.IntRange(1, 254),
+    metavar="N",
+    help="Put N bytes of parity behind each 255 - N bytes of a .fold; pyfolds has 16, 32 and 64.",
+)
+@click.option("--hash-b3", is_flag=True, help="Put a BLAKE3 of each tensor into an .aero.")
+@click.option(
+    "--page-hashes", type=Size(), metavar="SIZE", help="Put a BLAKE3 of each SIZE into an .aero."
+)
+@click.option(
     "--skip", is_flag=True, help="Leave out tensors that B can't hold, and say which they are."
 )
 @reading_options
@@ -45,6 +55,9 @@ def convert(
     output: Path,
     max_shard: int | None,
     inline_data: bool,
+    ecc: int | None,
+    hash_b3: bool,
+    page_hashes: int | None,
     skip: bool,
     key: Path | None,
     max_chunk: int,
@@ -75,6 +88,7 @@ def convert(
             max_shard=max_shard,
             inline_data=inline_data,
             skip=skip,
+            extras={"ecc": ecc, "tensor_hashes": hash_b3, "page_size": page_hashes},
             threads=environment.threads(),
             progress=advance,
         )

@@ -218,7 +218,7 @@ def _share(statistics: Statistics) -> str:
     "--public-key",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="The key of a release bundle's signer: PEM, or a .pub file.",
+    help="The key of the signer of a release bundle or FOLD file: PEM, or a .pub file.",
 )
 @click.option(
     "--against",

@@ -40,8 +40,8 @@ _MOST = 20
     "places",
     multiple=True,
     metavar="PLACE",
-    help="Look for lost bytes in this file, URL, REV, REV:PATH or folder of a clone first. May be "
-    "repeated.",
+    help="Look for lost bytes in this file, URL of a file or repository, REV, REV:PATH or folder "
+    "of a clone first. May be repeated.",
 )
 @click.option(
     "--partial",

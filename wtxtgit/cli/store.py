@@ -96,6 +96,8 @@ def verify(as_json: bool) -> int:
         _complain_of(verdict.store, verdict.damaged)
         for chunk in verdict.lost:
             complain(f"chunk {chunk} is lost")
+        if verdict.more_lost:
+            complain(f"and {verdict.more_lost:,} more are lost")
         if verdict.damaged:
             complain(
                 f"{counted(len(verdict.damaged), 'pack')} of {verdict.packs} damaged",
@@ -356,3 +358,5 @@ def _complain_of(folder: Path, damaged: Iterable[DamagedPack]) -> None:
             complain(f"{where} {pack.why}")
         for chunk, why in pack.chunks.items():
             complain(f"{where}: chunk {chunk} {why}")
+        if pack.more:
+            complain(f"{where}: and {pack.more:,} more chunks are damaged")

@@ -161,7 +161,7 @@ class FileWriter(Protocol):
     ) -> Iterator[Buffer]:
         """The file's bytes; raises FormatError before the first of them.
 
-        Of a format that `lists_only` it takes `inline_data`, too.
+        Of a format that `lists_only` it takes `inline_data`, too, and its `write_options`.
         """
 
 
@@ -386,6 +386,8 @@ class Format(NamedTuple):
     """Endings of its files' names, in lower case with their dot."""
 
     write: Lazy[FileWriter] | None = None
+    write_options: frozenset[str] = frozenset()
+    """Which of `ecc`, `tensor_hashes` and `page_size` `write` takes as well, of sets too."""
     holds_quantised: bool = False
     """Whether `write` takes tensors of ggml's quantised types (`model.ggml.QUANTISED`)."""
     write_set: Lazy[SetWriter] | None = None

@@ -18,7 +18,7 @@ from wtxtgit.io.view import Buffer
 # Hooks of the remote run all the same: git takes our configuration from their environment.
 NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
 # A server that says nothing for so many seconds has gone; git itself would wait for ever.
-_PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
+PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
 FETCH = (
     "fetch", "--quiet", "--no-tags", "--no-prune", "--refmap=", "--no-write-fetch-head",
     "--no-recurse-submodules",
@@ -42,7 +42,7 @@ def transfer(
     repo: Repository, *arguments: str | bytes, stdin: Buffer = b"", env: run.Environment = PLAIN
 ) -> run.Result:
     """Run a git that talks to a remote, whatever its code will be."""
-    return repo.call(*NO_HOOKS, *_PATIENCE, *arguments, stdin=stdin, env=env, ok=_ANY)
+    return repo.call(*NO_HOOKS, *PATIENCE, *arguments, stdin=stdin, env=env, ok=_ANY)
 
 
 def failure(label: str, words: str) -> EnvironmentFailure:

@@ -122,13 +122,15 @@ class Findings:
     not hold: crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc.
     `label` gives the
     name of a chunk that is no text. `authenticated` is True where a key was
-    given and everything that it can prove holds. For who writes a file anew,
+    given and everything that it can prove holds, `signature` is "valid" where the file is signed by
+    one of the keys that were given. For who writes a file anew,
     `is_rewritten`, what only other readers refuse is a warning.
     """
 
     errors: Problems = field(default_factory=Problems)
     warnings: Problems = field(default_factory=Problems)
     authenticated: bool | None = None
+    signature: str | None = None
     label: Callable[[Any], str] = field(default=str, compare=False, repr=False)
     is_rewritten: bool = field(default=False, compare=False, repr=False)
 

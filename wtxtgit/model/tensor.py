@@ -54,13 +54,15 @@ class ReadOptions:
 
     `max_chunk` is the most bytes that a compressed chunk may decode to, or a
     FOLD chunk may have. `decryption_key` (32 bytes, AES-256) opens encrypted
-    FOLD chunks, `integrity_key` is the HMAC key of FOLD hashes. `decoding` is
+    FOLD chunks, `integrity_key` is the HMAC key of FOLD hashes, `public_keys` (ed25519, 32 bytes
+    each) are those that may have signed a FOLD file. `decoding` is
     what bounds all that a command decodes; without it each file is bounded alone.
     """
 
     max_chunk: int = MAX_CHUNK
     decryption_key: bytes | None = field(default=None, repr=False)
     integrity_key: bytes | None = field(default=None, repr=False)
+    public_keys: tuple[bytes, ...] = ()
     decoding: Decoding | None = field(default=None, repr=False, compare=False)
 
 

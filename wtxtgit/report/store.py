@@ -5,6 +5,7 @@ Packs and chunks are named by their SHA-256, in hexadecimal; sizes are in bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,18 +53,26 @@ class DamagedPack(JsonObject):
     """A pack that is not what its name says, or holds chunks that are not.
 
     `why` is about the pack, None where only chunks are wrong, each with what is wrong with it.
+    `more` is how many of very many are not told; `rows` are those of all in the pack's index.
     """
+
+    KEYS = "pack why chunks more?"
 
     pack: str
     why: str | None
     chunks: dict[str, str]
+    more: int | None = None
+    rows: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StoreVerdict(JsonObject):
-    """What a check of every chunk found; `lost` are chunks of which no copy is whole."""
+    """What a check of every chunk found; `lost` are chunks of which no copy is whole.
 
-    KEYS = "store ok packs chunks payload damaged lost"
+    `more_lost` is how many of very many are not told.
+    """
+
+    KEYS = "store ok packs chunks payload damaged lost more_lost?"
 
     store: Path
     packs: int
@@ -71,6 +80,7 @@ class StoreVerdict(JsonObject):
     payload: int
     damaged: tuple[DamagedPack, ...]
     lost: tuple[str, ...]
+    more_lost: int | None = None
 
     @property
     def ok(self) -> bool:

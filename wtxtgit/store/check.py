@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from array import array as numbers
+from collections.abc import Iterable, Iterator
 from functools import partial
+
+import numpy as np
 
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.workers import Workers, worthwhile
+from wtxtgit.model.findings import Problems
 from wtxtgit.report.store import DamagedPack, StoredPack, StoreListing, StoreVerdict
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import ChunkPack, file_digest
+from wtxtgit.store.pack import NAME_SIZE, ChunkPack, Column, file_digest
 from wtxtgit.store.reading import ChunkReading, DecodedBases
 from wtxtgit.store.store import Store
 
+MOST_TOLD = Problems.MOST
+"""Chunks that are told of a pack, and as lost: of others there is a count."""
 _OTHER_NAME = "has another SHA-256 than its name says"
 
 
 def list_store(store: Store) -> StoreListing:
     """The packs of a store; raises EnvironmentFailure where they can't be read."""
     own = store.own
-    sizes: dict[bytes, int] = {}
+    names: list[bytes] = []
+    sizes: list[Column] = []
     packs = []
     for name, nbytes, pack in _packs(own):
         if pack is None:
             packs.append(StoredPack(name, nbytes, why=own.damaged[name]))
             continue
         index = pack.index
-        for row in range(index.count):
-            sizes[index.name(row)] = index.entry(row).size
+        names.append(index.names)
+        sizes.append(index.sizes)
         packs.append(StoredPack(name, nbytes, index.count, index.nbytes))
     borrowed = tuple(folder.folder for folder in store.borrowed)
-    return StoreListing(store.folder, borrowed, len(sizes), sum(sizes.values()), tuple(packs))
+    # A chunk may be in several packs. As columns: there may be very many.
+    _, firsts = np.unique(np.frombuffer(b"".join(names), f"S{NAME_SIZE}"), return_index=True)
+    payload = int(np.concatenate([np.empty(0, "<u8"), *sizes])[firsts].sum())
+    return StoreListing(store.folder, borrowed, len(firsts), payload, tuple(packs))
 
 
 def check_store(
@@ -47,16 +58,37 @@ def check_store(
     ]
     with Workers(tasks, worthwhile(threads, packs_size(store), len(tasks) or 1)) as workers:
         damaged = tuple(found for found in workers if found is not None)
-    bad = sorted({chunk for pack in damaged for chunk in pack.chunks})
-    lost = [
-        chunk
-        for chunk in bad
-        if ChunkReading((own,), held).chunk(bytes.fromhex(chunk), None) is None
-    ]
+    lost: list[str] = []
+    count = 0
+    for name in _names_of(own, damaged):
+        if ChunkReading((own,), held).chunk(name, None) is None:
+            count += 1
+            if count <= MOST_TOLD:
+                lost.append(name.hex())
     listed = list_store(store)
     return StoreVerdict(
-        store.folder, len(listed.packs), listed.chunks, listed.payload, damaged, tuple(lost)
+        store.folder,
+        len(listed.packs),
+        listed.chunks,
+        listed.payload,
+        damaged,
+        tuple(lost),
+        count - len(lost) or None,
     )
+
+
+def _names_of(own: PackFolder, damaged: Iterable[DamagedPack]) -> Iterator[bytes]:
+    """The names of all chunks that are damaged in a pack, in order, each once."""
+    names = b""
+    for found in damaged:
+        # Repacked meanwhile, it is not there.
+        with contextlib.suppress(FileNotFoundError):
+            if found.rows and (pack := own.opened(found.pack)) is not None:
+                held = np.frombuffer(pack.index.names, f"S{NAME_SIZE}")
+                names += held[np.asarray(found.rows)].tobytes()
+    # Of an item of numpy's zeros at the end would be gone.
+    ascending = np.unique(np.frombuffer(names, f"S{NAME_SIZE}")).tobytes()
+    return (ascending[at : at + NAME_SIZE] for at in range(0, len(ascending), NAME_SIZE))
 
 
 def packs_size(store: Store) -> int:
@@ -75,13 +107,16 @@ def check_pack(
     """What is wrong with a pack, which is None if it breaks a rule; None where nothing is."""
     if pack is None:
         return DamagedPack(name, own.damaged[name], {})
-    chunks = {}
+    chunks: dict[str, str] = {}
+    rows = numbers("Q")
     told = 0
     for row in pack.index.in_order():
         entry = pack.index.entry(row)
         why = ChunkReading((own,), held).why_damaged(pack, entry)
         if why is not None:
-            chunks[entry.name.hex()] = why
+            rows.append(row)
+            if len(rows) <= MOST_TOLD:
+                chunks[entry.name.hex()] = why
         if progress is not None:
             progress(entry.length)
             told += entry.length
@@ -92,7 +127,9 @@ def check_pack(
     except FileNotFoundError:
         # Repacked meanwhile, which checks what it moves.
         return None
-    return DamagedPack(name, why, chunks) if why or chunks else None
+    if not (why or rows):
+        return None
+    return DamagedPack(name, why, chunks, len(rows) - len(chunks) or None, rows)
 
 
 def _packs(own: PackFolder) -> Iterator[tuple[str, int, ChunkPack | None]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -108,9 +108,14 @@ class ChunkIndex:
             if number
         )
 
-    def in_order(self) -> list[int]:
+    @property
+    def sizes(self) -> Column:
+        """How many bytes each chunk has, by rows."""
+        return self._columns[2]
+
+    def in_order(self) -> Iterator[int]:
         """The rows in the order in which the chunks stand in the pack."""
-        return [int(row) for row in self._order]
+        return map(int, self._order)
 
     def row_at(self, position: int) -> int:
         """The row of the chunk that stands at a position, from 0, in that order."""

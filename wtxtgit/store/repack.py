@@ -306,8 +306,7 @@ def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
 
 def _is_to_blame(own: PackFolder, held: DecodedBases, pack: ChunkPack, found: DamagedPack) -> bool:
     """Whether a chunk of a pack is not whole though all is that it is decoded with."""
-    rows = (pack.index.row(bytes.fromhex(name)) for name in found.chunks)
-    entries = pack.index.entries([row for row in rows if row is not None])
+    entries = map(pack.index.entry, found.rows)
     return any(all(base_of(own, base, held) for base in entry.bases) for entry in entries)
 
 

@@ -31,9 +31,10 @@ import binascii
 import re
 import secrets
 from base64 import b64encode
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
+from io import BytesIO
 
 from wtxtgit.errors import InputError, WtxtgitError
 
@@ -406,17 +407,22 @@ class SignerList:
 
 @dataclass(frozen=True, slots=True)
 class SignersFile:
-    """A file of signers as a document: `lines` are its own, without LF.
+    """A file of signers as a document.
 
     A line that is not touched by an edit stays as it is, to the byte.
     """
 
-    lines: tuple[tuple[str, Signer | None], ...]
+    text: str
     signers: SignerList
+
+    @property
+    def lines(self) -> Iterator[tuple[str, Signer | None]]:
+        """Its lines, without LF, and who stands in each: there may be very many."""
+        return ((line, _parse_line(line, "")) for line in _split(self.text))
 
     def content(self) -> bytes:
         """The file's bytes."""
-        return "".join(f"{line}\n" for line, _ in self.lines).encode("utf-8")
+        return self.text.encode("utf-8")
 
     def with_signer(self, signer: Signer, name: str) -> SignersFile:
         """The file with one more signer at its end; raises KeyFileError as `parse`."""
@@ -453,14 +459,15 @@ def parse(content: bytes, name: str) -> SignersFile:
     Raises KeyFileError, with the line's number, for whatever breaks a rule of
     the module's docstring.
     """
-    lines: list[tuple[str, Signer | None]] = []
+    signers: list[Signer] = []
     seen: dict[bytes, int] = {}
     threshold: int | None = None
-    for number, line in enumerate(_lines(content, name), 1):
+    text = _decoded(content, name)
+    for number, line in enumerate(_split(text), 1):
         where = f"{name}: line {number}"
         signer = _parse_line(line, where)
-        lines.append((line, signer))
         if signer is not None:
+            signers.append(signer)
             _check(signer, where)
             # One key for two principals would let one person count twice towards a threshold.
             first = seen.setdefault(signer.public_key, number)
@@ -470,16 +477,17 @@ def parse(content: bytes, name: str) -> SignersFile:
             if threshold is not None:
                 raise KeyFileError(f"{where}: a second threshold")
             threshold = _parse_threshold(line.removesuffix("\r"), where)
-    signers = tuple(signer for _, signer in lines if signer is not None)
-    return SignersFile(tuple(lines), SignerList(signers, threshold or 1))
+    return SignersFile(text, SignerList(tuple(signers), threshold or 1))
 
 
 def without_threshold(content: bytes) -> bytes:
     """A file's content but for lines that say, or seem to say, a threshold."""
-    lines = content.split(b"\n")
-    # Bytes that are no UTF-8 are replaced for the look alone: what is kept is kept to the byte.
-    kept = [one for one in lines if not _is_threshold(one.decode("utf-8", "replace"))]
-    return b"\n".join(kept)
+    kept = bytearray()
+    for line in BytesIO(content):
+        # Bytes that are no UTF-8 are replaced for the look alone: what is kept is kept to the byte.
+        if not _is_threshold(line.removesuffix(b"\n").decode("utf-8", "replace")):
+            kept += line
+    return bytes(kept)
 
 
 def parse_signers(content: bytes, name: str) -> tuple[Signer, ...]:
@@ -491,7 +499,7 @@ def parse_signers(content: bytes, name: str) -> tuple[Signer, ...]:
     """
     parsed = (
         _parse_line(line, f"{name}: line {number}")
-        for number, line in enumerate(_lines(content, name), 1)
+        for number, line in enumerate(_split(_decoded(content, name)), 1)
     )
     return tuple(signer for signer in parsed if signer is not None)
 
@@ -501,12 +509,22 @@ def format_signer(signer: Signer) -> str:
     return f"{signer.principal} {format_public(PublicKey(signer.public_key, signer.comment))}"
 
 
-def _lines(content: bytes, name: str) -> list[str]:
+def _decoded(content: bytes, name: str) -> str:
+    """The lines of a file, each with its LF."""
     try:
-        lines = content.decode("utf-8").split("\n")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise KeyFileError(f"{name}: not UTF-8 at byte {error.start}") from None
-    return lines if lines[-1] else lines[:-1]
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+def _split(text: str) -> Iterator[str]:
+    """Lines one by one, without their LF: all at once would take many times the text's memory."""
+    at = 0
+    while at < len(text):
+        end = text.index("\n", at)
+        yield text[at:end]
+        at = end + 1
 
 
 def _parse_line(line: str, where: str) -> Signer | None:

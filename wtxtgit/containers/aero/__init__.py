@@ -12,6 +12,7 @@ FORMAT = Format(
     magic=MAGIC,
     endings=(".aero",),
     write=Lazy(f"{__name__}.write"),
+    write_options=frozenset({"tensor_hashes", "page_size"}),
     holds_quantised=True,
     write_set=Lazy(f"{__name__}.write"),
     keeps_tag=every_tag,

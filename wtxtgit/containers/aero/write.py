@@ -72,13 +72,27 @@ def build(
     return assemble(payloads, uuid)
 
 
-def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
+def build_model(
+    tensors: Sequence[TensorSource],
+    tags: Mapping[str, str],
+    *,
+    tensor_hashes: bool = False,
+    page_size: int | None = None,
+) -> Iterator[Buffer]:
     """The bytes of a file with hashes of chunks and control region, its metadata plain.
 
     So a change of a tensor is a small change of the file, whatever zstd is
-    installed. Raises FormatError as `build` does.
+    installed. `tensor_hashes` and `page_size` add hashes of tensors and pages.
+    Raises FormatError as `build` does.
     """
-    return build(tensors, tags=tags, ihsh=True, compress_metadata=False)
+    return build(
+        tensors,
+        tags=tags,
+        ihsh=True,
+        phsh=page_size,
+        tensor_hash=tensor_hashes,
+        compress_metadata=False,
+    )
 
 
 class _NewFile:
@@ -112,39 +126,52 @@ class _NewFile:
 
 
 def build_set(
-    tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_part: int
+    tensors: Sequence[TensorSource],
+    tags: Mapping[str, str],
+    stem: str,
+    max_part: int,
+    *,
+    tensor_hashes: bool = True,
+    page_size: int | None = None,
 ) -> Iterator[tuple[str, Iterator[Buffer]]]:
     """The files of a set: their names in its folder, which start with `stem`, and their bytes.
 
     The parts come first, then their index, then the JSON that lists them: it
     has their SHA-256, so what was not gone through before is made once more.
     A part has one weight shard, of up to `max_part` bytes or one larger
-    tensor. Chunks are as `build_model` writes them.
+    tensor. Chunks are as `build_model` writes them, with a hash of each tensor
+    unless it is told otherwise.
     Raises FormatError for what the format can't hold, before anything is given.
     """
     check_tensors(tensors)
     # In its part each shard is the first one.
-    shards = [replace(shard, number=0) for shard in plan(tensors, max_part)]
+    planned = plan(tensors, max_part, page_size=page_size)
+    shards = [replace(shard, number=0) for shard in planned]
     refuse_many(len(shards), MAX_SET_FILES, "parts", "parts")
     if not is_in_folder(SET_NAME.format(stem)):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="path")
     parts = [
-        _NewFile(PART_NAME.format(stem, number), partial(_file, [shard], [shard], tags))
+        _NewFile(
+            PART_NAME.format(stem, number), partial(_file, [shard], [shard], tags, tensor_hashes)
+        )
         for number, shard in enumerate(shards)
     ]
-    index = _NewFile(INDEX_NAME.format(stem), partial(_file, [], shards, tags))
+    index = _NewFile(INDEX_NAME.format(stem), partial(_file, [], shards, tags, tensor_hashes))
     listed = _NewFile(SET_NAME.format(stem), partial(_set, parts, index, tags))
     return ((file.name, file.pieces()) for file in (*parts, index, listed))
 
 
 def _file(
-    own: Sequence[Shard], shards: Sequence[Shard], tags: Mapping[str, str]
+    own: Sequence[Shard],
+    shards: Sequence[Shard],
+    tags: Mapping[str, str],
+    tensor_hashes: bool,
 ) -> Iterator[Buffer]:
     """A part, which has its `own` shards, or the index, which has none and lists those of all."""
     entries = [
         entry
         for number, shard in enumerate(shards)
-        for entry in shard.entries(number, tensor_hash=True)
+        for entry in shard.entries(number, tensor_hash=tensor_hashes)
     ]
     return assemble(file_payloads(own, entries, tags, ihsh=True, compress_metadata=False))
 

@@ -12,6 +12,7 @@ FORMAT = Format(
     magic=MAGIC,
     endings=(".fold", ".mind"),
     write=Lazy(f"{__name__}.write"),
+    write_options=frozenset({"ecc"}),
     keeps_tag=every_tag,
     wraps_tensors=True,
     reseal=Lazy(f"{__name__}.reseal"),

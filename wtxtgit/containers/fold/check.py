@@ -29,7 +29,6 @@ from wtxtgit.containers.fold.read import (
     HEADER,
     JSON_CTYPE,
     MERKLE_ROOT,
-    TRUST_BLOCK,
     UNCOMPRESSED,
     ZSTD,
     Fold,
@@ -37,6 +36,7 @@ from wtxtgit.containers.fold.read import (
     parity_bytes,
     parity_len,
 )
+from wtxtgit.containers.fold.signatures import check_signatures
 from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError, counted
 from wtxtgit.io.view import ByteView, is_zeros, pieces
@@ -72,7 +72,7 @@ def check(container: Fold, options: ReadOptions) -> Findings:
     findings = Findings(label=attrgetter("name"))
     _check_index(container, findings)
     _check_layout(container, findings)
-    _check_trust_block(container, findings)
+    check_signatures(container, options, findings)
     keyed = check_metadata(container, options.integrity_key, findings)
     chunks = _ChunkCheck(container, options, findings)
     for chunk in container.chunks:
@@ -144,18 +144,6 @@ def _check_layout(fold: Fold, findings: Findings) -> None:
     if reached < len(fold.data):
         say = findings.warn if is_zeros(fold.data[reached:]) else findings.error
         say(f"{len(fold.data) - reached} bytes follow the last part", "index_len", reached)
-
-
-def _check_trust_block(fold: Fold, findings: Findings) -> None:
-    """A trust block is a JSON object in a string; what it signs is not checked."""
-    text = fold.index.get(TRUST_BLOCK)
-    try:
-        encoded = text.encode() if isinstance(text, str) else b""
-        block = json_text.parse(memoryview(encoded), TRUST_BLOCK, listing=fold.listing.apart())
-    except (FormatError, UnicodeEncodeError):
-        block = None
-    if text is not None and not isinstance(block, dict):
-        findings.error("trust_block is no JSON object in a string", TRUST_BLOCK, fold.index_start)
 
 
 def check_chunk(chunk: FoldChunk, findings: Findings) -> None:

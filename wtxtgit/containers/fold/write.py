@@ -97,11 +97,13 @@ def build(
     return file_pieces(planned, format_index(sealed(index, planned, integrity_key)))
 
 
-def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
+def build_model(
+    tensors: Sequence[TensorSource], tags: Mapping[str, str], *, ecc: int = 0
+) -> Iterator[Buffer]:
     """A file with one chunk `torch_state`, a safetensors file of `tensors`.
 
-    Raises FormatError for names and dtypes that it can't hold, before the
-    first piece.
+    `ecc` is n of the parity `rs(n)`. Raises FormatError for names and dtypes
+    that it can't hold, before the first piece.
     """
     for text in (*tags.keys(), *tags.values()):
         json_text.check_name(text, "tag", offset=0)
@@ -118,7 +120,7 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     source = ChunkSource(
         MODEL_CHUNK, TENSOR_CTYPE, length, partial(replacing.behind, header, tensors)
     )
-    return build([source], metadata={TAGS: dict(tags)} if tags else None)
+    return build([source], ecc=ecc, metadata={TAGS: dict(tags)} if tags else None)
 
 
 Compression = Literal["none", "zstd"]

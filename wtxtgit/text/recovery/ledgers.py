@@ -7,7 +7,8 @@ only signatures cover (paths, schema, form, the signatures themselves) is taken 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from io import BytesIO
 
 from wtxtgit.model.array import Meta
 from wtxtgit.text import digest, grammar, ledger
@@ -27,7 +28,9 @@ _STARTS = {
 
 def mended(text: bytes) -> tuple[bytes | None, tuple[str, ...]]:
     """The ledger that a damaged one was, None where it can't be proved, and what was not kept."""
-    first, *rest = text.split(b"\n")
+    # One by one: a list of very many takes more memory than the text.
+    rest = (line.removesuffix(b"\n") for line in BytesIO(text))
+    first = next(rest, b"")
     if ledger.parse_head(first + b"\n", 0) is None:
         return None, ("the first line can't be read, and nothing else tells what it said",)
     done = [first + b"\n"]
@@ -62,7 +65,7 @@ def mended(text: bytes) -> tuple[bytes | None, tuple[str, ...]]:
     return (whole if ledger.read(whole).ok else None), tuple(notes)
 
 
-def _records(rest: Sequence[bytes]) -> Iterator[dict[str, list[bytes]]]:
+def _records(rest: Iterable[bytes]) -> Iterator[dict[str, list[bytes]]]:
     """The lines of each record, by what they are."""
     record: dict[str, list[bytes]] = {}
     for line in rest:
