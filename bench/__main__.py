@@ -55,6 +55,7 @@ PARTS: dict[str, Part] = {
     "git": lambda place, o: git.adds_and_checkouts(place, o.size, o.runs),
     "detached": lambda place, o: detached.adds_and_checkouts(place, o.size, o.runs),
     "growth": lambda place, o: growth.versions(place, o.size),
+    "beside": lambda place, o: growth.beside(place, o.size),
     "store": lambda place, o: stores.versions(place, o.size),
     "git-diff": lambda place, o: compare.git_diffs(place, o.size, o.runs),
     "git-diff-many": lambda place, o: compare.git_diff_of_many(place, 100, o.runs),
@@ -104,7 +105,7 @@ def measured(options: argparse.Namespace) -> Report:
                 try:
                     parts[name] = part(place, options)
                 except (BenchError, OSError, subprocess.SubprocessError) as error:
-                    # What the others took a quarter of an hour to find is kept.
+                    # What the others took half an hour to find is kept.
                     failed[name] = str(error)
                     print(f"bench: {name}: {error}", file=sys.stderr)
         imports = start.imports(place) if "start" in wanted else {}

@@ -107,6 +107,19 @@ def _write(
                 file.write((values if dtype == "F32" else as_bf16(values)).data)
 
 
+def matrix_of(path: Path, data: memoryview, item: int) -> Path:
+    """A safetensors file of one matrix with these bytes: F32 where an item has 4, else BF16."""
+    dtype = next(name for name, size in _ITEM.items() if size == item)
+    shape = [len(data) // item // COLUMNS, COLUMNS]
+    entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, len(data)]}
+    header = json.dumps({"w": entry}).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.write(data)
+    return path
+
+
 def as_bf16(values: Values) -> npt.NDArray[np.uint16]:
     """Rounded to the nearest, to even."""
     bits = values.view(np.uint32)

@@ -1,14 +1,18 @@
-"""How a repository grows: versions of one matrix in which some rows change."""
+"""How a repository grows: versions of one matrix in which some rows change, or all values."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from functools import partial
 
-from bench.data import changed_rows, model_of
+from bench.data import changed_rows, matrix_of, model_of
 from bench.git import NAME, Repository, repository
-from bench.measure import WTXTGIT, Entrant, Place, Row, Sample, command, race
+from bench.measure import MIB, WTXTGIT, Entrant, Place, Row, Sample, command, race
+from bench.stores import HISTORIES, History, data_of
 
 VERSIONS = 10
+_KINDS = {"raw git": "raw", "git-lfs": "lfs", "texts": "own", "detached texts": "own-detached"}
 
 
 def versions(place: Place, size: int) -> list[Row]:
@@ -40,15 +44,71 @@ def versions(place: Place, size: int) -> list[Row]:
     return found
 
 
+def beside(place: Place, size: int) -> list[Row]:
+    """What versions take under .git of each kind of repository, after a `git gc`, which is timed.
+
+    These are the histories of the store's own figures.
+    """
+    found = []
+    for history in HISTORIES:
+        found += _of_history(place, history, max(1, size // 4))
+    return found
+
+
+def _of_history(place: Place, history: History, size: int) -> list[Row]:
+    next_one = place.top / "next"
+    is_there = shutil.which("git-lfs") is not None
+    kinds = {who: kind for who, kind in _KINDS.items() if who != "git-lfs" or is_there}
+    first = matrix_of(place.top / "first", next(data_of(history, size)), history.item)
+    repos = {
+        f"{history.name}: {who}": repository(place, kind, first) for who, kind in kinds.items()
+    }
+    for repo in repos.values():
+        repo.renew()
+    for number, data in enumerate(data_of(history, size)):
+        for repo in repos.values():
+            matrix_of(next_one, data, history.item).replace(repo.file)
+            _commit(repo, number)
+    told = race(
+        [
+            Entrant(
+                name,
+                VERSIONS * size * MIB,
+                action=partial(_collected, place, repo),
+                stored=repo.stored,
+            )
+            for name, repo in repos.items()
+        ],
+        1,
+    )
+    for repo in repos.values():
+        repo.remove()
+        shutil.rmtree(place.top / f"template-{repo.kind}")
+    return [replace(row, note=_taken(row, size, history.most)) for row in told]
+
+
+def _taken(row: Row, size: int, most: float) -> str:
+    taken = (row.stored or 0) / (size * MIB)
+    if not row.name.endswith(": detached texts"):
+        return f"{taken:.3f} of a version"
+    is_met = "met" if taken <= most else "missed"
+    return f"{taken:.3f} of a version (at most {most:.3f}: {is_met})"
+
+
 def _add_all(repo: Repository) -> None:
     repo.renew()
-    program = WTXTGIT if repo.kind == "own" else ("git",)
     for version in range(VERSIONS):
         if version:
             # The file is the model's own, linked: it is replaced, never written into.
             changed_rows(repo.file, repo.place.top / "next", turn=version).replace(repo.file)
-        command(repo.place, *program, "add", NAME, cwd=repo.path)
-        command(repo.place, "git", "commit", "-q", "-m", str(version), cwd=repo.path)
+        _commit(repo, version)
+
+
+def _commit(repo: Repository, version: int) -> None:
+    program = WTXTGIT if repo.kind.startswith("own") else ("git",)
+    command(repo.place, *program, "add", NAME, cwd=repo.path)
+    said = ("git", "commit", "-q", "--allow-empty", "-m", str(version))
+    command(repo.place, *said, cwd=repo.path)
 
 
 def _collected(place: Place, repo: Repository) -> Sample:

@@ -90,7 +90,7 @@ def _followed(place: Place, history: History, size: int) -> list[Row]:
     grown: list[float] = []
     held = 0
     before: list[bytes] = []
-    for data in _data(history, size):
+    for data in data_of(history, size):
         chunks = [data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK)]
         names: list[bytes] = []
         series[floor].append(timed(partial(_name, chunks, names)))
@@ -121,7 +121,8 @@ def _followed(place: Place, history: History, size: int) -> list[Row]:
     )
 
 
-def _data(history: History, size: int) -> Iterator[memoryview]:
+def data_of(history: History, size: int) -> Iterator[memoryview]:
+    """The bytes of each version of a matrix of `size` MiB."""
     chance = np.random.default_rng(_SEED)
     values = _weights(chance, size * MIB // history.item // COLUMNS)
     for _ in range(VERSIONS):

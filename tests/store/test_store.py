@@ -30,7 +30,9 @@ from tests.store.chunks import (
 from wtxtgit.errors import EnvironmentFailure, PayloadDamaged, PayloadMissing
 from wtxtgit.git.repository import Repository
 from wtxtgit.store import encoding, writer
+from wtxtgit.store import folder as store_folder
 from wtxtgit.store.encoding import decode, encode, encode_based
+from wtxtgit.store.folder import ChunkTable, together
 from wtxtgit.store.pack import MAX_DEPTH, XOR, ChunkEntry
 from wtxtgit.store.place import store_of
 from wtxtgit.store.reading import MAX_HELD
@@ -442,6 +444,37 @@ def new_repo(folder: Path) -> Repo:
     repo = Repo(folder)
     repo.git("init", "-q")
     return repo
+
+
+class TestTables:
+    """What says where chunks are: of any number of them, and whatever their names are."""
+
+    @given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), unique=True)))
+    def test_of_several_one_is_made(self, packs_of: list[list[tuple[int, int]]]) -> None:
+        parts = []
+        wanted = []
+        for number, pairs in enumerate(packs_of):
+            # Names may have any bytes in common.
+            names = sorted(bytes([head] * 8 + [0] * 16 + [tail] * 8) for head, tail in pairs)
+            pack = f"{number:064x}"
+            wanted += [(name, pack, row) for row, name in enumerate(names)]
+            packs, rows = np.zeros(len(names), "<u4"), np.arange(len(names), dtype="<u4")
+            parts.append(ChunkTable([(pack, 1000)], b"".join(names), packs, rows))
+        table = together(parts)
+        names = [name for name, _, _ in sorted(wanted)]
+        assert bytes(table.names) == b"".join(names)
+        for name in set(names):
+            assert table.find(name) == [(p, row) for n, p, row in sorted(wanted) if n == name]
+        assert table.find(bytes([9] * 32)) == []
+
+    def test_a_large_one_is_in_a_file(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        names = added(store, weights(4))
+        monkeypatch.setattr(store_folder, "IN_MEMORY", 0)
+        table = store_folder.on_disk(store.own._told()[0], store.folder)
+        assert [len(table.find(name)) for name in names] == [1] * 4
+        # It has no name there.
+        assert {path.name for path in store.folder.iterdir()} <= {"packs", "index"}
+        assert [again(store).read(name) for name in names] == weights(4)
 
 
 class TestPlace:

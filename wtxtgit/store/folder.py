@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import stat
 from collections import OrderedDict
@@ -24,6 +25,7 @@ import numpy.typing as npt
 from wtxtgit.errors import EnvironmentFailure, FormatError
 from wtxtgit.io import clock
 from wtxtgit.io.files import failures, opened_regular, read_view, shown
+from wtxtgit.io.spool import IN_MEMORY, spooled
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import Buffer, mapped, write_all
 from wtxtgit.store.pack import (
@@ -65,17 +67,18 @@ class ChunkTable:
         names: bytes | memoryview,
         packs: Numbers,
         rows: Numbers,
+        heads: memoryview | None = None,
     ) -> None:
         self.files = files
         self.names = names
         self.packs = packs
         self.rows = rows
         self.count = len(names) // NAME_SIZE
-        self._heads = heads_of(names)
+        self.heads = heads_of(names) if heads is None else heads
 
     def find(self, name: bytes) -> list[tuple[str, int]]:
         """The packs that hold a chunk, and its row in each."""
-        row = first_row(self.names, self._heads, name)
+        row = first_row(self.names, self.heads, name)
         found = []
         while self.names[row * NAME_SIZE : (row + 1) * NAME_SIZE] == name:
             found.append((self.files[self.packs.item(row)][0], self.rows.item(row)))
@@ -129,35 +132,72 @@ def table_of(indexes: Sequence[tuple[str, int, ChunkIndex]]) -> ChunkTable:
 
 
 def together(parts: Sequence[ChunkTable]) -> ChunkTable:
-    """One table of several, of which none have a pack in common."""
+    """One table of several, of which none have a pack in common.
+
+    Beside these and itself it takes a third of a table's memory: a store may have millions.
+    """
     files = sorted(file for part in parts for file in part.files)
     numbers = {file: number for number, file in enumerate(files)}
-    names = b"".join(part.names for part in parts)
-    if not names:
+    count = sum(part.count for part in parts)
+    if not count:
         return _EMPTY
-    packs = np.concatenate([
-        np.array([numbers[file] for file in part.files], "<u4")[part.packs] for part in parts
-    ])  # fmt: skip
-    rows = np.concatenate([part.rows for part in parts])
-    order = _ascending(np.frombuffer(names, ">u8").reshape(-1, NAME_SIZE // 8), packs)
+    found = np.concatenate([np.asarray(part.heads) for part in parts])
+    order = np.argsort(found, kind="stable")
+    heads = np.take(found, order, out=_room(count, found.dtype))
+    del found
+    packs_of = {
+        id(part): np.array([numbers[file] for file in part.files], "<u4")[part.packs]
+        for part in parts
+    }
+    _settle(order, heads, parts, [packs_of[id(part)] for part in parts])
+    places = _room(count, "<u4")
+    places[order] = np.arange(count, dtype="<u4")
+    del order
     # Not as bytes, which would be one copy more.
-    sorted_names = np.frombuffer(names, f"V{NAME_SIZE}")[order].view(np.uint8).data
-    return ChunkTable(files, sorted_names, packs[order], rows[order])
+    names = _room(count, f"V{NAME_SIZE}")
+    packs, rows = _room(count, "<u4"), _room(count, "<u4")
+    start = 0
+    for part in parts:
+        at = places[start : start + part.count]
+        names[at] = np.frombuffer(part.names, names.dtype)
+        packs[at] = packs_of.pop(id(part))
+        rows[at] = part.rows
+        start += part.count
+    return ChunkTable(files, names.view(np.uint8).data, packs, rows, heads.data)
 
 
-def _ascending(names: npt.NDArray[Any], packs: Numbers) -> npt.NDArray[np.intp]:
-    """The order of names, each four numbers, of equal ones by their packs."""
-    # The first number tells nearly all apart, in a fourth of the memory that all of them take.
-    heads = names[:, 0].astype(np.uint64)
-    order = np.argsort(heads, kind="stable")
-    heads = heads[order]
+def _room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Memory of its own, given back with the array: the heap keeps holes that are as large."""
+    kind = np.dtype(dtype)
+    return np.frombuffer(mmap.mmap(-1, count * kind.itemsize), kind, count)
+
+
+def _settle(
+    order: npt.NDArray[np.intp],
+    heads: npt.NDArray[np.uint64],
+    parts: Sequence[ChunkTable],
+    packs: Sequence[Numbers],
+) -> None:
+    """Put names that have a head in common into their order, equal ones into that of their packs.
+
+    The head, which `order` is by, tells nearly all apart, in a fourth of the memory of a name.
+    """
     same = heads[1:] == heads[:-1]
     alike = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if alike.size:
         rows = order[alike]
+        held = [np.frombuffer(part.names, ">u8").reshape(-1, NAME_SIZE // 8) for part in parts]
+        names = np.concatenate(held)[rows].astype(np.uint64)
         # lexsort takes the last key first.
-        order[alike] = rows[np.lexsort((packs[rows], *names[rows].astype(np.uint64).T[::-1]))]
-    return order
+        order[alike] = rows[np.lexsort((np.concatenate(packs)[rows], *names.T[::-1]))]
+
+
+def on_disk(table: ChunkTable, folder: Path) -> ChunkTable:
+    """A table whose columns are in a file without a name, if it is large, and in no memory."""
+    if len(table.names) < IN_MEMORY:
+        return table
+    content = spooled(format_table(table), lambda: folder if folder.is_dir() else None)
+    return parse_table(mapped(content))
 
 
 def format_table(table: ChunkTable) -> Iterator[Buffer]:
@@ -454,7 +494,7 @@ class PackFolder:
         rest = together([*others, table_of(untold)])
         is_much = rest.count * _UNTOLD_PART > first.count or len(rest.files) > _UNTOLD_PACKS
         if is_stale or (rest.count and is_much):
-            first, rest = together([first, rest]), _EMPTY
+            first, rest = on_disk(together([first, rest]), self.folder), _EMPTY
             if self._is_own:
                 self._write_index(first)
         self._tables = (first, rest) if rest.count else (first,)

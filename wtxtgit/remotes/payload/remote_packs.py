@@ -18,7 +18,7 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import write_all
 from wtxtgit.remotes.payload.place import PackPlace
-from wtxtgit.store.folder import ChunkTable, table_of, together
+from wtxtgit.store.folder import ChunkTable, on_disk, table_of, together
 from wtxtgit.store.pack import MAX_DEPTH, MAX_END, ChunkEntry, ChunkIndex, parse_end
 
 _FOLDER = "remotes"
@@ -59,7 +59,7 @@ class RemotePacks:
         for name in unread:
             if name not in self.sizes:
                 self.damaged.setdefault(name, "is not given")
-        self._table = together(tables)
+        self._table = on_disk(together(tables), store)
 
     def find_lost(self) -> None:
         """Ask the place for all packs, and believe in none that it has lost."""
