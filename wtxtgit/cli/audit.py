@@ -220,13 +220,14 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     from wtxtgit.chain import log as chain_log
 
     repo = discover()
-    if not chain_log.has_ledger(repo, path, revision):
+    root = root_of_trust(repo, trust_root)
+    try:
+        generations = chain_log.log(repo, path, revision=revision, trust_root=root)
+    except chain_log.NoLedger:
         commits = chain_log.changes(repo, path, revision=revision)
         if not is_printed({"generations": [], "commits": commits}, as_json):
             _print_commits(commits)
         return
-    root = root_of_trust(repo, trust_root)
-    generations = chain_log.log(repo, path, revision=revision, trust_root=root)
     if is_printed({"generations": generations}, as_json):
         return
     rows = [

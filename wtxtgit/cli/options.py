@@ -30,6 +30,8 @@ _SIZE = re.compile(r"([0-9]{1,18})([KMG]I?)?B?", re.IGNORECASE)
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MAX_PIPED = 1024 * 1024
+_GIT_URL = "git+"
+"""Begins the URL of a file in a repository elsewhere."""
 CLUSTER_KEY = "cluster-facts.key"
 no_cache_option = click.option(
     "--no-cache",
@@ -98,7 +100,7 @@ class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         target = str(value)
-        if "@" not in target:
+        if "@" not in target and not target.startswith(_GIT_URL):
             return target
         # What finds generations reads ledgers and walks commits.
         from wtxtgit.chain.generation_names import resolved
