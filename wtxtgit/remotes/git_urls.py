@@ -65,7 +65,7 @@ def parse_git_url(target: str) -> GitUrl:
     if parts.scheme not in _SCHEMES and not is_here:
         raise UsageError(
             f"{shown(url)}: repositories are read by https, ssh, git and file alone",
-            hint="git+https://HOST/PATH#REV:PATH",
+            hint="git+https://example.com/models.git#main:FILE",
         )
     # What begins with a dash would be an option, of git, of ssh or of what is on the other side.
     is_named = _HOST.fullmatch(parts.netloc) or (parts.scheme == "file" and not parts.netloc)
