@@ -148,7 +148,6 @@ COMMANDS = {
         Call("audit --trust-root root"),
         Call("audit --trust-root root --format sarif"),
         Call("prune --keep-last 1 --trust-root root"),
-        Call("prune --keep-last 1 --trust-root root --key alice --apply"),
         Call("release root --trust-root root --key alice -o ../files/out.sig"),
         Call("clean model.safetensors", stdin="1.safetensors"),
         Call("smudge model.safetensors", stdin="model.wtxt"),
@@ -255,7 +254,7 @@ def make(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     (folder / "home/.gitconfig").write_text(
         "[user]\n\tname = A U Thor\n\temail = author@example.com\n[init]\n\tdefaultBranch = main\n"
-        "[gc]\n\tauto = 0\n[core]\n\tcheckStat = minimal\n\ttrustctime = false\n"
+        "[maintenance]\n\tauto = false\n[core]\n\tcheckStat = minimal\n\ttrustctime = false\n"
     )
     for key, value in LAUNCHER.values().items():
         world.git("config", "--global", key, value, folder="home")
