@@ -35,7 +35,7 @@ REWRITTEN = "ledger-rewritten"
 UNTRUSTED = ("untrusted-signer", "missing-signature", "bad-signature", REWRITTEN)
 """One of these is told of a record that nobody trusted has signed."""
 # Tests don't see what the variables of this run say.
-_IS_NIGHTLY = changes.is_nightly()
+_WAYS = 4 if changes.is_nightly() else 2 if changes.why_all(changes.AUDIT) else 1
 
 
 # What must come of it
@@ -60,14 +60,17 @@ def assert_refused(
 
     It tells one of `kinds`, where any are given, as an error. Where the
     repository itself is broken, `unjudged`, it may end without a verdict.
-    Every night an audit goes all four ways, else two of them: each attack one from the first commit
-    and one of a push, by default and of every commit, which of the two pairs its name says.
+    Every night an audit goes all four ways. Else, where what audits has changed, two of them: one
+    from the first commit and one of a push, by default and of every commit; and one where it has
+    not. Which, the attack's name says, and what is told of it.
     """
     ways: list[tuple[str, ...]] = [(tip,), (EVERY, tip)]
     if was:
-        pushed = [(f"{was}..{tip}", "--was", was), (EVERY, f"{was}..{tip}")]
-        first = zlib.crc32(os.environ["PYTEST_CURRENT_TEST"].encode()) % 2
-        ways = [*ways, *pushed] if _IS_NIGHTLY else [ways[first], pushed[1 - first]]
+        ways = [ways[0], (EVERY, f"{was}..{tip}"), (f"{was}..{tip}", "--was", was), ways[1]]
+    if len(ways) > _WAYS:
+        # Pairs are next to each other.
+        first = zlib.crc32(f"{os.environ['PYTEST_CURRENT_TEST']} {kinds}".encode()) // _WAYS * _WAYS
+        ways = [ways[(first + n) % len(ways)] for n in range(_WAYS)]
     for arguments in ways:
         said = audit(repo, *arguments, root=root)
         if unjudged and said.code in UNJUDGED:

@@ -255,7 +255,7 @@ def make(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     (folder / "home/.gitconfig").write_text(
         "[user]\n\tname = A U Thor\n\temail = author@example.com\n[init]\n\tdefaultBranch = main\n"
-        "[gc]\n\tauto = 0\n[core]\n\tcheckStat = minimal\n\ttrustctime = false\n"
+        "[maintenance]\n\tauto = false\n[core]\n\tcheckStat = minimal\n\ttrustctime = false\n"
     )
     for key, value in LAUNCHER.values().items():
         world.git("config", "--global", key, value, folder="home")

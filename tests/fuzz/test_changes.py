@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.changes import (
+    AUDIT,
     CONTAINERS,
     MUTANTS,
     ROOT,
@@ -44,10 +45,11 @@ def test_a_change_concerns_the_formats_that_go_through_it(path: str, packages: s
 @pytest.mark.parametrize(
     ("path", "rooms"),
     [
-        ("wtxtgit/text/armor.py", {TEXT, TRUST}),
-        ("wtxtgit/model/ledger.py", {TEXT, TRUST}),
-        ("wtxtgit/trust/state.py", {TRUST}),
-        ("wtxtgit/git/trees.py", set()),
+        ("wtxtgit/text/armor.py", {TEXT, TRUST, AUDIT}),
+        ("wtxtgit/model/ledger.py", {TEXT, TRUST, AUDIT}),
+        ("wtxtgit/trust/state.py", {TRUST, AUDIT}),
+        ("wtxtgit/chain/judge.py", {AUDIT}),
+        ("wtxtgit/git/trees.py", {AUDIT}),
         ("tests/trust/naive.py", {TRUST}),
         ("tests/fuzz/mutations.py", {TEXT}),
         ("wtxtgit/containers/fold/read.py", set()),
@@ -55,7 +57,7 @@ def test_a_change_concerns_the_formats_that_go_through_it(path: str, packages: s
     ],
 )
 def test_a_change_concerns_the_rooms_that_hang_on_it(path: str, rooms: set[str]) -> None:
-    assert {room for room in (TEXT, TRUST) if _concerns(path, room)} == rooms
+    assert {room for room in (TEXT, TRUST, AUDIT) if _concerns(path, room)} == rooms
 
 
 def test_what_all_formats_use_is_known() -> None:

@@ -27,7 +27,10 @@ CONFIG = """\
 [protocol "file"]
 \tallow = always
 """
-"""Whose repositories they are, in a configuration of git."""
+"""Whose repositories they are, in a configuration of git.
+
+It starts no maintenance: git would ask after each commit whether there is any to be done.
+"""
 ATTRIBUTES = "filter=wtxt diff=wtxt merge=wtxt -text"
 
 
@@ -64,7 +67,7 @@ class Repo:
             cwd=self.path / cwd,
             capture_output=True,
             input=stdin,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **env} if env else None,
             check=False,
         )
         assert done.returncode in ok, (done.args, done.returncode, done.stdout, done.stderr)
@@ -91,7 +94,14 @@ class Repo:
 
     def commit(self, message: str = "c", *arguments: str) -> str:
         self.git("commit", "-q", "--allow-empty", "-m", message, *arguments)
-        return self.git("rev-parse", "HEAD").decode().strip()
+        return self._branch_tip() or self.git("rev-parse", "HEAD").decode().strip()
+
+    def _branch_tip(self) -> str:
+        """The commit that was just made, where that takes no git to tell; "" where it does."""
+        head = self.path / ".git/HEAD"
+        ref = head.read_text() if head.is_file() else ""
+        loose = self.path / ".git" / ref.removeprefix("ref: ").strip()
+        return loose.read_text().strip() if ref.startswith("ref: ") and loose.is_file() else ""
 
     def track(self, *patterns: str) -> None:
         self.write(".gitattributes", "".join(f"{p} {ATTRIBUTES}\n" for p in patterns))

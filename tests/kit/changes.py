@@ -18,12 +18,17 @@ ROOT = Path(__file__).parents[2]
 CONTAINERS = "wtxtgit/containers/"
 MUTANTS = "WTXTGIT_MUTANTS"
 PACKAGES = sorted(one.name for one in FORMATS)
-TEXT, TRUST = "text", "trust"
+TEXT, TRUST, AUDIT = "text", "trust", "audit"
 _TRIED = ("wtxtgit/errors.py", "pyproject.toml", "tests/fuzz/", "tests/data/fixtures/")
 """What all that is mutated hangs on, and the mutants themselves."""
 _ROOMS = {
     TEXT: ("wtxtgit/text/", "wtxtgit/io/", "wtxtgit/model/", *_TRIED),
     TRUST: ("wtxtgit/trust/", "wtxtgit/text/", "wtxtgit/model/", "tests/trust/"),
+    AUDIT: (
+        *("wtxtgit/chain/", "wtxtgit/trust/", "wtxtgit/git/", "wtxtgit/text/", "wtxtgit/model/"),
+        *("wtxtgit/filter/content.py", "wtxtgit/cli/audit.py", "wtxtgit/report/audit.py"),
+        *("wtxtgit/errors.py", "pyproject.toml", "tests/e2e/hostile.py", "tests/e2e/sealed.py"),
+    ),
 }
 """What is tried beside the formats, and what that hangs on."""
 SHARED = (

@@ -31,6 +31,7 @@ from wtxtgit.io.view import Buffer, ByteView, Pages
 from wtxtgit.model.array import NO_PAYLOAD, Meta, PayloadSource, Snapshot
 from wtxtgit.model.findings import total
 from wtxtgit.model.tensor import ReadOptions, TensorSource
+from wtxtgit.remotes.urls import GIT
 from wtxtgit.tensors.given import given_arrays, snapshot_from
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
@@ -367,8 +368,8 @@ def _loaded(
 
 
 def _resolved(target: str) -> str:
-    """What a generation's name means; any other target as it is."""
-    if "@" not in target:
+    """What the name of a generation, or of a file elsewhere, means; any other target as it is."""
+    if "@" not in target and not target.startswith(GIT):
         return target
     # What finds generations reads ledgers and walks commits.
     from wtxtgit.chain import generation_names

@@ -18,6 +18,8 @@ from wtxtgit.chain.walk import Walk
 from wtxtgit.checkpoint.open import is_url, shown_name
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.git.repository import TRUST_ROOT, Repository
+from wtxtgit.remotes.git_urls import fetched, parse_git_url
+from wtxtgit.remotes.urls import GIT
 from wtxtgit.report.audit import Severity
 
 _NAME = re.compile(r"(.+)@(?:gen:([0-9]{1,20})|(latest)|signed-by:(.+))", re.DOTALL)
@@ -26,6 +28,8 @@ _NAME = re.compile(r"(.+)@(?:gen:([0-9]{1,20})|(latest)|signed-by:(.+))", re.DOT
 def resolved(target: str) -> str:
     """The target that a generation's name means, as COMMIT:PATH; any other target as it is.
 
+    Of a file in a repository elsewhere the revision becomes a commit's id, once that is fetched.
+
     A file that exists wins. `REV:PATH@latest` is looked for in the ledger of that revision,
     `PATH@latest` in that of HEAD. Of `signed-by:NAME` the last generation counts that NAME has
     signed, and whose place in the chain an audit finds nothing wrong with.
@@ -33,6 +37,8 @@ def resolved(target: str) -> str:
     Raises InputError where there is no such generation, CheckError where its commit has not what it
     seals, and as `log` does.
     """
+    if is_url(target) and target.startswith(GIT):
+        return _elsewhere(target)
     match = _NAME.fullmatch(target)
     if match is None or os.path.lexists(target) or is_url(target):
         return target
@@ -44,12 +50,31 @@ def resolved(target: str) -> str:
     elif not path.startswith(("./", "../")):
         # As git has it, such a path starts from the top level.
         path = os.path.relpath(path, os.fsdecode(repo.prefix) or ".")
+    return _found(repo, named, revision, path, number, signer)
+
+
+def _elsewhere(target: str) -> str:
+    match = _NAME.fullmatch(target)
+    repo, what = fetched(parse_git_url(target if match is None else match[1]))
+    if match is None:
+        return str(what)
+    named, number, _, signer = match.groups()
+    found = _found(repo, named, what.revision, what.path, number, signer)
+    commit, _, path = found.partition(":")
+    return str(what._replace(revision=commit, path=path))
+
+
+def _found(
+    repo: Repository, named: str, revision: str, path: str, number: str | None, signer: str | None
+) -> str:
+    """COMMIT:PATH of a generation of what is called `named`."""
     root = repo.config.get(TRUST_ROOT)
     with walked(repo, path, revision=revision, trust_root=root) as (walk, entries):
         found = _chosen(entries, number, signer)
         if found is None:
+            asked = f"gen:{number}" if number is not None else f"signed-by:{signer}"
             raise InputError(
-                f"{shown_name(named)}: there is no generation {target[len(named) + 1 :]!a}",
+                f"{shown_name(named)}: there is no generation {asked!a}",
                 hint=f"wtxtgit log {shlex.quote(path)} {shlex.quote(revision)} lists all",
             )
         name = f"generation {found.gen}"

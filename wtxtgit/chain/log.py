@@ -24,6 +24,10 @@ from wtxtgit.trust.state import seals_move
 OK = "ok"
 
 
+class NoLedger(InputError):
+    """Nothing stands in the place of an artifact's ledger."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogEntry(JsonObject):
     """A record: `commit` is the first one that has it, `size` that of the blob there.
@@ -92,20 +96,13 @@ def changes(repo: Repository, path: str, *, revision: str = "HEAD") -> list[LogC
     return changed[::-1]
 
 
-def has_ledger(repo: Repository, path: str, revision: str) -> bool:
-    """Whether a ledger tells of what is at `path` in a revision."""
-    artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
-    with CommitFilesReader(repo) as snapshots:
-        return artifact + LEDGER_SUFFIX in snapshots.files(commit_of(repo, revision)).entries
-
-
 def log(
     repo: Repository, path: str, *, revision: str = "HEAD", trust_root: str | None = None
 ) -> list[LogEntry]:
     """List the generations of the artifact at `path` (from here), the newest first.
 
-    Raises InputError where it has no ledger in the revision, CheckError where
-    that does not read, BadRoot and EnvironmentFailure.
+    Raises NoLedger where it has none in the revision, CheckError where that does not read,
+    InputError where it is no file, BadRoot and EnvironmentFailure.
     """
     with walked(repo, path, revision=revision, trust_root=trust_root) as (_, entries):
         return entries
@@ -120,9 +117,11 @@ def walked(
     tip = commit_of(repo, revision)
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as snapshots:
         reader = ChainReader(blobs)
-        report = reader.ledger_in(snapshots.files(tip), artifact)
+        snapshot = snapshots.files(tip)
+        report = reader.ledger_in(snapshot, artifact)
         if report is None:
-            raise InputError(
+            is_there = artifact + LEDGER_SUFFIX in snapshot.entries
+            raise (InputError if is_there else NoLedger)(
                 f"{shown(Path(path))}: no ledger in {revision}",
                 hint=f"wtxtgit seal --staged -- {shown(Path(path))}",
             )

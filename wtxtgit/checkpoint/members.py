@@ -54,7 +54,12 @@ def members(
         return folders.within(target, folders.INDEX) if is_folder else target
 
     def open_url(path: str) -> ByteView:
-        data = urls.member_of(target, path)
+        if target.startswith(urls.GIT):
+            from wtxtgit.remotes.git_urls import read_git_member
+
+            data = read_git_member(target, path)
+        else:
+            data = urls.member_of(target, path)
         return as_checked_out(path, data, threads, payload=payload_for(target, data, place)).data
 
     def open_blob(path: str) -> ByteView:

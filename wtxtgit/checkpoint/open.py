@@ -123,7 +123,7 @@ def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) 
     Raises InputError, of a pointer of git-lfs too, and EnvironmentFailure.
     """
     if is_url(target, place):
-        data = urls.read_url(target)
+        data = _read_url(target)
         refuse_pointer(shown_name(target), data, "another URL has the file itself")
         return data
     if is_file(target, place):
@@ -135,6 +135,14 @@ def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) 
     hint = f"git show {shlex.quote(target)} | git lfs smudge > FILE gives the file"
     refuse_pointer(shown_name(target), data, hint)
     return data
+
+
+def _read_url(target: str) -> ByteView:
+    if target.startswith(urls.GIT):
+        from wtxtgit.remotes.git_urls import read_git_url
+
+        return read_git_url(target)
+    return urls.read_url(target)
 
 
 def read_checkpoint(
@@ -233,6 +241,10 @@ def repository_of(target: str | None, place: TargetPlace = HERE) -> Repository:
     """
     from wtxtgit.git.repository import Repository
 
+    if target is not None and target.startswith(urls.GIT) and is_url(target, place):
+        from wtxtgit.remotes.git_urls import repository_at
+
+        return repository_at(target)
     if target is not None and is_file(target, place):
         with contextlib.suppress(EnvironmentFailure):
             return Repository.discover(place.file(target).resolve().parent)

@@ -58,8 +58,10 @@ _LOG_OID_SHOWN = 10
 )
 @click.option("--require-signed", is_flag=True, help="Fail where the trust root has no signers.")
 @strict_option
-@click.option("--every", is_flag=True, help="Judge the commits of merged branches, too.")
-@click.option("--all", "all_refs", is_flag=True, help="All branches and tags are tips, too.")
+@click.option("--every", is_flag=True, help="Judge the commits of merged branches too.")
+@click.option(
+    "--all", "all_refs", is_flag=True, help="Judge all branches and tags, not one tip alone."
+)
 @click.option(
     "--was", metavar="OLDTIP", help="The tip before a push, from which the new one has to descend."
 )
@@ -206,10 +208,10 @@ def _range(text: str | None) -> tuple[str | None, str]:
 def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None:
     """List the sealed generations of the checkpoint at PATH, the newest first.
 
-    Each has the commit that brought it, the size of the blob there, who
-    signed it, and what an audit finds of its place in the chain. What the
-    content is, audit says. Of a file that was never sealed the commits that
-    changed it are listed.
+    Each is shown with the commit that brought it, its size, who signed it, and
+    whether its place in the chain holds. Whether the content is what was sealed,
+    only audit checks. For a file that was never sealed, the commits that changed it
+    are listed.
 
     \b
     wtxtgit log model.fold
@@ -218,13 +220,14 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     from wtxtgit.chain import log as chain_log
 
     repo = discover()
-    if not chain_log.has_ledger(repo, path, revision):
+    root = root_of_trust(repo, trust_root)
+    try:
+        generations = chain_log.log(repo, path, revision=revision, trust_root=root)
+    except chain_log.NoLedger:
         commits = chain_log.changes(repo, path, revision=revision)
         if not is_printed({"generations": [], "commits": commits}, as_json):
             _print_commits(commits)
         return
-    root = root_of_trust(repo, trust_root)
-    generations = chain_log.log(repo, path, revision=revision, trust_root=root)
     if is_printed({"generations": generations}, as_json):
         return
     rows = [

@@ -27,6 +27,8 @@ from wtxtgit.io.files import replace_file, shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 
+GIT = "git+"
+"""Begins the URL of a file of a repository: `remotes.git_urls`."""
 _BLOCK = 8 * 1024 * 1024
 """Bytes that are asked for at a time."""
 _SILENCE = 60
@@ -60,6 +62,10 @@ def is_loopback(host: str) -> bool:
 
 def shown_url(url: str) -> str:
     """A URL for a message: without user, password and query."""
+    if url.startswith(GIT):
+        # What is behind the repository's own URL names the file; credentials are refused there.
+        repository, sign, file = url.partition("#")
+        return shown_url(repository.removeprefix(GIT)) + shown(sign + file)
     scheme, sign, rest = url.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
@@ -71,6 +77,8 @@ def shown_url(url: str) -> str:
 
 def file_name(url: str) -> str:
     """The last part of a URL's path."""
+    if url.startswith(GIT):
+        return url.rpartition("/" if "/" in url.partition("#")[2] else ":")[2]
     return _QUERY.sub("", url).rpartition("/")[2]
 
 
@@ -107,6 +115,8 @@ def member_of(url: str, path: str) -> ByteView:
 
 def local_path(url: str) -> Path | None:
     """The path that a file:// URL stands for; None for URLs of other stores."""
+    if url.startswith(GIT):
+        return None
     with _failures(url):
         fs, path = _opened(url)
         return Path(path) if _is_local(fs) else None

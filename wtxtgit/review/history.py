@@ -39,8 +39,9 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.report.diff import DiffReport, Numbers, SideFacts, TensorDiff, TensorStatus
 from wtxtgit.report.history import History, PastVersion, Point, Points, Series, joined
+from wtxtgit.report.inspect import Statistics
 from wtxtgit.review.flags import group_of
-from wtxtgit.tensors.statistics import Statistics, statistics
+from wtxtgit.tensors.statistics import statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.index import want_payload
 
@@ -89,10 +90,10 @@ def life(
     """
     artifact = repo.path_from_top(request.path).removesuffix(LEDGER_SUFFIX)
     tip = commit_of(repo, request.revision)
-    is_sealed = log.has_ledger(repo, request.path, request.revision)
+    is_sealed = True
     records: dict[int, LogEntry] = {}
     with ExitStack() as until:
-        if is_sealed:
+        try:
             walk, entries = until.enter_context(
                 log.walked(
                     repo,
@@ -103,7 +104,8 @@ def life(
             )
             records = {entry.gen: entry for entry in entries}
             contents = list(_sealed(walk, artifact, tip))
-        else:
+        except log.NoLedger:
+            is_sealed = False
             contents = list(_contents(repo, tip, [artifact], lambda _path, _oid: None))
         if not contents:
             raise InputError(f"{shown(Path(request.path))}: no commit of {request.revision} has it")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from tests.containers import samples
 from tests.data import case_named, seeded, valid_cases
 from tests.text.recovery.damage import (
     TRANSPORTS,
@@ -18,6 +20,7 @@ from tests.text.recovery.damage import (
 )
 from wtxtgit import dumps
 from wtxtgit.errors import TextError
+from wtxtgit.filter.clean import clean
 from wtxtgit.text.recovery.rebuilding import recover
 
 CORPUS = int(os.environ.get("WTXTGIT_RECOVERIES", "60"))
@@ -208,6 +211,20 @@ def test_a_line_that_says_what_follows_is_lost(damage: str) -> None:
     for at in told:
         there = b"" if damage == "gone" else b"#" * (len(lines[at]) - 1) + b"\n"
         assert recovered(b"".join([*lines[:at], there, *lines[at + 1 :]])) == text, lines[at]
+
+
+@pytest.mark.parametrize(
+    "shape", [(6, 4, 5), (8, 3, 3, 3), (2, 2, 33_000), (3, 90, 400), (7, 1, 1)]
+)
+def test_an_array_of_many_dimensions_whose_line_is_lost(shape: tuple[int, ...]) -> None:
+    values = np.arange(np.prod(shape), dtype="f2").reshape(shape)
+    item = b'{"conv":{"dtype":"F16","shape":[%b],"data_offsets":[0,%d]}}'
+    spelled = item % (",".join(map(str, shape)).encode(), values.nbytes)
+    raw = samples.safetensors(spelled, values.tobytes())
+    text = b"".join(map(bytes, clean(memoryview(raw)).pieces()))
+    (line,) = re.findall(rb"arr name=conv .*\n", text)
+    assert b" shape=%b " % ",".join(map(str, shape)).encode() in line
+    assert recovered(text.replace(line, b"")) == text
 
 
 def test_a_chunk_without_its_line_has_to_be_proved() -> None:

@@ -20,9 +20,7 @@ from tests.torture.operations.contents import is_tracked
 from tests.torture.operations.merges import Merges, blob_id, raw_of
 
 CONFIG = f"""\
-{kit.CONFIG}[maintenance]
-\tauto = false
-[gc]
+{kit.CONFIG}[gc]
 \tauto = 0
 [advice]
 \tdetachedHead = false

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import isqrt
 
 from wtxtgit.model.array import (
     EPOCH,
@@ -33,6 +34,8 @@ KEYS = (b"arr name=", b" dtype=", b" shape=", b" order=C bytes=", b" sha256=", b
 _META_KEYS = (b"meta schema=", b" gen=", b" ts=", b" build=", b" endian=LE host=", b" cuda=")
 _MOST_SHAPE = 256
 """Characters of a shape in which a wrong one is looked for: as many spellings are as long."""
+_MOST_FACTOR = 1024
+"""Dimensions that are tried: one of two factors is no larger."""
 _MOST_LINE = 8192
 """Bytes of a line in which keys with wrong characters are looked for."""
 _ROOT_KEYS = (b"root sha256_all=", b" merkle_prev=", b" merkle_this=", b" fastxor=")
@@ -90,9 +93,10 @@ def array_lines(
 def lost_lines(
     name: str, rows: Rows | None, raw_sha256: bytes, nbytes: int
 ) -> Iterator[grammar.ArrayLine]:
-    """What an `arr` line may have said that is gone: an array of one dimension, or of two.
+    """What an `arr` line may have said that is gone, arrays of one dimension or two first.
 
-    How long a row of two is follows from its `idx` line.
+    How long a row is follows from its `idx` line. More dimensions are tried as far as our writer
+    would have made that line of them.
     """
     for dtype, item in ITEM_SIZE.items():
         shapes: list[tuple[int, ...]] = []
@@ -103,6 +107,43 @@ def lost_lines(
             shapes.append((nbytes // row, row // item))
         for shape in shapes:
             yield grammar.ArrayLine(name, dtype, shape, nbytes, raw_sha256, bytes(32), bytes(8))
+    for dtype, item in ITEM_SIZE.items():
+        if rows is None or nbytes % rows.row_size or rows.row_size % item:
+            continue
+        for shape in _more_dimensions(nbytes // rows.row_size, rows.row_size // item):
+            if default_rows(dtype, shape) == rows:
+                yield grammar.ArrayLine(name, dtype, shape, nbytes, raw_sha256, bytes(32), bytes(8))
+
+
+def _more_dimensions(count: int, row: int) -> Iterator[tuple[int, ...]]:
+    """Shapes of three and four dimensions of so many rows, each of so many items."""
+    heads, tails = _splits(count), _splits(row)
+    if row == 1:
+        # The last dimension alone is more than a chunk holds: a row is an item then.
+        tails.append(())
+    for dimensions in (3, 4):
+        yield from (
+            (*head, *tail)
+            for head in heads
+            for tail in tails
+            if len(head) + len(tail) == dimensions
+        )
+
+
+def _splits(value: int) -> list[tuple[int, ...]]:
+    """One to three dimensions that have so many items together."""
+    pairs = list(_factors(value))
+    threes = [(first, *rest) for first, second in pairs for rest in _factors(second)]
+    return [(value,), *pairs, *threes]
+
+
+def _factors(value: int) -> Iterator[tuple[int, int]]:
+    """Two dimensions that have so many items together, one of which is small."""
+    for one in range(1, min(isqrt(value), _MOST_FACTOR) + 1):
+        if value % one == 0:
+            yield one, value // one
+            if one * one != value:
+                yield value // one, one
 
 
 def _kinds(dtype: bytes, shape: bytes, nbytes: int) -> Iterator[tuple[int, str, tuple[int, ...]]]:

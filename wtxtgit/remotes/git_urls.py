@@ -1,0 +1,193 @@
+"""Files of other repositories: `git+URL#REV:PATH`, by a partial clone in the user's cache.
+
+`docs/git.md`, "Files of a repository elsewhere". A clone has commits and trees of what was asked
+for, and of blobs those that were read. It is bare, so nothing of it is checked out or run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, UsageError
+from wtxtgit.git import run
+from wtxtgit.git.history import resolve_commit, resolve_tree
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.git.transfer import FETCH, PLAIN, WITH_PASSWORD, failure, transfer, words_of
+from wtxtgit.git.trees import TreeReader
+from wtxtgit.git.turn import turn
+from wtxtgit.io.files import failures, shown
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView
+from wtxtgit.remotes.urls import GIT, is_loopback
+
+_SPELLED = re.compile(r"git\+([^#]+)#([^:]+):(.+)", re.DOTALL)
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]*")
+_OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NO_TEXT = re.compile(r"[\x00-\x20\x7f-\x9f]")
+_HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9_\[][A-Za-z0-9._:\]-]*")
+_SCHEMES = ("https", "ssh", "file", "git")
+_MOST = 2048
+_REMOTE = "origin"
+_FETCHED = "refs/wtxtgit/fetched"
+_FILTER = "blob:none"
+_CLONES = "clones"
+_NO_REF = "couldn't find remote ref"
+_OTHER_REPOSITORY = ("GIT_DIR", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE")
+
+
+class GitUrl(NamedTuple):
+    """A file of a repository elsewhere: its URL, a branch, tag or full id there, and the path."""
+
+    url: str
+    revision: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{GIT}{self.url}#{self.revision}:{self.path}"
+
+
+def parse_git_url(target: str) -> GitUrl:
+    """Read `git+URL#REV:PATH`; raises UsageError for what is none, or is not to be trusted."""
+    match = _SPELLED.fullmatch(target)
+    if match is None or len(target) > _MOST:
+        raise UsageError(f"{shown(target)} is not git+URL#REV:PATH")
+    url, revision, path = match.groups()
+    if WITH_PASSWORD.match(url):
+        raise UsageError("the repository's URL has credentials in it", hint="git help credentials")
+    parts = urlsplit(url)
+    is_here = parts.scheme == "http" and is_loopback(parts.hostname or "")
+    if parts.scheme not in _SCHEMES and not is_here:
+        raise UsageError(
+            f"{shown(url)}: repositories are read by https, ssh, git and file alone",
+            hint="git+https://HOST/PATH#REV:PATH",
+        )
+    # What begins with a dash would be an option, of git, of ssh or of what is on the other side.
+    is_named = _HOST.fullmatch(parts.netloc) or (parts.scheme == "file" and not parts.netloc)
+    if _NO_TEXT.search(url) or not is_named or parts.query or parts.path.startswith("/-"):
+        raise UsageError(f"{shown(url)} is no URL of a repository")
+    if _REVISION.fullmatch(revision) is None or ".." in revision:
+        raise UsageError(f"{shown(revision)} is no branch, tag or full id of a commit")
+    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise UsageError(f"{shown(path)} is no path from a repository's top level")
+    return GitUrl(url, revision, path)
+
+
+def fetched(what: GitUrl) -> tuple[Repository, GitUrl]:
+    """The clone that has the commit of a file, and the file by that commit's id.
+
+    Only what the clone lacks is fetched: of a branch or tag it is asked what it is now. Raises
+    RemoteRefused, RemoteUnavailable and EnvironmentFailure.
+    """
+    repo = _clone(what.url)
+    if _OID.fullmatch(what.revision) and _has_commit(repo, what.revision):
+        return repo, what
+    place = f"{_FETCHED}/{sha256(what.revision.encode()).hexdigest()}"
+    with turn(repo):
+        refspec = f"+{what.revision}:{place}"
+        asked = (*FETCH, f"--filter={_FILTER}", "--end-of-options", _REMOTE, refspec)
+        done = transfer(repo, *asked, env=_environment(what.url))
+    label = str(what)
+    if done.code:
+        words = words_of(done.stderr)
+        if _NO_REF in words:
+            raise RemoteRefused(f"{label}: there is no such branch or tag")
+        raise failure(label, words)
+    try:
+        commit = resolve_commit(repo, place)
+    except EnvironmentFailure:
+        raise RemoteRefused(f"{label}: {what.revision} is no commit there") from None
+    return repo, what._replace(revision=commit)
+
+
+def read_git_url(target: str) -> ByteView:
+    """The bytes of a file of a repository elsewhere, as git stores them.
+
+    Raises InputError where there is none, and as `fetched` does.
+    """
+    repo, what = fetched(parse_git_url(target))
+    with TreeReader(repo) as trees, ObjectStore(repo) as store:
+        tree = resolve_tree(repo, what.revision)
+        entry = trees.standing(tree, os.fsencode(what.path)).entry
+        if entry is None or not entry.is_file:
+            raise InputError(f"{what}: there is no such file")
+        return spooled(store.blob(entry.oid), repo.state_dir)
+
+
+def read_git_member(index: str, path: str) -> ByteView:
+    """The bytes of a file of the set whose index is at a URL, by its path in the set's folder.
+
+    Raises as `read_git_url`.
+    """
+    what = parse_git_url(index)
+    folder, slash, _ = what.path.rpartition("/")
+    return read_git_url(str(what._replace(path=f"{folder}{slash}{path}")))
+
+
+def repository_at(target: str) -> Repository:
+    """The clone of what a target names; raises UsageError and EnvironmentFailure."""
+    return _clone(parse_git_url(target).url)
+
+
+def _has_commit(repo: Repository, oid: str) -> bool:
+    # Asked of what is here: else git would fetch it by itself.
+    there = {**run.TRUE_OBJECTS, "GIT_NO_LAZY_FETCH": "1"}
+    return repo.call("cat-file", "-e", f"{oid}^{{commit}}", ok=(0, 1, 128), env=there).code == 0
+
+
+def _environment(url: str) -> run.Environment:
+    return {
+        **PLAIN,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ALLOW_PROTOCOL": ":".join(_protocols(url)),
+    }
+
+
+def _protocols(url: str) -> tuple[str, ...]:
+    return (*_SCHEMES, "http") if url.startswith("http://") else _SCHEMES
+
+
+def _clone(url: str) -> Repository:
+    """The clone of a URL in the user's cache, made where there is none."""
+    if any(os.environ.get(name) for name in _OTHER_REPOSITORY):
+        # Git would take that for the clone.
+        raise EnvironmentFailure("no other repository is read from a hook of git's")
+    folder = _cache() / f"{sha256(os.fsencode(url)).hexdigest()[:32]}.git"
+    with failures(folder, missing=EnvironmentFailure):
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (folder / "config").is_file():
+        # No template: its hooks would be the user's, and run here.
+        run.git("init", "--quiet", "--bare", "--template=", "--", str(folder))
+    repo = Repository(folder, folder, None, b"")
+    wanted = {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": _REMOTE,
+        "protocol.allow": "never",
+        **{f"protocol.{name}.allow": "always" for name in _protocols(url)},
+        f"remote.{_REMOTE}.promisor": "true",
+        f"remote.{_REMOTE}.partialCloneFilter": _FILTER,
+        f"remote.{_REMOTE}.url": url,
+    }
+    if repo.config.get(f"remote.{_REMOTE}.url") != url:
+        with turn(repo):
+            # The URL comes last: a clone that has it has all.
+            for key, value in wanted.items():
+                run.git("config", "--file", str(folder / "config"), key, value)
+        repo = Repository(folder, folder, None, b"")
+    return repo
+
+
+def _cache() -> Path:
+    """Where clones are kept, by the XDG Base Directory Specification."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        try:
+            base = Path.home() / ".cache"
+        except RuntimeError:
+            raise EnvironmentFailure("there is no home for a cache: HOME is not set") from None
+    return base / "wtxtgit" / _CLONES
