@@ -34,6 +34,8 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+_PATIENCE = 300
+"""Seconds for a script."""
 _SHOWN = """
 return [...document.querySelectorAll(arguments[0])].filter((element) =>
   element.checkVisibility({ visibilityProperty: true, opacityProperty: true })
@@ -83,6 +85,12 @@ class Tab:
     def run(self, script: str, *arguments: Any) -> Any:
         """What a script returns that is run in the page, past its policy."""
         return self._driver.execute_script(script, *arguments)
+
+    def answered(self, script: str, *arguments: Any) -> Any:
+        """What a script gives to its last argument, a function, once it is done."""
+        # Thirty seconds without it, of which a large page on a busy machine may take more.
+        self._driver.set_script_timeout(_PATIENCE)
+        return self._driver.execute_async_script(script, *arguments)
 
     def find(self, selector: str) -> WebElement:
         return self._driver.find_element("css selector", selector)

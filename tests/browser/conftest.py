@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.chromium import Tab, chromium
 from tests.report.reviews import big, hostile, sample
-from wtxtgit.report.html.page import page
+from wtxtgit.report.html.review import page
 
 MADE = {"sample": sample, "big": big, "hostile": hostile}
 

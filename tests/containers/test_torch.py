@@ -346,11 +346,24 @@ def test_every_dtype_of_bytes(dtype: str) -> None:
         assert bytes(listed.data) == raw
 
 
-def test_conjugated_values_are_no_plain_numbers() -> None:
-    bits = named(conj=b"\x88")
-    value = tensor("0", 3, [3], [1], kind="ComplexFloatStorage", metadata=bits)
+@pytest.mark.parametrize("bit", ["conj", "neg"])
+@pytest.mark.parametrize("is_strided", [False, True])
+def test_conjugated_and_negated_values_are_those_that_torch_reads(
+    bit: str, is_strided: bool
+) -> None:
+    bits = named(**{bit: b"\x88"})
+    shape, strides = ([2, 1], [2, 1]) if is_strided else ([3], [1])
+    value = tensor("0", 3, shape, strides, kind="ComplexFloatStorage", metadata=bits)
     data = archive(named(w=value), {"0": FLOATS})
-    assert found(data)["w"].element is None
+    stored = np.frombuffer(FLOATS, "<c8", 3)
+    items = stored[::2].reshape(2, 1) if is_strided else stored
+    wanted = np.conj(items) if bit == "conj" else -items
+    listed = found(data)["w"]
+    assert (listed.element, listed.strides) == ("c64", None)
+    assert bytes(listed.data) == wanted.tobytes()
+    if is_strided:
+        return
+    # What git stores are the bytes that the file has.
     array = next(array for array in cut(data).arrays if array.name == "w")
     assert array.dtype == "u8"
 

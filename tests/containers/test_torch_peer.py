@@ -181,7 +181,8 @@ def test_tensors_of_other_kinds_do_no_harm(torch: Any) -> None:
     assert bytes(found["affine"].data) == bytes(value["affine"].int_repr().numpy())
     assert found["channels.4.1"].dtype == "float64"
     assert found["packed"].element is None
-    assert found["conjugate"].element is None
+    assert found["conjugate"].element == "c64"
+    assert bytes(found["conjugate"].data) == raw(torch, value["conjugate"].resolve_conj())
     assert found["meta"].absent is not None
     assert "storage" not in found
     assert found["attributed.mark"].shape == (1,)

@@ -31,7 +31,6 @@ from wtxtgit.chain.signers import SignersReport
 from wtxtgit.checkpoint.convert import Conversion
 from wtxtgit.checkpoint.encrypt import RekeyReport
 from wtxtgit.checkpoint.finalize import Finalized
-from wtxtgit.checkpoint.inspect import Inspection
 from wtxtgit.checkpoint.recover import TextRecovery
 from wtxtgit.checkpoint.repack import Recovery, Repacking
 from wtxtgit.checkpoint.reseal import Resealing
@@ -45,6 +44,7 @@ from wtxtgit.report.audit import AuditReport
 from wtxtgit.report.check import CheckReport
 from wtxtgit.report.diff import DiffReport
 from wtxtgit.report.history import History
+from wtxtgit.report.inspect import Inspection
 from wtxtgit.report.merge import MergeReport
 from wtxtgit.report.migrate import HistoryFiles, Migrated
 from wtxtgit.report.prune import PruneProof, PruneReport
@@ -139,7 +139,7 @@ class Index(TypedDict):
 
     path: str
     format: Literal["taridx"]
-    version: int
+    version: str
     n_stems: int
     n_rows: int
     contiguous: bool
@@ -287,11 +287,13 @@ class Definitions:
 
     def _typed(self, kind: Any) -> Schema:
         hints = typing.get_type_hints(kind)
+        # `__required_keys__` has these, too, where annotations are strings.
+        full = typing.get_type_hints(kind, include_extras=True)
         return {
             "description": _told(kind),
             "type": "object",
             "properties": {key: self.of(held) for key, held in hints.items()},
-            "required": [key for key in hints if key in kind.__required_keys__],
+            "required": [key for key in hints if typing.get_origin(full[key]) is not NotRequired],
             "additionalProperties": False,
         }
 

@@ -10,9 +10,10 @@ import pytest
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import review as command
+from wtxtgit.comparison import compare
 from wtxtgit.report import markdown
 from wtxtgit.report.review import Risk, Sealing
-from wtxtgit.review import changes, contents, flags
+from wtxtgit.review import changes, flags
 from wtxtgit.tensors import statistics
 
 PAGE = "docs/review.md"
@@ -65,7 +66,7 @@ def test_the_bounds_that_the_page_names() -> None:
     assert f"of {flags.LEAST_SCORE} on" in text
     assert f"counts as {flags.LEAST_SPREAD} at least" in text
     assert f"about {10 ** (flags.LEAST_SCORE * flags.LEAST_SPREAD):.1f} times" in text
-    assert f"of the {contents.MOST_DISTRIBUTIONS} tensors" in text
+    assert f"of the {compare.MOST_DISTRIBUTIONS} tensors" in text
     assert f"have {statistics.BINS} bins" in text
     assert statistics.SPREAD == 4
     assert f"{command._MOST} rows of each" in text

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.data import fixture, golden
@@ -32,7 +33,8 @@ from tests.e2e.conftest import (
     work_tree,
     write_version,
 )
-from tests.kit import LAUNCHER, Repo, safetensors
+from tests.kit import LAUNCHER, Repo, safetensors, text_of
+from tests.review.repos import file, weights
 from wtxtgit.git import run
 from wtxtgit.git.filter_protocol import greeting
 
@@ -527,3 +529,22 @@ def test_threads_do_not_change_what_is_stored(repo: Repo, driver: None) -> None:
         repo.git("add", ".", env={"WTXTGIT_THREADS": threads})
         stored.add(repo.git("rev-parse", f":{MODEL}"))
     assert len(stored) == 1
+
+
+@pytest.mark.parametrize(
+    "command", [("commit", "-qam", "all"), ("stash", "-q"), ("commit", "-qa", "--dry-run")]
+)
+def test_commands_that_store_leave_what_git_would_have_written(
+    repo: Repo, driver: None, command: tuple[str, ...]
+) -> None:
+    """Objects that are written ahead, on all cores, are those of `git add`, and no others."""
+    contents = [file(weights(head=np.full((40, 25), n, "f4"))) for n in range(2)]
+    repo.track("*.safetensors")
+    repo.write("m.safetensors", contents[0])
+    repo.add()
+    repo.commit()
+    repo.write("m.safetensors", contents[1])
+    repo.git(*command)
+    assert repo.git("fsck", "--full", "--strict", "--no-dangling") == b""
+    revision = "stash@{0}" if command[0] == "stash" else "HEAD"
+    assert repo.blob("m.safetensors", revision) == text_of(contents["--dry-run" not in command])

@@ -43,6 +43,7 @@ WHOLE = (
 )
 OF_A_FILE = (
     *("inspect @", "inspect --json @", "verify @", "verify --json @", "log @", "log --json @"),
+    *("inspect @ --html -", "diff HEAD~1:@ @ --html -", "history @ --html -"),
     *("history @", "history --json @", "history @ --tensor *"),
     *(
         "cat @ @",
@@ -189,11 +190,14 @@ def test_names_within_files_of_every_format_control_nothing(hostile: Repo) -> No
 
 def test_nothing_in_a_name_is_markup(hostile: Repo) -> None:
     """Pages have no element of a name's, and Markdown none of HTML, wherever names stand."""
-    for form in ("html", "md"):
-        said = hostile.wtxtgit("review", "root..HEAD", "--format", form, ok=range(6)).stdout
-        assert b"img src" in said.replace(b"&#32;", b" "), form
-        assert b"<img" not in said, form
-        assert b"<b>" not in said, form
+    calls = [["review", "root..HEAD", "--format", form] for form in ("html", "md")]
+    calls += [[*words(line, FILE), "--html", "-"] for line in ("inspect @", "history @")]
+    calls.append(["diff", f"root:{FILE}", FILE, "--html", "-"])
+    for call in calls:
+        said = hostile.wtxtgit(*call).stdout
+        assert b"img src" in said.replace(b"&#32;", b" "), call
+        assert b"<img" not in said, call
+        assert b"<b>" not in said, call
     said = hostile.wtxtgit("audit", "--trust-root", "root", "--format", "sarif", ok=range(6)).stdout
     for run in json.loads(said)["runs"]:
         for result in run["results"]:

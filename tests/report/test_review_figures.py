@@ -11,7 +11,7 @@ from tests.report.reviews import BASE, HEAD, PACKED, changed_tensor, reviewed
 from tests.report.test_review_markdown import inline
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
 from wtxtgit.report.figures import NONE
-from wtxtgit.report.html.page import page
+from wtxtgit.report.html.review import page
 from wtxtgit.report.markdown import MOST_ROWS, comment
 from wtxtgit.report.review import Review, Sizes
 from wtxtgit.report.tables import (

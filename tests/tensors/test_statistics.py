@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
+from wtxtgit.report.inspect import Statistics
 from wtxtgit.tensors import statistics as module
-from wtxtgit.tensors.statistics import Statistics, statistics
+from wtxtgit.tensors.statistics import statistics
 
 WORDS = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8", "u64": "<u8", "i32": "<i4",
          "u32": "<u4", "i16": "<i2", "u16": "<u2", "i8": "i1", "u8": "u1"}  # fmt: skip

@@ -20,9 +20,9 @@ PROJECT = Path(__file__).parents[2]
 MAN = PROJECT / "build" / "man"
 SAMPLE = PROJECT / "tests/data/fixtures/plain/pair_v1.safetensors"
 HELD = (
-    "wtxtgit/report/html/templates/review.css",
+    "wtxtgit/report/html/templates/page.css",
     "wtxtgit/report/html/templates/review.html",
-    "wtxtgit/report/html/templates/review.js",
+    "wtxtgit/report/html/templates/page.js",
     "wtxtgit/share/gitattributes.template",
     "wtxtgit/share/hooks/pre-applypatch",
     "wtxtgit/share/hooks/pre-commit",

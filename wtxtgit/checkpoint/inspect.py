@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Protocol
 
 from wtxtgit.checkpoint.contents import NATIVE, ReadBudget, native_metadata, native_tensors
 from wtxtgit.checkpoint.members import members
@@ -17,10 +17,10 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Pages
 from wtxtgit.model.array import Extent
 from wtxtgit.model.findings import total
-from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
+from wtxtgit.report.inspect import FilePart, Inspection, Statistics, TensorFacts, TensorPicture
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.statistics import Statistics, statistics
+from wtxtgit.tensors.statistics import statistics
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.file import TextFile
 from wtxtgit.text.verify import TextReport
@@ -29,102 +29,26 @@ from wtxtgit.trust.age.armor import is_age
 _SET = "a list of other files, which are stored on their own"
 
 
-@dataclass(frozen=True, slots=True)
-class FilePart(JsonObject):
-    """A piece of a container: where it stands and which array of the text holds it.
-
-    `detail` is what the container says of it, `children` are the tensors of a
-    file that stands in the part.
-    """
-
-    KEYS = "offset size kind array? name? dtype? shape? detail? children=listed?"
-
-    offset: int
-    size: int
-    kind: str
-    array: str | None = None
-    name: str | None = None
-    dtype: str | None = None
-    shape: tuple[int, ...] | None = None
-    detail: str | None = None
-    children: tuple[str, ...] = ()
-
-    @property
-    def is_gap(self) -> bool:
-        """Whether the bytes are only what stands between tensors and parts."""
-        return self.array is None or re.fullmatch(r"_gap(__[0-9]+)?", self.array) is not None
-
-    @property
-    def listed(self) -> tuple[str, ...] | None:
-        return self.children or None
-
-
-@dataclass(frozen=True, slots=True)
-class TensorFacts(JsonObject):
-    """A tensor as its file lists it.
-
-    `sha256` (hex) is over its bytes in C order, little-endian, whatever order
-    they are stored in. `array` is its name in the text: `git log -L` and hunk
-    headers have that. `absent` says why there are no bytes.
-    """
-
-    KEYS = "name dtype shape order=other_order? size offset? array? sha256? statistics? absent?"
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    size: int
-    sha256: str | None = None
-    offset: int | None = None
-    array: str | None = None
-    order: str = "C"
-    statistics: Statistics | None = None
-    absent: str | None = None
-
-    @property
-    def other_order(self) -> str | None:
-        return None if self.order == "C" else self.order
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection(JsonObject):
-    """What a file holds. `reason` says why it is stored whole, if it is."""
-
-    KEYS = "path format size stored_as reason? notes=listed? parts tensors metadata"
-
-    path: str
-    format: str
-    size: int
-    stored_as: str
-    reason: str | None = None
-    parts: tuple[FilePart, ...] = ()
-    tensors: tuple[TensorFacts, ...] = ()
-    metadata: dict[str, object] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def listed(self) -> tuple[str, ...] | None:
-        return self.notes or None
-
-
 def inspect(
     name: str,
     options: ReadOptions,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
+    pictured: int = 0,
 ) -> Inspection:
     """Inspect a file, or a blob of a repository as REV:PATH.
 
     A file that exists wins over a revision. A blob is looked at as the file
-    that a checkout would give. Raises InputError and EnvironmentFailure.
+    that a checkout would give. So many tensors, the largest, are `pictured`, for which they
+    are read once more. Raises InputError and EnvironmentFailure.
     """
     target = open_target(name, threads=threads)
     if is_age(target.data):
         return _inspect_encrypted(target)
     if target.report is not None:
-        return _inspect_text(target, target.report, threads, progress)
-    return _inspect_container(target, options, threads, progress)
+        return _inspect_text(target, target.report, threads, progress, pictured)
+    return _inspect_container(target, options, threads, progress, pictured)
 
 
 def _inspect_encrypted(target: OpenedTarget) -> Inspection:
@@ -145,6 +69,7 @@ def _inspect_container(
     options: ReadOptions,
     threads: int | None,
     progress: Progress | None,
+    pictured: int,
 ) -> Inspection:
     data = target.data
     cut = any_format.split(data)
@@ -172,9 +97,17 @@ def _inspect_container(
     # Views may repeat bytes: a small file can list tensors of any size.
     budget = ReadBudget.of(description, options, len(data))
     refused: list[str] = []
+    listed = list(any_format.tensors(description, options, refused=refused))
+    drawn = largest(listed, pictured)
     facts = tuple(
-        tensor_facts(tensor, budget, arrays.get((tensor.offset, tensor.name)), progress)
-        for tensor in any_format.tensors(description, options, refused=refused)
+        tensor_facts(
+            tensor,
+            budget,
+            arrays.get((tensor.offset, tensor.name)),
+            progress,
+            is_pictured=number in drawn,
+        )
+        for number, tensor in enumerate(listed)
     )
     return Inspection(
         target.name,
@@ -194,6 +127,7 @@ def _inspect_text(
     report: TextReport,
     threads: int | None,
     progress: Progress | None,
+    pictured: int,
 ) -> Inspection:
     """A native text, or one that is damaged: its own arrays, as they were given to be written."""
     index = report.index
@@ -210,12 +144,16 @@ def _inspect_text(
         # Values of a text that does not verify would be anybody's.
         if report.ok:
             text = TextFile(target.name, target.data, pages, threads, until, index.payload)
-        for array, tensor in native_tensors(index, layout):
-            values = None
+        listed = list(native_tensors(index, layout))
+        drawn = largest([array for array, _ in listed], pictured)
+        for number, (array, tensor) in enumerate(listed):
+            values = shown = None
             if text is not None:
                 text.fill([array.name])
                 start = text.places[array.name]
-                values = statistics(replace(tensor, held=text.view[start : start + array.nbytes]))
+                held = replace(tensor, held=text.view[start : start + array.nbytes])
+                values = statistics(held)
+                shown = _picture(held, values) if number in drawn else None
             facts.append(
                 TensorFacts(
                     tensor.name,
@@ -225,6 +163,7 @@ def _inspect_text(
                     array.claim.sha256.hex(),
                     array=None if layout is None else array.name,
                     statistics=values,
+                    picture=shown,
                 )
             )
     reason = None
@@ -307,16 +246,19 @@ def tensor_facts(
     budget: ReadBudget,
     array: str | None,
     progress: Progress | None,
+    *,
+    is_pictured: bool = False,
 ) -> TensorFacts:
     """What is to be told of a tensor, which is read as far as the budget goes."""
     length = content_size(tensor)
-    digest = values = None
+    digest = values = shown = None
     # The budget is asked last: what has no bytes costs nothing.
     absent = tensor.absent or budget.take(tensor)
     if absent is None:
         try:
             digest = tensor_bytes.sha256_of(tensor).hex()
             values = statistics(tensor)
+            shown = _picture(tensor, values) if is_pictured else None
         except FormatError as error:
             digest, absent = None, error.message
         if progress is not None:
@@ -332,4 +274,23 @@ def tensor_facts(
         tensor.order,
         values,
         absent,
+        shown,
     )
+
+
+class _Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+def largest(things: Sequence[_Sized], most: int) -> frozenset[int]:
+    """The numbers of the `most` largest, the first ones of equal size."""
+    order = sorted(range(len(things)), key=lambda number: -things[number].nbytes)
+    return frozenset(order[:most])
+
+
+def _picture(tensor: Tensor, values: Statistics | None) -> TensorPicture | None:
+    # Most inspections draw nothing.
+    from wtxtgit.tensors.pictures import picture
+
+    return None if values is None else picture(tensor, values)

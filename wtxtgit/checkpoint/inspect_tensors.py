@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection
 
 from wtxtgit.checkpoint.contents import opened_lazily
-from wtxtgit.checkpoint.inspect import Inspection, tensor_facts
+from wtxtgit.checkpoint.inspect import largest, tensor_facts
 from wtxtgit.checkpoint.open import read_checkpoint, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, UsageError
@@ -14,6 +14,7 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import NATIVE_FORMAT
 from wtxtgit.model.tensor import ReadOptions, Tensor
+from wtxtgit.report.inspect import Inspection
 from wtxtgit.text.index import want_payload
 from wtxtgit.text.layout import placed
 from wtxtgit.trust.age.armor import is_age
@@ -26,6 +27,7 @@ def inspect_tensors(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
+    pictured: int = 0,
 ) -> Inspection:
     """Inspect the tensors of these names, or of these arrays of a text, of a target.
 
@@ -58,9 +60,13 @@ def inspect_tensors(
             held = [text.by_name[array] for _, array in chosen if array is not None]
             want_payload(held)
         facts = []
-        for tensor, array in chosen:
+        drawn = largest([tensor for tensor, _ in chosen], pictured)
+        for number, (tensor, array) in enumerate(chosen):
             checkpoint.prepare(tensor)
-            facts.append(tensor_facts(tensor, checkpoint.budget, array, progress))
+            told = tensor_facts(
+                tensor, checkpoint.budget, array, progress, is_pictured=number in drawn
+            )
+            facts.append(told)
         layout = any_format.split(data).layout if text is None else text.layout
         return Inspection(
             name,

@@ -58,8 +58,10 @@ _LOG_OID_SHOWN = 10
 )
 @click.option("--require-signed", is_flag=True, help="Fail where the trust root has no signers.")
 @strict_option
-@click.option("--every", is_flag=True, help="Judge the commits of merged branches, too.")
-@click.option("--all", "all_refs", is_flag=True, help="All branches and tags are tips, too.")
+@click.option("--every", is_flag=True, help="Judge the commits of merged branches too.")
+@click.option(
+    "--all", "all_refs", is_flag=True, help="Judge all branches and tags, not one tip alone."
+)
 @click.option(
     "--was", metavar="OLDTIP", help="The tip before a push, from which the new one has to descend."
 )
@@ -206,10 +208,10 @@ def _range(text: str | None) -> tuple[str | None, str]:
 def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None:
     """List the sealed generations of the checkpoint at PATH, the newest first.
 
-    Each has the commit that brought it, the size of the blob there, who
-    signed it, and what an audit finds of its place in the chain. What the
-    content is, audit says. Of a file that was never sealed the commits that
-    changed it are listed.
+    Each is shown with the commit that brought it, its size, who signed it, and
+    whether its place in the chain holds. Whether the content is what was sealed,
+    only audit checks. For a file that was never sealed, the commits that changed it
+    are listed.
 
     \b
     wtxtgit log model.fold

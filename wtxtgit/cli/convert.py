@@ -125,7 +125,7 @@ def convert(
     type=click.Choice(("none", "zstd")),
     default="none",
     show_default=True,
-    help="What to store chunks with.",
+    help="How to compress chunks.",
 )
 @rewriting_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")

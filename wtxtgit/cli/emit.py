@@ -60,7 +60,11 @@ _HASH = re.compile(r"[0-9a-f]{64}")
     is_flag=True,
     help="Leave the data of larger arrays to the store of the repository here.",
 )
-@click.option("--pending", is_flag=True, help="Leave the root to a WSUM, OUT.root.wsum.")
+@click.option(
+    "--pending",
+    is_flag=True,
+    help="Write the text without a root, which goes into a WSUM later: OUT.root.wsum.",
+)
 @click.option("--rows-per-chunk", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk.")
 @click.option(
     "--audit", multiple=True, metavar="K=V", help="A field of the audit line; repeatable."

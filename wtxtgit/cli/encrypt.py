@@ -31,7 +31,9 @@ _OLD_STAY = (
     "generations that were committed before stay readable to the old keys, in this history and "
     "all its clones"
 )
-_passphrase = click.option("-p", "--passphrase", is_flag=True, help="With a passphrase, no keys.")
+_passphrase = click.option(
+    "-p", "--passphrase", is_flag=True, help="Use a passphrase instead of keys."
+)
 _output = click.option(
     "-o", "--output", metavar="OUT", type=PathOrUrl(), help="Write to this file; - is a pipe."
 )
@@ -87,10 +89,10 @@ def encrypt(
 ) -> int:
     """Encrypt the text of FILE, as a file that age opens, in age's armor.
 
-    FILE is a checkpoint or its text; of a checkpoint the text is made first, as
-    git would store it. Recipients are those of -r and -R, or else those that
-    .wtxt/recipients lists. With -i, or -p, a file OUT that holds the same
-    text for the same recipients stays as it is.
+    FILE is a checkpoint or its text; a checkpoint is made text first, as git would
+    store it. Recipients are those of -r and -R, else those in .wtxt/recipients.
+    With -i or -p, OUT is left alone if it already holds the same text for the same
+    recipients.
 
     \b
     wtxtgit encrypt model.safetensors -r age1... -o model.safetensors.wtxt.age
@@ -178,7 +180,9 @@ def decrypt(
 @identity_option
 @passphrase_option
 @recipient_options
-@click.option("--force", is_flag=True, help="Encrypt again what is for these keys already, too.")
+@click.option(
+    "--force", is_flag=True, help="Encrypt again even files that are for these keys already."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def rekey(
     files: tuple[Path, ...],

@@ -20,7 +20,7 @@ _OID_SHOWN = 10
 @click.option("-A", "--all", "everything", is_flag=True, help="Add all files of the work tree.")
 @click.option("-u", "--update", is_flag=True, help="Add changes of tracked files only.")
 @click.option("-f", "--force", is_flag=True, help="Add ignored files too.")
-@click.option("-n", "--dry-run", is_flag=True, help="Add nothing, show what would be.")
+@click.option("-n", "--dry-run", is_flag=True, help="Add nothing; show what would be added.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what is added.")
 def add(
     paths: tuple[str, ...],

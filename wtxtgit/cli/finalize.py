@@ -38,11 +38,10 @@ def finalize(
 ) -> int:
     """Check a pending TEXT, and write its WSUM, TEXT.root.wsum.
 
-    What emit --pending or dump(pending=True) wrote has no root of its own: the
-    WSUM beside it has, and each command that takes the text takes both
-    together. A text keeps the place in the chain that its WSUM gives it, unless
-    --prev names another one. With --inline the text is as if it had been written
-    with its root, and needs no WSUM.
+    A text that emit --pending or dump(pending=True) wrote has no root in it; the
+    root stands in the WSUM beside it, which commands read with the text. If there
+    is a WSUM already, its place in the chain is kept unless --prev names another.
+    With --inline the root is written into the text, which then needs no WSUM.
 
     \b
     wtxtgit finalize step-200.wtxt --sign ~/.ssh/id_ed25519 --prev step-100.wtxt

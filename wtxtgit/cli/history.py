@@ -13,9 +13,11 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
     completed,
     discover,
+    html_option,
     read_options,
     reading_options,
     root_of_trust,
+    write_page,
 )
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.errors import MAX_NAME, clipped, counted
@@ -55,6 +57,7 @@ _NOTHING = "\u00b7"
     help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
 )
 @reading_options
+@html_option
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def history(
     path: str,
@@ -64,19 +67,19 @@ def history(
     trust_root: str | None,
     key: Path | None,
     max_chunk: int,
+    html: Path | None,
     as_json: bool,
 ) -> int:
     """Show every version of the checkpoint at PATH, and how its values moved.
 
-    A version is a commit, along first parents, that gave the file other content;
-    a seal's generation is told with it. Of each layer the norm, the relative change and
-    the share of zeros are drawn over all versions; --tensor draws tensors instead.
-    A checkpoint needs no seal for this.
+    A version is a commit, along first parents, that changed the file; where it is
+    sealed, generation and signers are told too. For each layer, or each tensor with
+    --tensor, norm, relative change and share of zeros are drawn over all versions.
 
     \b
     wtxtgit history model.fold
     wtxtgit history model.safetensors --tensor 'layers.0.*' -n 10
-    wtxtgit history model.safetensors v1.0 --json
+    wtxtgit history model.safetensors v1.0 --html history.html
     """
     from wtxtgit.review.history import HistoryRequest, life
 
@@ -85,7 +88,11 @@ def history(
     request = HistoryRequest(path, revision, root, tensors, most, read_options(key, max_chunk))
     with progress("reading", None) as advance:
         report = life(repo, request, threads=environment.threads(), progress=advance)
-    if not is_printed(report, as_json):
+    if html is not None:
+        from wtxtgit.report.html.history import page
+
+        write_page(html, page(report))
+    elif not is_printed(report, as_json):
         _print(report, by_tensor=tensors is not None)
     return 0
 

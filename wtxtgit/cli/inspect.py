@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -20,11 +19,13 @@ from wtxtgit.cli.options import (
     cluster_options,
     completed,
     discover,
+    html_option,
     identity_option,
     no_cache_option,
     passphrase_option,
     read_options,
     reading_options,
+    write_page,
 )
 from wtxtgit.cli.output import (
     file_size,
@@ -37,16 +38,14 @@ from wtxtgit.cli.output import (
 )
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.model.findings import Problem, total
-from wtxtgit.report.figures import HASH_SHOWN, count, digits, extents, size
+from wtxtgit.report.figures import HASH_SHOWN, count, digits, extents, in_natural_order, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 if TYPE_CHECKING:
-    from wtxtgit.checkpoint.inspect import FilePart, Inspection, TensorFacts
-    from wtxtgit.tensors.statistics import Statistics
+    from wtxtgit.report.inspect import FilePart, Inspection, Statistics, TensorFacts
     from wtxtgit.trust.age.identities import AgeIdentity
 
 
-_DIGITS = re.compile("([0-9]+)")
 _MOST_CHILDREN = 8
 """Tensors of a chunk that the tree names; the table has them all."""
 _LISTED = ("tensor", "dtype", "shape", "size", "sha256")
@@ -60,31 +59,49 @@ _MOST = 20
 @click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completed("tensors"))
 @reading_options
+@html_option
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def inspect(
-    target: str, names: tuple[str, ...], key: Path | None, max_chunk: int, as_json: bool
+    target: str,
+    names: tuple[str, ...],
+    key: Path | None,
+    max_chunk: int,
+    html: Path | None,
+    as_json: bool,
 ) -> int:
     """Show the parts, tensors and values of a checkpoint, a set, or a text.
 
-    REV:PATH takes the file as it was in a commit. A folder is the checkpoint whose
-    index or shards are in it. NAME is a tensor: those alone are read, and of a
-    detached text fetched.
+    REV:PATH is the file as it was in a commit; a folder, the sharded checkpoint in
+    it. With NAMEs only those tensors are read, and fetched where the text is
+    detached.
 
     \b
     wtxtgit inspect model.safetensors
     wtxtgit inspect runs/step-100
     wtxtgit inspect HEAD~3:model.fold --json
     wtxtgit inspect HEAD:model.safetensors layers.0.q
+    wtxtgit inspect model.safetensors --html model.html
     """
     from wtxtgit.checkpoint.inspect import inspect as inspect_checkpoint
     from wtxtgit.checkpoint.inspect_tensors import inspect_tensors
+    from wtxtgit.report.html.bounds import PICTURED_OF_PAGE
 
     with progress("inspecting", file_size(Path(target))) as advance:
         options, threads = read_options(key, max_chunk), environment.threads()
+        pictured = 0 if html is None else PICTURED_OF_PAGE
         if names:
-            inspection = inspect_tensors(target, options, names, threads=threads, progress=advance)
+            inspection = inspect_tensors(
+                target, options, names, threads=threads, progress=advance, pictured=pictured
+            )
         else:
-            inspection = inspect_checkpoint(target, options, threads=threads, progress=advance)
+            inspection = inspect_checkpoint(
+                target, options, threads=threads, progress=advance, pictured=pictured
+            )
+    if html is not None:
+        from wtxtgit.report.html.inspect import page
+
+        write_page(html, page(inspection))
+        return 0
     if is_printed(inspection, as_json):
         return 0
     print_line(f"{inspection.path}: {inspection.format}, {size(inspection.size)}")
@@ -152,15 +169,6 @@ def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
     for reason in sorted({t.absent for t in tensors if t.absent}):
         absent = sum(t.absent == reason for t in tensors)
         print_line(f"absent: {counted(absent, 'tensor')}: {reason}")
-
-
-def in_natural_order(name: str) -> list[tuple[int, str]]:
-    """What names are sorted by so that layer 2 comes before layer 10."""
-    # Digits compare by how many there are first, and no int is made of a million of them.
-    return [
-        (len(part.lstrip("0")) + 1, part.lstrip("0")) if part.isdigit() else (0, part)
-        for part in _DIGITS.split(name)
-    ]
 
 
 def _values(statistics: Statistics | None) -> tuple[str, ...]:
@@ -251,12 +259,12 @@ def verify(
 ) -> int:
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
-    A delta is checked as far as possible without its base, an encrypted text
-    as far as possible without a key (-i gives one), and a detached text as far
-    as possible without its payload (--require-payload demands that). A FILE may be a
-    folder with the index of a set, or a URL that fsspec reads; with --scheduler
-    the workers read all of them. A bundle of `wtxtgit release` is checked with
-    all files that it names.
+    Some files need more to be checked in full: a delta its base, an encrypted text
+    a key (-i), a detached text its payload (--require-payload demands that).
+    Without it they are checked as far as possible. A FILE may be a folder with the
+    index of a set, or a URL that fsspec reads; with --scheduler the workers read
+    all of them. A bundle of `wtxtgit release` is checked with all files that it
+    names.
 
     Damage is told with line, array and chunk, or with the byte in the file.
     Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
@@ -359,6 +367,7 @@ def _about_file(file: FileVerdict) -> str:
     help="What is printed: text (the default) or json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@html_option
 @no_cache_option
 def diff(
     a: str,
@@ -367,6 +376,7 @@ def diff(
     max_chunk: int,
     form: str,
     as_json: bool,
+    html: Path | None,
     no_cache: bool,
 ) -> int:
     """Show what changed in the weights from checkpoint A to checkpoint B.
@@ -379,21 +389,30 @@ def diff(
     wtxtgit diff model.safetensors
     wtxtgit diff old.safetensors new.safetensors
     wtxtgit diff HEAD~1:model.fold model.fold --json
+    wtxtgit diff old.safetensors new.safetensors --html diff.html
     """
-    from wtxtgit.comparison.diff import diff as diff_checkpoints
+    from wtxtgit.comparison.diff import pictured
 
     if b is None:
         a, b = _in_head(a), a
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
-        report = diff_checkpoints(
+        report, counted = pictured(
             a,
             b,
             read_options(key, max_chunk),
             key_file=environment.facts_key(no_cache),
             threads=environment.threads(),
             progress=advance,
+            with_distributions=html is not None,
         )
-    if as_json or form == "json":
+    if html is not None:
+        from wtxtgit.report.html.diff import page
+        from wtxtgit.review.flags import flags_of, groups, part_flags
+
+        layers = groups(report)
+        flags = [*flags_of(report, layers), *part_flags(report)]
+        write_page(html, page(report, flags, layers, counted))
+    elif as_json or form == "json":
         print_json(report)
     else:
         print_line(f"{report.a} -> {report.b}")

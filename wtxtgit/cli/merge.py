@@ -119,11 +119,11 @@ def merge_file(
 def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_json: bool) -> int:
     """Settle the conflict at PATH that a merge left, and stage the file.
 
-    What is settled is kept until nothing is open any more; only then the file
-    is written, with all that both sides changed. A name or pattern settles
-    what is open, nothing else: git checkout --ours takes the whole file. Without
-    options it shows what is open, without PATH which files are. Exit code 1 as
-    long as something is.
+    Choices are kept until no conflict is left; then the file is written, with the
+    changes of both sides. A name or pattern settles conflicts alone: to take one
+    side's whole file, use git checkout --ours. Without options it lists the
+    conflicts of PATH, without PATH the files that have some. Exit code 1 while any
+    is left.
 
     \b
     wtxtgit resolve model.fold

@@ -36,13 +36,13 @@ CLUSTER_KEY = "cluster-facts.key"
 no_cache_option = click.option(
     "--no-cache",
     is_flag=True,
-    help="Read everything again: neither use nor keep what is known of blobs.",
+    help="Read everything again, without the cache of what is known of blobs.",
 )
 passphrase_option = click.option(
     "--passphrase-fd",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Read the passphrase from this file descriptor, up to its end or the first line's.",
+    help="Read the passphrase from this file descriptor: its first line.",
 )
 identity_option = click.option(
     "-i",
@@ -51,12 +51,18 @@ identity_option = click.option(
     multiple=True,
     type=click.Path(path_type=Path, readable=False),
     metavar="FILE",
-    help="Open what is encrypted with the keys in this file, age's or OpenSSH's; repeatable.",
+    help="Decrypt with the keys in this file, age's or OpenSSH's; repeatable.",
 )
 scheduler_option = click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Work on the Dask cluster with this scheduler, such as tcp://HOST:8786.",
+    help="Do the work on the Dask cluster of this scheduler, such as tcp://HOST:8786.",
+)
+html_option = click.option(
+    "--html",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="OUT",
+    help="Write a self-contained HTML page to this file; - is standard output.",
 )
 
 
@@ -126,7 +132,7 @@ max_chunk_option = click.option(
     type=Size(),
     default=MAX_CHUNK,
     metavar="SIZE",
-    help="Most bytes that a chunk may have or decode to; 1GiB if not given.",
+    help="Refuse chunks that hold or decode to more than this; 1GiB if not given.",
 )
 
 
@@ -147,7 +153,7 @@ def rewriting_options(command: _Command) -> _Command:
         "--hmac-key",
         type=click.Path(path_type=Path, readable=False),
         metavar="F",
-        help="File with the key of FOLD hashes that are HMACs, as it is.",
+        help="File whose bytes are the key of FOLD's HMACs.",
     )
     return key(max_chunk_option(command))
 
@@ -190,7 +196,7 @@ def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
 strict_option = click.option(
     "--strict",
     is_flag=True,
-    help="Warnings are errors, too. Always so with the config wtxtgit.strict.",
+    help="Treat warnings as errors. The config wtxtgit.strict does so always.",
 )
 
 
@@ -270,3 +276,17 @@ def revisions_and_paths(repo: Repository, words: Iterable[str]) -> tuple[list[st
             raise UsageError(f"{word!a} is a revision and a file", hint=f"./{word} is the file")
         (revisions if is_revision else paths).append(word)
     return revisions, paths
+
+
+def write_page(out: Path, page: str) -> None:
+    """Write a page to a file, whole or not at all, or to standard output where it is `-`."""
+    from wtxtgit.io.files import write_output
+    from wtxtgit.io.view import write_all
+
+    content = page.encode("utf-8", "backslashreplace")
+    if str(out) == "-":
+        # In UTF-8 whatever the terminal's encoding is: the page says so itself.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+    else:
+        write_output(out, lambda stream: write_all(stream, [content]))

@@ -24,15 +24,14 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print what was don
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[REV...] [PATH...]")
-@click.option("-n", "--dry-run", is_flag=True, help="Fetch nothing, show what would be.")
+@click.option("-n", "--dry-run", is_flag=True, help="Fetch nothing; show what would be fetched.")
 @_json
 def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Fetch the data of detached texts, and restore the files that are still text.
 
-    Fetches what the commits REV, or the index, need; with PATH for those files
-    and folders alone. What has arrived whole is not fetched again, even if a
-    fetch was cut off. Where a file is still text because its data are damaged
-    here, they are fetched again. Exit code 5 where anything did not arrive.
+    Fetches what the commits REV need, or the index; with PATH, only for those files
+    and folders. A fetch that was cut off goes on where it ended, and data that are
+    damaged here are fetched again. Exit code 5 if anything did not arrive.
 
     \b
     wtxtgit fetch
@@ -93,16 +92,18 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[REMOTE] [REV...]")
-@click.option("-n", "--dry-run", is_flag=True, help="Send nothing, show what would be.")
-@click.option("--check", is_flag=True, help="Read what is there, send again what is damaged.")
+@click.option("-n", "--dry-run", is_flag=True, help="Send nothing; show what would be sent.")
+@click.option(
+    "--check", is_flag=True, help="Read what the remote has, and send again what is damaged there."
+)
 @_json
 def push(words: tuple[str, ...], dry_run: bool, check: bool, as_json: bool) -> int:
     """Send the data of detached texts to where others fetch it from.
 
-    Of all commits that REV reach, without it those of HEAD: what the remote
-    lacks, in packs. REMOTE is a git remote; without it the one that `wtxtgit
-    store use` shows. Git's own push does so by itself where `wtxtgit install
-    --hooks` was run. Exit code 5 where data are in no store at hand.
+    Sends what the remote lacks for all commits that REV reaches (HEAD if not
+    given). REMOTE is a git remote; the default is what `wtxtgit store use` shows.
+    After `wtxtgit install --hooks`, git push does this by itself. Exit code 5 if
+    some data are in no store here.
 
     \b
     wtxtgit push

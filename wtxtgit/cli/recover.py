@@ -76,10 +76,10 @@ def recover(
     text's hashes prove is written; FILE itself is never changed. Exit code 1
     if something is lost.
 
-    Of a checkpoint that was cut off or damaged the tensors that are whole are
-    told, and written with -o, in the format that its ending names. Proved is
-    what a hash of the file holds for; where it has none, tensors whose bytes
-    are all there are unproved.
+    Of a damaged or cut-off checkpoint the whole tensors are listed, and written
+    with -o in the format that its ending names. A tensor is proved if a hash in the
+    file confirms it, and unproved if the file has no hash for it but all of its
+    bytes are there.
 
     With --ecc: mend a FOLD file from the Reed-Solomon parity in it. Without
     -o that replaces FILE.

@@ -44,7 +44,7 @@ _PEM_ENDING = ".pem"
     help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
 )
 @key_options
-@click.option("-n", "--dry-run", is_flag=True, help="Write nothing, show what would be signed.")
+@click.option("-n", "--dry-run", is_flag=True, help="Write nothing; show what would be signed.")
 @no_cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was signed as JSON.")
 def release(

@@ -131,7 +131,7 @@ def _page(report: Review, form: str) -> bytes | None:
 
         return comment(report).encode("utf-8", "backslashreplace")
     if form == "html":
-        from wtxtgit.report.html.page import page
+        from wtxtgit.report.html.review import page
 
         return page(report).encode("utf-8", "backslashreplace")
     return None

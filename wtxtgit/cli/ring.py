@@ -311,8 +311,8 @@ def pull(
 ) -> None:
     """Fetch a generation of a training from TARGET, prove it, and write the checkpoint.
 
-    Deltas are put on what they are made of, and the parts of several ranks put together. Nothing
-    is written unless all hashes hold, and it follows the generation before it that is there.
+    Deltas are applied, and the parts of several ranks joined. Nothing is written
+    unless all hashes hold and the chain from the generations before it does.
 
     \b
     wtxtgit pull /backup/exp1 -o model.safetensors

@@ -43,8 +43,15 @@ class _SealCommand(click.Command):
 @click.command(cls=_SealCommand)
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--staged", is_flag=True, help="Seal what the index holds, in index and work tree.")
-@click.option("--build", default="none", metavar="B", help="What made the content, as one word.")
-@click.option("--cosign", is_flag=True, help="Sign the last records as well; append none.")
+@click.option(
+    "--build",
+    default="none",
+    metavar="B",
+    help="What made the content, such as a commit; one word.",
+)
+@click.option(
+    "--cosign", is_flag=True, help="Add a signature to the last records; append no record."
+)
 @click.option(
     "--reseal",
     metavar="REV",
@@ -54,7 +61,7 @@ class _SealCommand(click.Command):
 @click.option(
     "--countersign",
     is_flag=True,
-    help="Sign the records that do not count yet; append none. For what a branch brings in.",
+    help="Sign records that do not count yet, such as those a branch brings in; append none.",
 )
 @click.option(
     "--trust-root",

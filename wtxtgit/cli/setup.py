@@ -146,10 +146,10 @@ def _names(paths: tuple[bytes, ...]) -> str:
 def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     """Keep files that match PATTERN as text in git.
 
-    Writes lines to .gitattributes of this folder; patterns are those of
-    gitattributes(5), quoted so that the shell leaves them alone. Without a
-    pattern, lists those that are tracked. With --detached git has a text of
-    hashes, about 0.25% of the file; without it, again all of the text.
+    Writes a line for each to .gitattributes in this folder. Patterns are as in
+    gitattributes(5); quote them for the shell. Without a pattern, lists those that
+    are tracked. With --detached git stores a text of hashes, about 0.25% of the
+    file, instead of all of the text.
 
     \b
     wtxtgit track '*.safetensors' '*.fold'
@@ -158,7 +158,7 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     """
     from wtxtgit.errors import counted
     from wtxtgit.setup import track as setup_track
-    from wtxtgit.setup.diagnosis import arguments, listed, shown
+    from wtxtgit.setup.diagnosis import arguments_here, listed, shown
     from wtxtgit.setup.sizes import MAX_DIFF_LINES
 
     repo = discover()
@@ -171,7 +171,7 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     _print(done, "tracking", "already tracked")
     follows = done.consequences
     if follows.raw:
-        names = arguments(follows.raw)
+        names = arguments_here(repo, follows.raw)
         warn(
             f"committed as raw binary: {listed(follows.raw)}",
             f"git add --renormalize -- {names} makes text of them with the next commit",
@@ -179,8 +179,8 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     if follows.pointers:
         warn(
             f"committed as pointers of git-lfs: {listed(follows.pointers)}",
-            f"{setup_track.pull_hint(follows.pointers)} makes text of the files with the next "
-            "commit",
+            f"{setup_track.pull_hint(repo, follows.pointers)} makes text of the files with the "
+            "next commit",
         )
     if follows.of_lfs:
         include = " ".join(f"--include {pattern}" for pattern in map(shown, follows.of_lfs))
@@ -223,9 +223,9 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
 def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     """Stop tracking PATTERN in .gitattributes of this folder.
 
-    What is committed stays as it is. To store the files as plain binaries from
-    the next commit on, stage the attributes first: git obeys what is staged. Refused
-    where a file is not there, as in a sparse checkout, or for want of its data.
+    What is committed stays as it is. To store the files as plain binaries from the
+    next commit on, stage the attributes first: git obeys what is staged. Refused if
+    a file is missing, as in a sparse checkout, or its data are.
 
     \b
     wtxtgit untrack '*.fold'
@@ -234,18 +234,19 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     """
     from wtxtgit.setup import track as setup_track
 
-    done = setup_track.untrack(discover(), [os.fsencode(pattern) for pattern in patterns])
+    repo = discover()
+    done = setup_track.untrack(repo, [os.fsencode(pattern) for pattern in patterns])
     if is_printed(done, as_json):
         return
     _print(done, "no longer tracking", "not tracked here")
     if done.consequences.texts:
-        from wtxtgit.setup.diagnosis import arguments, listed
+        from wtxtgit.setup.diagnosis import arguments_here, listed
 
         texts = done.consequences.texts
         warn(
             f"text in git until they are added again: {listed(texts)}",
-            f"git add -A -- .gitattributes, then git add --renormalize -- {arguments(texts)}, "
-            "then commit",
+            "git add -A -- .gitattributes, then git add --renormalize -- "
+            f"{arguments_here(repo, texts)}, then commit",
         )
 
 

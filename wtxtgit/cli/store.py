@@ -29,7 +29,7 @@ _FOUND = 1
 def store() -> None:
     """List, check, repack, prune and import the payload of detached texts; say where it is sent.
 
-    It lies in packs in the repository's git directory, or where the config
+    It is kept in packs, in the repository's git directory or where the config
     wtxtgit.storePath says.
 
     \b

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
 from wtxtgit.comparison.parts import file_of, looks_like, part_changes
@@ -32,10 +33,15 @@ from wtxtgit.tensors.row_risks import row_states
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 from wtxtgit.text.grammar import is_detached, is_text
 
+if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
+    from wtxtgit.report.review import Distributions
+
 MAX_CHANGES = 1000
 """Changes of metadata that are told."""
 MAX_VALUE = 200
 """Characters of a string that are told."""
+MOST_DISTRIBUTIONS = 100
+"""Tensors whose values are counted: those that changed most."""
 _ABSENT = object()
 
 
@@ -102,6 +108,27 @@ def compare(
         tuple(_parts((a, before), (b, after))),
     )
     return Compared(report, before, after)
+
+
+def distributions_of(
+    compared: Compared, pages: Pages, threads: int | None
+) -> Iterator[tuple[str, Distributions]]:
+    """Count the values of the tensors that changed most, in a second reading of them."""
+    # Numbers alone do without.
+    from wtxtgit.tensors.statistics import distributions
+
+    before, after = ({t.name: t for t in one.tensors} for one in (compared.before, compared.after))
+    changes = ((t.name, t.change) for t in compared.report.by_change())
+    measured = [(name, change) for name, change in changes if isinstance(change, Numbers)]
+    for name, change in measured[:MOST_DISTRIBUTIONS]:
+        try:
+            counts = distributions(before[name], after[name], change, threads=threads)
+        except FormatError:
+            # Of one name there may be several tensors.
+            continue
+        pages.advance(before[name].nbytes)
+        if counts is not None:
+            yield name, counts
 
 
 def _opened(

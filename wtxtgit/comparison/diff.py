@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.contents import NoCheckpoint, open_side
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import checkpoint_oid, is_blob, is_file, payload_for, read_checkpoint
-from wtxtgit.comparison.compare import compare
+from wtxtgit.comparison.compare import compare, distributions_of
 from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport
+
+if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
+    from wtxtgit.report.review import Distributions
 
 
 def diff(
@@ -28,7 +32,29 @@ def diff(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> DiffReport:
-    """Compare two checkpoints, `a` before and `b` after.
+    """Compare two checkpoints, `a` before and `b` after: see `pictured`."""
+    return pictured(
+        a,
+        b,
+        options,
+        key_file=key_file,
+        threads=threads,
+        progress=progress,
+        with_distributions=False,
+    )[0]
+
+
+def pictured(
+    a: str,
+    b: str,
+    options: ReadOptions,
+    *,
+    key_file: Path | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    with_distributions: bool = True,
+) -> tuple[DiffReport, dict[str, Distributions]]:
+    """Compare two checkpoints, and count the values of what changed most, by tensor.
 
     A file that exists wins over a revision. A text is compared as the file
     that it stands for; damaged texts are refused as far as they are read.
@@ -55,7 +81,11 @@ def diff(
             for name, data in zip((a, b), contents, strict=True)
         )
         try:
-            return compare(before, after, options, pages, threads).report
+            compared = compare(before, after, options, pages, threads)
+            counted = {}
+            if with_distributions:
+                counted = dict(distributions_of(compared, pages, threads))
+            return compared.report, counted
         except NoCheckpoint:
             # What is encrypted has a reason of its own.
             from wtxtgit.checkpoint.encrypted import refuse_encrypted

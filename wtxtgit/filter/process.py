@@ -460,12 +460,18 @@ _WITH_VALUE = {
 }  # fmt: skip
 _ONLY_LOOKING = ("--dry-run", "--intent-to-add", "--refresh", "--interactive", "--patch", "--edit")
 _LETTERS = re.compile(r"-[A-Za-z]*[nNpie]")
+_COMMIT_LETTERS = re.compile(r"-([A-Za-z]*)")
+_COMMIT_VALUES = frozenset("mFCctSu")
+"""Letters of commit that take the rest of their word, or the next one."""
+_COMMIT_LOOKING = (
+    "--dry-run", "--patch", "--interactive", "--short", "--porcelain", "--long", "--null",
+)  # fmt: skip
 _SHELLS = ("sh", "dash", "bash", "busybox")
 _MOST = 64 * 1024
 
 
 def is_adding() -> bool:
-    """Whether this process was started by a `git add` that stores what it is given."""
+    """Whether this process was started by a git command that stores what it is given."""
     process = os.getppid()
     for _ in range(2):
         words = _command_line(process)
@@ -478,7 +484,7 @@ def is_adding() -> bool:
 
 
 def stores(words: Sequence[str]) -> bool:
-    """Whether a command line is that of a `git add` that stores contents."""
+    """Whether a command line is that of a git command that stores what it has cleaned."""
     if not words or words[0].rpartition("/")[2] != "git":
         return False
     rest = list(words[1:])
@@ -486,6 +492,11 @@ def stores(words: Sequence[str]) -> bool:
         option = rest.pop(0)
         if option in _WITH_VALUE and rest:
             rest.pop(0)
+    if rest and rest[0] == "commit":
+        return _commits_all(rest[1:])
+    if rest and rest[0] == "update-index":
+        # What a stash is made with: paths that were found to differ come on standard input.
+        return {"--add", "--remove", "--stdin"} <= set(rest)
     if not rest or rest[0] not in _ADDING:
         return False
     # Options that only look, and those that make git ask the user, may store nothing in the end.
@@ -498,6 +509,29 @@ def stores(words: Sequence[str]) -> bool:
         if len(word) > 2 and any(option.startswith(word) for option in _ONLY_LOOKING):
             return False
     return True
+
+
+def _commits_all(words: Sequence[str]) -> bool:
+    """Whether these are the arguments of a `git commit` that adds all changes of tracked files.
+
+    Where that can't be told from them alone, git writes the objects by itself.
+    """
+    adds = False
+    for word in words:
+        if word == "--":
+            break
+        if word.startswith("--"):
+            if len(word) > 2 and any(option.startswith(word) for option in _COMMIT_LOOKING):
+                return False
+            adds = adds or word == "--all"
+        elif match := _COMMIT_LETTERS.match(word):
+            for letter in match[1]:
+                if letter in _COMMIT_VALUES:
+                    break
+                if letter in "pz":
+                    return False
+                adds = adds or letter == "a"
+    return adds
 
 
 def _command_line(process: int) -> list[str]:

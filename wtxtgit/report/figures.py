@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 OID_SHOWN = 12
 """Digits of a commit's id that a report shows."""
 DATE_SHOWN = len("2025-05-04")
@@ -11,6 +13,7 @@ HASH_SHOWN = 12
 NONE = "\u2013"
 """What stands where there is no number."""
 _MOST_PERCENT = 10
+_NUMBER = re.compile("([0-9]+)")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _THOUSANDS = ("", " k", " M", " G", " T")
 
@@ -65,3 +68,12 @@ def size(nbytes: int) -> str:
 def extents(shape: tuple[int, ...]) -> str:
     """A shape as people read it: `700 x 64`."""
     return " x ".join(map(str, shape)) if shape else "scalar"
+
+
+def in_natural_order(name: str) -> list[tuple[int, str]]:
+    """What names are sorted by so that layer 2 comes before layer 10."""
+    # Digits compare by how many there are first, and no int is made of a million of them.
+    return [
+        (len(part.lstrip("0")) + 1, part.lstrip("0")) if part.isdigit() else (0, part)
+        for part in _NUMBER.split(name)
+    ]

@@ -12,7 +12,6 @@ from wtxtgit.checkpoint.encrypted import refuse_encrypted
 from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.comparison import compare
-from wtxtgit.comparison.compare import Compared
 from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
 from wtxtgit.git.history import Commit
@@ -25,17 +24,15 @@ from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import read_pointer
-from wtxtgit.report.diff import DiffReport, Numbers, TensorStatus
+from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.report.figures import OID_SHOWN
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.flags import flags_of, groups, limited, part_flags
-from wtxtgit.tensors.statistics import distributions, statistics
+from wtxtgit.tensors.statistics import statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.grammar import is_text
 
-MOST_DISTRIBUTIONS = 100
-"""Tensors whose values are counted: those that changed most."""
 _BASE, _HEAD = "base", "head"
 _STORED_WHOLE = "opaque"
 _NEW = "items of a new tensor"
@@ -154,12 +151,10 @@ class BranchReader:
             *_not_numbers(compared.after, report, pages),
             *_held_back(compared.after, after),
         ]
-        return Comparison(
-            report,
-            groups=tuple(by_layer),
-            flags=tuple(flags),
-            distributions=dict(self._distributions(compared, pages)),
-        )
+        counted = {}
+        if self.with_distributions:
+            counted = dict(compare.distributions_of(compared, pages, self.threads))
+        return Comparison(report, groups=tuple(by_layer), flags=tuple(flags), distributions=counted)
 
     def _listed(self, changed: ChangedCheckpoint, side: Side, pages: Pages) -> Comparison:
         # What is gone has no risky content; that it is gone is a flag of its own (`review`).
@@ -183,23 +178,6 @@ class BranchReader:
             for name, commit, entry in self._ends(changed)
         }
         return replace(report, a=names.get(_BASE, ""), b=names.get(_HEAD, ""))
-
-    def _distributions(self, both: Compared, pages: Pages) -> Iterator[tuple[str, Distributions]]:
-        """Count the values of the tensors that changed most, in a second reading of them."""
-        if not self.with_distributions:
-            return
-        before, after = ({t.name: t for t in side.tensors} for side in (both.before, both.after))
-        changes = ((t.name, t.change) for t in both.report.by_change())
-        measured = [(name, c) for name, c in changes if isinstance(c, Numbers)]
-        for name, change in measured[:MOST_DISTRIBUTIONS]:
-            try:
-                counts = distributions(before[name], after[name], change, threads=self.threads)
-            except FormatError:
-                # Of one name there may be several tensors.
-                continue
-            pages.advance(before[name].nbytes)
-            if counts is not None:
-                yield name, counts
 
 
 Comparer = Callable[[BranchReader, Sequence[ChangedCheckpoint]], Iterator[Comparison]]

@@ -39,8 +39,9 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.report.diff import DiffReport, Numbers, SideFacts, TensorDiff, TensorStatus
 from wtxtgit.report.history import History, PastVersion, Point, Points, Series, joined
+from wtxtgit.report.inspect import Statistics
 from wtxtgit.review.flags import group_of
-from wtxtgit.tensors.statistics import Statistics, statistics
+from wtxtgit.tensors.statistics import statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.index import want_payload
 

@@ -6,6 +6,7 @@ tracked file meets it.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,14 @@ def arguments(paths: Sequence[bytes]) -> str:
         spelled.pop()
     more = " ..." if len(paths) > len(spelled) else ""
     return " ".join(spelled) + more
+
+
+def arguments_here(repo: Repository, paths: Sequence[bytes]) -> str:
+    """The same of paths from the top level, as a command takes them that runs in this folder."""
+    here = repo.prefix or b"."
+    # Of thousands no more than these are looked at.
+    some = [os.path.relpath(path, here) for path in paths[: _SHOWN_PATHS + 1]]
+    return arguments([*some, *paths[len(some) :]])
 
 
 def shown(path: bytes) -> str:

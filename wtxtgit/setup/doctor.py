@@ -32,6 +32,7 @@ from wtxtgit.setup.diagnosis import (
     Diagnosis,
     Level,
     arguments,
+    arguments_here,
     counted_files,
     distinct,
     listed,
@@ -188,7 +189,7 @@ def _repository_checks(repo: Repository) -> list[CheckResult]:
         _guarded("attributes", lambda: _attributes(repo, entries)),
         _guarded("eol", lambda: _line_endings(repo)),
         _guarded("nested", lambda: _overridden(repo, entries)),
-        _guarded("lfs-pointer", lambda: _pointers(forms())),
+        _guarded("lfs-pointer", lambda: _pointers(repo, forms())),
         _guarded("raw-binary", lambda: _raw(repo, entries, forms())),
         _guarded("unfiltered", lambda: _unfiltered(repo)),
         _guarded("form", lambda: _forms(repo, forms())),
@@ -321,14 +322,14 @@ def _raw(repo: Repository, entries: Sequence[TreeEntry], forms: StoredForms) -> 
             "raw-binary",
             Level.ERROR,
             f"committed as raw binary: {listed(raw)}",
-            f"git add --renormalize -- {arguments(raw)}, then commit{left}",
+            f"git add --renormalize -- {arguments_here(repo, raw)}, then commit{left}",
             fixable=bool(unedited),
             paths=tuple(raw),
         )
     return CheckResult("raw-binary", Level.OK, f"{counted_files(entries)}, none is raw binary")
 
 
-def _pointers(forms: StoredForms) -> CheckResult:
+def _pointers(repo: Repository, forms: StoredForms) -> CheckResult:
     """Whether git has pointers of git-lfs where it is to have texts: nothing makes one of those."""
     pointers = distinct(forms.pointers)
     if pointers:
@@ -336,7 +337,7 @@ def _pointers(forms: StoredForms) -> CheckResult:
             "lfs-pointer",
             Level.ERROR,
             f"committed as pointers of git-lfs, not as the files: {listed(pointers)}",
-            f"{track.pull_hint(pointers)}, then commit",
+            f"{track.pull_hint(repo, pointers)}, then commit",
             paths=tuple(pointers),
         )
     return CheckResult("lfs-pointer", Level.OK, "no pointer of git-lfs stands for a file")
@@ -346,11 +347,12 @@ def _unfiltered(repo: Repository) -> CheckResult:
     """Whether a text has lost its filter: its file was renamed, or its pattern taken back."""
     texts = [entry.path for entry in unfiltered_texts(repo, index.entries(repo))]
     if texts:
+        files = arguments_here(repo, texts)
         return CheckResult(
             "unfiltered",
             Level.WARN,
             f"text in git that no pattern is for, which a checkout leaves as text: {listed(texts)}",
-            f"wtxtgit track -- {arguments(texts)}, or git add --renormalize -- {arguments(texts)} "
+            f"wtxtgit track -- {files}, or git add --renormalize -- {files} "
             "where the file is to be plain, then commit",
             paths=tuple(texts),
         )
@@ -441,7 +443,7 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
             "compression",
             Level.WARN,
             f"compressed, so that git makes no small deltas: {listed(packed)}",
-            f"wtxtgit repack {arguments(packed[:1])} stores it uncompressed",
+            f"wtxtgit repack {arguments_here(repo, packed[:1])} stores it uncompressed",
             paths=tuple(packed),
         )
     return CheckResult("compression", Level.OK, "no compression stands in the way of deltas")

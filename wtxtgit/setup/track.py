@@ -28,7 +28,7 @@ from wtxtgit.io.files import failures, replace_file
 from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
-from wtxtgit.setup.diagnosis import arguments, listed
+from wtxtgit.setup.diagnosis import arguments_here, listed
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
 from wtxtgit.text import grammar
 from wtxtgit.text.armor import binary_size
@@ -380,14 +380,14 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
     )
 
 
-def pull_hint(paths: Sequence[bytes]) -> str:
+def pull_hint(repo: Repository, paths: Sequence[bytes]) -> str:
     """The commands that make texts of files that git has pointers of git-lfs for."""
-    return f"git lfs pull, then git add --renormalize -- {arguments(paths)}"
+    return f"git lfs pull, then git add --renormalize -- {arguments_here(repo, paths)}"
 
 
 def form_hint(repo: Repository, paths: Sequence[bytes]) -> str:
     """The commands that store files in the form that they are tracked in."""
-    command = f"git add --renormalize -- {arguments(paths)}"
+    command = f"git add --renormalize -- {arguments_here(repo, paths)}"
     # What stands as a detached text is stored as that, whatever its attributes say.
     heads = (work_tree.file_head(repo.file(path)) or b"" for path in paths)
     if any(map(grammar.is_detached, heads)):

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import bounded_product
-from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import Numbers, SideFacts
+from wtxtgit.report.inspect import Statistics
 from wtxtgit.tensors import numbers, tensor_bytes
 from wtxtgit.tensors.numbers import BLOCK, F8, MAX_EXPONENT, scaled, value_table
 from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS, aligned, as_numbers
@@ -32,33 +32,6 @@ if TYPE_CHECKING:  # a diff starts for every file, and does without the reports 
 
 FEW = 65_536
 """Items that are sorted to be counted: a table of all patterns would cost more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics(JsonObject):
-    """What a tensor's `count` numbers are like; those that are NaN or infinite only counted.
-
-    `min` and `max` are exact, integers of integers. `std` is that of the
-    population. All four are None where no number is finite. The real and
-    imaginary parts of complex items are numbers of their own, booleans are 0
-    and 1.
-    """
-
-    KEYS = "count min max mean std zeros zeros_share nan inf"
-
-    count: int
-    min: float | None
-    max: float | None
-    mean: float | None
-    std: float | None
-    zeros: int
-    nan: int
-    inf: int
-
-    @property
-    def zeros_share(self) -> float:
-        """Zeros, of either sign, of all numbers."""
-        return self.zeros / self.count
 
 
 def statistics(tensor: Tensor) -> Statistics | None:
@@ -224,8 +197,8 @@ def distributions(
             totals += of_block
     ranges = (bounds.values, bounds.values, bounds.changes)
     histograms = []
-    for tally, (low, high) in zip(totals, ranges, strict=True):
-        below, *bins, above = tally.tolist()
+    for counted, (low, high) in zip(totals, ranges, strict=True):
+        below, *bins, above = counted.tolist()
         histograms.append(Histogram(low, high, tuple(bins), below, above))
     return Distributions(*histograms)
 
@@ -236,19 +209,19 @@ def _count(
     """Count a block's values before, after, and their changes."""
     with np.errstate(invalid="ignore", over="ignore"):
         x = numbers.values(raw_a, elements[0])
-        of_before = _tally(x, bounds.values)
+        of_before = tally(x, bounds.values)
         y = numbers.values(raw_b, elements[1])
         moved = x != y
         old, new = x[moved], y[moved]
         if 2 * len(old) < len(x):
             # What stayed is counted already.
-            of_after = of_before - _tally(old, bounds.values) + _tally(new, bounds.values)
+            of_after = of_before - tally(old, bounds.values) + tally(new, bounds.values)
         else:
-            of_after = _tally(y, bounds.values)
-        return np.stack((of_before, of_after, _tally(new - old, bounds.changes)))
+            of_after = tally(y, bounds.values)
+        return np.stack((of_before, of_after, tally(new - old, bounds.changes)))
 
 
-def _tally(values: F8, bounds: tuple[float, float]) -> _Counts:
+def tally(values: F8, bounds: tuple[float, float]) -> _Counts:
     """How many values are below, in each bin, and above; NaN is nowhere."""
     counts = np.zeros(BINS + 2, np.int64)
     # numpy leaves out what is outside of the bounds, and counts the last edge in.
@@ -266,17 +239,17 @@ def _range(*sides: SideFacts) -> tuple[float, float]:
         if side.mean is not None and side.std is not None:
             reach = SPREAD * min(side.std, _MOST)
             ends += [side.mean - reach, side.mean + reach]
-    return _apart(min(ends, default=0.0), max(ends, default=0.0))
+    return bounds_apart(min(ends, default=0.0), max(ends, default=0.0))
 
 
 def _range_of_change(change: Numbers) -> tuple[float, float]:
     """As far to either side of 0 as most changes go."""
     typical = change.l2 / sqrt(change.changed) if change.changed else 0.0
     reach = min(float(change.max_abs), SPREAD * min(typical, _MOST))
-    return _apart(-reach, reach)
+    return bounds_apart(-reach, reach)
 
 
-def _apart(low: float, high: float) -> tuple[float, float]:
+def bounds_apart(low: float, high: float) -> tuple[float, float]:
     """Bounds of finite width that bins fit between."""
     low, high = (max(-_MOST, min(_MOST, end)) for end in (low, high))
     width = (high - low) / BINS

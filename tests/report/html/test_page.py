@@ -26,7 +26,7 @@ from wtxtgit.errors import clipped, escaped
 from wtxtgit.report.diff import TensorDiff, TensorStatus
 from wtxtgit.report.html import bounds
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_ROWS, PICTURED_OF_PAGE
-from wtxtgit.report.html.page import page
+from wtxtgit.report.html.review import page
 from wtxtgit.report.review import Flag, Review, Risk
 
 TAGS = {
@@ -39,7 +39,7 @@ TAGS = {
 """All that a page is made of."""
 ATTRIBUTES = {
     "aria-hidden", "aria-label", "aria-live", "aria-sort", "autocomplete", "charset", "class",
-    "content", "d", "data-key", "data-label", "data-sort",
+    "content", "d", "data-key", "data-label", "data-noun", "data-sort",
     "for", "height", "hidden", "href", "http-equiv", "id",
     "lang", "name", "open", "overflow", "placeholder", "preserveaspectratio", "role", "scope",
     "spellcheck", "text-anchor", "type", "viewbox", "width", "x", "x1", "x2", "y", "y1", "y2",

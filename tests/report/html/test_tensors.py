@@ -9,7 +9,7 @@ from tests.report.reviews import big, changed_tensor, distributions
 from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, TensorDiff, TensorStatus
 from wtxtgit.report.html import tensors
 from wtxtgit.report.html.checkpoint import group_chart, spread
-from wtxtgit.report.html.page import page
+from wtxtgit.report.html.review import page
 from wtxtgit.report.html.tensors import Cell, Picture
 from wtxtgit.report.review import LayerGroup
 

@@ -36,7 +36,6 @@ from wtxtgit.containers.torch.read import (
     SERIALIZATION_ID,
     STORAGE,
     Torch,
-    describe,
 )
 from wtxtgit.containers.torch.views import PACKED, Storage, View
 from wtxtgit.containers.zip_read import ZipMember
@@ -73,7 +72,9 @@ class TorchContents:
 
     def __init__(self, container: Torch, options: ReadOptions) -> None:
         self.container = container
-        self.tensors = tensors = describe(container, options).tensors
+        # As their storages have them: other values could not be put there.
+        arrays = (array.listed(container.data) for array in container.arrays.values())
+        self.tensors = tensors = (*container.tensors(options), *arrays)
         views = [view for _, view in container.listing.tensors]
         self.entries: list[Entry] = []
         self.places: list[TensorPlace | None] = []

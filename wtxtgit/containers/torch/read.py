@@ -10,7 +10,7 @@ Spec: `docs/spec/torch.md`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from wtxtgit.containers import npy_header, ranges, zip_read
@@ -21,7 +21,14 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, listing, pickle_read, views
 from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.pickle_read import Pickle
-from wtxtgit.containers.torch.views import NO_STORAGE, PACKED, Storage, View, why_outside
+from wtxtgit.containers.torch.views import (
+    ELEMENTS,
+    NO_STORAGE,
+    PACKED,
+    Storage,
+    View,
+    why_outside,
+)
 from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
@@ -48,6 +55,12 @@ MAX_GLOBALS = 1000
 MISSING = "its storage is missing"
 UNKNOWN = "its dtype is unknown"
 EXPANDED = "its view repeats items to more bytes than the limit"
+
+
+_FLIPPED = {"f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"}
+"""numpy's words for what torch conjugates and negates when it is read."""
+_NUMPY_RANK = 32
+"""Dimensions that arrays of every numpy can have."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +196,7 @@ def describe(container: Torch, options: ReadOptions) -> Description:
     return Description(
         "torch",
         (
-            *container.tensors(options),
+            *map(by_value, container.tensors(options), views_of(container)),
             *(a.listed(container.data) for a in container.arrays.values()),
         ),
         {
@@ -342,6 +355,45 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
         strides=strides,
         absent=absent,
     )
+
+
+def views_of(container: Torch) -> list[View]:
+    """The views of the tensors of a pickle, in its order."""
+    return [view for _, view in container.listing.tensors]
+
+
+def by_value(tensor: Tensor, view: View) -> Tensor:
+    """The tensor as torch reads it, conjugated or negated where its view says so.
+
+    Of numbers that numpy has; others stay the items of their storage.
+    """
+    element = ELEMENTS.get(view.dtype)
+    word = _FLIPPED.get(element or "")
+    is_plain = word is None or tensor.absent is not None or tensor.element is not None
+    if not view.flips or is_plain or len(view.shape) > _NUMPY_RANK:
+        return tensor
+    nbytes = view.numel * view.item
+    flipped = PackedBytes(nbytes, partial(_flipped, tensor, view, word or ""))
+    return replace(
+        tensor, held=flipped, offset=None, element=element, strides=None, byteorder="little"
+    )
+
+
+def _flipped(tensor: Tensor, view: View, word: str) -> ByteView:
+    import numpy as np  # few files have such tensors
+
+    sign = "<" if tensor.byteorder == "little" else ">"
+    # Where the view reaches was checked when it was listed.
+    apart = [stride * view.item for stride in view.strides]
+    flat = np.frombuffer(tensor.data, sign + word) if view.numel else np.zeros(0, sign + word)
+    if view.numel:
+        items = np.lib.stride_tricks.as_strided(flat, view.shape, apart, writeable=False)
+    else:
+        items = flat.reshape(view.shape)
+    values = items.astype("<" + word)
+    for flip in view.flips:
+        values = np.conjugate(values) if flip == "conj" else np.negative(values)
+    return memoryview(np.ascontiguousarray(values).tobytes())
 
 
 def global_names(pickle: Pickle) -> list[str]:

@@ -148,7 +148,8 @@ class View:
 
     All three count items. `dtype` may be one that is unknown, which has no
     `item`; `element` is None where the items are no plain numbers, `storage`
-    where there are none.
+    where there are none. `flips` are those of VIEW_BITS by which its values are
+    others than those of its storage.
     """
 
     dtype: str
@@ -157,6 +158,7 @@ class View:
     offset: int = 0
     storage: Storage | None = None
     element: str | None = None
+    flips: tuple[str, ...] = ()
 
     @property
     def item(self) -> int:
@@ -271,9 +273,10 @@ def view(value: object, offset: int) -> View | None:
         dtype = _dtype(args[REBUILT_DTYPE[name] : REBUILT_DTYPE[name] + 1], offset)
     element = ELEMENTS.get(dtype)
     place = REBUILT_METADATA.get(name, len(args))
-    if name == "_rebuild_qtensor" or _changes_values(args[place : place + 1]):
+    flips = _flips(args[place : place + 1])
+    if name == "_rebuild_qtensor" or flips:
         element = None
-    return View(dtype, shape, strides, first, stored, element)
+    return View(dtype, shape, strides, first, stored, element, flips)
 
 
 def why_outside(tensor: View, nbytes: int) -> str | None:
@@ -334,11 +337,12 @@ def _printable(named: Global) -> str:
     return named.path.encode("utf-8", "backslashreplace").decode()
 
 
-def _changes_values(args: tuple[object, ...]) -> bool:
-    """Whether metadata says that values are conjugated or negated when they are read."""
+def _flips(args: tuple[object, ...]) -> tuple[str, ...]:
+    """What metadata says is done to values when they are read: of VIEW_BITS, in their order."""
     if not args or not isinstance(args[0], Dict):
-        return False
-    return any(key in VIEW_BITS and value is True for key, value in args[0].pairs[-MAX_RANK:])
+        return ()
+    pairs = args[0].pairs[-MAX_RANK:]
+    return tuple(bit for bit in VIEW_BITS if any(k == bit and v is True for k, v in pairs))
 
 
 def _is_size(value: object) -> bool:

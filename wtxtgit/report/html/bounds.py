@@ -45,6 +45,10 @@ class Room:
     listed: int
 
 
+WHOLE_PAGE = Room(ROWS_OF_PAGE, PICTURED_OF_PAGE, FLAGS_OF_PAGE, GROUPS_OF_PAGE, LISTED_OF_PAGE)
+"""What a checkpoint has room for that has a page of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Excerpt(Generic[_T]):
     """The first things of a list, and how many more there are."""

@@ -34,6 +34,7 @@ from wtxtgit.report.html.bounds import (
 from wtxtgit.report.html.tensors import Cell, Picture, Shown
 from wtxtgit.report.review import (
     Chip,
+    Distributions,
     Flag,
     LayerGroup,
     Reviewed,
@@ -76,51 +77,90 @@ _MOST_DECADES = 12
 
 
 def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Shown:
-    """As much of a checkpoint as there is room for; `target` is its id in the page.
+    """As much of a reviewed checkpoint as there is room for; `target` is its id in the page.
 
-    `changed` and `relative` are for the list of checkpoints, `same` is of the
-    tensors that are not listed.
+    `changed` and `relative` are for the list of checkpoints.
     """
-    diff, changed = one.diff, one.changed
-    targets = {tensor.name: f"{target}-t{n}" for n, tensor in enumerate(changed[: room.pictured])}
-    cells = tensors.MOST_CELLS if len(targets) <= _MANY else tensors.FEW_CELLS
-    flags: dict[str, list[Flag]] = defaultdict(list)
-    for flag in one.flags:
-        if flag.tensor is not None:
-            flags[flag.tensor].append(flag)
+    diff = one.diff
+    compared = comparison(
+        diff or DiffReport("", "", "", ""),
+        one.flags,
+        one.groups,
+        one.distributions,
+        target,
+        room,
+    )
     return {
+        **compared,
         "target": target,
         "path": _path(one.path),
         "base_path": "" if one.base_path in (None, one.path) else _path(one.base_path or b""),
-        "formats": "" if diff is None else _formats(diff),
+        "formats": "" if diff is None else formats(diff),
         "unfolded": unfolded,
         "fate": Chip(str(one.fate).capitalize(), "plain"),
         "sealing": _SEALINGS[one.seal.state],
         "seal": _text(one.seal.message),
         "chips": chips(one.flags),
         "reason": _text(one.reason or ""),
-        "totals": [] if diff is None else list(_totals(diff)),
+        "totals": [] if diff is None else list(totals(diff)),
         "changed": NONE if diff is None else tensors_changed(diff),
         "relative": NONE if diff is None else relative_change(diff),
-        "flags": _flags(one.flags, targets, room.flags),
         "generations": first(one.seal.generations, room.listed).each(_generation),
         "commits": first(one.commits, room.listed).each(lambda commit: _commit(commit, one.seal)),
         "sizes": list(_size_bars(one.sizes)),
         "limit": _limit(one.sizes),
-        "groups": group_chart(one.groups, room.groups),
+    }
+
+
+def comparison(
+    diff: DiffReport,
+    flags: Sequence[Flag],
+    groups: Sequence[LayerGroup],
+    distributions: Mapping[str, Distributions],
+    target: str,
+    room: Room,
+) -> Shown:
+    """As much of two checkpoints compared as there is room for.
+
+    `same` is of the tensors that are not listed.
+    """
+    changed = diff.by_change()
+    statuses = (TensorStatus.REMOVED, TensorStatus.ADDED, TensorStatus.RENAMED)
+    others = [tensor for status in statuses for tensor in diff.of(status)]
+    targets = {tensor.name: f"{target}-t{n}" for n, tensor in enumerate(changed[: room.pictured])}
+    cells = tensors.MOST_CELLS if len(targets) <= _MANY else tensors.FEW_CELLS
+    of_tensor: dict[str, list[Flag]] = defaultdict(list)
+    for flag in flags:
+        if flag.tensor is not None:
+            of_tensor[flag.tensor].append(flag)
+    details = [
+        tensors.detail(t, of_tensor[t.name], distributions.get(t.name), targets[t.name], cells)
+        for t in changed[: room.pictured]
+    ]
+    risks_first = any(tensor.concerns for tensor in changed)
+    return {
+        "reason": "",
+        "totals": list(totals(diff)),
+        "flags": _flags(flags, targets, room.flags),
+        "groups": group_chart(groups, room.groups),
         "spread": spread(changed),
-        "risks_first": any(tensor.concerns for tensor in changed),
-        "rows": first(changed, room.rows).each(
-            lambda t: tensors.row(t, flags[t.name], targets.get(t.name))
-        ),
-        "details": [
-            tensors.detail(t, flags[t.name], one.distributions.get(t.name), targets[t.name], cells)
-            for t in changed[: room.pictured]
-        ],
-        "others": first(one.others, room.listed).each(_other),
-        "metadata": first(() if diff is None else diff.metadata, room.listed).each(_value),
-        "same": [] if diff is None else list(_same(diff)),
-        "notes": first(() if diff is None else diff.notes, room.listed).each(_text),
+        "sizes": [],
+        "limit": "",
+        "table": {
+            "title": "Changed tensors",
+            "noun": "changed tensors",
+            "columns": tensors.COLUMNS,
+            "sorted_by": None if risks_first else 1,
+            "rows": first(changed, room.rows).each(
+                lambda t: tensors.row(t, of_tensor[t.name], targets.get(t.name))
+            ),
+            "details": details,
+            "pictured": f"The {len(details)} that changed most have pictures.",
+        },
+        "others": first(others, room.listed).each(_other),
+        "metadata": first(diff.metadata, room.listed).each(_value),
+        "same": list(_same(diff)),
+        "notes": first(diff.notes, room.listed).each(_text),
     }
 
 
@@ -132,13 +172,13 @@ def _text(message: str) -> str:
     return clipped(message, MOST_TEXT)
 
 
-def _formats(diff: DiffReport) -> str:
+def formats(diff: DiffReport) -> str:
     if diff.a_format == diff.b_format:
         return diff.b_format
     return f"{diff.a_format or NONE} \u2192 {diff.b_format or NONE}"
 
 
-def _totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
+def totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
     summary = diff.summary
     changed = summary.counts[TensorStatus.CHANGED]
     yield "Tensors changed", f"{count(changed)} of {count(summary.tensors)}"

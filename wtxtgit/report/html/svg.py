@@ -32,6 +32,13 @@ _LANE_GAP = 8
 _EDGE = 0.06
 """Share of the width that half a label may take: nearer to an end it is aligned to that end."""
 _LEAST_SPAN = 1e-290
+_GRID_ROW, _LEAST_GRID, _MOST_GRID = 14, 28, 160
+"""Pixels of a row of a grid, and of all of them."""
+_SPARK = 20
+_LINE_LABEL = 18
+"""Pixels above a line, for what its highest is."""
+_DASH = 40
+"""Of the width, what is drawn of a value alone."""
 _LEAST_BAR = 0.5
 """Percent that a bar has at least: what is there is seen."""
 
@@ -151,6 +158,93 @@ def heat_map(
     return _chart(title, height, _joined((*labels, *tracks, shown)), ticks)
 
 
+def grid(title: str, cells: Sequence[Sequence[float | None]], ends: tuple[str, str]) -> Markup:
+    """Cells in rows, shaded from the least to the largest; nothing is drawn for None.
+
+    `ends` say what stands at the left and at the right of a row.
+    """
+    known = [value for row in cells for value in row if value is not None and isfinite(value)]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    tall, wide = len(cells), max(map(len, cells), default=0)
+    paths: defaultdict[int, list[str]] = defaultdict(list)
+    for y, row in enumerate(cells):
+        shades = [_shade_between(value, low, high) for value in row]
+        x = 0
+        while x < len(shades):
+            end = next((n for n in range(x, len(shades)) if shades[n] != shades[x]), len(shades))
+            if shades[x]:
+                # Runs of one shade are one piece.
+                paths[shades[x]].append(f"M{x} {y}h{end - x}v1h-{end - x}")
+            x = end
+    drawn = _joined(
+        Markup('<path class="h{}" d="{}"/>').format(shade, "".join(pieces))
+        for shade, pieces in sorted(paths.items())
+    )
+    height = min(max(tall * _GRID_ROW, _LEAST_GRID), _MOST_GRID)
+    shown = Markup(
+        '<rect class="track" width="100%" height="{0}"/>'
+        '<svg class="cells" width="100%" height="{0}" viewBox="0 0 {1} {2}"'
+        ' preserveAspectRatio="none">{3}</svg>'
+    ).format(height, max(wide, 1), max(tall, 1), drawn)
+    return _chart(title, height, shown, [Tick(0, ends[0]), Tick(1, ends[1])])
+
+
+def line(title: str, values: Sequence[float | None], ticks: Sequence[Tick], top: str) -> Markup:
+    """A line through values, which is broken where there is none; `top` says what the highest is.
+
+    It is drawn from 0, or from the least value where that is below, to the largest.
+    """
+    path, zero = _line_path(values, 1000, _HEIGHT, _LINE_LABEL)
+    drawn = Markup(
+        '<line class="zero" x1="0" x2="100%" y1="{0}" y2="{0}"/>'
+        '<svg class="plot" width="100%" height="{1}" viewBox="0 0 1000 {1}"'
+        ' preserveAspectRatio="none"><path class="after" d="{2}"/></svg>'
+        '<text x="0" y="10">{3}</text>'
+    ).format(_short(zero), _HEIGHT, path, escaped(top))
+    return _chart(title, _HEIGHT, drawn, ticks)
+
+
+def spark(values: Sequence[float | None]) -> Markup:
+    """The same in a cell of a table, from the least to the largest: its number stands beside it."""
+    known = [value for value in values if value is not None and isfinite(value)]
+    path, _ = _line_path(values, 100, _SPARK, _MARGIN, least=min(known, default=0.0))
+    return Markup(
+        '<svg class="spark" aria-hidden="true" viewBox="0 0 100 {}" preserveAspectRatio="none">'
+        '<path class="after" d="{}"/></svg>'
+    ).format(_SPARK, path)
+
+
+def _line_path(
+    values: Sequence[float | None], width: int, height: int, top: int, least: float | None = None
+) -> tuple[str, float]:
+    """Lines through values, the largest at `top` pixels, and where 0 is."""
+    known = [value for value in values if value is not None and isfinite(value)]
+    low = min(0.0, *known) if least is None and known else least or 0.0
+    high = max(known, default=low)
+    # A line of one value is drawn in the middle.
+    low, high = (low, high) if high > low else (low - 1, low + 1)
+    bottom = height - _MARGIN
+
+    def y(value: float) -> float:
+        return bottom - (bottom - top) * ((value - low) / (high - low))
+
+    step = width / max(len(values) - 1, 1)
+    path: list[str] = []
+    is_down = False
+    for n, value in enumerate(values):
+        if value is None or not isfinite(value):
+            is_down = False
+            continue
+        path.append(f"{'L' if is_down else 'M'}{_short(n * step)} {_short(y(value))}")
+        is_alone = not is_down and (n + 1 == len(values) or values[n + 1] is None)
+        if is_alone:
+            # A dash within the picture.
+            length = width // _DASH
+            path.append(f"h{-length if n else length}")
+        is_down = True
+    return "".join(path), y(0.0)
+
+
 def ticks(low: float, high: float, most: int = MOST_TICKS) -> list[Tick]:
     """Labels at round values between two, at most `most`; the two alone where that is not to be.
 
@@ -236,6 +330,13 @@ def _shade(value: float, top: float) -> int:
     if not isfinite(value):
         return SHADES
     return min(ceil(SHADES * (value / top)), SHADES) if value > 0 else 0
+
+
+def _shade_between(value: float | None, low: float, high: float) -> int:
+    if value is None or not isfinite(value):
+        return 0
+    # What is the same everywhere is neither dark nor light.
+    return min(floor(SHADES * (value - low) / (high - low)), SHADES - 1) + 1 if high > low else 3
 
 
 def _percent(share: float) -> float:

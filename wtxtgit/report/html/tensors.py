@@ -44,10 +44,14 @@ COLUMNS = ("Tensor", "Relative", "Elements", "Rows", "L2", "Max")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a cell says, and the number that it is sorted by; None comes last."""
+    """What a cell says, and the number that it is sorted by; None comes last.
+
+    `svg` is a drawing that stands in its place.
+    """
 
     text: str
     key: float | None
+    svg: Markup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ def detail(
         "facts": list(_facts(tensor)),
         "sides": list(_sides(change.before, change.after)) if isinstance(change, Numbers) else [],
         "pictures": list(_pictures(tensor, values, cells)),
-        "reason": clipped(tensor.reason or "", MOST_TEXT),
+        "reason": f"Not compared: {clipped(tensor.reason, MOST_TEXT)}" if tensor.reason else "",
     }
 
 
@@ -242,7 +246,7 @@ def _histograms(values: Distributions) -> Iterator[Picture]:
         svg.StepChart("before", before.counts),
         svg.StepChart("after", after.counts, filled=False),
     ]
-    notes = (*_outside(before, "Before: "), *_outside(after, "After: "))
+    notes = (*outside(before, "Before: "), *outside(after, "After: "))
     legend = (("before", "before"), ("after", "after"))
     drawn = svg.histogram(title, steps, svg.ticks(after.low, after.high))
     yield Picture(title, drawn, notes, legend)
@@ -251,10 +255,10 @@ def _histograms(values: Distributions) -> Iterator[Picture]:
         title = "Element changes"
         steps = [svg.StepChart("change", change.counts)]
         drawn = svg.histogram(title, steps, svg.ticks(change.low, change.high))
-        yield Picture(title, drawn, tuple(_outside(change, "")), half=True)
+        yield Picture(title, drawn, tuple(outside(change, "")), half=True)
 
 
-def _outside(histogram: Histogram, side: str) -> Iterator[str]:
+def outside(histogram: Histogram, side: str) -> Iterator[str]:
     """What the axis leaves out."""
     sides = (("below", histogram.below), ("above", histogram.above))
     words = " and ".join(f"{count(items)} {where}" for where, items in sides if items)

@@ -4,6 +4,50 @@
   document.documentElement.classList.add("js");
   const natural = new Intl.Collator("en", { numeric: true });
 
+  // Of thousands of rows the first ones are in the page, and more where somebody scrolls: a
+  // browser takes seconds for all of them. `rows` are all, in the order that is chosen.
+  const STEP = 100;
+  const tables = new Map();
+
+  function windowed(table) {
+    const body = table.tBodies[0];
+    const box = table.closest(".scroll");
+    const one = { rows: [...body.rows], limit: STEP };
+    // The page hides those until now, so that they are never laid out.
+    for (const row of one.rows) row.classList.remove("later");
+    const fit = () => body.replaceChildren(...shownOf(one).slice(0, one.limit));
+    one.reset = () => {
+      one.limit = STEP;
+      fit();
+      one.keepChosen?.();
+    };
+    one.reveal = (row) => {
+      if (row.isConnected) return;
+      one.limit = shownOf(one).indexOf(row) + STEP;
+      fit();
+    };
+    box.addEventListener("scroll", () => {
+      if (box.scrollTop + 2 * box.clientHeight < box.scrollHeight || one.limit > one.rows.length) {
+        return;
+      }
+      one.limit += STEP;
+      fit();
+    }, { passive: true });
+    addEventListener("beforeprint", () => body.replaceChildren(...shownOf(one)));
+    addEventListener("afterprint", fit);
+    tables.set(table, one);
+    fit();
+  }
+
+  function shownOf(one) {
+    return one.rows.filter((row) => !row.hidden);
+  }
+
+  function linksOf(section) {
+    const { rows } = tables.get(section.querySelector(".rows"));
+    return rows.map((row) => row.querySelector("a")).filter(Boolean);
+  }
+
   function sortable(table) {
     const body = table.tBodies[0];
     const heads = [...table.tHead.rows[0].cells];
@@ -21,7 +65,13 @@
         const now = was === first ? other : first;
         for (const one of heads) one.removeAttribute("aria-sort");
         head.setAttribute("aria-sort", now);
-        body.append(...sorted([...body.rows], column, head.dataset.sort, now));
+        const one = tables.get(table);
+        const rows = sorted(one?.rows ?? [...body.rows], column, head.dataset.sort, now);
+        if (!one) body.append(...rows);
+        else {
+          one.rows = rows;
+          one.reset();
+        }
       });
     });
   }
@@ -47,8 +97,8 @@
   // One tensor of each checkpoint is shown; its link is the one that Tab gets to.
   function choose(link) {
     const tensor = targetOf(link.hash).closest(".tensor");
-    const section = link.closest(".tensors");
-    for (const one of section.querySelectorAll(".rows a")) {
+    const section = tensor.closest(".tensors");
+    for (const one of linksOf(section)) {
       one.tabIndex = -1;
       one.removeAttribute("aria-current");
     }
@@ -58,6 +108,10 @@
     tensor.classList.add("shown");
     tensor.open = true;
     return tensor;
+  }
+
+  function reveal(link, section) {
+    tables.get(section.querySelector(".rows")).reveal(link.closest("tr"));
   }
 
   // Ids are of what can be unfolded, so that browsers unfold it without a script too.
@@ -71,8 +125,10 @@
     const checkpoint = target?.closest(".checkpoint");
     if (!checkpoint) return false;
     checkpoint.open = true;
-    const row = checkpoint.querySelector(`.rows a[href="${hash}"]`);
+    const section = target.closest(".tensors");
+    const row = section && linksOf(section).find((link) => link.hash === hash);
     if (row) {
+      reveal(row, section);
       row.closest("tr").scrollIntoView({ block: "nearest" });
       choose(row).scrollIntoView({ block: "nearest" });
     } else checkpoint.scrollIntoView();
@@ -81,7 +137,7 @@
 
   function choosing(section) {
     const body = section.querySelector(".rows tbody");
-    const links = () => [...body.querySelectorAll("tr:not([hidden]) a")];
+    const links = () => linksOf(section).filter((link) => !link.closest("tr").hidden);
     body.addEventListener("click", (event) => {
       const link = event.target.closest("tr").querySelector("a");
       if (!link || event.target.closest("a")) return;
@@ -95,33 +151,35 @@
       if (at < 0 || next === undefined) return;
       event.preventDefault();
       const link = all[Math.min(Math.max(next, 0), all.length - 1)];
+      reveal(link, section);
       choose(link);
       link.focus({ preventScroll: true });
       link.closest("tr").scrollIntoView({ block: "nearest" });
     });
     const [first] = links();
     if (first) choose(first);
-    return () => {
-      const shown = links();
-      if (shown.length && !shown.some((link) => link.hasAttribute("aria-current"))) {
-        choose(shown[0]);
-      }
+    // What is chosen is in the page, where Tab gets to it.
+    tables.get(section.querySelector(".rows")).keepChosen = () => {
+      const all = links();
+      const here = all.filter((link) => link.isConnected);
+      if (!all.length || here.some((link) => link.hasAttribute("aria-current"))) return;
+      const [link] = here.length ? here : all;
+      reveal(link, section);
+      choose(link);
     };
   }
 
-  function filtering(box, keepChosen) {
+  function filtering(box) {
     const count = document.getElementById("count");
     const nothing = document.getElementById("nothing");
     const checkpoints = [...document.querySelectorAll(".checkpoint")].map((element) => ({
       element,
       open: element.open,
-      listed: document.querySelector(`nav a[href="#${element.querySelector(".body").id}"]`),
+      listed: document.querySelector(`nav a[href="#${element.querySelector(".body")?.id}"]`),
       own: textOf(element.querySelector("summary")) + textOf(element.querySelector(".flags")),
       path: textOf(element.querySelector("summary h2")),
-      rows: [...element.querySelectorAll(".rows tbody tr")].map((row) => ({
-        row,
-        text: textOf(row.cells[0]),
-      })),
+      rows: [...element.querySelectorAll(".rows")].flatMap((table) => tables.get(table).rows)
+        .map((row) => ({ row, text: textOf(row.cells[0]) })),
     }));
     const all = checkpoints.reduce((sum, one) => sum + one.rows.length, 0);
     let filtered = false;
@@ -146,10 +204,11 @@
         shown += hits;
         found += hit;
       }
+      for (const one of tables.values()) one.reset();
       filtered = words.length > 0;
       nothing.hidden = found > 0;
-      count.value = filtered ? `${shown} of ${all} changed tensors` : `${all} changed tensors`;
-      for (const keep of keepChosen) keep();
+      const { noun } = count.dataset;
+      count.value = filtered ? `${shown} of ${all} ${noun}` : `${all} ${noun}`;
     }
     box.addEventListener("input", apply);
     document.addEventListener("keydown", (event) => {
@@ -174,9 +233,10 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     for (const table of document.querySelectorAll("table.sortable")) sortable(table);
-    const keepChosen = [...document.querySelectorAll(".tensors")].map(choosing);
+    for (const table of document.querySelectorAll("table.rows")) windowed(table);
+    for (const section of document.querySelectorAll(".tensors")) choosing(section);
     const box = document.getElementById("filter");
-    if (box) filtering(box, keepChosen);
+    if (box) filtering(box);
     document.addEventListener("click", (event) => {
       const link = event.target.closest('a[href^="#"]');
       if (link && follow(link.hash)) event.preventDefault();

@@ -1,0 +1,70 @@
+"""A review as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wtxtgit.errors import clipped
+from wtxtgit.report.diff import TensorStatus
+from wtxtgit.report.figures import OID_SHOWN, count, rounded
+from wtxtgit.report.html.bounds import (
+    MOST_CHECKPOINTS,
+    MOST_LISTED,
+    MOST_NAME,
+    MOST_TEXT,
+    Excerpt,
+    first,
+    rooms,
+)
+from wtxtgit.report.html.checkpoint import checkpoint
+from wtxtgit.report.html.page import rendered
+from wtxtgit.report.html.tensors import Shown
+from wtxtgit.report.review import Review, chips
+from wtxtgit.report.tables import parameters_changed
+
+_UNFOLDED = 3
+"""Checkpoints up to which all are unfolded; of more, the first alone is."""
+
+
+def page(review: Review) -> str:
+    """The page, the same for the same review.
+
+    It shows at most what `report.html.bounds` says, the worst and what changed
+    most first.
+    """
+    return rendered("review.html", _view(review))
+
+
+def _view(review: Review) -> Shown:
+    """What a page shows of a review: the worst checkpoints, of each what changed most."""
+    listed = first(review.artifacts, MOST_CHECKPOINTS)
+    shown = tuple(
+        checkpoint(one, f"c{n}", room, unfolded=not n or len(listed.lines) <= _UNFOLDED)
+        for n, (one, room) in enumerate(zip(listed.lines, rooms(listed.lines), strict=True))
+    )
+    base, head = (clipped(end, MOST_NAME) for end in (review.base, review.head))
+    has_filter = len(shown) > 1 or any(len(one["table"]["rows"].lines) > 1 for one in shown)
+    return {
+        "title": f"Review of weights: {base} to {head}",
+        "kind": "Review of weights",
+        "base": base,
+        "head": head,
+        "base_commit": review.base_commit[:OID_SHOWN],
+        "head_commit": review.head_commit[:OID_SHOWN],
+        "totals": list(_totals(review)),
+        "chips": chips(flag for one in review.artifacts for flag in one.flags),
+        "checkpoints": Excerpt(shown, listed.more),
+        "notes": first(review.notes, MOST_LISTED).each(lambda note: clipped(note, MOST_TEXT)),
+        "filter": {"placeholder": "Tensor, checkpoint or risk", "noun": "changed tensors"}
+        if has_filter
+        else None,
+    }
+
+
+def _totals(review: Review) -> Iterator[tuple[str, str]]:
+    diffs = [one.diff for one in review.artifacts if one.diff is not None]
+    yield "Commits", count(review.commits)
+    yield "Checkpoints", count(len(review.artifacts))
+    yield "Tensors changed", count(sum(diff.summary.counts[TensorStatus.CHANGED] for diff in diffs))
+    yield "Parameters changed", parameters_changed(*diffs, spell=rounded)
+    yield "Flags", count(review.flags)

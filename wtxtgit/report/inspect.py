@@ -1,0 +1,130 @@
+"""What a file holds, as data: the contract of `inspect --json`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from wtxtgit.model.plain import JsonObject
+from wtxtgit.report.review import Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics(JsonObject):
+    """What a tensor's `count` numbers are like; those that are NaN or infinite only counted.
+
+    `min` and `max` are exact, integers of integers. `std` is that of the
+    population. All four are None where no number is finite. The real and
+    imaginary parts of complex items are numbers of their own, booleans are 0
+    and 1.
+    """
+
+    KEYS = "count min max mean std zeros zeros_share nan inf"
+
+    count: int
+    min: float | None
+    max: float | None
+    mean: float | None
+    std: float | None
+    zeros: int
+    nan: int
+    inf: int
+
+    @property
+    def zeros_share(self) -> float:
+        """Zeros, of either sign, of all numbers."""
+        return self.zeros / self.count
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPicture:
+    """What a page draws of a tensor: a histogram of its values, and where they are large.
+
+    `cells` are the root mean squares of blocks of rows and columns, one tuple for each block
+    of rows; rows are those of the first dimension, `columns` all that stands in one. None where
+    no number in a block is finite.
+    """
+
+    histogram: Histogram
+    rows: int
+    columns: int
+    cells: tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart(JsonObject):
+    """A piece of a container: where it stands and which array of the text holds it.
+
+    `detail` is what the container says of it, `children` are the tensors of a
+    file that stands in the part.
+    """
+
+    KEYS = "offset size kind array? name? dtype? shape? detail? children=listed?"
+
+    offset: int
+    size: int
+    kind: str
+    array: str | None = None
+    name: str | None = None
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    detail: str | None = None
+    children: tuple[str, ...] = ()
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether the bytes are only what stands between tensors and parts."""
+        return self.array is None or re.fullmatch(r"_gap(__[0-9]+)?", self.array) is not None
+
+    @property
+    def listed(self) -> tuple[str, ...] | None:
+        return self.children or None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts(JsonObject):
+    """A tensor as its file lists it.
+
+    `sha256` (hex) is over its bytes in C order, little-endian, whatever order
+    they are stored in. `array` is its name in the text: `git log -L` and hunk
+    headers have that. `absent` says why there are no bytes.
+    """
+
+    KEYS = "name dtype shape order=other_order? size offset? array? sha256? statistics? absent?"
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    sha256: str | None = None
+    offset: int | None = None
+    array: str | None = None
+    order: str = "C"
+    statistics: Statistics | None = None
+    absent: str | None = None
+    picture: TensorPicture | None = None
+
+    @property
+    def other_order(self) -> str | None:
+        return None if self.order == "C" else self.order
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection(JsonObject):
+    """What a file holds. `reason` says why it is stored whole, if it is."""
+
+    KEYS = "path format size stored_as reason? notes=listed? parts tensors metadata"
+
+    path: str
+    format: str
+    size: int
+    stored_as: str
+    reason: str | None = None
+    parts: tuple[FilePart, ...] = ()
+    tensors: tuple[TensorFacts, ...] = ()
+    metadata: dict[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def listed(self) -> tuple[str, ...] | None:
+        return self.notes or None
