@@ -287,11 +287,13 @@ class Definitions:
 
     def _typed(self, kind: Any) -> Schema:
         hints = typing.get_type_hints(kind)
+        # `__required_keys__` has these, too, where annotations are strings.
+        full = typing.get_type_hints(kind, include_extras=True)
         return {
             "description": _told(kind),
             "type": "object",
             "properties": {key: self.of(held) for key, held in hints.items()},
-            "required": [key for key in hints if key in kind.__required_keys__],
+            "required": [key for key in hints if typing.get_origin(full[key]) is not NotRequired],
             "additionalProperties": False,
         }
 
