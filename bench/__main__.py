@@ -105,7 +105,7 @@ def measured(options: argparse.Namespace) -> Report:
                 try:
                     parts[name] = part(place, options)
                 except (BenchError, OSError, subprocess.SubprocessError) as error:
-                    # What the others took half an hour to find is kept.
+                    # What the others took so long to find is kept.
                     failed[name] = str(error)
                     print(f"bench: {name}: {error}", file=sys.stderr)
         imports = start.imports(place) if "start" in wanted else {}

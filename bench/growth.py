@@ -47,11 +47,12 @@ def versions(place: Place, size: int) -> list[Row]:
 def beside(place: Place, size: int) -> list[Row]:
     """What versions take under .git of each kind of repository, after a `git gc`, which is timed.
 
-    These are the histories of the store's own figures.
+    These are the histories of the store's own figures. They are small, as git looks very long
+    for deltas between versions all of whose values changed.
     """
     found = []
     for history in HISTORIES:
-        found += _of_history(place, history, max(1, size // 4))
+        found += _of_history(place, history, max(1, size // 64))
     return found
 
 

@@ -15,12 +15,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
 
 BROWSERS = ("google-chrome", "google-chrome-stable", "chromium", "chromium-browser")
 DRIVER = "chromedriver"
@@ -94,7 +93,7 @@ class Tab:
         return self._driver.execute_async_script(script, *arguments)
 
     def find(self, selector: str) -> WebElement:
-        return self._driver.find_element(By.CSS_SELECTOR, selector)
+        return self._driver.find_element("css selector", selector)
 
     def shown(self, selector: str) -> list[WebElement]:
         """The elements that a user sees."""
@@ -116,6 +115,10 @@ class Tab:
 @contextmanager
 def chromium(folder: Path) -> Iterator[Tab]:
     """A browser whose profile and HOME are in an empty folder."""
+    # Late: every process that runs tests imports this, and one of them has the browser.
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
     browser, driver = installed()
     options = ChromeOptions()
     options.binary_location = browser

@@ -13,6 +13,7 @@ from tests.cluster.processes import Processes, busy, with_write_end
 from tests.e2e.sealed import MODEL, OTHER, ROOT, Sealed, text
 from tests.e2e.test_detached_sealed import ATTRIBUTES, forget, put, version
 from tests.kit import LAUNCHER, Repo
+from tests.kit.changes import is_nightly
 from wtxtgit.chain.reader import Facts
 from wtxtgit.checkpoint import verify
 from wtxtgit.cli.options import CLUSTER_KEY
@@ -128,7 +129,16 @@ def test_verify_of_blobs(topic: Sealed, shared: Processes) -> None:
     assert b"a worker's clone has another 'HEAD:model.safetensors' than this one" in there.stderr
 
 
-@pytest.mark.parametrize("arguments", [(*AUDIT, "topic", "--json"), (*REVIEW, "--json")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*AUDIT, "topic", "--json"),
+        pytest.param(
+            (*REVIEW, "--json"),
+            marks=pytest.mark.skipif(not is_nightly(), reason="it takes long: it runs every night"),
+        ),
+    ],
+)
 def test_a_worker_is_killed(topic: Sealed, lone: Processes, arguments: tuple[str, ...]) -> None:
     """It is killed while its git reads the clone's configuration, a named pipe."""
     here = process(topic, *arguments)

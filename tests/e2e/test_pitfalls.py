@@ -498,11 +498,13 @@ HOSTILE = [
 @pytest.mark.parametrize(
     "environment",
     [
-        pytest.param(
-            {"PYTHONPATH": "", "PYTHONSTARTUP": "numpy.py", "PYTHONUSERBASE": "."},
-            marks=pytest.mark.slow,
-        ),
-        {"PYTHONPATH": ":", "PYTHONSAFEPATH": "", "PYTHONINSPECT": "1"},
+        {
+            "PYTHONPATH": ":",
+            "PYTHONSAFEPATH": "",
+            "PYTHONINSPECT": "1",
+            "PYTHONSTARTUP": "numpy.py",
+            "PYTHONUSERBASE": ".",
+        },
         {"PYTHONPATH": ".", "PYTHONHOME": ".", "PYTHONPLATLIBDIR": "."},
     ],
     ids=str,

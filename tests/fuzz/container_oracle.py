@@ -28,7 +28,7 @@ MOST_OF_A_FILE = 8 * MIB
 KINDS = frozenset(
     {
         *("structure", "limit", PICKLE, "crc32", "crc32c", "sha256", "hmac", "blake3"),
-        *("manifest", "merkle", "ecc"),
+        *("manifest", "merkle", "ecc", "signature"),
     }
 )
 """The kinds that `Findings` names."""

@@ -32,7 +32,7 @@ from wtxtgit.checkpoint.verify import demands, verify_data
 from wtxtgit.comparison.compare import compare
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, WtxtgitError
-from wtxtgit.git import attributes, external_diff
+from wtxtgit.git import attributes
 from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, greeting
 from wtxtgit.git.store.files import PackIndex
 from wtxtgit.io.view import Buffer, ByteView, Pages, pieces
@@ -227,8 +227,8 @@ def _torn(make: Callable[[int], bytes]) -> Callable[[int], bytes]:
 
 
 ROWS: dict[str, tuple[Read, Callable[[int], bytes], int]] = {
-    "chunks of a pack": (parse_index, _pack, 30_000),
-    "chunks of a store's index": (lambda view: parse_table(memoryview(view)), _table, 30_000),
+    "chunks of a pack": (parse_index, _pack, 20_000),
+    "chunks of a store's index": (lambda view: parse_table(memoryview(view)), _table, 20_000),
     "lines of a request": (
         _conversation,
         lambda n: greeting() + _REQUEST + _lined(b"a=b\n") * n + b"0000" + b"0000",
@@ -256,11 +256,6 @@ ROWS: dict[str, tuple[Read, Callable[[int], bytes], int]] = {
         lambda view: attributes.parse(bytes(view)),
         lambda n: b"a b c=d\n" * n,
         30_000,
-    ),
-    "arguments of a diff": (
-        lambda view: external_diff.parse(bytes(view).split(b"\0")),
-        lambda n: b"a\0" * n,
-        300_000,
     ),
     "tensors of a distributed checkpoint": (_distributed, _saved_tensors, 1_500),
     "chunks of a distributed tensor": (_distributed, _saved_chunks, 3_000),

@@ -34,7 +34,7 @@ _ROOMS = {
 SHARED = (
     *(f"wtxtgit/io/{name}.py" for name in ("__init__", "progress", "spool", "view", "workers")),
     *(f"wtxtgit/model/{name}.py" for name in ("__init__", "array", "checksum", "findings")),
-    *(f"wtxtgit/model/{name}.py" for name in ("plain", "salvage", "tensor")),
+    *(f"wtxtgit/model/{name}.py" for name in ("ggml", "plain", "salvage", "tensor")),
     *("wtxtgit/tensors/", *_TRIED),
 )
 """What all formats use."""

@@ -119,7 +119,7 @@ class Findings:
     """What a check of a container found; errors and warnings in the order found.
 
     A problem's `kind` is structure, limit, or the name of the hash that does
-    not hold: crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc.
+    not hold: crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc, signature.
     `label` gives the
     name of a chunk that is no text. `authenticated` is True where a key was
     given and everything that it can prove holds, `signature` is "valid" where the file is signed by

@@ -39,8 +39,9 @@ class Length:
     runs: int | None = None
     seed: int = 0
 
-    def flags(self) -> list[str]:
-        limit = f"-runs={self.runs}" if self.runs else f"-max_total_time={self.seconds}"
+    def flags(self, target: Target) -> list[str]:
+        runs = self.runs and self.runs // target.fewer
+        limit = f"-runs={runs}" if runs else f"-max_total_time={self.seconds}"
         return [limit, f"-seed={self.seed}"]
 
 
@@ -131,7 +132,7 @@ def _fuzz_here(target: Target, one: _Running, corpus: Path, length: Length) -> N
             return bytes(atheris.Mutate(data, most))
 
         flags = [
-            *length.flags(),
+            *length.flags(target),
             f"-max_len={target.longest}",
             f"-timeout={SLOW}",
             f"-report_slow_units={SLOW}",

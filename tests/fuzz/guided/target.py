@@ -26,13 +26,15 @@ class Target:
     """A parser, its seeds, and what holds for all input.
 
     `hold` raises where something does not hold, and says whether the input was taken, not
-    refused. `mutate` is a mutation that knows the format, beside those of the fuzzer.
+    refused. `mutate` is a mutation that knows the format, beside those of the fuzzer. Where a
+    number of inputs is asked for, it gets a `fewer`th of that: each takes so much longer.
     """
 
     seeds: Callable[[], Iterable[bytes]]
     hold: Callable[[bytes], bool]
     mutate: Mutate | None = None
     longest: int = LONGEST
+    fewer: int = 1
 
     def inputs(self) -> list[bytes]:
         """The seeds that are short enough; never none."""

@@ -185,7 +185,7 @@ TARGETS = {
     "layout": Target(layouts, layout, text_mutant),
     "delta": Target(deltas, delta, text_mutant),
     "ledger": Target(ledgers, ledger_text, text_mutant),
-    "recovery": Target(damaged, recovery, text_mutant, longest=1500),
+    "recovery": Target(damaged, recovery, text_mutant, longest=1500, fewer=4),
     "delta-recovery": Target(deltas, delta_recovery, text_mutant, longest=1500),
     "ledger-recovery": Target(ledgers, ledger_recovery, text_mutant, longest=1500),
 }
