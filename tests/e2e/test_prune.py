@@ -60,6 +60,8 @@ def test_without_apply_nothing_changes(grown: Sealed) -> None:
         "day 6": ["tip", "every"],
     }
     assert before == (grown.git("for-each-ref"), grown.git("status", "--porcelain"), grown.head)
+    # The tag goes along: it is none of the refs that stay at the old history.
+    assert said.report["others"] == []
 
 
 def test_the_shorter_history_audits_from_the_new_root_and_has_the_same_files(
