@@ -15,11 +15,11 @@ from tests.kit import Repo, text_of
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
 from wtxtgit.chain.reader import Facts
 from wtxtgit.cli.environment import facts_key
+from wtxtgit.comparison.compare import MOST_DISTRIBUTIONS
 from wtxtgit.comparison.diff import diff
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import TensorStatus
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
-from wtxtgit.review.contents import MOST_DISTRIBUTIONS
 from wtxtgit.review.review import MOST_COMMITS, ReviewRequest, review
 from wtxtgit.text import file as text_file
 
