@@ -197,6 +197,28 @@ def test_a_work_tree_with_changes_or_a_file_in_the_way_stays(grown: Sealed) -> N
     assert grown.git("for-each-ref") == refs
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_one_that_was_killed_before_its_refs_moved_is_made_again(
+    grown: Sealed, *, again: bool
+) -> None:
+    root = grown.oid("HEAD~6")
+    if again:
+        root = pruned(grown, "--keep-last", "4")["root"]
+        grown.generation(7.0)
+    given = ("--trust-root", root, "--keep-last", "2")
+    tip, paths = grown.head, (PRUNED, PRUNED_LEDGER)
+    root = pruned(grown, *given)["root"]
+    staged = [grown.git("rev-parse", f"{root}:{path}").decode().strip() for path in paths]
+    # The record is staged, and the branch is where it was.
+    grown.git("reset", "-q", "--hard", tip)
+    for path, oid in zip(paths, staged, strict=True):
+        grown.git("update-index", "--add", "--cacheinfo", f"100644,{oid},{path}")
+    grown.git("checkout", "--", PRUNED)
+    report = pruned(grown, *given)
+    assert grown.audit(root=report["root"]).report["findings"] == []
+    assert grown.git("status", "--porcelain") == b""
+
+
 def test_a_history_that_does_not_hold_is_not_pruned(grown: Sealed) -> None:
     grown.put(9.0)
     old = grown.commit("not sealed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from struct import pack
 
 from tests.containers import gguf_files, samples, torch_files, zip_files
 from tests.containers.sources import source
@@ -42,6 +43,7 @@ def sets() -> dict[str, tuple[tuple[bytes, Members], ...]]:
             _ours_in_a_set("safetensors"),
             _numbered(DISTRIBUTED / "hf"),
         ),
+        "gguf-split": tuple(map(_split, (1, 3))),
         "torch-distributed": tuple(
             _files_in(DISTRIBUTED / name, ".metadata") for name in ("files", "ranks")
         ),
@@ -54,7 +56,26 @@ def _files_in(folder: Path, index: str) -> tuple[bytes, Members]:
 
 
 def _numbered(folder: Path) -> tuple[bytes, Members]:
-    members = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return _with_index({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+
+
+def _split(count: int) -> tuple[bytes, Members]:
+    """A model in so many GGUF files of a tensor each, as llama.cpp splits them."""
+    members = {}
+    for number in range(count):
+        told = (("split.no", 2, "<H", number), ("split.count", 2, "<H", count),
+                ("split.tensors.count", 5, "<i", count))  # fmt: skip
+        entries = [
+            *([gguf_files.ARCHITECTURE] if number == 0 else []),
+            *(gguf_files.entry(key, kind, pack(form, value)) for key, kind, form, value in told),
+        ]
+        infos = [gguf_files.info(f"w{number}", (2, 2), 0)]
+        name = f"m-{number + 1:05}-of-{count:05}.gguf"
+        members[name] = gguf_files.gguf(entries, infos, bytes(16))
+    return _with_index(members)
+
+
+def _with_index(members: Members) -> tuple[bytes, Members]:
     made = registry.index_made(list(members))
     assert made is not None
     return bytes(made), members

@@ -45,6 +45,7 @@ STRUCTURED: dict[str, tuple[Mutant, ...]] = {
     "gguf": (tables.gguf_entry, tables.gguf_info),
     "aeroset": (json_text,),
     "safetensors-index": (json_text,),
+    "gguf-split": (json_text,),
     "torch-distributed": (pickle_mutant,),
 }
 """What of each format is changed; of others numbers are."""

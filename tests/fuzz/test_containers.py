@@ -27,21 +27,23 @@ from wtxtgit.containers.taridx.read import Taridx
 from wtxtgit.containers.taridx.shards import check_shards, find, find_in_shards
 from wtxtgit.errors import FormatError
 
-GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index", "torch-distributed")
+GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index", "gguf-split", "torch-distributed")
 PACKAGES = {
     "legacy": "torch",
     "aeroset": "aero",
     "safetensors-index": "safetensors",
+    "gguf-split": "gguf",
     "torch-distributed": "torch",
 }
 """The package of a group that has not its name."""
 MEMBERS = {
     "aeroset": "aero",
     "safetensors-index": "safetensors",
+    "gguf-split": "gguf",
     "torch-distributed": "torch",
 }
 """The format of a set's files."""
-FEWER = {"torch-distributed": 4}
+FEWER = {"torch-distributed": 4, "gguf-split": 4}
 """Of these fewer are tried: what their files are made of has mutants of its own."""
 QUICK = 200
 BATCHES = 20

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.chain.audit import AuditRequest, audit
 from wtxtgit.chain.pruned import (
+    MAX_RECORD,
     PATHS,
     PRUNED,
     PRUNED_BUILD,
@@ -18,13 +19,14 @@ from wtxtgit.chain.pruned import (
     first_parents,
     format_pruning,
     identity,
+    parse_pruning,
     prove,
 )
 from wtxtgit.chain.reader import ChainReader, Facts
 from wtxtgit.chain.walk import commit_of
 from wtxtgit.errors import CheckError, EnvironmentFailure, TrustError, UsageError, counted
 from wtxtgit.filter.content import opaque_hash
-from wtxtgit.git import history, staging
+from wtxtgit.git import history, index, staging
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.fast_stream import Change, StreamedCommit, scratch
@@ -32,6 +34,7 @@ from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
 from wtxtgit.git.turn import turn
+from wtxtgit.git.work_tree import file_is_blob
 from wtxtgit.history import work_tree
 from wtxtgit.history.refs import (
     ChosenRef,
@@ -88,7 +91,10 @@ def prune(
     history.refuse_altered(repo)
     ref = _branch(repo, options)
     refuse_partial(repo, [ref.commit])
-    follows = work_tree.check(repo, [ref.name]) if keys is not None else False
+    follows = False
+    if keys is not None:
+        _take_back(repo, ref.commit)
+        follows = work_tree.check(repo, [ref.name])
     request = AuditRequest(ref.commit, trust_root=options.trust_root, require_signed=True)
     audited = audit(repo, request, facts)
     if not audited.ok:
@@ -126,6 +132,26 @@ def prune(
     commits = tuple(replace(one, new=ids.get(one.oid)) for one in report.commits)
     others = _others(repo, everything, new[0], [name for name, *_ in moves])
     return replace(report, commits=commits, others=others, root=new[0], backup=backup)
+
+
+def _take_back(repo: Repository, tip: str) -> None:
+    """Unstage what a pruning of this tip had staged that was killed before its refs moved."""
+    staged = {entry.path: entry for entry in index.entries(repo) if entry.path in PATHS}
+    with CommitFilesReader(repo) as files, BlobReader(repo) as blobs:
+        had = files.at(tip, PATHS)
+        if PRUNED not in staged or staged[PRUNED] == had.get(PRUNED):
+            return
+        try:
+            record = parse_pruning(blobs.read(staged[PRUNED].oid, MAX_RECORD))
+        except CheckError:
+            return
+    if record.old != tip:
+        return
+    for path, entry in staged.items():
+        if path not in had and file_is_blob(repo.file(path), entry.oid):
+            repo.file(path).unlink()
+    staging.stage(repo, had.values(), removed=[path for path in PATHS if path not in had])
+    staging.checkout(repo, had)
 
 
 def _branch(repo: Repository, options: PruneOptions) -> ChosenRef:

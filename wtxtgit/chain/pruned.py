@@ -30,7 +30,7 @@ PRUNED_LEDGER = PRUNED + LEDGER_SUFFIX
 PRUNED_BUILD = "pruned"
 PATHS = (PRUNED, PRUNED_LEDGER)
 _MAGIC = "WTXTGIT-PRUNED 1"
-_MOST = 16 * 1024 * 1024
+MAX_RECORD = 16 * 1024 * 1024
 _SPELLED = re.compile(
     rb"WTXTGIT-PRUNED 1\nfrom=([0-9a-f]{40}|[0-9a-f]{64})\n"
     rb"((?:kept=(?:[0-9a-f]{40}|[0-9a-f]{64})\n)+)"
@@ -104,7 +104,7 @@ def _sealed(
     report = reader.ledger_in(snapshot, PRUNED)
     if entry is None or entry.mode != MODE_FILE or report is None or report.ledger is None:
         raise CheckError(f"commit {root}, the first of its branch, has no record of a pruning")
-    content = blobs.read(entry.oid, _MOST)
+    content = blobs.read(entry.oid, MAX_RECORD)
     ledger = report.ledger
     if ledger.last.sha256_all != opaque_hash(memoryview(content)) or ledger.place != PRUNED:
         raise CheckError(f"{PRUNED.decode()}: its ledger's last record is of other content")

@@ -226,7 +226,7 @@ def _set(name: str) -> Target:
 
 TARGETS = {
     **{name: _container(name) for name in FORMATS},
-    **{name: _set(name) for name in ("aeroset", "safetensors-index", "torch-distributed")},
+    **{name: _set(name) for name in sets()},
     "tars": Target(indexes_with_tars, tars, _tar_mutant, longest=30_000),
     "json": Target(json_seeds, json_value),
     "msgpack": Target(msgpack_seeds, msgpack_value),

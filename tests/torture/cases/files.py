@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 from pyrage import x25519
 
+from tests.cli.test_reseal import change
 from tests.data import FIXTURES
 from tests.kit import safetensors
 from tests.torture.cases.places import IDENTITY, Killed, Place
@@ -24,6 +25,8 @@ from tests.torture.cases.starts import (
     plain,
     texts,
 )
+from wtxtgit.containers.aero import read, reseal
+from wtxtgit.model.tensor import ReadOptions
 
 TARS = tuple(sorted(tar.name for tar in (FIXTURES / "taridx/enforced_a").glob("*.tar")))
 _OPENED = ("-i", f"../{IDENTITY}")
@@ -51,6 +54,19 @@ def folds(place: Place) -> None:
     for name, to in names.items():
         shutil.copy(FIXTURES / f"fold/{name}.fold", place.repo / f"{to}.fold")
     shutil.copy(place.repo / "base.fold", place.repo / "ours.fold")
+
+
+def aeroset(place: Place) -> None:
+    """A set of which a part has changed, and its index has not."""
+    plain(place)
+    folder = FIXTURES / "aero/aeroset_multi_a"
+    for file in folder.iterdir():
+        shutil.copy(file, place.repo)
+    place.commit()
+    part = sorted(place.repo.glob("part-*.aero"))[-1]
+    container = read.read(memoryview(part.read_bytes()))
+    first = next(one.name for one in reseal.entries(container, ReadOptions()) if one.tensor)
+    change(part, first)
 
 
 def tars(place: Place) -> None:
@@ -155,6 +171,8 @@ FILES = (
     Killed("rekey", encrypted, ("rekey", *_OPENED), is_random=True),
     Killed("repack", folds, ("repack", "base.fold", "--compression", "none", "-o", "ours.fold")),
     Killed("merge-file", folds, ("merge-file", "base.fold", "ours.fold", "theirs.fold")),
+    Killed("cat -o", changed, ("cat", MODEL, "w", "-o", "one.npy")),
+    Killed("reseal", aeroset, ("reseal", "model.aeroset.json")),
     Killed("taridx build", tars, ("taridx", "build", *TARS, "-o", "all.taridx")),
     Killed("review -o", branches,
            ("review", "base..topic", "--format", "html", "-o", "review.html")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
+from tests.kit import safetensors
 from tests.torture.cases.places import Killed, Place
 from tests.torture.cases.starts import (
     KEY,
@@ -82,6 +83,21 @@ def not_counting(place: Place) -> None:
     place.git("merge", "-q", "--no-edit", "side")
 
 
+def four_generations(place: Place) -> None:
+    """A trust root, and three commits after it; the last but one has a tag."""
+    signers(place)
+    place.call("seal", *KEY)
+    place.commit()
+    place.git("tag", "root")
+    for number in range(3):
+        place.write(MODEL, safetensors(*range(number, 300)))
+        place.call("add", MODEL)
+        place.call("seal", "--staged", *KEY)
+        place.commit()
+        if number == 1:
+            place.git("tag", "-a", "-m", "t", "v1")
+
+
 TRUST = (
     Killed("key new", plain, ("key", "new", "--name", "alice", "--no-passphrase"), is_random=True,
            over=2),
@@ -102,4 +118,9 @@ TRUST = (
     Killed("seal: deleted", deleted, ("seal", "--staged", *KEY, MODEL), is_random=True),
     Killed("check", sealed_once, ("check", "--staged")),
     Killed("audit", audited, ("audit",), is_random=True),
+    Killed("prune --apply", four_generations,
+           ("prune", "--keep-last", "1", "--keep-tagged", "--trust-root", "root", *KEY, "--apply"),
+           is_random=True, over=2),
+    Killed("release", four_generations,
+           ("release", "v1", "--trust-root", "root", *KEY, "-o", "model.sig")),
 )  # fmt: skip
