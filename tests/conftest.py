@@ -51,11 +51,26 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out cases of which a sample is enough, unless one is asked for by name."""
+    if config.getoption("keyword") or any("::" in str(one) for one in config.args):
+        return
+    marked = [(item, item.get_closest_marker("sampled")) for item in items]
+    left = [
+        item for item, mark in marked if mark and not changes.is_chosen(*mark.args, item.nodeid)
+    ]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in {*left}]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many mutants ran, and why, where there were some."""
     passed = terminalreporter.getreports("passed")
     if any("test_many_mutants" in report.nodeid for report in passed):
         for line in changes.told([*changes.PACKAGES, changes.TEXT, changes.TRUST]):
+            terminalreporter.write_line(line)
+        for line in changes.told_of_sampled():
             terminalreporter.write_line(line)
 
 

@@ -14,10 +14,11 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.chromium import Tab
 from tests.kit import Repo, text_of
+from tests.kit.changes import PAGES
 from tests.review.repos import MODEL, file
 from wtxtgit.cli.main import main
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.sampled(PAGES)]
 
 TENSORS = 3000
 LONG = "x" * 200

@@ -9,11 +9,11 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.chromium import Tab
-from tests.kit.changes import is_nightly
+from tests.kit.changes import PAGES, is_nightly
 from tests.report.reviews import HOSTILE_NAMES
 from wtxtgit.errors import escaped
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.sampled(PAGES)]
 
 File = Callable[[str], Path]
 WIDE, LAPTOP, NARROW = 1440, 1280, 400

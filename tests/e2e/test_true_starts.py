@@ -14,6 +14,7 @@ import pytest
 from tests.cli.test_start import GREETING
 from tests.data import fixture
 from tests.e2e.sealed import Sealed, checkpoint, text
+from tests.kit.changes import PRODUCT
 from tests.kit.starts import BIN, FOLDER, TRUE_START
 from tests.stream.rings import filled
 from wtxtgit.api.functions import dumps
@@ -113,6 +114,7 @@ def files(base: Sealed, driver: None) -> Sealed:
 @pytest.mark.skipif(
     FOLDER == BIN, reason="without a C compiler all starts are true ones: apt install gcc"
 )
+@pytest.mark.sampled(PRODUCT)
 @pytest.mark.parametrize("line", ONCE)
 def test_a_forked_start_is_as_a_true_one(files: Sealed, line: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept"

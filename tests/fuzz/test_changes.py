@@ -11,12 +11,17 @@ import pytest
 from tests.kit.changes import (
     AUDIT,
     CONTAINERS,
+    LIMITS,
     MUTANTS,
+    PAGES,
+    PRODUCT,
     ROOT,
+    SAMPLED,
     SHARED,
     TEXT,
     TRUST,
     _concerns,
+    is_chosen,
     share,
     told,
     why_all,
@@ -76,6 +81,26 @@ def test_what_all_formats_use_is_known() -> None:
     used = {path for path in used if not path.startswith(CONTAINERS)}
     used -= {"wtxtgit/version.py"}
     assert used == {path for path in SHARED if path.startswith("wtxtgit/") and path[-1] != "/"}
+
+
+def test_of_sampled_cases_one_of_a_few_runs_where_nothing_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases = [f"tests/a.py::test[{n}]" for n in range(1000)]
+    for asked, least, most in (("all", 1000, 1000), ("sample", 150, 250)):
+        monkeypatch.setenv(MUTANTS, asked)
+        why_all.cache_clear()
+        assert least <= sum(is_chosen(LIMITS, case) for case in cases) <= most
+    why_all.cache_clear()
+    assert {room for room in SAMPLED if _concerns("wtxtgit/text/verify.py", room)} == {
+        LIMITS,
+        PRODUCT,
+    }
+    assert {room for room in SAMPLED if _concerns("wtxtgit/report/html/page.js", room)} == {
+        PAGES,
+        PRODUCT,
+    }
+    assert not any(_concerns("docs/git.md", room) for room in SAMPLED)
 
 
 def test_a_variable_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:

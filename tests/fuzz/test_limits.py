@@ -32,6 +32,7 @@ from tests.fuzz.many import (
     ledger,
 )
 from tests.fuzz.test_memory import HEAD, arr
+from tests.kit.changes import LIMITS
 from tests.kit.resident import STATM, growth_of, made
 from tests.scale.many import MANY, calls
 from wtxtgit.checkpoint.recover import recover_text, write_whole
@@ -54,6 +55,7 @@ from wtxtgit.text.verify import verify
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.sampled(LIMITS),
     pytest.mark.skipif(not STATM.exists(), reason="there is no /proc here: run it on Linux"),
 ]
 

@@ -24,6 +24,7 @@ from tests.fuzz.container_oracle import OPTIONS
 from tests.fuzz.many import FILES, ledger, tiny_changes, whole_arrays
 from tests.fuzz.test_limits import BASE, FACTOR, hold, hold_work
 from tests.kit import Repo, text_of
+from tests.kit.changes import LIMITS
 from tests.kit.resident import STATM, growth_of, made
 from tests.review.repos import reviewed
 from tests.scale.many import MANY, assert_linear, calls
@@ -55,6 +56,7 @@ from wtxtgit.trust.signing import Agent
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.sampled(LIMITS),
     pytest.mark.skipif(not STATM.exists(), reason="there is no /proc here: run it on Linux"),
 ]
 

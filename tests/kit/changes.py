@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from zlib import crc32
 
 from wtxtgit.containers.registry import FORMATS
 
@@ -19,9 +20,24 @@ CONTAINERS = "wtxtgit/containers/"
 MUTANTS = "WTXTGIT_MUTANTS"
 PACKAGES = sorted(one.name for one in FORMATS)
 TEXT, TRUST, AUDIT = "text", "trust", "audit"
+SAMPLED = LIMITS, PAGES, PRODUCT = "limits", "pages", "product"
+_ONE_OF = 5
+"""Of cases that are sampled so many are one that runs."""
 _TRIED = ("wtxtgit/errors.py", "pyproject.toml", "tests/fuzz/", "tests/data/fixtures/")
 """What all that is mutated hangs on, and the mutants themselves."""
+_ALL = ("wtxtgit/", "pyproject.toml")
 _ROOMS = {
+    LIMITS: (
+        *(f"wtxtgit/{room}/" for room in ("containers", "text", "model", "io", "tensors", "store")),
+        *(f"wtxtgit/{room}/" for room in ("comparison", "merge", "review", "checkpoint", "trust")),
+        *("wtxtgit/git/", "wtxtgit/errors.py", "pyproject.toml"),
+        *("tests/fuzz/many.py", "tests/fuzz/test_limits"),
+    ),
+    PAGES: (
+        *("wtxtgit/report/", "wtxtgit/review/", "wtxtgit/comparison/", "wtxtgit/tensors/"),
+        *("pyproject.toml", "tests/browser/"),
+    ),
+    PRODUCT: (*_ALL, "tests/kit/", "tests/scale/", "tests/e2e/test_true_starts.py"),
     TEXT: ("wtxtgit/text/", "wtxtgit/io/", "wtxtgit/model/", *_TRIED),
     TRUST: ("wtxtgit/trust/", "wtxtgit/text/", "wtxtgit/model/", "tests/trust/"),
     AUDIT: (
@@ -30,7 +46,7 @@ _ROOMS = {
         *("wtxtgit/errors.py", "pyproject.toml", "tests/e2e/hostile.py", "tests/e2e/sealed.py"),
     ),
 }
-"""What is tried beside the formats, and what that hangs on."""
+"""What is tried beside the formats, or sampled, and what that hangs on."""
 SHARED = (
     *(f"wtxtgit/io/{name}.py" for name in ("__init__", "progress", "spool", "view", "workers")),
     *(f"wtxtgit/model/{name}.py" for name in ("__init__", "array", "checksum", "findings")),
@@ -90,6 +106,8 @@ def is_nightly() -> bool:
 
 
 def _concerns(path: str, subject: str) -> bool:
+    if subject in SAMPLED:
+        return path.startswith(_ROOMS[subject])
     if path.startswith(_OTHER):
         return False
     if subject in _ROOMS:
@@ -105,6 +123,11 @@ def share(subject: str, count: int) -> int:
     return count if why_all(subject) else max(1, count // 10)
 
 
+def is_chosen(subject: str, case: str) -> bool:
+    """Whether a case runs that is sampled: always where something changed, else one of a few."""
+    return bool(why_all(subject)) or crc32(case.encode()) % _ONE_OF == 0
+
+
 def told(subjects: Iterable[str]) -> list[str]:
     """How much is tried of each, and why: a line for each reason."""
     by_reason: dict[str, list[str]] = {}
@@ -112,3 +135,9 @@ def told(subjects: Iterable[str]) -> list[str]:
         by_reason.setdefault(why_all(subject), []).append(subject)
     amounts = {why: f"all ({why})" if why else "a tenth (nothing changed)" for why in by_reason}
     return [f"mutants: {amounts[why]} of {', '.join(by_reason[why])}" for why in sorted(by_reason)]
+
+
+def told_of_sampled() -> list[str]:
+    """How much runs of what is sampled, and why: a line each."""
+    amounts = {one: f"all ({why})" if (why := why_all(one)) else "a fifth" for one in SAMPLED}
+    return [f"cases that are sampled: {amount} of {one}" for one, amount in amounts.items()]

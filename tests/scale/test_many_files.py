@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.kit import Repo, safetensors
+from tests.kit.changes import PRODUCT
 from tests.scale.many import MANY
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(PRODUCT)]
 
 
 def write(repo: Repo, count: int, value: float) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
+from tests.kit.changes import PRODUCT
 from tests.scale.many import ENDINGS, MANY, assert_linear, calls, make
 
 
@@ -60,6 +61,7 @@ def test_work_grows_with_the_number_of_tensors(wtxtgit: Command, ending: str) ->
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(PRODUCT)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_looking_grows_with_the_number_of_tensors(wtxtgit: Command, ending: str) -> None:
     sizes = (3, 100, 200, 400)
@@ -69,6 +71,7 @@ def test_looking_grows_with_the_number_of_tensors(wtxtgit: Command, ending: str)
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(PRODUCT)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_very_many_tensors(wtxtgit: Command, ending: str) -> None:
     # In other formats work grows in the same way, which the counts above tell.
@@ -77,6 +80,7 @@ def test_very_many_tensors(wtxtgit: Command, ending: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(PRODUCT)
 def test_very_many_tensors_are_listed_and_compared(wtxtgit: Command) -> None:
     count = 10_000 * MANY
     before = make(wtxtgit, "safetensors", count, 0)
