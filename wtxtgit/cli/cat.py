@@ -39,13 +39,14 @@ _MOST_SHOWN = 1024 * 1024
 def cat(
     target: str, names: tuple[str, ...], output: Path | None, key: Path | None, max_chunk: int
 ) -> int:
-    """Write what is called NAME in a checkpoint, and nothing else of it is read.
+    """Write one tensor or part of a checkpoint, without reading the rest.
 
-    NAME is a tensor, a chunk, a member, a part as inspect shows them, or a key
-    of the metadata. Of a tensor standard output gets the items in C order,
-    little-endian (those that are hashed by inspect), of a chunk or member what it
-    holds, decoded, of other values JSON. OUT.npy, OUT.safetensors and the other endings
-    of convert have dtype and shape too; several NAMEs need a format that holds them.
+    NAME is a tensor, a chunk, a member, a part that inspect shows, or a
+    metadata key. Standard output gets a tensor's items in C order,
+    little-endian (the bytes that inspect hashes), the decoded content of a
+    chunk or member, and JSON for other values. OUT.npy, OUT.safetensors and
+    the other endings of convert keep dtype and shape; for several NAMEs the
+    format has to hold several.
 
     \b
     wtxtgit cat model.safetensors layers.0.q -o q.npy

@@ -168,7 +168,7 @@ def repack(
 @max_chunk_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def reseal(target: str, max_chunk: int, as_json: bool) -> int:
-    """Make the index of a SET anew, once its files were merged or changed one by one.
+    """Rewrite the index of a SET after its files were merged or changed.
 
     SET is an AEROSET: its .aeroset.json, or the folder with it. Its files have to
     hold; tensors, sizes and SHA-256 are listed as they are now.

@@ -66,7 +66,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "finalize": ("finalize:finalize", "Give a pending text its root."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("convert:repack", "Change a checkpoint's compression."),
-        "reseal": ("convert:reseal", "Make the index of a set anew."),
+        "reseal": ("convert:reseal", "Rewrite the index of a set."),
         "recover": ("recover:recover", "Recover what a damaged text or file holds."),
         "delta": ("emit:delta", "Send what changed of a checkpoint as text."),
     },

@@ -107,11 +107,12 @@ def prune(
 ) -> int:
     """Make the history of BRANCH shorter, from a new trust root that its signers seal.
 
-    Kept are commits of the line of first parents that an option names, the tip, and changes of
-    signers after the oldest of them; their files, authors, dates and messages stay, their ids do
-    not. The old history is audited first, the new one proved against it; then the branch and the
-    tags of what was kept move. What they named before stays under refs/wtxt/before. Without
-    --apply it is shown what would go.
+    Along first parents, the commits that an option names are kept, the tip,
+    and later changes of signers. They keep files, authors, dates and
+    messages, and get new ids. The old history is audited first, and the new
+    one is proved against it. Then the branch and the tags of kept commits
+    move; their old values stay under refs/wtxt/before. Without --apply the
+    command only shows what would be dropped.
 
     \b
     wtxtgit prune --keep-last 10 --keep-tagged --keep-every 7d

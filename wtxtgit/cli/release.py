@@ -58,11 +58,12 @@ def release(
     no_cache: bool,
     as_json: bool,
 ) -> int:
-    """Sign which bytes the checkpoints of TAG have, for those who get them.
+    """Sign a list of the checkpoints at TAG, for those who download them.
 
-    TAG is a tag. Its commit is audited first, and nothing is signed unless that holds. The
-    bundle is one of OpenSSF Model Signing: `wtxtgit verify` takes it, and model-signing from
-    PyPI if --key FILE is an EC key in PEM. A key of OpenSSH has to be one that is trusted at TAG.
+    The list has the SHA-256 of each file as a checkout writes it. The tag's commit is audited
+    first; if the audit fails, nothing is signed. The result is an OpenSSF Model Signing bundle.
+    `wtxtgit verify` checks it with any key, and model-signing from PyPI if --key FILE is an EC key
+    in PEM. An OpenSSH key has to be trusted at TAG.
 
     \b
     wtxtgit release v1.0 --key alice
