@@ -234,7 +234,7 @@ ROWS: dict[str, tuple[Read, Callable[[int], bytes], int]] = {
     "lines of a request": (
         _conversation,
         lambda n: greeting() + _REQUEST + _lined(b"a=b\n") * n + b"0000" + b"0000",
-        100_000,
+        400_000,
     ),
     "packets of a byte": (
         _conversation,
@@ -248,7 +248,7 @@ ROWS: dict[str, tuple[Read, Callable[[int], bytes], int]] = {
     ),
     "signers": (_signers, _signer_lines, 6_000),
     "remarks of signers": (_signers, lambda n: b"#\n" * n, 400_000),
-    "bytes of a signer": (_signers, lambda n: b"a" * n, 1_000_000),
+    "bytes of a signer": (_signers, lambda n: b"a" * min(n, openssh.MAX_SIGNERS_FILE), 1_000_000),
     "bytes of a WSUM": (_wsum, lambda n: b"WSUM 1 " + b"a" * n, 1_000_000),
     "arrays with a key": (_keyed, _KEYED, 1_500),
     "stanzas of an age file": (_age, _stanzas, 100_000),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.kit.refusals import is_possible
 from wtxtgit.git.filter_protocol import (
+    MAX_LINES,
     MAX_PACKET,
     MAX_PAYLOAD,
     PACKETS_A_CALL,
@@ -247,6 +248,13 @@ def test_lines_and_flush() -> None:
     writer.flush_packet()
     assert stream.getvalue() == b"000eversion=2\n0000"
     assert list(PacketReader(BytesIO(stream.getvalue())).lines()) == [b"version=2"]
+
+
+def test_very_many_lines_before_a_flush_are_refused() -> None:
+    line = b"0005\n"
+    assert len(list(PacketReader(BytesIO(line * (MAX_LINES - 1) + b"0000")).lines())) == 999
+    with pytest.raises(ProtocolError, match="more than 1000 lines"):
+        list(PacketReader(BytesIO(line * 10 * MAX_LINES)).lines())
 
 
 def test_a_line_without_lf_is_taken() -> None:

@@ -35,6 +35,8 @@ PIPE_SIZE = 1024 * 1024
 """What an unprivileged process may ask for on Linux, `fs.pipe-max-size`."""
 PACKETS_A_CALL = PIPE_SIZE // MAX_PACKET
 """Full packets that are read or written by one call."""
+MAX_LINES = 1000
+"""Lines before a flush; git sends three to six."""
 _AHEAD = 64 * 1024
 """How much is read where a packet's length is due: lines and small contents, whole."""
 
@@ -117,9 +119,12 @@ class PacketReader:
         return payload if payload is None else payload.removesuffix(b"\n")
 
     def lines(self) -> Iterator[bytes]:
-        """Read lines up to the next flush, and the flush."""
-        while (line := self.line()) is not None:
+        """Read lines up to the next flush, and the flush; ProtocolError for very many."""
+        for _ in range(MAX_LINES):
+            if (line := self.line()) is None:
+                return
             yield line
+        raise ProtocolError(f"more than {MAX_LINES} lines stand before a flush")
 
     def content(self) -> Iterator[Buffer]:
         """Read payloads up to the next flush, and the flush.
