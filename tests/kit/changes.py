@@ -37,7 +37,13 @@ _ROOMS = {
         *("wtxtgit/report/", "wtxtgit/review/", "wtxtgit/comparison/", "wtxtgit/tensors/"),
         *("pyproject.toml", "tests/browser/"),
     ),
-    PRODUCT: (*_ALL, "tests/kit/", "tests/scale/", "tests/e2e/test_true_starts.py"),
+    PRODUCT: (
+        *_ALL,
+        "tests/kit/",
+        "tests/scale/",
+        "tests/torture/",
+        "tests/e2e/test_true_starts.py",
+    ),
     TEXT: ("wtxtgit/text/", "wtxtgit/io/", "wtxtgit/model/", *_TRIED),
     TRUST: ("wtxtgit/trust/", "wtxtgit/text/", "wtxtgit/model/", "tests/trust/"),
     AUDIT: (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.changes import PRODUCT
 from tests.torture import tables
 from tests.torture.tables import Table
 
@@ -21,6 +22,7 @@ def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(PRODUCT)
 def test_what_is_killed_leaves_nothing_and_is_done_by_the_next_run() -> None:
     few = ("add", "checkout", "key new", "seal --staged", "store prune", "fetch: git")
     done = torture("kills", "--tries", "3", "--only", *few)
@@ -29,12 +31,14 @@ def test_what_is_killed_leaves_nothing_and_is_done_by_the_next_run() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(PRODUCT)
 def test_a_training_that_is_killed_loses_nothing_that_it_was_told_it_has() -> None:
     done = torture("snapshots", "--tries", "3")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(PRODUCT)
 def test_two_at_once_interrupted_and_without_what_they_need() -> None:
     done = torture("races", "--tries", "2", "--only", "seal --staged", "track")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.e2e import weights
+from tests.kit.changes import PRODUCT
 from tests.torture.operations import histories
 from tests.torture.operations.contents import KINDS
 from tests.torture.operations.histories import Chosen, Outcome, choose, shorter
@@ -18,6 +19,7 @@ NAME = "a.safetensors"
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(PRODUCT)
 def test_a_random_history_is_that_of_plain_git() -> None:
     done = torture("operations", "--tries", "1", "--seed", "1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests.kit.changes import TRUST
 from tests.trust.small_worlds import Worlds, explore
 
 COMMITS, PATHS = "WTXTGIT_WORLDS_COMMITS", "WTXTGIT_WORLDS_PATHS"
@@ -30,6 +31,7 @@ def test_narrow_worlds_of_five_commits() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(TRUST)
 def test_narrow_worlds_of_six_commits() -> None:
     worlds = explore(6, 1, is_narrow=True)
     _hold(worlds, 4_000)
@@ -37,6 +39,7 @@ def test_narrow_worlds_of_six_commits() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(TRUST)
 def test_worlds_of_four_commits_over_two_paths() -> None:
     worlds = explore(4, 2)
     _hold(worlds, 8_000)
