@@ -1,10 +1,27 @@
-"""What formats share that write a model into several files, which numbers tell apart."""
+"""What formats share whose models stand in several files, which numbers tell apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from wtxtgit.containers import json_text
+from wtxtgit.containers.cursor import fail
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import TensorSource
+
+
+def listed(data: ByteView, key: str, most: int) -> list[str]:
+    """The files that an index of ours lists, which stands for what no file lists.
+
+    Raises FormatError; what the names may be is for the format to say.
+    """
+    value = json_text.parse(data, "index", unique_keys=True)
+    files = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        fail("index has no list of files", offset=0, field=key)
+    if len(files) > most:
+        fail(f"index lists {len(files)} files", offset=0, field=key, kind="limit")
+    return files
 
 
 def numbered(stem: str, number: int, count: int, ending: str) -> str:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wtxtgit.containers import json_text
+from wtxtgit.containers import json_text, set_files
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.format import FileSet, OpenMember, is_in_folder
 from wtxtgit.containers.gguf import MAGIC, check
@@ -61,12 +61,9 @@ def is_index(data: ByteView) -> bool:
 
 def read(data: ByteView, open_member: OpenMember) -> SplitModel:
     """Read such an index; raises FormatError. `open_member` opens its files when needed."""
-    value = json_text.parse(data, "index", unique_keys=True)
-    files = value.get(_FILES_KEY) if isinstance(value, dict) else None
-    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-        fail("index has no list of files", offset=0, field=_FILES_KEY)
-    if not 0 < len(files) <= MAX_SPLITS:
-        fail(f"index lists {len(files)} files", offset=0, field=_FILES_KEY, kind="limit")
+    files = set_files.listed(data, _FILES_KEY, MAX_SPLITS)
+    if not files:
+        fail("index lists 0 files", offset=0, field=_FILES_KEY, kind="limit")
     for file in files:
         json_text.check_name(file, "file name", offset=0)
         if not is_in_folder(file):

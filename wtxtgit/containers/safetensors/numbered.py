@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
-from wtxtgit.containers import json_text
+from wtxtgit.containers import json_text, set_files
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import ListingBudget, fail, quoted
 from wtxtgit.containers.format import MAX_SET_FILES, FileSet, OpenMember
@@ -83,12 +83,7 @@ def is_index(data: ByteView) -> bool:
 
 def read(data: ByteView, open_member: OpenMember) -> NumberedShards:
     """Read such an index; raises FormatError."""
-    value = json_text.parse(data, "index", unique_keys=True)
-    files = value.get(_FILES_KEY) if isinstance(value, dict) else None
-    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-        fail("index has no list of files", offset=0, field=_FILES_KEY)
-    if len(files) > MAX_SET_FILES:
-        fail(f"index lists {len(files)} files", offset=0, field=_FILES_KEY, kind="limit")
+    files = set_files.listed(data, _FILES_KEY, MAX_SET_FILES)
     for file in files:
         json_text.check_name(file, "file name", offset=0)
     return NumberedShards(tuple(dict.fromkeys(files)), open_member)
