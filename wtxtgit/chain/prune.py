@@ -200,10 +200,10 @@ def _planned(
             )
             for commit, reasons in zip(line, why, strict=True)
         )
-    kept = [one.oid for one in told if one.why]
+    kept = dict.fromkeys(one.oid for one in told if one.why)
     is_shorter = len(kept) < len(everything)
     moving = [ref.name, *(tag.name for tag in _tags(repo) if tag.commit in kept)]
-    refs = _others(repo, everything, kept[0], moving) if is_shorter else ()
+    refs = _others(repo, everything, next(iter(kept)), moving) if is_shorter else ()
     names = repo.git("remote").decode("utf-8", "surrogateescape").split()
     remotes = [name for name in names if any(r.startswith(f"{_REMOTES}{name}/") for r in refs)]
     others = tuple(name for name in refs if not name.startswith(_REMOTES))
