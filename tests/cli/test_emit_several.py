@@ -59,19 +59,19 @@ def test_to_and_from_urls(wtxtgit: Command, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((FOLD.name, AERO.name), "several FILES need -o, a folder"),
-        ((FOLD.name, AERO.name, "-o", "-"), "several FILES need -o, a folder"),
+        ((FOLD.name, AERO.name), "several FILES need -o FOLDER"),
+        ((FOLD.name, AERO.name, "-o", "-"), "several FILES need -o FOLDER"),
         (
             (FOLD.name, f"./{FOLD.name}", "-o", "out"),
             f"2 FILES would be written to out/{FOLD.name}.wtxt",
         ),
         (
             (FOLD.name, AERO.name, "-o", "out", "--prev", "0" * 64),
-            "--prev is the hash of one text: one FILE goes with it",
+            "--prev takes a single FILE",
         ),
         (
             (FOLD.name, "--pending", "-o", "file:///out"),
-            "--pending needs -o, a path: its WSUM is written beside the text",
+            "--pending needs -o PATH: the WSUM is written beside the text",
         ),
     ],
 )

@@ -110,8 +110,8 @@ def test_a_conflict_writes_nothing(folder: Sealed, output: tuple[str, ...]) -> N
     said = merge(folder, "base", "ours", "theirs", *output, ok=(1,))
     assert "embed  tensor  row 3  both sides changed the same rows\n" in said.out
     assert said.err == (
-        "wtxtgit: error: 1 conflict, nothing is written\n"
-        "wtxtgit: hint: --take NAME=theirs settles one, --strategy all of them\n"
+        "wtxtgit: error: 1 conflict, nothing written\n"
+        "wtxtgit: hint: --take NAME=theirs settles one, --strategy ours or theirs all of them\n"
     )
     assert contents(folder) == before
 
@@ -397,7 +397,7 @@ def test_the_installed_command(wtxtgit: Command) -> None:
     for name, model in (("base", base()), ("ours", OURS), ("theirs", THEIRS)):
         (wtxtgit.folder / name).write_bytes(SAFETENSORS.make(model))
     done = wtxtgit("merge-file", "base", "ours", "theirs")
-    assert (done.code, done.complaint()) == (1, "1 conflict, nothing is written")
+    assert (done.code, done.complaint()) == (1, "1 conflict, nothing written")
     done = wtxtgit("merge-file", "base", "ours", "theirs", "--take", "embed=average")
     assert (done.code, done.err) == (0, "")
     found = SAFETENSORS.read((wtxtgit.folder / "ours").read_bytes())

@@ -30,7 +30,7 @@ def test_what_came_went_and_metadata(repo: Repo) -> None:
     cells = [line.split() for line in lines]
     assert ["removed", "layers.0.k", "f32", "40", "x", "25"] in cells
     assert ["added", "more.18.w", "f32", "3"] in cells
-    assert "and 11 more such tensors, --json has them" in lines
+    assert "and 11 more such tensors; --json has them" in lines
     assert 'metadata /__metadata__/step: "20" -> "5"' in lines
     assert ["layers.1", "\u2013", "\u2013", "1", "of", "2", "\u2013"] in cells
     assert ["layers.0", "\u2013", "\u2013", "0", "of", "2,", "+0/-1", "\u2013"] in cells

@@ -109,7 +109,7 @@ def test_what_was_changed_stays(here: Sealed) -> None:
     (here.path / OTHER).unlink()
     said = here.call("checkout", ok=(1,))
     assert said.out == "1 file written\n"
-    assert f"{MODEL}: was changed, left as it is" in said.err
+    assert f"{MODEL}: changed, left alone" in said.err
     assert content(here, MODEL) == [safetensors(9.0)]
     assert here.call("checkout", "--force", MODEL).out == "1 file written\n"
     assert content(here, MODEL) == wanted
@@ -174,7 +174,7 @@ def test_damaged_texts_are_left_as_text(here: Sealed, least: None) -> None:
     (here.path / MODEL).unlink()
     said = here.call("checkout")
     assert "damaged, left as text" in said.err
-    assert "stays as text" in said.err
+    assert "left as text" in said.err
     assert content(here, MODEL) == [damaged]
 
 
@@ -185,7 +185,7 @@ def test_what_is_not_wanted_stays_text(here: Sealed, least: None) -> None:
     clone.git("config", "wtxtgit.smudgeExclude", "sub")
     done = clone.wtxtgit("checkout")
     assert done.stdout == b"1 file written\n"
-    assert b"other.safetensors: stays as text" in done.stderr
+    assert b"other.safetensors: left as text" in done.stderr
     assert clone.path.joinpath(OTHER).read_bytes().startswith(b"WTXT 1\n")
 
 

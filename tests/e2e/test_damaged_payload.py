@@ -89,7 +89,7 @@ def test_a_forged_pack_ends_no_checkout(own: Sealed) -> None:
     assert (own.path / NAME).read_bytes() == own.blob(NAME)
     assert f"{NAME}: left as a detached text" in said
     assert "wtxtgit fetch" in said
-    assert "damaged, and set aside" in fetch(own)
+    assert "damaged and was set aside" in fetch(own)
     assert holds(own)
 
 
@@ -122,7 +122,7 @@ class TestHere:
         assert (own.path / NAME).read_bytes() != MODEL or holds(own)
         said = fetch(own)
         if place == 20:
-            assert f"pack {pack.stem} is damaged, and set aside" in said
+            assert f"pack {pack.stem} is damaged and was set aside" in said
             assert pack.with_name(pack.name + ".damaged").exists()
         assert holds(own)
         assert own.call("store", "verify").code == 0

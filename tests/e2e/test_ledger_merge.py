@@ -102,8 +102,8 @@ def test_both_sides_went_on(sides: Sealed, way: str) -> None:
     lines = [line for line in said.splitlines() if LEDGER in line and "wtxtgit" in line]
     (line,) = lines
     assert line == (
-        f"wtxtgit: error: {LEDGER}: both sides went on, ours is kept for now: "
-        "settle what it seals, git add that, then wtxtgit seal --reseal"
+        f"wtxtgit: error: {LEDGER}: both sides added records; ours is kept for now: settle the "
+        f"file it seals, git add that file, then run wtxtgit seal --reseal"
     )
     assert (sides.path / LEDGER).read_bytes() == mine
     assert LEDGER in sides.git("ls-files", "-u").decode()

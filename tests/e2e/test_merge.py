@@ -21,10 +21,11 @@ ROWS = "torch_state/embed.weight row 3"
 def assert_told(said: bytes, name: str = NAME, what: str = ROWS, ours: str = "HEAD") -> None:
     theirs = {"HEAD": "incoming", "what you rebase onto": "your own commit"}[ours]
     assert (
-        f"wtxtgit: error: {name}: both sides changed it, ours ({ours}) is kept for now: {what}; "
-        f"nothing of theirs ({theirs}) is in the file yet\n"
-        f"wtxtgit: hint: wtxtgit resolve {name} shows all, and settles it with --take NAME=theirs; "
-        f"git checkout --theirs -- {name} takes the other file, then git add -- {name}\n"
+        f"wtxtgit: error: {name}: both sides changed it; ours ({ours}) is kept for now: {what}; "
+        f"the file has no changes from theirs ({theirs}) yet\n"
+        f"wtxtgit: hint: wtxtgit resolve {name} lists all conflicts, and --take NAME=theirs "
+        f"settles one; git checkout --theirs -- {name} takes the other file, then git add -- "
+        f"{name}\n"
     ) in said.decode()
 
 

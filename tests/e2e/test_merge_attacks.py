@@ -167,8 +167,8 @@ def test_our_file_committed_in_the_place_of_a_merge_is_told(repo: Repo) -> None:
     Sealed(repo.path).call("install", "--local", "--hooks")
     conflicting(repo)
     told = repo.run("git", "commit", "-qam", "merged").stderr.decode()
-    assert f"wtxtgit: warning: {NAME}: of a conflict that nobody settled our side" in told
-    assert f"git checkout -m -- {NAME} brings the conflict back" in told
+    assert f"wtxtgit: warning: {NAME}: its conflict is not settled: our side" in told
+    assert f"git checkout -m -- {NAME} restores the conflict" in told
 
 
 @slow
@@ -177,7 +177,7 @@ def test_our_file_that_was_chosen_by_hand_in_another_merge_is_not(repo: Repo) ->
     conflicting(repo)
     resolve(repo, NAME, "--take", "*=theirs")
     told = repo.run("git", "commit", "-qm", "merged").stderr.decode()
-    assert "nobody settled" not in told
+    assert "is not settled" not in told
 
 
 @slow
@@ -220,4 +220,4 @@ def test_what_a_strategy_took_is_told(repo: Repo) -> None:
     repo.track("x.fold")
     diverge(repo, {"x.fold": (b"base", b"ours", b"theirs")})
     told = bring(repo, "merge").stderr.decode()
-    assert "x.fold: theirs (incoming) is taken, as the strategy says" in told
+    assert "x.fold: theirs (incoming) is taken, by the strategy" in told

@@ -51,7 +51,7 @@ def conflict(templates: Templates, tmp_path: Path, driver: None) -> Repo:
 @pytest.mark.slow
 def test_in_steps(conflict: Repo) -> None:
     listed = resolve(conflict, NAME, ok=(1,))
-    assert "1 change of one side or the other merged without a conflict\n" in listed.out
+    assert "1 change made by only one side merged without a conflict\n" in listed.out
     assert "embed  tensor  rows 3, 9  both sides changed the same rows" in listed.out
     assert listed.out.endswith(
         f"{NAME}: 2 conflicts open, ours (HEAD) against theirs (incoming)\n"
@@ -190,7 +190,7 @@ def test_in_a_subfolder(repo: Repo) -> None:
 def test_a_rebase_names_the_sides_as_git_does(repo: Repo) -> None:
     diverge(repo, {NAME: SIDES})
     said = bring(repo, "rebase", ok=(1,)).stderr.decode()
-    assert f"{NAME}: both sides changed it, ours (what you rebase onto) is kept for now: " in said
+    assert f"{NAME}: both sides changed it; ours (what you rebase onto) is kept for now: " in said
     listed = resolve(repo, NAME, ok=(1,))
     assert "ours (what you rebase onto) against theirs (your own commit)" in listed.out
     resolve(repo, NAME, "--take", "*=theirs")

@@ -72,7 +72,9 @@ def test_the_ledger_alone_conflicts(driven: Sealed, way: str) -> None:
     assert records(driven) == {}
     assert_model(held(driven), BOTH)
     (line,) = [line for line in said.splitlines() if "wtxtgit seal --reseal" in line]
-    assert line.startswith(f"wtxtgit: error: {LEDGER}: both sides went on, ours is kept for now: ")
+    assert line.startswith(
+        f"wtxtgit: error: {LEDGER}: both sides added records; ours is kept for now: "
+    )
 
     stopped = driven.run("git", "commit", "-q", "--no-edit", ok=(1, 128)).stderr.decode()
     assert "unmerged files" in stopped
@@ -104,7 +106,7 @@ def test_one_side_alone_is_sealed(driven: Sealed) -> None:
     train(driven, edited(base(), OURS), seal=False)
     done = driven.run("git", "merge", "--no-edit", "side", ok=(1,))
     said = done.stderr.decode()
-    assert f"wtxtgit: note: {NAME}: what is merged is sealed by nobody yet" in said
+    assert f"wtxtgit: note: {NAME}: the merged file is not sealed yet" in said
     assert unmerged(driven) == []
     assert_model(held(driven), BOTH)
     assert f"{NAME}: content-mismatch" in said
@@ -117,8 +119,8 @@ def test_both_are_in_conflict(driven: Sealed, tmp_path: Path) -> None:
     driven.run("git", "merge", "side", ok=(1,))
     assert unmerged(driven) == [NAME, LEDGER]
     said = driven.call("resolve", NAME, "--take", "embed=theirs")
-    assert f"wtxtgit: note: {NAME}: what is merged is sealed by nobody yet\n" in said.err
-    assert f"wtxtgit: hint: once git has it staged: wtxtgit seal --reseal -- {NAME}\n" in said.err
+    assert f"wtxtgit: note: {NAME}: the merged file is not sealed yet\n" in said.err
+    assert f"wtxtgit: hint: once it is staged: wtxtgit seal --reseal -- {NAME}\n" in said.err
     refused = driven.call("resolve", LEDGER, ok=(3,))
     assert "a ledger" in refused.err
     driven.call("seal", "--reseal", "--", NAME)

@@ -110,10 +110,10 @@ def test_rows_that_both_changed(repo: Repo, way: str) -> None:
     assert unmerged(repo) == sorted(kind.name for kind in KINDS)
     for kind in KINDS:
         assert (
-            f"wtxtgit: error: {kind.name}: both sides changed it, ours ({mine}) is kept for now: "
-            f"{inside(kind, 'embed')} row 3; nothing of " in said
+            f"wtxtgit: error: {kind.name}: both sides changed it; ours ({mine}) is kept for now: "
+            f"{inside(kind, 'embed')} row 3; the file has no changes from " in said
         )
-        assert f"wtxtgit: hint: wtxtgit resolve {kind.name} shows all" in said
+        assert f"wtxtgit: hint: wtxtgit resolve {kind.name} lists all conflicts" in said
         assert file_of(repo, kind.name) == kind.make(ours)
         assert_model(held(repo, kind), ours)
         assert open_names(repo, kind.name) == {inside(kind, "embed"): [[3, 4]]}
@@ -249,7 +249,7 @@ def test_what_is_not_merged_by_tensor(repo: Repo) -> None:
     }
     diverge(repo, files)
     said = bring(repo, "merge", ok=(1,)).stderr.decode()
-    kept = "both sides changed it, ours (HEAD) is kept for now: "
+    kept = "both sides changed it; ours (HEAD) is kept for now: "
     assert f"damaged.fold: {kept}ours does not hold: chunk " in said
     assert f"format.fold: {kept}the formats differ: fold, safetensors" in said
     assert f"opaque.fold: {kept}files of no known format are not merged by tensor" in said

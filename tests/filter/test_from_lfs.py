@@ -167,7 +167,7 @@ def test_the_command(repo: Repo) -> None:
 
     assert "--from-lfs" in call(code=2)[1]
     said, _ = call("--from-lfs", "-n")
-    assert "1 object left, which are no checkpoints\n1 object of git-lfs would be" in said
+    assert "1 object skipped, not checkpoints\n1 object of git-lfs would be" in said
     assert packs(repo) == 0
     said, _ = call("--from-lfs", "HEAD~1", NAME)
     told = json.loads(call("--from-lfs", "--json", "HEAD~1", NAME)[0])

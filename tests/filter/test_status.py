@@ -221,5 +221,5 @@ def test_the_command_line(tracked: Repo) -> None:
 @pytest.mark.slow
 def test_an_empty_repository(repo: Repo) -> None:
     assert ops.status(repo.repository).files == ()
-    assert b"no file is tracked" in repo.wtxtgit("status").stdout
+    assert b"no tracked files" in repo.wtxtgit("status").stdout
     assert repo.wtxtgit("ls-files").stdout == b""

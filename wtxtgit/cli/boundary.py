@@ -113,7 +113,7 @@ def _failed(error: Exception) -> int:
 
     if os.environ.get("WTXTGIT_DEBUG"):
         raise error
-    complain(explain(error), "WTXTGIT_DEBUG=1 shows where; please report it")
+    complain(explain(error), "please report it, with the output that WTXTGIT_DEBUG=1 gives")
     return BUG
 
 

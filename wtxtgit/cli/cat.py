@@ -33,7 +33,7 @@ _MOST_SHOWN = 1024 * 1024
     "--output",
     type=click.Path(path_type=Path, readable=False),
     metavar="OUT",
-    help="Write to this file, tensors in the format that its ending names; - is standard output.",
+    help="Write to this file, tensors in the format its ending names; - is standard output.",
 )
 @reading_options
 def cat(
@@ -41,12 +41,11 @@ def cat(
 ) -> int:
     """Write one tensor or part of a checkpoint, without reading the rest.
 
-    NAME is a tensor, a chunk, a member, a part that inspect shows, or a
-    metadata key. Standard output gets a tensor's items in C order,
-    little-endian (the bytes that inspect hashes), the decoded content of a
-    chunk or member, and JSON for other values. OUT.npy, OUT.safetensors and
-    the other endings of convert keep dtype and shape; for several NAMEs the
-    format has to hold several.
+    NAME is a tensor, a chunk, a member, a part that inspect shows, or a metadata key.
+    By default, writes a tensor's items to standard output in C order, little-endian
+    (the bytes that inspect hashes), a chunk or member decoded, and any other value as
+    JSON. With -o, OUT.npy, OUT.safetensors and the other formats of convert keep dtype
+    and shape. Several NAMEs need a format that holds several tensors.
 
     \b
     wtxtgit cat model.safetensors layers.0.q -o q.npy
@@ -68,7 +67,7 @@ def cat(
                 return 0
             if len(found) > 1:
                 raise UsageError(
-                    f"{len(found)} names are given, and bytes are those of one",
+                    f"{len(found)} names given, but only one can be written as plain bytes",
                     hint="-o OUT.safetensors holds several tensors",
                 )
             if output is not None and is_file:
@@ -103,7 +102,7 @@ def _readable(name: str, blocks: Iterable[Buffer]) -> bytes:
     text = content.decode("utf-8", "replace") if len(content) <= _MOST_SHOWN else "\0"
     if not all(c.isprintable() or c in "\n\t" for c in text) or "\ufffd" in text:
         raise UsageError(
-            f"{shown(name)} is no short text, and standard output is a terminal",
-            hint="-o FILE writes it to a file, -o - to the terminal all the same",
+            f"{shown(name)} is binary or long, and standard output is a terminal",
+            hint="-o FILE writes it to a file; -o - writes it to the terminal anyway",
         )
     return bytes(content) if content.endswith(b"\n") else bytes(content) + b"\n"

@@ -67,9 +67,9 @@ def _warn_of_dropped(repo: Repository) -> None:
     for path in conflicts.dropped(repo):
         shown = shlex.quote(os.fsdecode(path))
         warn(
-            f"{os.fsdecode(path)}: of a conflict that nobody settled our side is committed, and "
-            "nothing that the other one changed",
-            f"git checkout -m -- {shown} brings the conflict back, wtxtgit resolve settles it",
+            f"{os.fsdecode(path)}: its conflict is not settled: our side is committed, without "
+            f"the changes of the other side",
+            f"git checkout -m -- {shown} restores the conflict, wtxtgit resolve settles it",
         )
 
 

@@ -28,26 +28,27 @@ from wtxtgit.report.figures import size
     "--max-shard",
     type=Size(),
     metavar="SIZE",
-    help="Write several files, SIZE of tensors in each: safetensors, GGUF, or an AEROSET.",
+    help="Write several files of at most SIZE each: safetensors, GGUF, or an AEROSET.",
 )
 @click.option(
     "--inline-data",
     is_flag=True,
-    help="Write the bytes of tensors into a .checkpoint, which other readers do not expect.",
+    help="Write tensor bytes into a .checkpoint itself; other readers do not expect that.",
 )
 @click.option(
     "--ecc",
     type=click.IntRange(1, 254),
     metavar="N",
-    help="Put N bytes of parity behind each 255 - N bytes of a .fold; pyfolds has 16, 32 and 64.",
+    help="Add N bytes of parity to each 255 - N bytes of a .fold; pyfolds uses 16, 32 and 64.",
 )
-@click.option("--hash-b3", is_flag=True, help="Put a BLAKE3 of each tensor into an .aero.")
+@click.option("--hash-b3", is_flag=True, help="Add the BLAKE3 hash of each tensor to an .aero.")
 @click.option(
-    "--page-hashes", type=Size(), metavar="SIZE", help="Put a BLAKE3 of each SIZE into an .aero."
+    "--page-hashes",
+    type=Size(),
+    metavar="SIZE",
+    help="Add a BLAKE3 hash for every SIZE bytes to an .aero.",
 )
-@click.option(
-    "--skip", is_flag=True, help="Leave out tensors that B can't hold, and say which they are."
-)
+@click.option("--skip", is_flag=True, help="Leave out tensors that B cannot hold, and list them.")
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def convert(
@@ -68,10 +69,10 @@ def convert(
     \b
     .safetensors .npz .npy .pt .pth .gguf .fold .mind .aero .checkpoint
 
-    A is any checkpoint, set or REV:PATH. No value is rounded: a dtype that the
-    other format lacks is refused. Quantised tensors stay what they are in .gguf and
-    .aero, and become bytes with a tag elsewhere. What B can't hold beside the tensors
-    is listed. B is read again and compared before it appears.
+    A is any checkpoint, set or REV:PATH. No value is rounded: a dtype that B's format
+    lacks is refused. Quantised tensors are kept in .gguf and .aero, and become tagged
+    bytes elsewhere. Metadata that B's format cannot hold is listed. B is read back and
+    compared before it appears.
 
     \b
     wtxtgit convert model.pt model.safetensors
@@ -139,8 +140,8 @@ def repack(
 ) -> int:
     """Change the compression of a FOLD, AERO, npz or torch FILE, and nothing else.
 
-    Git makes small deltas of uncompressed files alone. Hashes inside the file
-    are made anew; the tensors are proved equal before the file is replaced.
+    Git makes small deltas only of uncompressed files. Hashes inside the file are
+    recomputed, and the tensors are proved equal before the file is replaced.
 
     \b
     wtxtgit repack model.fold
@@ -159,7 +160,7 @@ def repack(
     sizes = f"{size(done.before)} before, {size(done.after)} now"
     print_line(f"{done.path}: {done.format}, {sizes}, tensors are equal")
     for what in done.broken:
-        print_line(f"note: {what} signs the file as it was, and no longer holds")
+        print_line(f"note: {what} signed the old file, and no longer verifies")
     return 0
 
 
@@ -170,8 +171,8 @@ def repack(
 def reseal(target: str, max_chunk: int, as_json: bool) -> int:
     """Rewrite the index of a SET after its files were merged or changed.
 
-    SET is an AEROSET: its .aeroset.json, or the folder with it. Its files have to
-    hold; tensors, sizes and SHA-256 are listed as they are now.
+    SET is an AEROSET: its .aeroset.json, or the folder that holds it. Its files must
+    verify; the index then lists their current tensors, sizes and SHA-256.
 
     \b
     wtxtgit reseal model.aeroset.json
@@ -183,7 +184,7 @@ def reseal(target: str, max_chunk: int, as_json: bool) -> int:
     if is_printed(done, as_json):
         return 0
     for file in done.changed:
-        print_line(f"{file}: written anew")
-    state = "is as its files are" if done.changed else "was as its files are"
+        print_line(f"{file}: rewritten")
+    state = "matches its files" if done.changed else "already matched its files"
     print_line(f"{done.path}: {done.format}, {counted(done.tensors, 'tensor')}, {state}")
     return 0

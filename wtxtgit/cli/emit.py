@@ -36,12 +36,12 @@ _HASH = re.compile(r"[0-9a-f]{64}")
     "-o",
     "--output",
     metavar="OUT",
-    help="Write to this file or URL; of several FILES, or with a / at its end, NAME.wtxt in it.",
+    help="Write to this file or URL. With several FILES, or a / at the end, write NAME.wtxt in it.",
 )
 @click.option("--gen", type=click.IntRange(min=0), help="Generation number.")
-@click.option("--ts", help="Time of the generation, as 2025-10-09T03:12:45Z.")
-@click.option("--build", help="What made the weights, such as a commit.")
-@click.option("--prev", metavar="HASH", help="merkle_this of the generation before.")
+@click.option("--ts", help="Time of the generation, such as 2025-10-09T03:12:45Z.")
+@click.option("--build", help="Where the weights come from, such as a commit.")
+@click.option("--prev", metavar="HASH", help="merkle_this of the previous generation.")
 @click.option(
     "--sign",
     type=click.Path(path_type=Path, readable=False),
@@ -53,21 +53,21 @@ _HASH = re.compile(r"[0-9a-f]{64}")
     "--hmac-key",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="Authenticate every array with the bytes of this file.",
+    help="Add an HMAC to every array, with the key in this file.",
 )
 @click.option(
     "--detached",
     is_flag=True,
-    help="Leave the data of larger arrays to the store of the repository here.",
+    help="Keep the data of larger arrays in the current repository's store.",
 )
 @click.option(
     "--pending",
     is_flag=True,
-    help="Write the text without a root, which goes into a WSUM later: OUT.root.wsum.",
+    help="Write the text without its root; finalize writes that to OUT.root.wsum.",
 )
-@click.option("--rows-per-chunk", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk.")
+@click.option("--rows-per-chunk", type=click.IntRange(min=1), metavar="N", help="Rows per chunk.")
 @click.option(
-    "--audit", multiple=True, metavar="K=V", help="A field of the audit line; repeatable."
+    "--audit", multiple=True, metavar="K=V", help="Add a field to the audit line; repeatable."
 )
 @scheduler_option
 def emit(
@@ -86,14 +86,14 @@ def emit(
     audit: tuple[str, ...],
     scheduler: str | None,
 ) -> int:
-    """Make the text of each of FILES, on standard output or in a file.
+    """Write the text of each of FILES to standard output or a file.
 
-    Without options these are the bytes that git stores. With --gen, --ts,
-    --build and --prev the text is a generation of its own; --sign signs it. A
-    FILE that is such a text itself comes out as git would store it. A FILE may
-    be a URL that fsspec reads; with --scheduler the workers read all of them,
-    and write the texts. With --detached the text has hashes in the place of large
-    arrays, and their data go into the store of the repository here.
+    Without options these are the bytes that git stores. --gen, --ts, --build and --prev
+    describe a generation of its own, and --sign signs it. A FILE that is already a text
+    is written as git would store it. A FILE may be a URL that fsspec reads; with
+    --scheduler the workers read the files and write the texts. With --detached the text
+    has hashes in place of large arrays, whose data goes into the store of the current
+    repository.
 
     \b
     wtxtgit emit model.safetensors -o model.safetensors.wtxt
@@ -110,11 +110,11 @@ def emit(
     )  # fmt: skip
     outs = _outs(files, output)
     if pending and (outs is None or is_url(outs[0])):
-        raise UsageError("--pending needs -o, a path: its WSUM is written beside the text")
+        raise UsageError("--pending needs -o PATH: the WSUM is written beside the text")
     if prev is not None and len(files) > 1:
-        raise UsageError("--prev is the hash of one text: one FILE goes with it")
+        raise UsageError("--prev takes a single FILE")
     if detached and scheduler is not None:
-        raise UsageError("--detached and --scheduler don't go together: workers have no store")
+        raise UsageError("--detached and --scheduler cannot be combined: workers have no store")
     if scheduler is not None:
         _emit_there(scheduler, files, outs, generation)
         return 0
@@ -178,7 +178,7 @@ def _outs(files: tuple[str, ...], output: str | None) -> list[str] | None:
 
     if output is None or output == "-":
         if len(files) > 1:
-            raise UsageError("several FILES need -o, a folder")
+            raise UsageError("several FILES need -o FOLDER")
         return None
     if len(files) == 1 and not output.endswith("/"):
         return [output]
@@ -198,7 +198,7 @@ def _label(file: str) -> str:
 def _warn(file: str, warning: str) -> None:
     from wtxtgit.checkpoint.open import shown_name
 
-    boundary.warn(f"{shown_name(file)}: {warning}, given as it is")
+    boundary.warn(f"{shown_name(file)}: {warning}, written unchanged")
 
 
 def _hash(value: str | None) -> bytes | None:
@@ -228,16 +228,16 @@ def _field(item: str) -> tuple[str, str]:
     "--wsum",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="The WSUM of TEXT, if not TEXT.root.wsum.",
+    help="The WSUM of TEXT, if it is not TEXT.root.wsum.",
 )
 def restore(text: str, output: Path | None, wsum: Path | None) -> int:
-    """Make the file that TEXT stands for, byte for byte.
+    """Write the file that TEXT stands for, byte for byte.
 
-    TEXT is a file, or a blob as REV:PATH or by the name of its generation; then -o names the file.
+    TEXT is a file, or a blob as REV:PATH or PATH@gen:N; a blob needs -o.
 
-    The output's name is TEXT's without .wtxt; a file of that name is replaced
-    only if -o names it. No file is made or replaced unless the whole text verifies.
-    A native snapshot becomes an .npz or .safetensors file, by the ending of -o.
+    The output is named like TEXT without .wtxt; an existing file is replaced only if -o
+    names it. Nothing is written unless the whole text verifies. A native snapshot
+    becomes an .npz or .safetensors file, depending on the ending of -o.
 
     \b
     wtxtgit restore model.fold.wtxt
@@ -262,7 +262,7 @@ def restore(text: str, output: Path | None, wsum: Path | None) -> int:
 
 @click.group()
 def delta() -> None:
-    """Send what changed of a checkpoint as text, and put it on the old one.
+    """Send the changes to a checkpoint as text, and apply them to the old one.
 
     \b
     wtxtgit delta make step-1.safetensors step-2.safetensors -o step-2.safetensors.wtxtdelta
@@ -279,15 +279,15 @@ def delta() -> None:
 @click.option(
     "--plain",
     is_flag=True,
-    help="Say nothing of TARGET but its changed chunks: no time, number, signature or hash.",
+    help="Write only the changed chunks of TARGET: no time, number, signature or hash.",
 )
 def make(base: str, target: str, output: Path | None, plain: bool) -> int:
     """Make the delta from BASE to TARGET.
 
-    It goes to standard output if no file is named. Either side is a file or a blob
-    as REV:PATH, a checkpoint or its text. The delta has the chunks that changed, and
-    what proves the whole. It gives TARGET again, byte for byte, where `delta apply`
-    puts it on BASE; on any other file it is refused.
+    BASE and TARGET are checkpoints or their texts, as files or as REV:PATH. The delta
+    holds the chunks that changed, and the hashes that prove the whole. `delta apply` on
+    BASE gives TARGET again, byte for byte, and refuses any other file. Without -o the
+    delta goes to standard output.
 
     \b
     wtxtgit delta make HEAD~1:model.fold model.fold -o model.fold.wtxtdelta
@@ -300,7 +300,7 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
             base, target, plain=plain, threads=environment.threads(), progress=advance
         )
         if making.takes_nothing:
-            boundary.note(f"nothing of {base} is in {target}: the delta carries all of it")
+            boundary.note(f"{base} and {target} share nothing: the delta holds all of the target")
         if output is None or str(output) == "-":
             write_all(sys.stdout.fileno(), pieces)
         else:
@@ -317,13 +317,13 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
     type=click.Path(path_type=Path, readable=False),
     help="Write to this file; - is a pipe.",
 )
-@click.option("--ts", help="Time of the generation that a plain delta makes.")
-@click.option("--build", help="What made the weights, where the delta is plain.")
+@click.option("--ts", help="For a plain delta: time of the new generation.")
+@click.option("--build", help="For a plain delta: where the weights come from.")
 @click.option(
     "--hmac-key",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="Check every array's HMAC with the bytes of this file; a plain delta's are made anew.",
+    help="Check every array's HMAC with the key in this file; a plain delta's HMACs are computed.",
 )
 def apply(
     base: str,
@@ -333,12 +333,12 @@ def apply(
     build: str | None,
     hmac_key: Path | None,
 ) -> int:
-    """Make the target of DELTA from BASE, a file or a blob as REV:PATH.
+    """Apply DELTA to BASE, a file or a blob as REV:PATH.
 
-    Of a checkpoint it makes a checkpoint, of a text a text. A blob that is the text
-    of a checkpoint counts as the checkpoint. The output's name is DELTA's without
-    .wtxtdelta; a file of that name is replaced only if -o names it. Nothing is
-    written unless DELTA was made for BASE and all of the target is proved.
+    The result is a checkpoint if BASE is one, and a text if BASE is a text. A blob that
+    is the text of a checkpoint counts as the checkpoint. The output is named like DELTA
+    without .wtxtdelta; an existing file is replaced only if -o names it. Nothing is
+    written unless DELTA was made for BASE and the whole result is proved.
 
     \b
     wtxtgit delta apply model.fold step-2.fold.wtxtdelta

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_OLD_STAY = (
-    "generations that were committed before stay readable to the old keys, in this history and "
-    "all its clones"
-)
+_OLD_STAY = "the old keys can still decrypt earlier generations, in this history and all its clones"
 _passphrase = click.option(
     "-p", "--passphrase", is_flag=True, help="Use a passphrase instead of keys."
 )
@@ -56,7 +53,7 @@ def recipient_options(command: _Command) -> _Command:
         multiple=True,
         type=click.Path(path_type=Path, readable=False),
         metavar="FILE",
-        help="Encrypt for the keys in this file, one a line; repeatable.",
+        help="Encrypt for the keys in this file, one per line; repeatable.",
     )
     return named(lists(command))
 
@@ -87,11 +84,11 @@ def encrypt(
     identities: tuple[Path, ...],
     output: str | None,
 ) -> int:
-    """Encrypt the text of FILE, as a file that age opens, in age's armor.
+    """Encrypt the text of FILE, as an armored file that age opens.
 
-    FILE is a checkpoint or its text; a checkpoint is made text first, as git would
-    store it. Recipients are those of -r and -R, else those in .wtxt/recipients.
-    With -i or -p, OUT is left alone if it already holds the same text for the same
+    FILE is a checkpoint or its text; a checkpoint is first converted to text as git
+    would store it. Recipients come from -r and -R, or else from .wtxt/recipients. With
+    -i or -p, OUT is left alone if it already holds the same text for the same
     recipients.
 
     \b
@@ -115,10 +112,11 @@ def encrypt(
             write=_pipe,
         )
     if warning is not None:
-        boundary.warn(f"{shown_name(file)}: {warning}, encrypted as it is")
+        boundary.warn(f"{shown_name(file)}: {warning}, encrypted unchanged")
     if outcome is checkpoint_encrypt.Encryption.UNCHANGED:
         boundary.note(
-            f"{shown_name(output or '-')}: the same text for the same keys, left as it is"
+            f"{shown_name(output or '-')}: already holds the same text for the same keys, left "
+            f"alone"
         )
     return 0
 
@@ -140,9 +138,9 @@ def decrypt(
 ) -> int:
     """Decrypt FILE, and write the text that is in it.
 
-    An identity file is one of age-keygen's, an OpenSSH ed25519 key, or either
-    of them encrypted by age with a passphrase. Nothing is written unless all of FILE
-    opens, and the text in it is whole and verifies.
+    An identity file comes from age-keygen, or is an OpenSSH ed25519 key; either may be
+    encrypted by age with a passphrase. Nothing is written unless all of FILE decrypts
+    and the text in it verifies.
 
     \b
     wtxtgit decrypt model.fold.wtxt.age -i key.txt -o model.fold.wtxt
@@ -154,9 +152,9 @@ def decrypt(
     from wtxtgit.trust.keyring import checked_passphrase
 
     if passphrase == bool(identities):
-        raise UsageError("what opens the file is needed: -i FILE, or -p for a passphrase")
+        raise UsageError("a key is needed to decrypt the file: -i FILE, or -p for a passphrase")
     if output is not None and "://" in output:
-        raise UsageError("-o is a path: what was secret is not sent to a URL")
+        raise UsageError("-o takes a path: decrypted data is not sent to a URL")
     keys: tuple[AgeIdentity, ...]
     if passphrase:
         keys = (Passphrase(checked_passphrase(asker(passphrase_fd)(shown_name(file)))),)
@@ -181,7 +179,7 @@ def decrypt(
 @passphrase_option
 @recipient_options
 @click.option(
-    "--force", is_flag=True, help="Encrypt again even files that are for these keys already."
+    "--force", is_flag=True, help="Encrypt files again even if they are already for these keys."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def rekey(
@@ -193,11 +191,11 @@ def rekey(
     force: bool,
     as_json: bool,
 ) -> int:
-    """Encrypt FILES again, for the recipients that .wtxt/recipients lists now.
+    """Encrypt FILES again for the recipients now in .wtxt/recipients.
 
-    Without FILES all tracked *.wtxt.age. Each is opened with an identity, and
-    has to be a whole text; a file that is for these recipients already stays as
-    it is. What was committed before is not changed: old keys open it for ever.
+    Without FILES, all tracked *.wtxt.age. Each file is decrypted with an identity and
+    must hold a text that verifies. A file that is already for these recipients is left
+    alone. Earlier commits do not change: the old keys can decrypt them for ever.
 
     \b
     wtxtgit rekey -i key.txt
@@ -206,7 +204,7 @@ def rekey(
     from wtxtgit.checkpoint import encrypt as checkpoint_encrypt
 
     if not identities:
-        raise UsageError("what opens the files is needed: -i FILE")
+        raise UsageError("a key is needed to decrypt the files: -i FILE")
     whom = checkpoint_encrypt.audience(named, lists, piped)
     keys = opening_keys(identities, passphrase_fd)
     report = checkpoint_encrypt.rekey(
@@ -230,7 +228,7 @@ def _audience(
     if not passphrase:
         return audience(named, lists, piped)
     if named or lists:
-        raise UsageError("-p is for a passphrase alone: no recipient goes with it")
+        raise UsageError("-p cannot be combined with recipients")
     words = checked_passphrase(new_passphrase("the encrypted file", passphrase_fd))
     return Audience(passphrase=Passphrase(words))
 

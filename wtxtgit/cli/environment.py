@@ -31,7 +31,7 @@ def threads() -> int | None:
     if not value:
         return None
     if re.fullmatch("[1-9][0-9]{0,2}", value) is None:
-        raise UsageError(f'{THREADS} is "{value[:40]}", a number from 1 to 999 is wanted')
+        raise UsageError(f'{THREADS} is "{value[:40]}", expected a number from 1 to 999')
     return int(value)
 
 
@@ -42,7 +42,7 @@ def memory() -> int | None:
         return None
     match = re.fullmatch("([1-9][0-9]{0,6})MiB", value)
     if match is None:
-        raise UsageError(f'{MEMORY} is "{value[:40]}", a size such as 64MiB is wanted')
+        raise UsageError(f'{MEMORY} is "{value[:40]}", expected a size such as 64MiB')
     return int(match[1]) * 1024 * 1024
 
 

@@ -30,21 +30,20 @@ def add(
     dry_run: bool,
     verbose: bool,
 ) -> None:
-    """Add files to the index: git add, several times as fast.
+    """Add files to the index: git add, several times faster.
 
-    PATH is what git add takes: files, folders, pathspecs. Checkpoints are
-    written as text by wtxtgit itself, on all cores, into one pack; all other
-    files are added by git. The index and the objects are those that git add
-    makes.
+    PATH is whatever git add takes: files, folders, pathspecs. wtxtgit writes
+    checkpoints as text itself, on all cores, into one pack; git adds all other files.
+    The index and the objects are the same as git add makes.
 
     \b
     wtxtgit add model.safetensors
     wtxtgit add -u
     """
     if not paths and not (everything or update):
-        raise UsageError("nothing is named", hint="wtxtgit add . adds what is here and below")
+        raise UsageError("no path given", hint="wtxtgit add . adds this folder and all below it")
     if everything and update:
-        raise UsageError("--all and --update do not go together")
+        raise UsageError("--all and --update cannot be combined")
     from wtxtgit.filter import add as filter_add
     from wtxtgit.git.index import Wanted
 
@@ -72,15 +71,15 @@ def add(
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH...]")
-@click.option("-f", "--force", is_flag=True, help="Write over files that were changed, too.")
+@click.option("-f", "--force", is_flag=True, help="Overwrite changed files too.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
     """Write checkpoints to the work tree from the index, on all cores.
 
-    Writes those that are missing, or still text (cloned without the filter, or
-    with WTXTGIT_SKIP_SMUDGE=1). PATH is what git checkout takes: files,
-    folders, pathspecs; without it all tracked checkpoints are looked at.
-    Exit code 1 where a file was left because it was changed.
+    Writes files that are missing or still text (cloned without the filter, or with
+    WTXTGIT_SKIP_SMUDGE=1). PATH is whatever git checkout takes: files, folders,
+    pathspecs; the default is all tracked checkpoints. Changed files are left alone, and
+    the exit code is then 1.
 
     \b
     WTXTGIT_SKIP_SMUDGE=1 git clone URL && cd model && wtxtgit checkout
@@ -105,17 +104,17 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
     else:
         # Of those that lack payload one warning was given for all.
         for path in sorted({*done.left} - {*done.lacking_payload}):
-            boundary.warn(f"{os.fsdecode(path)}: stays as text")
+            boundary.warn(f"{os.fsdecode(path)}: left as text")
         for path in done.changed:
             boundary.warn(
-                f"{os.fsdecode(path)}: was changed, left as it is",
-                "wtxtgit checkout --force writes over it",
+                f"{os.fsdecode(path)}: changed, left alone",
+                "wtxtgit checkout --force overwrites it",
             )
         for one in done.failed:
             boundary.warn(f"{os.fsdecode(one.path)}: {one.message}")
         print_line(f"{counted(len(done.written), 'file')} written")
     if done.unnoted is not None:
-        boundary.complain(f"the index could not be told: {done.unnoted}", filter_checkout.UNNOTED)
+        boundary.complain(f"could not update the index: {done.unnoted}", filter_checkout.UNNOTED)
     if done.failed or done.unnoted is not None:
         return EnvironmentFailure.exit_code
     return 1 if done.changed else 0
@@ -141,7 +140,7 @@ def status(no_cache: bool, as_json: bool) -> None:
     if is_printed(report, as_json):
         return
     if not report.files:
-        print_line("no file is tracked; wtxtgit track '*.safetensors' tracks a pattern")
+        print_line("no tracked files; wtxtgit track '*.safetensors' tracks a pattern")
         return
     rows = [
         (
@@ -163,10 +162,9 @@ def status(no_cache: bool, as_json: bool) -> None:
 @click.argument("revision", required=False, metavar="[REV]")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def ls_files(revision: str | None, as_json: bool) -> None:
-    """List tracked files: blob, its size, and the format that its text stands for.
+    """List tracked files with blob, size and checkpoint format.
 
-    Without REV those of the index; with it those of that commit, by its own
-    attributes.
+    Lists the index or, with REV, the files of that commit by its own attributes.
 
     \b
     wtxtgit ls-files

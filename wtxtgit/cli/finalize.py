@@ -24,7 +24,7 @@ from wtxtgit.cli.output import is_printed, print_line, progress, raw_size
 @click.option(
     "--prev",
     metavar="BEFORE",
-    help="The generation before: a text, its WSUM, a revision that has TEXT, or merkle_this.",
+    help="The previous generation: a text, its WSUM, a revision that has TEXT, or merkle_this.",
 )
 @click.option("--inline", is_flag=True, help="Write the root into TEXT instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print the root as JSON.")
@@ -36,12 +36,12 @@ def finalize(
     inline: bool,
     as_json: bool,
 ) -> int:
-    """Check a pending TEXT, and write its WSUM, TEXT.root.wsum.
+    """Check a pending TEXT, and write its root to TEXT.root.wsum.
 
-    A text that emit --pending or dump(pending=True) wrote has no root in it; the
-    root stands in the WSUM beside it, which commands read with the text. If there
-    is a WSUM already, its place in the chain is kept unless --prev names another.
-    With --inline the root is written into the text, which then needs no WSUM.
+    A text from emit --pending or dump(pending=True) does not contain its root. The root
+    goes into the WSUM beside it, which commands read with the text. An existing WSUM
+    keeps its place in the chain unless --prev names another. With --inline the root is
+    written into the text, which then needs no WSUM.
 
     \b
     wtxtgit finalize step-200.wtxt --sign ~/.ssh/id_ed25519 --prev step-100.wtxt

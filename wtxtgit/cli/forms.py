@@ -46,10 +46,11 @@ _output = click.option(
 @click.argument("text", type=click.Path(path_type=Path, readable=False))
 @_output
 def attach(text: Path, output: Path | None) -> int:
-    """Put the data into the detached text TEXT, which then stands for itself.
+    """Put the data back into the detached text TEXT, so that it needs no store.
 
-    They come from the store of the repository that TEXT is in. TEXT is replaced,
-    by a text that verifies to its last hash. One that has its data stays as it is.
+    The data comes from the store of the repository that TEXT is in. TEXT is replaced
+    only if the new text verifies to its last hash. A text that has its data is left
+    alone.
 
     \b
     wtxtgit attach model.safetensors.wtxt
@@ -64,11 +65,11 @@ def attach(text: Path, output: Path | None) -> int:
 @click.argument("text", type=click.Path(path_type=Path, readable=False))
 @_output
 def detach(text: Path, output: Path | None) -> int:
-    """Take the data of large arrays out of TEXT, into the repository's store.
+    """Move the data of large arrays from TEXT into the repository's store.
 
-    What is left has their hashes, and is about 0.25% of the checkpoint's size:
-    `wtxtgit attach` makes the text again. TEXT is replaced once its data are in
-    the store of the repository that it is in.
+    The detached text keeps only their hashes, about 0.25% of the checkpoint's size;
+    `wtxtgit attach` puts the data back. TEXT is replaced once its data is in the store
+    of the repository that TEXT is in.
 
     \b
     wtxtgit detach model.safetensors.wtxt

@@ -19,9 +19,9 @@ from wtxtgit.version import __version__
 ABOUT = """Keep model checkpoints in ordinary git, as text that checks itself.
 
 \b
-wtxtgit install                    once a machine
-wtxtgit track '*.safetensors'      once a repository
-git add, commit, push, clone       as ever
+wtxtgit install                    once per machine
+wtxtgit track '*.safetensors'      once per repository
+git add, commit, push, clone       as usual
 
 Exit codes: 0 all holds, 1 a check found something, 2 usage, 3 input is not
 what it claims to be, 4 untrusted, 5 environment, 70 a bug in wtxtgit.
@@ -33,16 +33,16 @@ MAX_COLUMNS = 100
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Set up": {
-        "install": ("setup:install", "Set git up: filter, diff and merge drivers."),
-        "uninstall": ("setup:uninstall", "Take back what install did."),
+        "install": ("setup:install", "Set up git: filter, diff and merge drivers."),
+        "uninstall": ("setup:uninstall", "Undo what install did."),
         "track": ("setup:track", "Keep files that match a pattern as text in git."),
         "untrack": ("setup:untrack", "Stop tracking a pattern."),
-        "migrate": ("migrate:migrate", "Bring a history into texts, and back."),
-        "doctor": ("setup:doctor", "Find what is set up wrong, and mend it."),
+        "migrate": ("migrate:migrate", "Convert a history to texts, and back."),
+        "doctor": ("setup:doctor", "Find setup problems, and fix them."),
     },
     "Files": {
         "add": ("files:add", "Add files to the index: git add, several times as fast."),
-        "checkout": ("files:checkout", "Write checkpoints to the work tree, fast."),
+        "checkout": ("files:checkout", "Write checkpoints to the work tree, on all cores."),
     },
     "Look": {
         "status": ("files:status", "Show the state of every tracked file."),
@@ -56,14 +56,14 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Merge": {
         "merge-file": ("merge:merge_file", "Merge three checkpoints, tensor by tensor."),
-        "resolve": ("merge:resolve", "Settle what a merge of a checkpoint left open."),
+        "resolve": ("merge:resolve", "Settle the conflicts that a merge left."),
     },
     "Convert": {
         "emit": ("emit:emit", "Make the text of a checkpoint."),
         "restore": ("emit:restore", "Make the checkpoint of a text."),
-        "attach": ("forms:attach", "Put its data into a detached text."),
-        "detach": ("forms:detach", "Take a text's data out, into the store."),
-        "finalize": ("finalize:finalize", "Give a pending text its root."),
+        "attach": ("forms:attach", "Put the data back into a detached text."),
+        "detach": ("forms:detach", "Move a text's data into the store."),
+        "finalize": ("finalize:finalize", "Finish a pending text with its root hash."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("convert:repack", "Change a checkpoint's compression."),
         "reseal": ("convert:reseal", "Rewrite the index of a set."),
@@ -73,7 +73,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Encrypt": {
         "encrypt": ("encrypt:encrypt", "Encrypt the text of a checkpoint, for age."),
         "decrypt": ("encrypt:decrypt", "Decrypt a text."),
-        "rekey": ("encrypt:rekey", "Encrypt again for other recipients."),
+        "rekey": ("encrypt:rekey", "Encrypt files again for other recipients."),
     },
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
@@ -81,29 +81,29 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Payload": {
         "fetch": ("payload:fetch", "Fetch the data of detached texts."),
         "push": ("payload:push", "Send the data of detached texts to the remote."),
-        "store": ("store:store", "List, check and repack what detached texts leave out."),
+        "store": ("store:store", "List, check and repack the data of detached texts."),
     },
     "Training": {
-        "ring": ("ring:ring", "List, check and send a training's snapshots."),
-        "pull": ("ring:pull", "Fetch a snapshot from where it was sent to."),
+        "ring": ("ring:ring", "List, check and send snapshots of a training run."),
+        "pull": ("ring:pull", "Fetch a snapshot from the target it was sent to."),
     },
     "Trust": {
-        "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),
+        "seal": ("seal:seal", "Sign each generation of a checkpoint."),
         "check": ("seal:check", "Check what is about to be committed."),
-        "key": ("keys:key", "Make, import and list keys that sign."),
+        "key": ("keys:key", "Make, import and list signing keys."),
         "signers": ("keys:signers", "Say who may sign in a repository."),
         "log": ("audit:log", "List the sealed generations of a checkpoint."),
-        "audit": ("audit:audit", "Prove the chain of all checkpoints across commits."),
+        "audit": ("audit:audit", "Prove that every commit's checkpoints are signed and trusted."),
         "prune": ("prune:prune", "Make a history shorter, from a new trust root."),
-        "release": ("release:release", "Sign what the checkpoints of a tag are, for others."),
+        "release": ("release:release", "Sign a list of the checkpoints at a tag."),
     },
     "Called by git": {
         "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),
         "clean": ("plumbing_help:clean", "One file to text."),
         "smudge": ("plumbing_help:smudge", "One text to file."),
-        "diff-driver": ("plumbing_help:diff_driver", "What a diff shows of one file."),
+        "diff-driver": ("plumbing_help:diff_driver", "Show git the diff of one file."),
         "merge-driver": ("plumbing_help:merge_driver", "Merge a file that both sides changed."),
-        "hook": ("hook:hook", "What git's hooks run."),
+        "hook": ("hook:hook", "Run one of git's hooks."),
     },
 }
 """Sections of the help, with commands: where each is, and a line about it."""

@@ -42,14 +42,14 @@ _NOTHING = "\u00b7"
     "--tensor",
     "tensors",
     metavar="PATTERN",
-    help="Only the tensors whose names match, such as 'layers.0.*'; no other one is read.",
+    help="Read only tensors whose names match, such as 'layers.0.*'.",
 )
 @click.option(
     "-n",
     "most",
     type=click.IntRange(min=1),
     metavar="COUNT",
-    help="Only the last COUNT versions.",
+    help="Show only the last COUNT versions.",
 )
 @click.option(
     "--trust-root",
@@ -72,9 +72,10 @@ def history(
 ) -> int:
     """Show every version of the checkpoint at PATH, and how its values moved.
 
-    A version is a commit, along first parents, that changed the file; where it is
-    sealed, generation and signers are told too. For each layer, or each tensor with
-    --tensor, norm, relative change and share of zeros are drawn over all versions.
+    A version is a commit on the line of first parents that changed the file; sealed
+    versions are shown with generation and signers. For each layer (each tensor with
+    --tensor), a sparkline shows norm, relative change and share of zeros over all
+    versions.
 
     \b
     wtxtgit history model.fold
@@ -121,7 +122,7 @@ def _print(report: History, *, by_tensor: bool) -> None:
     print_table(titles[:count], [row[:count] for row in drawn], split=1)
     if len(series) > _MOST:
         more = counted(len(series) - _MOST, f"more {noun}")
-        print_line(f"and {more} that changed less, --json has them")
+        print_line(f"and {more} that changed less; --json has them")
 
 
 def _row(one: PastVersion) -> tuple[str, ...]:

@@ -32,15 +32,14 @@ _MOST = 50
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
-    """Run what git's hook NAME is there for.
+    """Run the checks of one of git's hooks.
 
-    pre-commit, pre-merge-commit and pre-applypatch check what is about to be
-    committed, as `wtxtgit check --staged` does, but for files that are as in
-    HEAD; pre-push audits what is pushed, and sends the data of detached texts
-    to the remote first. Any exit code but 0 refuses it. With the
-    config wtxtgit.autoSeal pre-commit seals what is staged first; with
-    wtxtgit.strict warnings are errors. `wtxtgit
-    install --hooks` installs all of them, ARGUMENTS are git's.
+    pre-commit, pre-merge-commit and pre-applypatch check the staged files, as `wtxtgit
+    check --staged` does, except files that are the same in HEAD. pre-push sends the
+    data of detached texts to the remote, and audits the pushed commits. Any exit code
+    but 0 stops git. With the config wtxtgit.autoSeal, pre-commit seals staged files
+    first; with wtxtgit.strict, warnings are errors. `wtxtgit install --hooks` installs
+    all of these; ARGUMENTS come from git.
 
     \b
     wtxtgit hook pre-commit
@@ -97,9 +96,9 @@ def _push_payload(
     sent = push_commits(repo, lambda: store_url.chosen(repo, remote), tips, known)
     for text in sent.lacking:
         complain(
-            f"{os.fsdecode(text.path)}: {counted(text.chunks, 'chunk')} of its data are neither "
-            f"here nor at {sent.remote}",
-            "wtxtgit add of the file puts them into the store",
+            f"{os.fsdecode(text.path)}: {counted(text.chunks, 'chunk')} of its data missing both "
+            f"here and at {sent.remote}",
+            "wtxtgit add PATH puts the data into the store again",
         )
     if sent.chunks and not as_json:
         note(f"{counted(sent.chunks, 'chunk')} of payload sent to {sent.remote}")

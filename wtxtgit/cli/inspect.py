@@ -71,9 +71,9 @@ def inspect(
 ) -> int:
     """Show the parts, tensors and values of a checkpoint, a set, or a text.
 
-    REV:PATH is the file as it was in a commit; a folder, the sharded checkpoint in
-    it. With NAMEs only those tensors are read, and fetched where the text is
-    detached.
+    REV:PATH is the file as it was in a commit; a folder stands for the sharded
+    checkpoint in it. With NAMEs, only those tensors are read, and fetched if the text
+    is detached.
 
     \b
     wtxtgit inspect model.safetensors
@@ -132,9 +132,7 @@ def _print_parts(inspection: Inspection) -> None:
     print_table(("part", "what", "size", "offset"), rows, right=("size", "offset"))
     if gaps:
         total = size(sum(part.size for part in gaps))
-        print_line(
-            f"and {total} of fixed headers, padding and gaps in {counted(len(gaps), 'place')}"
-        )
+        print_line(f"and {total} of headers, padding and gaps in {counted(len(gaps), 'place')}")
 
 
 def _about(part: FilePart) -> str:
@@ -196,16 +194,18 @@ def _share(statistics: Statistics) -> str:
     "--wsum",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="The WSUM that goes with FILE, if not FILE.root.wsum.",
+    help="The WSUM of FILE, if it is not FILE.root.wsum.",
 )
 @click.option(
     "--hmac-key",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="Check every array's HMAC, and FOLD's, with the bytes of this file.",
+    help="Check the HMACs of arrays and of FOLD with the key in this file.",
 )
 @click.option(
-    "--allow-unauthenticated", is_flag=True, help="With --hmac-key: accept arrays without an HMAC."
+    "--allow-unauthenticated",
+    is_flag=True,
+    help="With --hmac-key: also accept arrays without an HMAC.",
 )
 @click.option(
     "--signers",
@@ -216,22 +216,22 @@ def _share(statistics: Statistics) -> str:
 @click.option(
     "--require-signed",
     is_flag=True,
-    help="Demand a signature by a known signer, in a ledger for each record.",
+    help="Require a signature by a known signer; in a ledger, on each record.",
 )
-@click.option("--strict", is_flag=True, help="Treat notes on containers as errors.")
+@click.option("--strict", is_flag=True, help="Treat notes about checkpoint files as errors.")
 @click.option(
-    "--require-payload", is_flag=True, help="Demand all of the payload of a detached text."
+    "--require-payload", is_flag=True, help="Require the whole payload of a detached text."
 )
 @click.option(
     "--public-key",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="The key of the signer of a release bundle or FOLD file: PEM, or a .pub file.",
+    help="The signer's key for a release bundle or FOLD file: PEM, or a .pub file.",
 )
 @click.option(
     "--against",
     metavar="FOLDER|REV",
-    help="Where the files of a release bundle are. Default: the work tree, or this folder.",
+    help="Where the files of a release bundle are. Default: the work tree, or the current folder.",
 )
 @reading_options
 @identity_option
@@ -257,18 +257,18 @@ def verify(
     worker_clone: Path | None,
     as_json: bool,
 ) -> int:
-    """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
+    """Check every hash of FILES, or of blobs given as REV:PATH.
 
-    Some files need more to be checked in full: a delta its base, an encrypted text
-    a key (-i), a detached text its payload (--require-payload demands that).
-    Without it they are checked as far as possible. A FILE may be a folder with the
-    index of a set, or a URL that fsspec reads; with --scheduler the workers read
-    all of them. A bundle of `wtxtgit release` is checked with all files that it
-    names.
+    FILES are texts, ledgers, checkpoints, folders with the index of a set, or URLs that
+    fsspec reads (with --scheduler, the workers read them). A bundle from `wtxtgit
+    release` is checked with all files that it names. Some files need more for a full
+    check: a delta needs its base, an encrypted text a key (-i), a detached text its
+    payload (--require-payload demands it). Without that they are checked as far as
+    possible.
 
-    Damage is told with line, array and chunk, or with the byte in the file.
-    Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
-    checked, 4 only signatures.
+    Damage is reported by line, array and chunk, or by byte offset. The exit code is 0
+    only if everything holds, 1 for damage, 3 if a file is nothing that can be checked,
+    and 4 if only signatures fail.
 
     \b
     wtxtgit verify model.fold.wtxt
@@ -325,11 +325,11 @@ def print_verdict(verdict: Verdict) -> None:
         for problem in file.errors[:_MOST]:
             print_line(f"        {problem.kind}: {problem}")
         if (more := total(file.errors[_MOST:])) > 0:
-            print_line(f"        and {more:,} more, --json lists {_listed(file.errors)}")
+            print_line(f"        and {more:,} more; --json lists {_listed(file.errors)}")
         for problem in file.warnings[:_MOST]:
             print_line(f"        note: {problem}")
         if (more := total(file.warnings[_MOST:])) > 0:
-            print_line(f"        and {more:,} more notes, --json lists {_listed(file.warnings)}")
+            print_line(f"        and {more:,} more notes; --json lists {_listed(file.warnings)}")
 
 
 def _listed(problems: Sequence[Problem]) -> str:
@@ -364,7 +364,7 @@ def _about_file(file: FileVerdict) -> str:
     "form",
     type=click.Choice(["text", "json"]),
     default="text",
-    help="What is printed: text (the default) or json.",
+    help="Output format: text (the default) or json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @html_option
@@ -381,9 +381,9 @@ def diff(
 ) -> int:
     """Show what changed in the weights from checkpoint A to checkpoint B.
 
-    Either is a file of any format, or REV:PATH for a file as it was in a
-    commit. A file alone is compared with the same file in HEAD. Tensors are
-    matched by name. The exit code is 0 whether they differ or not.
+    A and B are files of any format, or REV:PATH for a file as it was in a commit. A
+    alone is compared with the same file in HEAD. Tensors are matched by name. The exit
+    code is 0 whether they differ or not.
 
     \b
     wtxtgit diff model.safetensors
@@ -424,7 +424,7 @@ def _in_head(file: str) -> str:
     """The same file as HEAD has it, for REV:PATH."""
     if not Path(file).exists():
         raise UsageError(
-            f"{file}: no such file, and one alone is compared with HEAD's",
-            hint="wtxtgit diff A B compares any two",
+            f"{file}: no such file to compare with HEAD",
+            hint="wtxtgit diff A B compares any two files or REV:PATHs",
         )
     return f"HEAD:{os.fsdecode(discover().path_from_top(file))}"

@@ -38,7 +38,8 @@ _take_option = click.option(
     "takes",
     metavar="NAME=SIDE",
     multiple=True,
-    help="Settle one thing with ours, theirs, base, average or task; NAME may be a pattern.",
+    help="Settle the conflict NAME, or all that match a pattern, with ours, theirs, base, "
+    "average or task.",
 )
 
 
@@ -50,9 +51,9 @@ _take_option = click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, readable=False),
-    help="Write to this file instead of replacing OURS; - for standard output.",
+    help="Write to this file instead of replacing OURS; - is standard output.",
 )
-@_strategy_option("Where both sides changed the same rows")
+@_strategy_option("If both sides changed the same rows")
 @_take_option
 @click.option(
     "--key",
@@ -76,8 +77,8 @@ def merge_file(
 ) -> int:
     """Merge what THEIRS changed since BASE into OURS, tensor by tensor and row by row.
 
-    Each is a checkpoint or its text, or REV:PATH. An empty BASE stands for
-    none. Exit code 1 on a conflict, with nothing written.
+    Each is a checkpoint, its text, or REV:PATH. An empty BASE means that there is none.
+    On a conflict the exit code is 1 and nothing is written.
 
     \b
     wtxtgit merge-file base.fold mine.fold theirs.fold
@@ -91,7 +92,7 @@ def merge_file(
 
     options = replace(read_options(key, max_chunk), integrity_key=key_bytes(hmac_key))
     if as_json and output == STDOUT:
-        raise UsageError("standard output takes the file or --json, not both")
+        raise UsageError("-o - and --json would both write to standard output")
     policy = Policy(parse_strategy("fail" if strategy is None else strategy), parse_takes(takes))
     report = merge_files(
         base, ours, theirs, output, Merger(policy, options), threads=environment.threads()
@@ -105,8 +106,8 @@ def merge_file(
     if report.ok:
         return 0
     complain(
-        f"{counted(len(report.conflicts), 'conflict')}, nothing is written",
-        "--take NAME=theirs settles one, --strategy all of them",
+        f"{counted(len(report.conflicts), 'conflict')}, nothing written",
+        "--take NAME=theirs settles one, --strategy ours or theirs all of them",
     )
     return CONFLICT
 
@@ -114,16 +115,16 @@ def merge_file(
 @click.command()
 @click.argument("path", required=False)
 @_take_option
-@_strategy_option("What settles all that is still open")
+@_strategy_option("How to settle all open conflicts")
 @click.option("--json", "as_json", is_flag=True, help="Print what was merged as JSON.")
 def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_json: bool) -> int:
     """Settle the conflict at PATH that a merge left, and stage the file.
 
-    Choices are kept until no conflict is left; then the file is written, with the
-    changes of both sides. A name or pattern settles conflicts alone: to take one
-    side's whole file, use git checkout --ours. Without options it lists the
-    conflicts of PATH, without PATH the files that have some. Exit code 1 while any
-    is left.
+    Choices are kept until no conflict is left; then the file is written with the
+    changes of both sides. --take and --strategy only settle conflicts; to take one
+    side's whole file, use git checkout --ours. Without options, lists the conflicts in
+    PATH; without PATH, lists the files with conflicts. The exit code is 1 while any is
+    left.
 
     \b
     wtxtgit resolve model.fold
@@ -138,7 +139,7 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
     repo.check_worktree()
     if path is None:
         if takes or strategy is not None:
-            raise UsageError("--take and --strategy are for one PATH")
+            raise UsageError("--take and --strategy need a PATH")
         return _list(repo, as_json)
     chosen = None if strategy is None else parse_strategy(strategy)
     done = resolve_conflict(repo, path, parse_takes(takes), chosen, settings=settings())
@@ -151,7 +152,7 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
         merges = len(done.report.settled) - len(done.report.decided)
         if merges:
             print_line(
-                f"{counted(merges, 'change')} of one side or the other merged without a conflict"
+                f"{counted(merges, 'change')} made by only one side merged without a conflict"
             )
         open_ = counted(len(done.report.conflicts), "conflict")
         print_line(f"{path}: {open_} open, {names.ours} against {names.theirs}")
@@ -174,7 +175,7 @@ def _list(repo: Repository, as_json: bool) -> int:
         print_line("no checkpoint is in conflict")
     else:
         print_table(
-            ("in conflict", "what shows and settles it"),
+            ("in conflict", "to see and settle it"),
             [(path, f"wtxtgit resolve {shlex.quote(path)}") for path in paths],
         )
     return CONFLICT if paths else 0

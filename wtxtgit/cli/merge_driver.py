@@ -55,8 +55,8 @@ def _merge_ledgers(base: Path, ours: Path, theirs: Path, shown: str) -> int:
     if merge_ledgers(base, ours, theirs) is not None:
         return 0
     complain(
-        f"{shown}: both sides went on, ours is kept for now: "
-        "settle what it seals, git add that, then wtxtgit seal --reseal"
+        f"{shown}: both sides added records; ours is kept for now: settle the file it seals, git "
+        f"add that file, then run wtxtgit seal --reseal"
     )
     return CONFLICT
 
@@ -86,7 +86,10 @@ def _merge(base: Path, ours: Path, theirs: Path, path: str | None) -> int:
         return 0
     index = listing_set(repo, from_top, report.format)
     if index is not None:
-        note(f"{shown}: {index} has hashes of it", f"wtxtgit reseal {shlex.quote(index)}, git add")
+        note(
+            f"{shown}: {index} lists its old hashes",
+            f"wtxtgit reseal {shlex.quote(index)}, then git add",
+        )
     if has_ledger(repo, from_top):
         # What to do is told where the ledger conflicts, and by the hooks.
         note(sealing(shown)[0])
@@ -100,10 +103,10 @@ def _complain(path: str, report: MergeReport, names: SideNames) -> None:
     # Git starts this at the top level, and takes paths from where it was called.
     quoted = shlex.quote(os.path.relpath(path, environment.git_prefix() or "."))
     complain(
-        f"{path}: both sides changed it, {names.ours} is kept for now: {what}; "
-        f"nothing of {names.theirs} is in the file yet",
-        f"wtxtgit resolve {quoted} shows all, and settles it with --take NAME=theirs; "
-        f"git checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}",
+        f"{path}: both sides changed it; {names.ours} is kept for now: {what}; the file has no "
+        f"changes from {names.theirs} yet",
+        f"wtxtgit resolve {quoted} lists all conflicts, and --take NAME=theirs settles one; git "
+        f"checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}",
     )
 
 
@@ -130,7 +133,7 @@ def outcome(report: MergeReport, names: SideNames) -> str:
     """What a merge without conflicts came to, in words."""
     sides = {"ours": names.ours, "theirs": names.theirs}
     if report.taken is not None:
-        by = ", as the strategy says" if report.decided else ""
+        by = ", by the strategy" if report.decided else ""
         return f"{sides.get(report.taken, report.taken)} is taken{by}"
     counts = Counter((one.how, one.strategy is not None) for one in report.settled)
     words = {
@@ -140,7 +143,7 @@ def outcome(report: MergeReport, names: SideNames) -> str:
         ("equal", False): "changed alike",
         ("later", False): "the later time",
         ("larger", False): "the larger count",
-        ("measured", False): f"measured, of {names.ours} as before the merge",
+        ("measured", False): f"measured, kept from {names.ours}",
         ("ours", True): f"decided for {names.ours}",
         ("theirs", True): f"decided for {names.theirs}",
         ("base", True): "decided for the base",
@@ -160,6 +163,6 @@ def outcome(report: MergeReport, names: SideNames) -> str:
 
 def sealing(path: str) -> tuple[str, str]:
     return (
-        f"{path}: what is merged is sealed by nobody yet",
-        f"once git has it staged: wtxtgit seal --reseal -- {shlex.quote(path)}",
+        f"{path}: the merged file is not sealed yet",
+        f"once it is staged: wtxtgit seal --reseal -- {shlex.quote(path)}",
     )

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 _everything = click.option("--everything", is_flag=True, help="All branches and tags.")
-_dry_run = click.option("-n", "--dry-run", is_flag=True, help="Change nothing, show what would.")
+_dry_run = click.option(
+    "-n", "--dry-run", is_flag=True, help="Change nothing; show what would change."
+)
 _refs = click.argument("refs", nargs=-1, metavar="[REF...]")
 _SHOWN = 5
 _SEAL = (
@@ -36,7 +38,7 @@ _SEAL = (
 
 @click.group()
 def migrate() -> None:
-    """Bring a history into texts, from plain git or git-lfs, and back.
+    """Convert a history from plain git or git-lfs to texts, and back.
 
     \b
     wtxtgit migrate info --everything
@@ -50,12 +52,13 @@ def migrate() -> None:
 @_everything
 @_json
 def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
-    """Show which files of a history are checkpoints, and what their texts would cost.
+    """Show the checkpoints in a history, and the size of their texts.
 
-    By ending, all versions of the branches and tags REF, or of the branch that is checked out:
-    their sizes, what texts would have, and what stays in git of detached ones. Forges refuse
-    blobs over 100 MiB, or the config wtxtgit.maxBlob. Compressed files share nothing with the
-    version before: wtxtgit repack stores them plain. Nothing is changed.
+    Groups all versions on the branches and tags REF, or on the current branch, by file
+    ending. Shows their size, the size of their texts, and the size that git would hold
+    if the texts were detached. Texts over 100 MiB, or the config wtxtgit.maxBlob, are
+    counted as too large, because forges refuse such blobs. Git cannot make small deltas
+    of compressed files; wtxtgit repack stores them uncompressed. Nothing is changed.
 
     \b
     wtxtgit migrate info
@@ -105,11 +108,13 @@ def _notes(one: PatternFiles) -> Iterator[str]:
 @_refs
 @click.option(
     "--include", "patterns", multiple=True, metavar="PATTERN",
-    help="Files that become texts, as in .gitattributes.",
+    help="Convert files that match PATTERN, as in .gitattributes.",
 )  # fmt: skip
 @_everything
-@click.option("--detached", is_flag=True, help="Keep their data in the store, beside git.")
-@click.option("--from-lfs", is_flag=True, help="Take what pointers of git-lfs are to.")
+@click.option(
+    "--detached", is_flag=True, help="Keep their data in the store, outside git's history."
+)
+@click.option("--from-lfs", is_flag=True, help="Convert the files that git-lfs pointers stand for.")
 @_dry_run
 @_json
 def import_history(
@@ -121,12 +126,13 @@ def import_history(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Rewrite history so that checkpoints in it are texts.
+    """Rewrite history so that its checkpoints are texts.
 
-    In all commits of the branches and tags REF, or of the branch that is checked out. Each file is
-    restored from its new text and compared before any ref moves. Commits keep authors, dates,
-    messages and notes, and get new ids; signatures on them are dropped. What refs named before
-    stays under refs/wtxt/before. With --from-lfs alone all files of git-lfs are taken.
+    Covers all commits of the branches and tags REF, or of the current branch. Each file
+    is restored from its new text and compared before any ref moves. Commits keep their
+    authors, dates, messages and notes, but get new ids, and their signatures are
+    dropped. The old refs stay under refs/wtxt/before. With --from-lfs and no --include,
+    all git-lfs files are converted.
 
     \b
     wtxtgit migrate import --include '*.safetensors' --everything
@@ -154,18 +160,18 @@ def import_history(
 @migrate.command("export")
 @_refs
 @_everything
-@click.option("--to-lfs", is_flag=True, help="Make pointers of git-lfs of them.")
+@click.option("--to-lfs", is_flag=True, help="Turn the files into git-lfs pointers.")
 @_dry_run
 @_json
 def export_history(
     refs: tuple[str, ...], everything: bool, to_lfs: bool, dry_run: bool, as_json: bool
 ) -> int:
-    """Rewrite history so that texts in it are plain files again.
+    """Rewrite history so that its texts are plain files again.
 
-    In all commits of the branches and tags REF, or of the branch that is checked out: every file
-    that their .gitattributes keep as text. With --to-lfs files become pointers, and git-lfs has
-    them here, for git lfs push. What import made gets the trees of before, and the ids of all
-    commits that had no signature.
+    Covers all commits of the branches and tags REF, or of the current branch, and every
+    file that their .gitattributes keep as text. With --to-lfs, files become pointers
+    and git-lfs gets their content here, ready for git lfs push. Exporting an import
+    restores the original trees, and the original ids of commits that had no signature.
 
     \b
     wtxtgit migrate export --everything

@@ -36,7 +36,7 @@ CLUSTER_KEY = "cluster-facts.key"
 no_cache_option = click.option(
     "--no-cache",
     is_flag=True,
-    help="Read everything again, without the cache of what is known of blobs.",
+    help="Read everything again instead of using cached facts about blobs.",
 )
 passphrase_option = click.option(
     "--passphrase-fd",
@@ -56,7 +56,7 @@ identity_option = click.option(
 scheduler_option = click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Do the work on the Dask cluster of this scheduler, such as tcp://HOST:8786.",
+    help="Run on the Dask cluster of this scheduler, such as tcp://HOST:8786.",
 )
 html_option = click.option(
     "--html",
@@ -132,7 +132,7 @@ max_chunk_option = click.option(
     type=Size(),
     default=MAX_CHUNK,
     metavar="SIZE",
-    help="Refuse chunks that hold or decode to more than this; 1GiB if not given.",
+    help="Refuse chunks that are, or decode to, more than this. Default: 1GiB.",
 )
 
 
@@ -153,7 +153,7 @@ def rewriting_options(command: _Command) -> _Command:
         "--hmac-key",
         type=click.Path(path_type=Path, readable=False),
         metavar="F",
-        help="File whose bytes are the key of FOLD's HMACs.",
+        help="File with the key of FOLD's HMACs.",
     )
     return key(max_chunk_option(command))
 
@@ -173,7 +173,7 @@ def cluster_options(command: _Command) -> _Command:
         "--worker-clone",
         type=click.Path(path_type=Path, readable=False),
         metavar="PATH",
-        help="With --scheduler: where its workers have a clone. Default: the path of this one.",
+        help="With --scheduler: the path of the workers' clone. Default: the path of this one.",
     )
     return scheduler_option(clone(command))
 
@@ -196,7 +196,7 @@ def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
 strict_option = click.option(
     "--strict",
     is_flag=True,
-    help="Treat warnings as errors. The config wtxtgit.strict does so always.",
+    help="Treat warnings as errors, as the config wtxtgit.strict does.",
 )
 
 

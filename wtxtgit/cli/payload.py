@@ -27,11 +27,11 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print what was don
 @click.option("-n", "--dry-run", is_flag=True, help="Fetch nothing; show what would be fetched.")
 @_json
 def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
-    """Fetch the data of detached texts, and restore the files that are still text.
+    """Fetch the data of detached texts, and restore files that are still text.
 
-    Fetches what the commits REV need, or the index; with PATH, only for those files
-    and folders. A fetch that was cut off goes on where it ended, and data that are
-    damaged here are fetched again. Exit code 5 if anything did not arrive.
+    Fetches the data that the index needs, or the commits REV; with PATH, only for those
+    files and folders. An interrupted fetch continues where it stopped, and damaged data
+    is fetched again. The exit code is 5 if anything did not arrive.
 
     \b
     wtxtgit fetch
@@ -54,7 +54,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
         # Files whose data are here stand as text where these are damaged, most likely.
         for damaged in set_damaged_aside(repo, store, texts):
             boundary.complain(
-                f"{store.folder}: pack {damaged.pack} is damaged, and set aside: "
+                f"{store.folder}: pack {damaged.pack} is damaged and was set aside: "
                 f"{counted(len(damaged.chunks), 'chunk')} lost"
             )
     with progress("fetch", None) as advance:
@@ -73,10 +73,10 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
         for pack in done.refused:
             boundary.complain(
                 f"{done.remote}: pack {pack.pack} {pack.why}",
-                "wtxtgit push --check, in a clone that has its data, sends them again",
+                "wtxtgit push --check, in a clone that has the data, sends it again",
             )
         _complain_of(done.lacking, f"not at {done.remote}")
-        would = "would come" if dry_run else "came"
+        would = "would be fetched" if dry_run else "fetched"
         print_line(
             f"{counted(done.chunks, 'chunk')} {would} from {done.remote}: "
             f"{counted(len(done.packs), 'pack')}, {size(done.nbytes)}"
@@ -94,16 +94,16 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
 @click.argument("words", nargs=-1, metavar="[REMOTE] [REV...]")
 @click.option("-n", "--dry-run", is_flag=True, help="Send nothing; show what would be sent.")
 @click.option(
-    "--check", is_flag=True, help="Read what the remote has, and send again what is damaged there."
+    "--check", is_flag=True, help="Verify the data on the remote, and send damaged data again."
 )
 @_json
 def push(words: tuple[str, ...], dry_run: bool, check: bool, as_json: bool) -> int:
-    """Send the data of detached texts to where others fetch it from.
+    """Send the data of detached texts to the place where others fetch it.
 
-    Sends what the remote lacks for all commits that REV reaches (HEAD if not
-    given). REMOTE is a git remote; the default is what `wtxtgit store use` shows.
-    After `wtxtgit install --hooks`, git push does this by itself. Exit code 5 if
-    some data are in no store here.
+    Sends what the remote lacks for all commits that REV (default HEAD) reaches. REMOTE
+    is a git remote; the default is what `wtxtgit store use` shows. After `wtxtgit
+    install --hooks`, git push does this by itself. The exit code is 5 if some data is
+    in no store here.
 
     \b
     wtxtgit push
@@ -131,7 +131,7 @@ def push(words: tuple[str, ...], dry_run: bool, check: bool, as_json: bool) -> i
     else:
         for pack in done.damaged:
             boundary.complain(f"{done.remote}: pack {pack.pack} {pack.why}")
-        _complain_of(done.lacking, "in no store at hand")
+        _complain_of(done.lacking, "in no store here")
         sent = "would be sent" if dry_run else "sent"
         print_line(
             f"{counted(done.chunks, 'chunk')} {sent} to {done.remote}"
@@ -161,13 +161,13 @@ def _write_files(repo: Repository, paths: list[str], *, is_all_here: bool, as_js
     for one in done.failed:
         boundary.complain(f"{os.fsdecode(one.path)}: {one.message}")
     if done.unnoted is not None:
-        boundary.complain(f"the index could not be told: {done.unnoted}", filter_checkout.UNNOTED)
+        boundary.complain(f"could not update the index: {done.unnoted}", filter_checkout.UNNOTED)
     is_left = is_all_here and bool(done.lacking_payload)
     if not as_json and (done.written or not (done.failed or is_left)):
         print_line(f"{counted(len(done.written), 'file')} written")
     if is_left and not done.failed:
         files = counted(len(done.lacking_payload), "file")
-        boundary.complain(f"{files} left as text, though all data are here")
+        boundary.complain(f"{files} left as text, although all data is here")
     return not (done.failed or is_left or done.unnoted is not None)
 
 

@@ -33,25 +33,25 @@ _MOST = 20
     "-o",
     "--output",
     type=click.Path(path_type=Path, readable=False),
-    help="Write what was recovered: a text where the name ends in .wtxt, else the file itself.",
+    help="Write the result: a text if the name ends in .wtxt, otherwise the file.",
 )
 @click.option(
     "--from",
     "places",
     multiple=True,
     metavar="PLACE",
-    help="Look for lost bytes in this file, URL of a file or repository, REV, REV:PATH or folder "
-    "of a clone first. May be repeated.",
+    help="Look for lost bytes here first: a file, a URL of a file or repository, REV, REV:PATH "
+    "or a clone's folder; repeatable.",
 )
 @click.option(
     "--partial",
     is_flag=True,
-    help="With -o: write zeros for what is lost, instead of nothing.",
+    help="With -o: write the file even if bytes are lost, with zeros in their place.",
 )
 @click.option(
     "--as-commit",
     is_flag=True,
-    help="Of a tracked FILE: commit the mended text, and write its file.",
+    help="Commit the mended text of a tracked FILE, and write the file.",
 )
 @click.option("--ecc", is_flag=True, help="Mend a FOLD file from its own parity.")
 @rewriting_options
@@ -67,22 +67,22 @@ def recover(
     max_chunk: int,
     as_json: bool,
 ) -> int:
-    """Recover a damaged text or checkpoint: what can be mended, and what is whole.
+    """Recover as much as possible of a damaged text or checkpoint.
 
-    Of a text every line has check characters and every chunk its SHA-256, so wrong
-    characters, lost or swapped lines, and what mail does to a text, are mended
-    from the text alone. Other chunks are looked for in the file's history, in
-    other files of the repository, and wherever --from says. Only what the
-    text's hashes prove is written; FILE itself is never changed. Exit code 1
-    if something is lost.
+    In a text, every line has check characters and every chunk has a SHA-256. That is
+    enough to mend wrong characters, lost or swapped lines, and changes made by mail
+    from the text alone. Other chunks are looked for in the file's history, in other
+    files of the repository, and wherever --from says. Only bytes that the text's hashes
+    prove are written, and FILE itself is never changed. The exit code is 1 if something
+    is lost.
 
-    Of a damaged or cut-off checkpoint the whole tensors are listed, and written
-    with -o in the format that its ending names. A tensor is proved if a hash in the
-    file confirms it, and unproved if the file has no hash for it but all of its
-    bytes are there.
+    For a damaged or truncated checkpoint, the tensors that are whole are listed; -o
+    writes them in the format its ending names. A tensor is proved if a hash in the file
+    confirms it. It is unproved if all of its bytes are there but the file has no hash
+    for it.
 
-    With --ecc: mend a FOLD file from the Reed-Solomon parity in it. Without
-    -o that replaces FILE.
+    With --ecc, a FOLD file is mended from its own Reed-Solomon parity. Without -o this
+    replaces FILE.
 
     \b
     wtxtgit recover model.safetensors.wtxt
@@ -93,10 +93,10 @@ def recover(
     """
     if ecc:
         if places or partial or as_commit:
-            raise UsageError("--ecc mends from the file's own parity, and goes with -o alone")
+            raise UsageError("--ecc can only be combined with -o")
         return _mend_from_parity(target, output, hmac_key, max_chunk, as_json)
     if partial and output is None:
-        raise UsageError("--partial wants -o: where to write what is there")
+        raise UsageError("--partial needs -o PATH")
 
     from wtxtgit.checkpoint import open as opener
     from wtxtgit.checkpoint import recover as recovering
@@ -104,7 +104,7 @@ def recover(
 
     threads = environment.threads()
     if as_commit and output is not None:
-        raise UsageError("--as-commit writes the tracked file: it does not go with -o")
+        raise UsageError("--as-commit writes the tracked file, so it cannot be combined with -o")
     if output is not None:
         opener.refuse_itself(output, target)
     if as_commit:
@@ -154,23 +154,23 @@ def _print(report: TextRecovery) -> None:
         ]
         print_table(("array", "chunk", "bytes", "rows", "state", "from"), rows)
     for name in report.missing[:_MOST]:
-        print_line(f'lost: array "{name}", with all of its lines')
+        print_line(f'lost: array "{name}", all lines')
     if count > _MOST:
-        print_line(f"and {counted(count - _MOST, 'more chunk')}, which --json lists")
+        print_line(f"and {counted(count - _MOST, 'more chunk')}; --json lists them")
     sizes = [f"{counted(n, 'chunk')} {state}" for state, n in _counts(report) if n]
     print_line(f"{report.path}: {_STATES[report.state]}{': ' if sizes else ''}{', '.join(sizes)}")
     if report.lost:
         lost = sum(end - start for start, end in report.lost)
-        print_line(f"{report.output}: {size(lost)} of it are zeros in the place of what is lost")
+        print_line(f"{report.output}: written with {size(lost)} of zeros in place of lost bytes")
     elif report.output is not None:
         print_line(f"{report.output}: written")
 
 
 _STATES = {
     "intact": "nothing is damaged",
-    "whole": "all of it is there",
+    "whole": "all of it was recovered",
     "partial": "not all of it could be recovered",
-    "lost": "nothing of it can be told",
+    "lost": "nothing could be recovered",
 }
 
 
@@ -218,11 +218,11 @@ def _print_salvage(report: ContainerRecovery) -> None:
         ]
         print_table(("lost", "dtype", "shape", "bytes", "why"), rows)
     if len(lost) > _MOST:
-        print_line(f"and {counted(len(lost) - _MOST, 'more tensor')}, which --json lists")
+        print_line(f"and {counted(len(lost) - _MOST, 'more tensor')}; --json lists them")
     for what in report.missing[:_MOST]:
         print_line(f"lost: {what}")
     if len(report.missing) > _MOST:
-        print_line(f"and {len(report.missing) - _MOST} more, which --json lists")
+        print_line(f"and {len(report.missing) - _MOST} more; --json lists them")
     others = Counter((t.state, t.why) for t in report.tensors if t.state is not TensorState.LOST)
     for (state, why), n in others.items():
         if why is not None:

@@ -55,7 +55,7 @@ _T = TypeVar("_T")
     "form",
     type=click.Choice(["text", "md", "json", "html"]),
     default="text",
-    help="What is made: text (the default), md for a comment, json, or an html page.",
+    help="Output format: text (the default), md for a comment, json, or an html page.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @no_cache_option
@@ -77,10 +77,10 @@ def review(
 ) -> int:
     """Show how a branch changes checkpoints, and which changes are risky.
 
-    RANGE is BASE...HEAD, what HEAD changed since it left BASE, as forges show
-    it; BASE..HEAD compares with BASE itself; BASE alone is BASE...HEAD. The
-    default base is the upstream's default branch. The exit code is 0 whatever
-    is found.
+    RANGE is BASE...HEAD for what HEAD changed since it branched off BASE, as forges
+    show it, or BASE..HEAD to compare with BASE itself. BASE alone means BASE...HEAD.
+    The default base is the upstream's default branch. The exit code is 0 whatever is
+    found.
 
     \b
     wtxtgit review origin/main...HEAD
@@ -209,4 +209,4 @@ def _print_first(
 
 def _print_more(count: int, noun: str) -> None:
     if count > _MOST:
-        print_line(f"and {counted(count - _MOST, f'more {noun}')}, --json has them")
+        print_line(f"and {counted(count - _MOST, f'more {noun}')}; --json has them")

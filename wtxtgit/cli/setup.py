@@ -30,15 +30,15 @@ _LARGE_SHOWN = 10
     is_flag=True,
     help="Set up all your repositories (the default).",
 )
-@click.option("--local", is_flag=True, help="Set up this repository alone.")
+@click.option("--local", is_flag=True, help="Set up only this repository.")
 @click.option("--hooks", is_flag=True, help="Install the hooks in this repository too.")
 @click.option("--force", is_flag=True, help="Replace values that another tool has set.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bool) -> None:
-    """Set git up: the filter, the merge driver, tensor names in diffs.
+    """Set up git: the filter, the merge driver, and diffs that name tensors.
 
-    In a repository, tracked files that are still text in the work tree are
-    restored to checkpoints; files that you changed are left alone.
+    In a repository, it also restores tracked files that are still text in the work
+    tree. Files that you changed are left alone.
 
     \b
     wtxtgit install                  for all repositories
@@ -83,16 +83,16 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
     "--global",
     "everywhere",
     is_flag=True,
-    help="Take back the global config (the default).",
+    help="Undo the global config (the default).",
 )
-@click.option("--local", is_flag=True, help="Take back this repository's config.")
+@click.option("--local", is_flag=True, help="Undo this repository's config.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
-    """Take back exactly what install did, and this repository's hooks.
+    """Undo exactly what install did, and remove this repository's hooks.
 
-    Settings of git that `doctor --fix` made for this repository are put back.
-    Files of the work tree stay the binaries that they are. From then on git
-    checks tracked files out as text, which `wtxtgit restore` still reads.
+    Git settings that `doctor --fix` changed in this repository get their old values
+    back. Files in the work tree stay as they are. From then on git checks out tracked
+    files as text, which `wtxtgit restore` still turns into files.
 
     \b
     wtxtgit uninstall
@@ -140,16 +140,16 @@ def _names(paths: tuple[bytes, ...]) -> str:
 @click.option(
     "--detached",
     is_flag=True,
-    help="Keep the data of larger arrays in the repository's store, beside git.",
+    help="Keep the data of larger arrays in the repository's store, outside git's history.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     """Keep files that match PATTERN as text in git.
 
-    Writes a line for each to .gitattributes in this folder. Patterns are as in
-    gitattributes(5); quote them for the shell. Without a pattern, lists those that
-    are tracked. With --detached git stores a text of hashes, about 0.25% of the
-    file, instead of all of the text.
+    Writes a line for each pattern to .gitattributes in this folder. Patterns follow
+    gitattributes(5); quote them for the shell. Without a pattern, lists the tracked
+    ones. With --detached, git stores only a text of hashes, about 0.25% of the file's
+    size.
 
     \b
     wtxtgit track '*.safetensors' '*.fold'
@@ -223,9 +223,9 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
 def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     """Stop tracking PATTERN in .gitattributes of this folder.
 
-    What is committed stays as it is. To store the files as plain binaries from the
-    next commit on, stage the attributes first: git obeys what is staged. Refused if
-    a file is missing, as in a sparse checkout, or its data are.
+    Earlier commits do not change. To store the files as plain binaries from the next
+    commit on, stage .gitattributes first, because git uses the staged attributes.
+    Refused if a file or its data is missing, as in a sparse checkout.
 
     \b
     wtxtgit untrack '*.fold'
@@ -286,18 +286,18 @@ def _list(repo: Repository, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="Mend what can be mended, then check again.")
+@click.option("--fix", is_flag=True, help="Fix what can be fixed, then check again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(fix: bool, as_json: bool) -> int:
-    """Find what is set up wrong, here and on this machine.
+    """Find setup problems in this repository and on this machine.
 
-    Checks git, Python, the driver and that it starts; in a repository also
-    attributes, line endings, raw binaries, files that are still text in the
-    work tree, and files too large for forges or for git's settings. --fix sets
-    the config, completes attributes, stages raw binaries as text, restores
-    files that are still text, and raises this repository's
-    core.bigFileThreshold and pack.windowMemory where files exceed them
-    (uninstall puts them back). Exit code 1 if an error is left.
+    Checks git, Python, and that the driver is set up and starts. In a repository it
+    also checks attributes, line endings, raw binaries, files that are still text in the
+    work tree, and files too large for forges or for git's settings. --fix sets the
+    config, completes attributes, stages raw binaries as text, restores files that are
+    still text, and raises this repository's core.bigFileThreshold and pack.windowMemory
+    where files exceed them (uninstall restores both). The exit code is 1 if errors
+    remain.
 
     \b
     wtxtgit doctor

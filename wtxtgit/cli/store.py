@@ -27,10 +27,10 @@ _FOUND = 1
 
 @click.group()
 def store() -> None:
-    """List, check, repack, prune and import the payload of detached texts; say where it is sent.
+    """Manage the payload of detached texts: list, check, repack, prune, import.
 
-    It is kept in packs, in the repository's git directory or where the config
-    wtxtgit.storePath says.
+    Payload is kept in packs, in the repository's git directory or in the folder that
+    the config wtxtgit.storePath names.
 
     \b
     wtxtgit store ls
@@ -68,11 +68,11 @@ def list_packs(as_json: bool) -> None:
         print_table(columns, rows, right=("size", "chunks"))
         print_line()
     print_line(
-        f"{listed.store}: {counted(len(listed.packs), 'pack')}, {size(listed.size)}, which hold "
+        f"{listed.store}: {counted(len(listed.packs), 'pack')}, {size(listed.size)}; they hold "
         f"{counted(listed.chunks, 'chunk')}, {size(listed.payload)}"
     )
     for folder in listed.borrowed:
-        print_line(f"read as well: {folder}")
+        print_line(f"also reads: {folder}")
 
 
 @store.command()
@@ -80,8 +80,8 @@ def list_packs(as_json: bool) -> None:
 def verify(as_json: bool) -> int:
     """Check every chunk of the store against its name.
 
-    Exit code 1 where anything is damaged. Chunks that are lost are those of
-    which no copy is whole.
+    A chunk is lost if no copy of it is whole. The exit code is 1 if anything is
+    damaged.
 
     \b
     wtxtgit store verify
@@ -97,11 +97,11 @@ def verify(as_json: bool) -> int:
         for chunk in verdict.lost:
             complain(f"chunk {chunk} is lost")
         if verdict.more_lost:
-            complain(f"and {verdict.more_lost:,} more are lost")
+            complain(f"and {verdict.more_lost:,} more lost chunks")
         if verdict.damaged:
             complain(
                 f"{counted(len(verdict.damaged), 'pack')} of {verdict.packs} damaged",
-                "wtxtgit store repack sets them aside, wtxtgit fetch brings what is lost",
+                "wtxtgit store repack sets them aside, wtxtgit fetch fetches lost chunks",
             )
         else:
             print_line(
@@ -115,12 +115,12 @@ def verify(as_json: bool) -> int:
 @click.argument("url", required=False)
 @_json
 def use(url: str | None, as_json: bool) -> None:
-    """Say which remote payload is sent to and fetched from.
+    """Set the remote that payload is sent to and fetched from.
 
-    URL is git+REMOTE, oci://HOST/NAME at a container registry, or a folder as
-    fsspec knows it: file:///FOLDER, s3://BUCKET/FOLDER. From https://example.com/FOLDER
-    payload is only fetched. It becomes the config wtxtgit.store of this
-    repository. Without it what is in use is shown, and who says so.
+    URL is git+REMOTE, oci://HOST/NAME for a container registry, or a folder that fsspec
+    knows, such as file:///FOLDER or s3://BUCKET/FOLDER. From https://example.com/FOLDER
+    payload is only fetched. URL is written to the config wtxtgit.store of this
+    repository. Without URL, shows the remote in use and where it is set.
 
     \b
     wtxtgit store use
@@ -134,20 +134,20 @@ def use(url: str | None, as_json: bool) -> None:
     if is_printed(found, as_json):
         return
     why = {
-        store_url.UrlOrigin.CONFIG: f"the config {store_url.KEY} says so",
-        store_url.UrlOrigin.TREE: f"{store_url.FILE.decode()} says so; nothing is sent there "
-        "before wtxtgit store use URL has",
+        store_url.UrlOrigin.CONFIG: f"set by the config {store_url.KEY}",
+        store_url.UrlOrigin.TREE: f"set by {store_url.FILE.decode()}; nothing is sent there "
+        f"until you run wtxtgit store use URL",
     }
-    print_line(f"{found.shown}: {why.get(found.origin, 'since nothing else is said')}")
+    print_line(f"{found.shown}: {why.get(found.origin, 'the default')}")
 
 
 @store.command()
 @_json
 def repack(as_json: bool) -> int:
-    """Put small packs together, and drop what is there twice.
+    """Combine small packs, and drop duplicate chunks.
 
-    Packs that are damaged are set aside, with the ending .damaged: what is
-    lost of them can be added again. Exit code 1 where there are any.
+    Damaged packs are set aside with the ending .damaged, so that their lost chunks can
+    be added again; the exit code is then 1.
 
     \b
     wtxtgit store repack
@@ -168,7 +168,7 @@ def repack(as_json: bool) -> int:
         if done.aside:
             complain(
                 f"{counted(len(done.aside), 'pack')} set aside",
-                "wtxtgit fetch brings what is lost, where the remote has it",
+                "wtxtgit fetch fetches lost chunks from the remote",
             )
     return _FOUND if done.aside else 0
 
@@ -177,16 +177,23 @@ _days = click.IntRange(min=0, max=1_000_000)
 
 
 @store.command()
-@click.option("--remote", is_flag=True, help="Drop packs of the remote that no ref needs.")
-@click.option("-n", "--dry-run", is_flag=True, help="Drop nothing, show what would go.")
-@click.option("-f", "--force", is_flag=True, help="With --remote: do it, not only show it.")
+@click.option("--remote", is_flag=True, help="Prune packs on the remote that no ref needs.")
+@click.option("-n", "--dry-run", is_flag=True, help="Drop nothing; show what would be dropped.")
 @click.option(
-    "--recent", type=_days, metavar="DAYS", help="Keep what commits of so many days need."
+    "-f", "--force", is_flag=True, help="With --remote: delete the packs instead of listing them."
 )
 @click.option(
-    "--expire", type=_days, metavar="DAYS", help="Drop what nothing leads to after so many days."
+    "--recent",
+    type=_days,
+    metavar="DAYS",
+    help="Keep data that commits of the last DAYS days need.",
 )
-@click.option("--verify-remote", is_flag=True, help="Read and hash what the remote says it has.")
+@click.option(
+    "--expire", type=_days, metavar="DAYS", help="Drop data that nothing refers to after DAYS days."
+)
+@click.option(
+    "--verify-remote", is_flag=True, help="Read and hash the remote's data before relying on it."
+)
 @_json
 def prune(
     remote: bool,
@@ -197,17 +204,16 @@ def prune(
     verify_remote: bool,
     as_json: bool,
 ) -> None:
-    """Drop data that the remote has and that is not needed here now.
+    """Drop data that is on the remote and not needed here now.
 
-    What work trees, their indexes, stashes, unpushed commits and commits of
-    the last days need stays: 10 days, or the config wtxtgit.pruneRecent. So
-    does all that the remote does not have. What no commit, index or reflog
-    leads to goes as in git gc, after two weeks or the config gc.pruneExpire,
-    whether the remote has it or not. Not for stores that other repositories
-    borrow from.
+    Keeps data that work trees, indexes, stashes, unpushed commits or recent commits
+    need (10 days, or the config wtxtgit.pruneRecent), and data that the remote does not
+    have. As in git gc, data that no commit, index or reflog refers to is dropped after
+    two weeks (or the config gc.pruneExpire), even if the remote does not have it. Do
+    not use this on a store that other repositories borrow from.
 
-    With --remote packs of the remote are shown that no ref of the git remotes
-    needs, and that came before that time; with --force they are taken away.
+    With --remote, lists packs on the remote that no ref of the git remotes needs and
+    that are older than that; --force deletes them.
 
     \b
     wtxtgit store prune --dry-run
@@ -215,9 +221,9 @@ def prune(
     wtxtgit store prune --remote --force
     """
     if remote and (recent is not None or verify_remote):
-        raise UsageError("--recent and --verify-remote are about what is here, not --remote")
+        raise UsageError("--recent and --verify-remote cannot be combined with --remote")
     if force and (dry_run or not remote):
-        raise UsageError("--force is for --remote, without --dry-run")
+        raise UsageError("--force needs --remote, and cannot be combined with --dry-run")
     if remote:
         _prune_remote(expire, force=force, as_json=as_json)
     else:
@@ -238,12 +244,12 @@ def _prune_here(
         return
     if done.unsent:
         where = done.remote or "a remote"
-        print_line(f"kept: {counted(done.unsent, 'chunk')} of old commits, not seen at {where}")
+        print_line(f"kept: {counted(done.unsent, 'chunk')} of old commits, not found at {where}")
     if done.young:
-        print_line(f"kept: {counted(done.young, 'chunk')} that nothing leads to, not old enough")
+        print_line(f"kept: {counted(done.young, 'chunk')} that nothing refers to, not old enough")
     told = f"{done.store}: {counted(done.chunks, 'chunk')}, {size(done.nbytes)}"
     if dry_run:
-        print_line(f"{told} would go, of {size(done.size_before)}")
+        print_line(f"{told} would be dropped, of {size(done.size_before)}")
     else:
         print_line(
             f"{told} dropped; {counted(done.packs_before, 'pack')}, {size(done.size_before)} "
@@ -270,12 +276,12 @@ def _prune_remote(expire: int | None, *, force: bool, as_json: bool) -> None:
     refs = f"{counted(done.refs, 'ref')} of {', '.join(done.git_remotes)}"
     print_line(
         f"{done.remote}: {len(done.gone)} of {counted(done.packs, 'pack')}, {size(total)}, "
-        f"{'taken away' if force else 'would go'}; {refs} and of here need none of them"
+        f"{'deleted' if force else 'would be deleted'}; {refs} and local refs need none of them"
     )
     if done.young:
-        print_line(f"kept: {counted(done.young, 'pack')} that nothing needs, not old enough")
+        print_line(f"kept: {counted(done.young, 'pack')} not needed, but not old enough")
     if done.gone and not force:
-        print_line("--force takes them away")
+        print_line("--force deletes them")
     if done.note is not None:
         print_line(done.note)
 
@@ -283,20 +289,21 @@ def _prune_remote(expire: int | None, *, force: bool, as_json: bool) -> None:
 @store.command("import")
 @click.argument("words", nargs=-1, metavar="[REV...] [PATH...]")
 @click.option(
-    "--from-lfs", is_flag=True, required=True, expose_value=False, help="Take what git-lfs has."
+    "--from-lfs", is_flag=True, required=True, expose_value=False, help="Import from git-lfs."
 )
-@click.option("--all", "with_history", is_flag=True, help="Those of all commits that REV reach.")
-@click.option("-n", "--dry-run", is_flag=True, help="Import nothing, show what would be.")
+@click.option(
+    "--all", "with_history", is_flag=True, help="Import from all commits that REV reaches."
+)
+@click.option("-n", "--dry-run", is_flag=True, help="Import nothing; show what would be imported.")
 @_json
 def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_json: bool) -> int:
-    """Put what git-lfs has fetched into the store, without a checkout.
+    """Import files that git-lfs has fetched into the store, without a checkout.
 
-    For a pattern that moves from git-lfs to `track --detached`: of checkpoints
-    for which HEAD, or the commits REV, have pointers the data get into the
-    store, so that versions of them that are added later take what they differ
-    by. Git gets their texts: the blob of each is shown, for whoever puts it
-    into the index or rewrites history. With PATH of those files and folders
-    alone, whatever they are. Exit code 5 where git-lfs lacks any.
+    Use this when a pattern moves from git-lfs to `track --detached`. The data of every
+    checkpoint that has a pointer in HEAD, or in the commits REV, goes into the store,
+    so that later versions only add what changed. The texts go into git, and their blob
+    ids are printed. With PATH, only those files and folders are imported, whether they
+    are checkpoints or not. The exit code is 5 if git-lfs lacks any of them.
 
     \b
     wtxtgit store import --from-lfs
@@ -343,7 +350,7 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
                 hints[lack.why] if last[lack.why] is lack else None,
             )
         if done.others:
-            print_line(f"{counted(done.others, 'object')} left, which are no checkpoints")
+            print_line(f"{counted(done.others, 'object')} skipped, not checkpoints")
         print_line(
             f"{counted(len(done.objects), 'object')} of git-lfs "
             + ("would be imported" if dry_run else f"imported: {size(done.nbytes)} in new packs")
