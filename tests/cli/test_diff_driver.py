@@ -77,7 +77,7 @@ def test_a_rename(wtxtgit: Command, sides: tuple[Path, Path]) -> None:
 
 def test_of_one_object_nothing_is_read(wtxtgit: Command) -> None:
     told = shown(wtxtgit, "m", "gone", A, "100644", "gone", A, "100755")
-    assert told == "diff --wtxt m: changed, mode 100644 -> 100755\nthe content is the same\n"
+    assert told == "diff --wtxt m: changed, mode 100644 -> 100755\nthe content is identical\n"
 
 
 def test_what_is_not_compared_loads_nothing_heavy() -> None:

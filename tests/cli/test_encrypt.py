@@ -208,7 +208,7 @@ def test_the_same_text_for_the_same_keys_stays(
     assert wtxtgit(*to_alice).code == 0
     first = content(wtxtgit, SECRET)
     done = wtxtgit(*to_alice, "-i", alice.file)
-    assert "left as it is" in done.err
+    assert "left alone" in done.err
     assert content(wtxtgit, SECRET) == first
     # Nobody can know without a key; nor does another's tell.
     for more in ((), ("-i", bob.file)):
@@ -229,7 +229,7 @@ def test_the_same_text_for_the_same_keys_stays(
 def test_the_same_text_with_the_same_passphrase_stays(wtxtgit: Command) -> None:
     assert with_words(wtxtgit, "encrypt", MODEL, "-p", "-o", SECRET).code == 0
     first = content(wtxtgit, SECRET)
-    assert "left as it is" in with_words(wtxtgit, "encrypt", MODEL, "-p", "-o", SECRET).err
+    assert "left alone" in with_words(wtxtgit, "encrypt", MODEL, "-p", "-o", SECRET).err
     assert content(wtxtgit, SECRET) == first
     assert with_words(wtxtgit, "encrypt", MODEL, "-p", "-o", SECRET, words="x").err == ""
     assert content(wtxtgit, SECRET) != first

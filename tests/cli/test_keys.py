@@ -130,7 +130,7 @@ def test_a_key_whose_making_was_broken_off_is_finished(
     public, secret = ring(wtxtgit) / "alice.pub", ring(wtxtgit) / "alice"
     whole = public.read_bytes(), secret.read_bytes()
     public.unlink()
-    assert wtxtgit("key", "list").out == b"there is no key; wtxtgit key new makes one\n"
+    assert wtxtgit("key", "list").out == b"no keys; wtxtgit key new makes one\n"
     assert new().code == 0
     assert (public.read_bytes(), secret.read_bytes()) == whole
     assert new().complaint() == 'there is a key "alice" already'
@@ -207,12 +207,12 @@ def test_a_descriptor_that_is_not_open(wtxtgit: Command) -> None:
 def test_options_that_contradict_each_other(wtxtgit: Command) -> None:
     done = wtxtgit("key", "new", "--no-passphrase", "--passphrase-fd", "0")
     assert done.code == 2
-    assert "exclude each other" in done.complaint()
+    assert "cannot be combined" in done.complaint()
 
 
 def test_without_a_terminal_there_is_nobody_to_ask(wtxtgit: Command) -> None:
     done = wtxtgit("key", "new", "--name", "a", stdin=b"words\n", start_new_session=True)
-    assert (done.code, done.complaint()) == (2, "there is no terminal to ask for the passphrase")
+    assert (done.code, done.complaint()) == (2, "no terminal to ask for the passphrase")
     assert "--passphrase-fd" in done.err
     assert not ring(wtxtgit).exists()
 
@@ -250,7 +250,7 @@ class TestOnATerminal:
     def test_a_passphrase_is_asked_for_twice_and_not_shown(self, wtxtgit: Command) -> None:
         code, said = on_terminal(wtxtgit, [WORDS, WORDS], "key", "new", "--name", "alice")
         assert code == 0, said
-        assert "new passphrase of alice: " in said
+        assert "new passphrase for alice: " in said
         assert "once more: " in said
         assert WORDS not in said
         assert b"OPENSSH" in unprotect((ring(wtxtgit) / "alice").read_bytes(), WORDS, "k")

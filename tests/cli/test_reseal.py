@@ -115,7 +115,7 @@ def test_a_merge_says_that_a_set_is_to_be_resealed(repo: Repo, driver: None) -> 
     change(part, last)
     repo.git("commit", "-qam", "main")
     done = repo.run("git", "merge", "--no-edit", "topic")
-    assert b"set/model.aeroset.json has hashes of it" in done.stderr
+    assert b"set/model.aeroset.json lists its old hashes" in done.stderr
     assert b"wtxtgit reseal set/model.aeroset.json" in done.stderr
     assert repo.wtxtgit("verify", "set", ok=(1,)).returncode == 1
     repo.wtxtgit("reseal", "set")

@@ -98,7 +98,7 @@ def test_push_then_retry(wtxtgit: Command, exp1: Path) -> None:
     assert done.code == 1
     assert "generation 0: " in done.err
     (wtxtgit.folder / "target").unlink()
-    assert wtxtgit("ring", "push", "exp1").out == b"nothing is to be sent\n"
+    assert wtxtgit("ring", "push", "exp1").out == b"nothing to send\n"
     done = wtxtgit("ring", "retry", "exp1")
     assert (done.code, done.err) == (0, "")
     assert done.out.count(b"delivered") == 5

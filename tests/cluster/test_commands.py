@@ -103,7 +103,7 @@ class TestVerify:
 
     def test_worker_clone_alone(self, wtxtgit: Command) -> None:
         done = wtxtgit("verify", "x", "--worker-clone", "/x")
-        assert (done.code, done.complaint()) == (2, "--worker-clone goes with --scheduler")
+        assert (done.code, done.complaint()) == (2, "--worker-clone needs --scheduler")
 
 
 class TestEmit:

@@ -248,7 +248,7 @@ class TestNonsense:
             ([f"HEAD:{MODEL}"], 5, f"'HEAD:{MODEL}' names a blob, not a commit"),
             (["0" * 40], 5, f"'{'0' * 40}' names nothing in this repository"),
             (["a\nb"], 5, "'a\\nb' names nothing in this repository"),
-            (["main...HEAD"], 2, "'main...HEAD': a range is A..B"),
+            (["main...HEAD"], 2, "'main...HEAD': not a range, which is spelled A..B"),
             (["--", "-x"], 2, "'-x' is no revision"),
             (["--", "--all..HEAD"], 2, "'--all..HEAD' is no revision"),
             (["--was", "nothing"], 5, "'nothing' names nothing in this repository"),

@@ -55,7 +55,7 @@ def shown(repo: Sealed, code: int = 0) -> str:
 
 def test_without_the_option(chain: Sealed) -> None:
     said = chain.call("check", ok=(2,))
-    assert "check is for a commit about to be made: --staged is needed" in said.err
+    assert "check needs --staged" in said.err
     assert "wtxtgit check --staged" in said.err
 
 

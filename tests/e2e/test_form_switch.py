@@ -145,7 +145,7 @@ def test_a_conflict_over_a_switch_is_settled(diverged: Callable[[bool, str], Rep
 def test_all_that_shows_changes_tells_of_the_form(tmp_path: Path, driver: None) -> None:
     repo = _begin(True, tmp_path / "repo")
     told = repo.wtxtgit("track", "--detached", "*.safetensors").stderr.decode()
-    assert "stored in git as before" in told
+    assert "stored in their old form" in told
     assert f"git add --renormalize -- {NAME}" in told
     found = repo.wtxtgit("doctor", ok=(0, 1)).stdout.decode()
     assert f"form: git add --renormalize -- {NAME}, then commit" in found

@@ -123,7 +123,7 @@ def test_uninstall_leaves_files_that_git_takes_for_unchanged(made: Repo) -> None
     follow(made, hint_of(untracked.stderr))
     made.commit("plain")
     assert_plain(made)
-    assert b"tracked here still" not in made.wtxtgit("uninstall").stderr
+    assert b"files are still tracked here" not in made.wtxtgit("uninstall").stderr
 
 
 @pytest.mark.parametrize("way", ["track", "plain"])

@@ -170,7 +170,7 @@ def test_track_tells_of_git_lfs(repo: Repo, driver: None, pointer: bytes) -> Non
         done = repo.wtxtgit("track", *form, "*.safetensors", "*.gguf")
         said = done.stderr.decode()
         assert f"committed as pointers of git-lfs: {NAME}\n" in said
-        assert "git-lfs had '*.safetensors': its line stays, and the one below it counts" in said
+        assert "git-lfs tracked '*.safetensors': its line in .gitattributes stays, but " in said
         assert "wtxtgit migrate import --from-lfs --include '*.safetensors' makes" in said
     assert repo.blob(NAME) == pointer
 

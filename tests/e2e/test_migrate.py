@@ -240,7 +240,7 @@ def test_an_import_that_is_done_has_nothing_to_do(history: Repo) -> None:
         again = history.wtxtgit(*IMPORT, *options)
         assert again.stdout.decode().splitlines() == [
             "6 commits: nothing to migrate",
-            "left as they are: 4 versions, texts already",
+            "left alone: 4 versions, texts already",
         ]
         assert history.git("for-each-ref") == before
 
@@ -406,7 +406,7 @@ def test_pointers_need_their_objects(repo: Repo, driver: None) -> None:
     assert "1 of the contents are pointers of git-lfs, not files" in said
     place.rename(repo.path.parent / "away")
     said = repo.wtxtgit(*IMPORT, "--from-lfs", ok=(5,)).stderr.decode()
-    assert "1 object of git-lfs missing, nothing was changed" in said
+    assert "1 object of git-lfs missing; nothing was changed" in said
     assert refs(repo) == before
     (repo.path.parent / "away").rename(place)
     repo.wtxtgit(*IMPORT, "--from-lfs")

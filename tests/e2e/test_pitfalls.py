@@ -286,7 +286,7 @@ def test_pitfall_4_a_raw_binary_is_found_and_mended_by_doctor(with_raw: Repo) ->
     assert states(with_raw)["raw.fold"] == "raw-binary"
     told = with_raw.wtxtgit("doctor", ok=(1,)).stdout.decode()
     assert "raw.fold" in told
-    assert "wtxtgit doctor --fix mends" in told
+    assert "wtxtgit doctor --fix fixes" in told
     with_raw.wtxtgit("doctor", "--fix")
     assert with_raw.blob("raw.fold") == with_raw.blob("none.fold", "v1")
     with_raw.commit("text")
@@ -406,8 +406,8 @@ def test_pitfall_10_install_after_the_clone(texts: Repo, scope: str) -> None:
     (texts.path / "single.aero").unlink()
     done = texts.wtxtgit("install", scope)
     written = {MODEL, "a.checkpoint", "sub/train.taridx"}
-    assert f"written again from text: {', '.join(sorted(written))}\n".encode() in done.stdout
-    assert b"left as they are, changed since the last commit: none.fold\n" in done.stderr
+    assert f"restored from text: {', '.join(sorted(written))}\n".encode() in done.stdout
+    assert b"left alone, changed since the last commit: none.fold\n" in done.stderr
     assert (texts.path / "none.fold").read_bytes() == changed
     for name in written:
         assert (texts.path / name).read_bytes() == version(name, 2)

@@ -170,10 +170,10 @@ def test_a_remote_loses_nothing_that_nobody_confirmed(grown: Sealed, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((*APPLY,), 2, "nothing says what is kept"),
+        ((*APPLY,), 2, "no commits selected to keep"),
         (("--keep-last", "2", "--trust-root", "none"), 5, "names nothing"),
         (("--keep-last", "2", "--key", "mallory", "--apply"), 4, "nobody trusts"),
-        ((*APPLY, "--keep-every", "soon"), 2, "no length of time"),
+        ((*APPLY, "--keep-every", "soon"), 2, "not a length of time"),
         ((*APPLY, "three", "--keep-last", "1"), 2, "is no branch"),
     ],
 )

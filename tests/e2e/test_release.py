@@ -165,7 +165,7 @@ def test_a_dry_run_signs_nothing(tagged: Sealed) -> None:
     [
         (("main", "--trust-root", "root"), 2, "is no tag"),
         (("v9", "--trust-root", "root"), 2, "is no tag"),
-        ((TAG,), 2, "none is given"),
+        ((TAG,), 2, "no trust root is given"),
         ((TAG, "--trust-root", "root", "--key", "mallory"), 4, "nobody trusts this key"),
     ],
 )

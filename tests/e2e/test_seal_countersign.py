@@ -82,7 +82,7 @@ def test_by_the_config(rotated: Sealed) -> None:
     rotated.merge("side")
     rotated.git("config", "wtxtgit.trustRoot", "side")
     said = rotated.call("seal", "--countersign", "--key", "alice")
-    assert "there is nothing to countersign" in said.out
+    assert "nothing to countersign" in said.out
     rotated.git("config", "wtxtgit.trustRoot", "no-such")
     rotated.call("seal", "--countersign", "--key", "alice", ok=(5,))
     assert countersign(rotated).out.startswith("countersigned ")
@@ -118,7 +118,7 @@ def test_the_ledger_of_a_deleted_one(rotated: Sealed) -> None:
 
 def test_nothing_to_do(chain: Sealed) -> None:
     said = countersign(chain, key="mallory")
-    assert said.out == "there is nothing to countersign: all records count, or are signed\n"
+    assert said.out == "nothing to countersign: all records count, or are signed already\n"
     chain.put(2.0)
     chain.seal(MODEL)
     assert "nothing to countersign" in countersign(chain).out
@@ -188,9 +188,9 @@ def test_a_foreign_signature_of_what_counts(chain: Sealed) -> None:
 @pytest.mark.parametrize("option", ["--cosign", "--reseal"])
 def test_with_another_way(chain: Sealed, option: str) -> None:
     said = chain.call("seal", "--countersign", option, "--key", "alice", ok=(2,))
-    assert f"--countersign and {option} exclude each other" in said.err
+    assert f"--countersign and {option} cannot be combined" in said.err
 
 
 def test_a_trust_root_is_for_these_ways(chain: Sealed) -> None:
     said = chain.call("seal", "--staged", "--trust-root", ROOT, ok=(2,))
-    assert "--trust-root is for --reseal and --countersign" in said.err
+    assert "--trust-root needs --reseal or --countersign" in said.err

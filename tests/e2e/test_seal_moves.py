@@ -56,7 +56,7 @@ class TestWithTheLedger:
         assert places(chain, NEW) == [None, NEW.encode()]
         chain.commit()
         assert_holds_by_any_range(chain)
-        assert chain.seal().out == "all 3 are sealed already\n"
+        assert chain.seal().out == "all 3 are already sealed\n"
 
     def test_as_data(self, chain: Sealed) -> None:
         move(chain, MODEL, NEW)
@@ -209,7 +209,7 @@ class TestTheFileAlone:
         chain.git("rm", "-q", MODEL)
         chain.put(2.0, name=OTHER)
         chain.put(1.0, name=OTHER)
-        assert "are sealed already" in chain.seal().out
+        assert "are already sealed" in chain.seal().out
         chain.commit()
         assert_holds_by_any_range(chain)
 
@@ -234,7 +234,7 @@ def test_what_fails_once_the_index_has_it_takes_nothing_back(chain: Sealed) -> N
         patched.setattr(staging, "add", fail)
         chain.call("seal", "--staged", "--key", "alice", ok=(5,))
     assert (chain.path / LEDGER).read_bytes() == chain.blob(LEDGER, "")
-    assert "are sealed already" in chain.seal().out
+    assert "are already sealed" in chain.seal().out
     chain.commit()
     assert_holds(chain)
 

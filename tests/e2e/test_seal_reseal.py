@@ -219,7 +219,7 @@ class TestSides:
     def test_what_is_right_stays(self, conflict: Sealed) -> None:
         reseal(conflict)
         before = conflict.blob(LEDGER, "")
-        assert "are sealed already" in reseal(conflict)
+        assert "are already sealed" in reseal(conflict)
         assert conflict.blob(LEDGER, "") == before
 
     def test_a_merge_that_was_made_already(self, conflict: Sealed) -> None:
@@ -311,7 +311,7 @@ class TestHistory:
         chain.put(1.0, name=NEW)
         chain.seal("--build", "run-17", NEW)
         before = chain.blob(LEDGER, ""), chain.blob(NEW_LEDGER, "")
-        assert "are sealed already" in reseal(chain)
+        assert "are already sealed" in reseal(chain)
         assert before == (chain.blob(LEDGER, ""), chain.blob(NEW_LEDGER, ""))
 
     def test_the_signers(self, chain: Sealed) -> None:

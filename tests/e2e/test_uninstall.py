@@ -79,7 +79,7 @@ def test_the_local_config_is_as_it_was(repo: Repo, home: Path) -> None:
 def test_uninstall_where_nothing_is_installed(repo: Repo, home: Path) -> None:
     before = files_of(home), files_of(repo.path)
     for scope in ("--local", "--global"):
-        assert b"nothing of wtxtgit is in the" in repo.wtxtgit("uninstall", scope).stdout
+        assert b"nothing to remove from the" in repo.wtxtgit("uninstall", scope).stdout
     assert (files_of(home), files_of(repo.path)) == before
 
 
@@ -121,7 +121,7 @@ def test_values_of_others_stop_install_and_stay(repo: Repo, home: Path) -> None:
     assert b"wtxtgit install --global --force replaces it" in failed.stderr
     assert (files_of(home), files_of(repo.path)) == before
     done = repo.wtxtgit("uninstall")
-    assert b"left filter.wtxt.clean, which is not ours: other-tool clean" in done.stdout
+    assert b"left filter.wtxt.clean, which wtxtgit did not set: other-tool clean" in done.stdout
     assert (files_of(home), files_of(repo.path)) == before
 
 

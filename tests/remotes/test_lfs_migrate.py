@@ -63,7 +63,7 @@ def test_a_dry_run_asks_nobody_and_tells_what_would_be_fetched(
 ) -> None:
     said = pointers.wtxtgit(*IMPORT, "--dry-run")
     assert server.gate.asked == []
-    assert b"4 objects of git-lfs would be fetched" in said.stderr
+    assert b"4 objects would be fetched from git-lfs" in said.stderr
 
 
 @pytest.mark.parametrize("harm", ["missing", "another", "longer"])
@@ -83,7 +83,7 @@ def test_what_can_not_be_had_is_named_and_nothing_changes(
     assert [lack["object"] for lack in told["lacking"]] == [digest]
     said = done.stderr.decode()
     assert f"{NAME}: {digest[:12]}" in said
-    assert "1 object of git-lfs missing, nothing was changed" in said
+    assert "1 object of git-lfs missing; nothing was changed" in said
     assert (pointers.git("for-each-ref"), pointers.git("count-objects")) == before
     # The others are here by now, and are not asked for again.
     there.write_bytes(content)
@@ -95,6 +95,6 @@ def test_what_can_not_be_had_is_named_and_nothing_changes(
 def test_a_server_that_says_no_is_told_with_what_lacks(pointers: Repo, server: Server) -> None:
     server.gate.is_closed = True
     said = pointers.wtxtgit(*IMPORT, ok=(5,), env={"GIT_TERMINAL_PROMPT": "0"}).stderr.decode()
-    assert "4 objects of git-lfs missing, nothing was changed" in said
+    assert "4 objects of git-lfs missing; nothing was changed" in said
     assert "origin" in said
     assert said.count(f"{NAME}: ") == len(CONTENTS)

@@ -149,7 +149,7 @@ def test_the_command_that_mends_is_told(repo: Repo, driver: None) -> None:
 
 @pytest.mark.slow
 def test_the_command_line(repo: Repo) -> None:
-    assert b"no pattern is tracked" in repo.wtxtgit("track").stdout
+    assert b"no tracked patterns" in repo.wtxtgit("track").stdout
     told = repo.wtxtgit("track", "*.fold", "*.aero").stdout
     assert told == b"tracking *.fold\ntracking *.aero\n"
     assert repo.wtxtgit("track", "*.fold").stdout == b"already tracked: *.fold\n"

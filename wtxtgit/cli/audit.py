@@ -56,19 +56,19 @@ _LOG_OID_SHOWN = 10
     metavar="COMMIT|FILE",
     help="Where trust starts: a commit, or a signers file. Default: config wtxtgit.trustRoot.",
 )
-@click.option("--require-signed", is_flag=True, help="Fail where the trust root has no signers.")
+@click.option("--require-signed", is_flag=True, help="Fail if the trust root has no signers.")
 @strict_option
-@click.option("--every", is_flag=True, help="Judge the commits of merged branches too.")
+@click.option("--every", is_flag=True, help="Also judge the commits of merged branches.")
 @click.option(
-    "--all", "all_refs", is_flag=True, help="Judge all branches and tags, not one tip alone."
+    "--all", "all_refs", is_flag=True, help="Judge all branches and tags, not only one tip."
 )
 @click.option(
-    "--was", metavar="OLDTIP", help="The tip before a push, from which the new one has to descend."
+    "--was", metavar="OLDTIP", help="The tip before a push; the new tip must descend from it."
 )
 @click.option(
     "--signers-of",
     metavar="REV",
-    help="A revision whose signers have to accept all records, too.",
+    help="A revision whose signers must also accept all records.",
 )
 @identity_option
 @passphrase_option
@@ -99,12 +99,12 @@ def audit(
     form: str,
     as_json: bool,
 ) -> int:
-    """Prove the chain of all checkpoints across commits.
+    """Prove that every commit's checkpoints are signed and trusted.
 
-    RANGE is a revision (default HEAD) or A..B. The audit judges the tip's whole
-    tree, and what each commit after A changes along first parents. Who is
-    trusted and what was sealed follows from all commits since the trust root.
-    Exit code 0 only if everything holds; 1 integrity, 4 only trust.
+    RANGE is a revision (default HEAD) or A..B. The audit judges the whole tree of the
+    tip, and the changes of each commit after A on the line of first parents. Which keys
+    are trusted, and what was sealed, follows from all commits since the trust root. The
+    exit code is 0 only if everything holds, 1 for integrity, 4 if only trust fails.
 
     \b
     wtxtgit audit --trust-root v1.0
@@ -166,7 +166,7 @@ def print_report(report: AuditReport) -> None:
     for finding in report.findings[:_MOST]:
         _print_finding(finding)
     if len(report.findings) > _MOST:
-        print_line(f"and {len(report.findings) - _MOST} more, --json lists them")
+        print_line(f"and {len(report.findings) - _MOST} more; --json lists them")
     if report.findings:
         print_line()
         print_table(("kind", "what to do"), list(hints(report.findings).items()))
@@ -189,10 +189,10 @@ def _range(text: str | None) -> tuple[str | None, str]:
     if text is None:
         return None, "HEAD"
     if "..." in text:
-        raise UsageError(f"{text!r}: a range is A..B")
+        raise UsageError(f"{text!r}: not a range, which is spelled A..B")
     base, dots, tip = text.partition("..")
     if text.startswith("-"):
-        raise UsageError(f"{text!r} is no revision")
+        raise UsageError(f"{text!r} is not a revision")
     return (base or "HEAD", tip or "HEAD") if dots else (None, text)
 
 
@@ -206,12 +206,11 @@ def _range(text: str | None) -> tuple[str | None, str]:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the generations as JSON.")
 def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None:
-    """List the sealed generations of the checkpoint at PATH, the newest first.
+    """List the sealed generations of the checkpoint at PATH, newest first.
 
-    Each is shown with the commit that brought it, its size, who signed it, and
-    whether its place in the chain holds. Whether the content is what was sealed,
-    only audit checks. For a file that was never sealed, the commits that changed it
-    are listed.
+    Each is shown with its commit, its size, its signers, and whether its place in the
+    chain holds. Only audit checks whether the content is what was sealed. For a file
+    that was never sealed, lists the commits that changed it.
 
     \b
     wtxtgit log model.fold

@@ -52,10 +52,10 @@ def _show(pair: Pair) -> None:
     try:
         if pair.is_same:
             _print_header(pair)
-            print_line("the content is the same")
+            print_line("the content is identical")
         elif any(side.kind != "file" for side in _sides(pair)):
             _print_header(pair)
-            print_line("not looked into")
+            print_line("not compared")
             print_line(_HINT)
         else:
             _compare(pair)

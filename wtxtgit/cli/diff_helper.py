@@ -80,7 +80,7 @@ def _exit_code(server: socket.socket) -> int:
     """Wait for the end; a signal that ended the work ends this process, too."""
     message = received(server, ENDED.size)
     if len(message) < ENDED.size:
-        sys.stderr.write("wtxtgit: error: the process that compares the files is gone\n")
+        sys.stderr.write("wtxtgit: error: the process that compares the files has ended\n")
         return _LOST
     code = os.waitstatus_to_exitcode(ENDED.unpack(message)[1])
     if code < 0:

@@ -173,7 +173,7 @@ def _take_on(client: socket.socket) -> list[str]:
     size = int.from_bytes(head, sys.byteorder) if len(head) == SIZE.size else MOST + 1
     request = received(client, size) if size <= MOST else b""
     if len(request) != size:
-        raise ConnectionError("this is no whole request")
+        raise ConnectionError("incomplete request")
     *streams, folder = descriptors
     for number, descriptor in zip(STREAMS, streams, strict=True):
         os.dup2(descriptor, number)

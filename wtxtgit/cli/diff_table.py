@@ -37,7 +37,7 @@ def print_changes(report: DiffReport) -> None:
     concerns = report.concerns
     print_cells(CONCERNS, concerns[:_MOST_CONCERNS])
     if len(concerns) > _MOST_CONCERNS:
-        print_line(f"and {counted(len(concerns) - _MOST_CONCERNS, 'more risk')}, --json has them")
+        print_line(f"and {counted(len(concerns) - _MOST_CONCERNS, 'more risk')}; --json has them")
     print_tensors(report.by_change())
     others = report.of(TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED)
     print_others(others)
@@ -48,14 +48,16 @@ def print_changes(report: DiffReport) -> None:
             print_line(part.message)
         if len(report.parts) > _MOST_CONCERNS:
             more = counted(len(report.parts) - _MOST_CONCERNS, "more change")
-            print_line(f"and {more} of other parts, --json has them")
+            print_line(f"and {more} of other parts; --json has them")
     same = report.of(TensorStatus.SAME)
     if same:
         print_line()
         print_line(f"the same: {counted(len(same), 'tensor')}")
     for reason in sorted({t.reason for t in same if t.reason}):
         count = sum(t.reason == reason for t in same)
-        print_line(f"of these {counted(count, 'tensor')} by dtype and shape alone: {reason}")
+        print_line(
+            f"of these {counted(count, 'tensor')} compared only by dtype and shape: {reason}"
+        )
 
 
 def totals(report: DiffReport) -> str:
@@ -69,7 +71,7 @@ def totals(report: DiffReport) -> str:
         if count and status is not TensorStatus.SAME
     ]
     total = counted(summary.tensors, "tensor")
-    line = f"{total}: {', '.join(words)}" if words else f"{total}, all the same"
+    line = f"{total}: {', '.join(words)}" if words else f"{total}, all identical"
     if not summary.tensors:
         line = "no tensors"
     if summary.changed_elements:
@@ -162,7 +164,7 @@ def print_metadata(changes: Sequence[MetadataChange], most: int = MOST_METADATA)
         what = words.get(str(change.kind), f"{before} -> {after}")
         print_line(f"metadata {change.path}: {what}")
     if len(changes) > most:
-        print_line(f"and {len(changes) - most} more changes of metadata, --json has them")
+        print_line(f"and {len(changes) - most} more changes of metadata; --json has them")
 
 
 def _measures(tensor: TensorDiff) -> tuple[str, ...]:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 _FALLBACK = "default"
-_json = click.option("--json", "as_json", is_flag=True, help="Print what is public as JSON.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print the public facts as JSON.")
 _no_passphrase = click.option(
-    "--no-passphrase", is_flag=True, help="Leave the secret file without a passphrase."
+    "--no-passphrase", is_flag=True, help="Do not protect the secret file with a passphrase."
 )
 _TERMINAL = "/dev/tty"
 _NO_TERMINAL_HINT = "--passphrase-fd N reads it from a file descriptor"
@@ -44,7 +44,7 @@ _signers_json = click.option("--json", "as_json", is_flag=True, help="Print the 
 def key() -> None:
     """Make, import and list the ed25519 keys that you sign with.
 
-    They are in wtxtgit/keys of your configuration folder.
+    They are kept in wtxtgit/keys in your configuration folder.
 
     \b
     wtxtgit key new
@@ -53,12 +53,12 @@ def key() -> None:
 
 
 @key.command()
-@click.option("--name", help="Name of the key; your login name if not given.")
+@click.option("--name", help="Name of the key. Default: your login name.")
 @_no_passphrase
 @passphrase_option
 @_json
 def new(name: str | None, no_passphrase: bool, passphrase_fd: int | None, as_json: bool) -> None:
-    """Make a key, and ask for the passphrase that protects it.
+    """Make a key, protected by a passphrase that you are asked for.
 
     \b
     wtxtgit key new
@@ -77,7 +77,7 @@ def new(name: str | None, no_passphrase: bool, passphrase_fd: int | None, as_jso
 
 @key.command("import")
 @click.argument("file", type=click.Path(path_type=Path, readable=False))
-@click.option("--name", help="Name of the key; the file's if not given.")
+@click.option("--name", help="Name of the key. Default: the file's name.")
 @_no_passphrase
 @passphrase_option
 @_json
@@ -88,9 +88,9 @@ def import_key(
     passphrase_fd: int | None,
     as_json: bool,
 ) -> None:
-    """Copy the key in FILE, an OpenSSH ed25519 key without a passphrase.
+    """Copy an OpenSSH ed25519 key without a passphrase from FILE.
 
-    The copy gets a passphrase, FILE stays as it is.
+    The copy gets a passphrase; FILE does not change.
 
     \b
     wtxtgit key import ~/.ssh/id_ed25519 --name alice
@@ -122,17 +122,17 @@ def list_keys(as_json: bool) -> None:
         rows = [(one.name, one.fingerprint, one.keyid, words[one.protected]) for one in listed]
         print_table(("key", "fingerprint", "keyid", "passphrase"), rows)
     else:
-        print_line("there is no key; wtxtgit key new makes one")
+        print_line("no keys; wtxtgit key new makes one")
 
 
 @key.command()
 @click.argument("name", required=False, shell_complete=completed("keys"))
 @_json
 def show(name: str | None, as_json: bool) -> None:
-    """Print the public key NAME as OpenSSH's line.
+    """Print the public key NAME as an OpenSSH public key line.
 
-    NAME can be left out where there is one key. Its fingerprint and keyid go
-    to standard error.
+    NAME can be omitted if there is only one key. The fingerprint and keyid go to
+    standard error.
 
     \b
     wtxtgit key show alice
@@ -151,7 +151,7 @@ def _print(facts: KeyFacts, as_json: bool) -> None:
         return
     print_line(f"key {facts.name}: {facts.fingerprint}, keyid {facts.keyid}")
     note(
-        "who is to trust the key needs its public line",
+        "others need the public key line to trust this key",
         f"wtxtgit key show {facts.name} prints it; "
         f"wtxtgit signers add PRINCIPAL {facts.name} adds it to a repository",
     )
@@ -163,7 +163,8 @@ def key_options(command: _Command) -> _Command:
         "--key",
         metavar="KEY",
         shell_complete=completed("keys"),
-        help="Sign with this key: a name, a file, agent:SHA256:..., or agent: for its only one.",
+        help="Sign with this key: a name, a file, agent:SHA256:..., or agent: for the agent's "
+        "only key.",
     )
     return key(passphrase_option(command))
 
@@ -198,7 +199,7 @@ def asker(passphrase_fd: int | None) -> AskPassphrase:
     def ask(name: str) -> str:
         if passphrase_fd is not None:
             return _from_descriptor(passphrase_fd)
-        return _from_terminal(f"passphrase of {name}: ")
+        return _from_terminal(f"passphrase for {name}: ")
 
     return ask
 
@@ -211,11 +212,11 @@ def passphrase_for_a_copy(name: str, no_passphrase: bool, passphrase_fd: int | N
     """
     if no_passphrase:
         if passphrase_fd is not None:
-            raise UsageError("--no-passphrase and --passphrase-fd exclude each other")
+            raise UsageError("--no-passphrase and --passphrase-fd cannot be combined")
         return None
     passphrase = new_passphrase(name, passphrase_fd)
     if not passphrase:
-        raise UsageError("the passphrase is empty", hint="--no-passphrase leaves it out")
+        raise UsageError("the passphrase is empty", hint="--no-passphrase makes a key without one")
     return passphrase
 
 
@@ -224,9 +225,9 @@ def new_passphrase(name: str, passphrase_fd: int | None) -> str:
     if passphrase_fd is not None:
         passphrase = _from_descriptor(passphrase_fd)
     else:
-        passphrase = _from_terminal(f"new passphrase of {name}: ")
-        if passphrase and _from_terminal("once more: ") != passphrase:
-            raise UsageError("the passphrases differ")
+        passphrase = _from_terminal(f"new passphrase for {name}: ")
+        if passphrase and _from_terminal("again: ") != passphrase:
+            raise UsageError("the passphrases do not match")
     return passphrase
 
 
@@ -235,15 +236,13 @@ def _from_terminal(prompt: str) -> str:
     try:
         os.close(os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY))
     except OSError:
-        raise UsageError(
-            "there is no terminal to ask for the passphrase", hint=_NO_TERMINAL_HINT
-        ) from None
+        raise UsageError("no terminal to ask for the passphrase", hint=_NO_TERMINAL_HINT) from None
     try:
         return getpass.getpass(prompt)
     except EOFError:
         raise UsageError("no passphrase was given") from None
     except UnicodeDecodeError:
-        raise UsageError("the passphrase is no text in the terminal's encoding") from None
+        raise UsageError("the passphrase is not valid in the terminal's encoding") from None
 
 
 def _from_descriptor(descriptor: int) -> str:
@@ -269,9 +268,9 @@ def _from_descriptor(descriptor: int) -> str:
 
 @click.group()
 def signers() -> None:
-    """Say who may sign in this repository: .wtxt/signers.
+    """Manage who may sign in this repository: .wtxt/signers.
 
-    A change counts once it is sealed by signers from before it.
+    A change counts once it is sealed by enough of the signers before it.
 
     \b
     wtxtgit signers add alice@example.com alice
@@ -284,10 +283,10 @@ def signers() -> None:
 @click.argument("key")
 @_signers_json
 def add(principal: str, key: str, as_json: bool) -> None:
-    """Add the signer PRINCIPAL, such as a mail address, with KEY.
+    """Add the signer PRINCIPAL, such as an email address, with KEY.
 
-    KEY is the name of a key of yours, an OpenSSH public line in quotes, or a
-    .pub file.
+    KEY is the name of one of your keys, a quoted OpenSSH public key line, or a .pub
+    file.
 
     \b
     wtxtgit signers add alice@example.com alice
@@ -303,10 +302,10 @@ def add(principal: str, key: str, as_json: bool) -> None:
 @click.argument("signer", metavar="PRINCIPAL|FINGERPRINT|KEYID")
 @_signers_json
 def remove(signer: str, as_json: bool) -> None:
-    """Remove a principal with all keys, or the key with a fingerprint or keyid.
+    """Remove a principal with all of its keys, or one key.
 
-    What the key has sealed stays good where it is. What another branch brings
-    in of it later has to be countersigned by a signer who is left.
+    Records that the key signed stay valid where they are now. If another branch brings
+    in more of them later, one of the remaining signers has to countersign them.
 
     \b
     wtxtgit signers remove bob@example.com
@@ -320,10 +319,11 @@ def remove(signer: str, as_json: bool) -> None:
 @click.argument("number", metavar="N", type=int)
 @_signers_json
 def threshold(number: int, as_json: bool) -> None:
-    """Say how many principals have to seal a change of the signers.
+    """Set how many principals have to seal a change of the signers.
 
-    From 1 to 8, and at most as many as there are. Several keys of a principal
-    count once. A checkpoint needs one signature, whatever the threshold is.
+    N is from 1 to 8, and at most the number of principals. Several keys of one
+    principal count once. A checkpoint needs only one signature, whatever the threshold
+    is.
 
     \b
     wtxtgit signers threshold 2
@@ -341,7 +341,7 @@ def threshold(number: int, as_json: bool) -> None:
 @signers.command("list")
 @_signers_json
 def list_signers(as_json: bool) -> None:
-    """List the signers of the work tree's file.
+    """List the signers in the work tree's .wtxt/signers.
 
     \b
     wtxtgit signers list
@@ -356,7 +356,7 @@ def list_signers(as_json: bool) -> None:
         print_table(("principal", "fingerprint", "keyid", "comment"), rows)
         print_line(f"threshold: {report.threshold}")
     else:
-        print_line("there is no signer; wtxtgit signers add PRINCIPAL KEY adds one")
+        print_line("no signers; wtxtgit signers add PRINCIPAL KEY adds one")
 
 
 def _print_signers(report: SignersReport, what: str, as_json: bool) -> None:

@@ -73,7 +73,7 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
     if is_printed(found, as_json):
         return
     if not found.patterns:
-        print_line(f"{counted(found.commits, 'commit')}: no checkpoint in a format that we know")
+        print_line(f"{counted(found.commits, 'commit')}: no checkpoint in a known format")
         return
     columns = ("pattern", "files", "versions", "size", "as text", "detached", "too large", "notes")
     rows = [
@@ -92,8 +92,8 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
     print_table(columns, rows, right=columns[1:-1])
     print_line()
     print_line(
-        f"{counted(found.commits, 'commit')}; too large: texts over {size(found.limit)}, which "
-        "forges refuse; detached: what git holds, the data are in the store"
+        f"{counted(found.commits, 'commit')}; texts over {size(found.limit)} are too large for "
+        "forges; detached texts keep their data in the store, outside git's history"
     )
 
 
@@ -101,7 +101,7 @@ def _notes(one: PatternFiles) -> Iterator[str]:
     if one.pointers:
         yield f"{counted(one.pointers, 'pointer')} of git-lfs"
     if one.compressed:
-        yield f"{one.compressed} compressed, no small deltas"
+        yield f"{one.compressed} compressed, so no small deltas"
 
 
 @migrate.command("import")
@@ -140,7 +140,8 @@ def import_history(
     """
     if not patterns and not from_lfs:
         raise UsageError(
-            "nothing says which files", hint="--include PATTERN, or --from-lfs for all of git-lfs"
+            "no files selected",
+            hint="--include PATTERN selects files, --from-lfs all files of git-lfs",
         )
     from wtxtgit.git.attributes import check_pattern
     from wtxtgit.history.blobs import ToTexts
@@ -188,7 +189,7 @@ def export_history(
 
 def _refuse_both(refs: tuple[str, ...], everything: bool) -> None:
     if refs and everything:
-        raise UsageError("--everything takes no REF")
+        raise UsageError("--everything and REF cannot be combined")
 
 
 def _options(
@@ -257,36 +258,39 @@ def _print(done: Migrated, *, makes_texts: bool) -> None:
         print_line(f"dropped: {counted(done.signatures, 'signature')} of commits and tags")
     stashed = f" and {done.stashes} of the stash" if done.stashes else ""
     refs = counted(len(done.refs), "ref")
-    print_line(f"moved: {refs}{stashed}; before they were as under {done.backup}/")
-    print_line(f"ids before and now: {done.map}")
+    print_line(f"moved: {refs}{stashed}; their old values are under {done.backup}/")
+    print_line(f"old and new commit ids: {done.map}")
 
 
 def _print_left(done: Migrated, *, makes_texts: bool) -> None:
     if done.blobs.left:
-        what = "texts already" if makes_texts else "texts of no file"
-        print_line(f"left as they are: {counted(len(done.blobs.left), 'version')}, {what}")
+        what = "texts already" if makes_texts else "texts that do not stand for a file"
+        print_line(f"left alone: {counted(len(done.blobs.left), 'version')}, {what}")
 
 
 def _complain_of(done: Migrated) -> None:
     if done.lacking and done.dry_run:
         count = counted(len(done.lacking), "object")
         whole = size(sum(lack.size for lack in done.lacking))
-        boundary.warn(f"{count} of git-lfs would be fetched, {whole}")
+        boundary.warn(f"{count} would be fetched from git-lfs, {whole}")
     for lack in () if done.dry_run else done.lacking[:_SHOWN]:
-        complain(f"{os.fsdecode(lack.path)}: {lack.object[:12]}, {size(lack.size)}: not at hand")
+        complain(
+            f"{os.fsdecode(lack.path)}: object {lack.object[:12]}, {size(lack.size)}: not "
+            f"found here"
+        )
     if done.lacking and not done.dry_run:
         if len(done.lacking) > _SHOWN:
-            complain(f"and {len(done.lacking) - _SHOWN} more, which --json names")
+            complain(f"and {len(done.lacking) - _SHOWN} more; --json lists them")
         if done.why_lacking is not None:
             complain(done.why_lacking)
         count = counted(len(done.lacking), "object")
-        complain(f"{count} of git-lfs missing, nothing was changed", "git lfs fetch --all")
+        complain(f"{count} of git-lfs missing; nothing was changed", "git lfs fetch --all")
     for path in done.unwritten[:_SHOWN]:
-        complain(f"{os.fsdecode(path)}: shown as changed by git status")
+        complain(f"{os.fsdecode(path)}: git status shows it as changed")
     if done.passed_over:
         names = ", ".join(map(os.fsdecode, done.passed_over[:_SHOWN]))
         boundary.warn(
-            f"{counted(len(done.passed_over), 'file')} left out by other lines of "
+            f"{counted(len(done.passed_over), 'file')} skipped because of other lines in "
             f".gitattributes: {names}"
         )
     if done.dry_run or not done.refs:
@@ -295,18 +299,19 @@ def _complain_of(done: Migrated) -> None:
         names = ", ".join(done.others[:_SHOWN])
         boundary.warn(
             f"{counted(len(done.others), 'ref')} still at old commits: {names}",
-            "--everything takes branches and tags; git push --force moves those of a remote",
+            "--everything rewrites all branches and tags; git push --force moves those of a remote",
         )
     if done.sealed:
         count = counted(len(done.sealed), "sealed file")
-        boundary.warn(f"{count} in another form; those sealed as stored need a new seal", _SEAL)
+        told = f"{count} stored in another form; files sealed as stored need a new seal"
+        boundary.warn(told, _SEAL)
     if done.unsealed:
         count = counted(len(done.unsealed), "file")
-        boundary.warn(f"{count} without a seal, which an audit asks for from now on", _SEAL)
+        boundary.warn(f"{count} without a seal, which audits now require", _SEAL)
     if done.trust_root:
         seals = done.sealed or done.unsealed
-        commit = "$(git rev-parse HEAD)  # once all is sealed" if seals else done.trust_root
+        commit = "$(git rev-parse HEAD)  # once everything is sealed" if seals else done.trust_root
         boundary.warn(
-            f"wtxtgit.trustRoot names an old commit, now {done.trust_root}",
+            f"wtxtgit.trustRoot names an old commit, whose new id is {done.trust_root}",
             f"git config wtxtgit.trustRoot {commit}",
         )

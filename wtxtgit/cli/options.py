@@ -77,7 +77,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         match = _SIZE.fullmatch(value.strip())
         count = 0 if match is None else int(match[1]) * _UNITS[(match[2] or "").upper()]
         if count < 1:
-            self.fail(f"'{value}' is no size, such as 64MiB", param, ctx)
+            self.fail(f"'{value}' is not a size, such as 64MiB", param, ctx)
         return count
 
 
@@ -212,13 +212,11 @@ def cluster(scheduler: str | None, worker_clone: Path | None = None) -> Iterator
     """Connect to the cluster that is asked for, if one is."""
     if scheduler is None:
         if worker_clone is not None:
-            raise UsageError("--worker-clone goes with --scheduler")
+            raise UsageError("--worker-clone needs --scheduler")
         yield None
         return
     if worker_clone is not None and not worker_clone.is_absolute():
-        raise UsageError(
-            "--worker-clone is a path from the root: workers have folders of their own"
-        )
+        raise UsageError("--worker-clone needs an absolute path: workers run in other folders")
     from wtxtgit.cluster.client import connected
 
     with connected(scheduler) as workers:
@@ -273,7 +271,9 @@ def revisions_and_paths(repo: Repository, words: Iterable[str]) -> tuple[list[st
         except EnvironmentFailure:
             is_revision = False
         if is_revision and os.path.lexists(repo.here / word):
-            raise UsageError(f"{word!a} is a revision and a file", hint=f"./{word} is the file")
+            raise UsageError(
+                f"{word!a} is both a revision and a file", hint=f"./{word} names the file"
+            )
         (revisions if is_revision else paths).append(word)
     return revisions, paths
 

@@ -80,12 +80,12 @@ def _run(arguments: list[str]) -> int:
         widen_pipe(descriptor)
     if command == "filter-process":
         if paths:
-            raise UsageError("filter-process takes no arguments, git starts it")
+            raise UsageError("filter-process takes no arguments; git starts it")
         reader = PacketReader(FileIO(0, closefd=False))
         serve(FilterProcess(reader, PacketWriter(_StandardOutput())), chosen, boundary.warn)
         return 0
     if len(paths) > 1:
-        raise UsageError(f"{command} takes one path at most, the one that messages name")
+        raise UsageError(f"{command} takes at most one path, which is only used in messages")
     _single_shot(command, os.fsencode(paths[0]) if paths else b"standard input", chosen)
     return 0
 

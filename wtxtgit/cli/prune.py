@@ -47,33 +47,37 @@ class TimeSpan(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         match = _SPAN.fullmatch(value.strip())
         seconds = 0 if match is None else int(match[1]) * _SECONDS[match[2]]
         if not seconds:
-            self.fail(f"'{value}' is no length of time, such as 12h, 7d or 4w", param, ctx)
+            self.fail(f"'{value}' is not a length of time, such as 12h, 7d or 4w", param, ctx)
         return seconds
 
 
 @click.command()
 @click.argument("branch", required=False, shell_complete=completed("revisions"))
-@click.option("--keep-last", type=click.IntRange(min=1), metavar="N", help="The last N commits.")
-@click.option("--keep-tagged", is_flag=True, help="Commits with a tag.")
+@click.option(
+    "--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep the last N commits."
+)
+@click.option("--keep-tagged", is_flag=True, help="Keep commits with a tag.")
 @click.option(
     "--keep-every",
     type=TimeSpan(),
     metavar="D",
-    help="One for every 12h, 7d or 4w, from the tip on.",
+    help="Keep one commit for every 12h, 7d or 4w, counted from the tip.",
 )
-@click.option("--apply", "applies", is_flag=True, help="Do it; without it nothing is changed.")
+@click.option(
+    "--apply", "applies", is_flag=True, help="Prune; without this option nothing is changed."
+)
 @click.option(
     "--confirm",
     "confirmed",
     multiple=True,
     metavar="REMOTE",
-    help="With --apply: this remote may lose what goes; repeatable.",
+    help="With --apply: confirm that this remote may lose the dropped commits; repeatable.",
 )
 @click.option(
     "--prove",
     "old",
     metavar="OLDTIP",
-    help="Prove that BRANCH is what pruning made of OLDTIP, and change nothing.",
+    help="Prove that BRANCH is the pruned history of OLDTIP; change nothing.",
 )
 @click.option(
     "--trust-root",
@@ -105,14 +109,14 @@ def prune(
     no_cache: bool,
     as_json: bool,
 ) -> int:
-    """Make the history of BRANCH shorter, from a new trust root that its signers seal.
+    """Shorten the history of BRANCH, starting it at a new trust root that its signers seal.
 
-    Along first parents, the commits that an option names are kept, the tip,
-    and later changes of signers. They keep files, authors, dates and
-    messages, and get new ids. The old history is audited first, and the new
-    one is proved against it. Then the branch and the tags of kept commits
-    move; their old values stay under refs/wtxt/before. Without --apply the
-    command only shows what would be dropped.
+    On the line of first parents, the commits selected by options are kept, and also the
+    tip and later changes of the signers. They keep their files, authors, dates and
+    messages, but get new ids. The old history is audited first, and the new one is
+    proved against it. Then the branch and the tags of kept commits move; their old
+    values stay under refs/wtxt/before. Without --apply, nothing is changed, and the
+    commits to be dropped are shown.
 
     \b
     wtxtgit prune --keep-last 10 --keep-tagged --keep-every 7d
@@ -123,16 +127,16 @@ def prune(
 
     rules = keep_last is not None or keep_tagged or keep_every is not None
     if old is not None and (rules or applies or keys or confirmed):
-        raise UsageError("--prove takes BRANCH and --trust-root alone")
+        raise UsageError("--prove can only be combined with BRANCH and --trust-root")
     if old is None and not rules:
         raise UsageError(
-            "nothing says what is kept", hint="--keep-last N, --keep-tagged, --keep-every D"
+            "no commits selected to keep", hint="--keep-last N, --keep-tagged, --keep-every D"
         )
     repo = discover()
     root = root_of_trust(repo, trust_root)
     if root is None:
         raise UsageError(
-            "what is pruned is audited from a trust root, and none is given",
+            "no trust root is given, and pruning audits the history from one",
             hint="--trust-root COMMIT, or git config wtxtgit.trustRoot COMMIT",
         )
     facts = Facts(repo, environment.processes(), key_file=facts_key(None, no_cache))
@@ -192,7 +196,7 @@ def _print(report: PruneReport) -> None:
     ]
     print_table(("", "commit", "date", "why", "subject"), rows)
     if len(report.commits) > _MOST:
-        print_line(f"and {len(report.commits) - _MOST} older ones, --json lists them")
+        print_line(f"and {len(report.commits) - _MOST} older ones; --json lists them")
     print_line()
     kept = len(report.kept)
     gone = len(report.commits) - kept + report.before
@@ -201,7 +205,7 @@ def _print(report: PruneReport) -> None:
         return
     print_line(f"{kept} of {counted(kept + gone, 'commit')} kept, all proved equal")
     print_line(f"new trust root: {report.root}")
-    print_line(f"before: {report.backup}/, which keeps the old history until it is deleted")
+    print_line(f"old history: kept under {report.backup}/ until you delete that")
 
 
 def _tell(report: PruneReport, root: str, *, applies: bool) -> None:
@@ -211,10 +215,11 @@ def _tell(report: PruneReport, root: str, *, applies: bool) -> None:
     if not applies:
         for remote in report.remotes:
             boundary.warn(
-                f"{remote} has what would go", f"--confirm {remote} says that it may lose it"
+                f"{remote} has commits that would be dropped",
+                f"--confirm {remote} allows the remote to lose them",
             )
     elif report.root is not None:
         boundary.warn(
-            f"the trust root {root} is of the old history",
+            f"the trust root {root} belongs to the old history",
             f"git config wtxtgit.trustRoot {report.root}",
         )

@@ -33,10 +33,10 @@ _PEM_ENDING = ".pem"
     "--output",
     type=click.Path(path_type=Path, readable=False),
     default=_DEFAULT_OUT,
-    help="Write the bundle to this file; model.sig if not given.",
+    help="Write the bundle to this file. Default: model.sig.",
 )
 @click.option(
-    "--all-files", is_flag=True, help="Name all files of the commit, not checkpoints alone."
+    "--all-files", is_flag=True, help="List all files of the commit, not only checkpoints."
 )
 @click.option(
     "--trust-root",
@@ -60,10 +60,10 @@ def release(
 ) -> int:
     """Sign a list of the checkpoints at TAG, for those who download them.
 
-    The list has the SHA-256 of each file as a checkout writes it. The tag's commit is audited
-    first; if the audit fails, nothing is signed. The result is an OpenSSF Model Signing bundle.
-    `wtxtgit verify` checks it with any key, and model-signing from PyPI if --key FILE is an EC key
-    in PEM. An OpenSSH key has to be trusted at TAG.
+    The list has the SHA-256 of each file as a checkout writes it. The tag's commit is
+    audited first; if the audit fails, nothing is signed. The result is an OpenSSF Model
+    Signing bundle. `wtxtgit verify` can check it whatever the key; model-signing from
+    PyPI can if --key FILE is an EC key in PEM. An OpenSSH key must be trusted at TAG.
 
     \b
     wtxtgit release v1.0 --key alice
@@ -78,7 +78,7 @@ def release(
     root = root_of_trust(repo, trust_root)
     if root is None:
         raise UsageError(
-            "a release is audited from a trust root, and none is given",
+            "no trust root is given, and a release is audited from one",
             hint="--trust-root COMMIT, or git config wtxtgit.trustRoot COMMIT",
         )
 
@@ -126,6 +126,6 @@ def _print(report: ReleaseReport, out: Path | None) -> None:
     print_line()
     what = f"{report.tag}: commit {report.commit[:OID_SHOWN]}, {counted(len(rows), 'file')}"
     if out is None:
-        print_line(f"{what}, audited; nothing is signed in a dry run")
+        print_line(f"{what}, audited; not signed, as this is a dry run")
     else:
         print_line(f"{what}, audited, signed by {report.key}: {out}")

@@ -30,10 +30,10 @@ _FOUND = 1
 
 @click.group()
 def ring() -> None:
-    """List, check, send and prune the snapshots of a training.
+    """List, check, send and prune the snapshots of a training run.
 
-    A ring is the folder that `wtxtgit.stream.Snapshots` writes to. While a
-    training has it, `ls` and `verify` read it; the other commands are refused.
+    A ring is the folder that `wtxtgit.stream.Snapshots` writes to. While a training run
+    uses it, only `ls` and `verify` work; the other commands are refused.
 
     \b
     wtxtgit ring ls runs/exp1
@@ -45,11 +45,11 @@ def ring() -> None:
 @_folder
 @_json
 def list_generations(folder: Path, as_json: bool) -> None:
-    """List the generations of RING, and how far each is on its way to its targets.
+    """List the generations of RING, and their state at each target.
 
-    What was lost, dropped, refused or given up is told below. A generation of
-    several ranks counts when all their parts are there; which are missing is
-    told.
+    Lost, dropped, refused and abandoned generations are listed below. A generation
+    written by several ranks counts only when all parts are there; missing parts are
+    listed.
 
     \b
     wtxtgit ring ls runs/exp1
@@ -131,7 +131,7 @@ def _remarks(state: RingState | RankState) -> Iterable[str]:
     counts = state.counts
     yield ", ".join(f"{number} {name}" for name, number in counts.entries() if number) or "empty"
     if state.lost:
-        yield f"lost with the process that asked for them: {_numbers(state.lost)}"
+        yield f"lost when the training process ended: {_numbers(state.lost)}"
     for gen, why in state.failed.items():
         yield f"generation {gen} could not be written: {why}"
 
@@ -149,7 +149,11 @@ def _numbers(gens: tuple[int, ...]) -> str:
 @ring.command()
 @_folder
 @click.option(
-    "--to", "targets", multiple=True, metavar="TARGET", help="Send all that is there to it, too."
+    "--to",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    help="Also send everything to this target; repeatable.",
 )
 @key_options
 @_json
@@ -160,10 +164,10 @@ def push(
     passphrase_fd: int | None,
     as_json: bool,
 ) -> int:
-    """Send what targets are still to get, once.
+    """Try once to send what targets do not have yet.
 
-    KEY signs the ledger that a branch (git:) gets beside the texts.
-    Exit code 1 where something could not be sent.
+    KEY signs the ledgers beside the texts on a git: target. The exit code is 1 if
+    something could not be sent.
 
     \b
     wtxtgit ring push runs/exp1
@@ -180,10 +184,10 @@ def push(
 @key_options
 @_json
 def retry(folder: Path, key: str | None, passphrase_fd: int | None, as_json: bool) -> int:
-    """Send what targets refused, or what was given up, once more.
+    """Send again what targets refused, or what was given up.
 
-    KEY signs the ledger that a branch (git:) gets beside the texts.
-    Exit code 1 where something could not be sent.
+    KEY signs the ledgers beside the texts on a git: target. The exit code is 1 if
+    something could not be sent.
 
     \b
     wtxtgit ring retry runs/exp1
@@ -216,21 +220,23 @@ def _tell_sent(outcomes: Iterable[Sent], as_json: bool) -> int:
     if as_json:
         print_json({"sent": sent})
     elif not sent:
-        print_line("nothing is to be sent")
+        print_line("nothing to send")
     return _FOUND if any(one.why is not None for one in sent) else 0
 
 
 @ring.command()
 @_folder
 @click.argument("gens", nargs=-1, type=click.IntRange(min=0), metavar="[GEN]...")
-@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the last N.")
+@click.option(
+    "--keep", type=click.IntRange(min=1), metavar="N", help="Keep the last N generations."
+)
 @_json
 def prune(folder: Path, gens: tuple[int, ...], keep: int | None, as_json: bool) -> None:
-    """Remove the generations GEN, pinned or not, or all but the last N.
+    """Remove the generations GEN, even pinned ones, or all but the last N.
 
-    What a target is still to get stays, and what a delta that stays is to be
-    put on. Of several ranks N are whole generations; others that can't become
-    whole any more are removed.
+    Generations that a target still waits for are kept, and so are the bases of deltas
+    that are kept. With several ranks, N counts complete generations; those that can no
+    longer become complete are removed.
 
     \b
     wtxtgit ring prune runs/exp1 --keep 5
@@ -239,7 +245,7 @@ def prune(folder: Path, gens: tuple[int, ...], keep: int | None, as_json: bool) 
     from wtxtgit.stream import upkeep
 
     if (keep is None) == (not gens):
-        raise UsageError("which generations: GEN..., or --keep N")
+        raise UsageError("no generations selected: give GEN... or --keep N")
     gone = upkeep.prune(folder, keep, gens)
     if not is_printed({"pruned": gone}, as_json):
         print_line(
@@ -255,10 +261,11 @@ def prune(folder: Path, gens: tuple[int, ...], keep: int | None, as_json: bool) 
 def verify(
     folder: Path, identities: tuple[Path, ...], passphrase_fd: int | None, as_json: bool
 ) -> int:
-    """Check every generation of RING: its file, its text, and that it follows the one before.
+    """Check every generation of RING: file, text, and chain.
 
-    Of encrypted ones the text is checked with an identity alone. Of several
-    ranks it is told which generations are incomplete: those don't count.
+    Each generation must follow the one before it. The texts of encrypted generations
+    are checked only with an identity. With several ranks, incomplete generations are
+    listed, but are no error.
 
     \b
     wtxtgit ring verify runs/exp1
@@ -281,13 +288,13 @@ def verify(
 
 @click.command()
 @click.argument("target", metavar="TARGET")
-@click.option("--gen", metavar="N", default="latest", help="Which generation; latest if not given.")
+@click.option("--gen", metavar="N", default="latest", help="Which generation. Default: latest.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, readable=False),
     metavar="OUT",
-    help="Write to this file, in the format of its name; gen-N.wtxt if not given.",
+    help="Write to this file, in the format its ending names. Default: gen-N.wtxt.",
 )
 @click.option(
     "--signers",
@@ -295,7 +302,7 @@ def verify(
     metavar="F",
     help="Known signers: allowed_signers lines, or a .pub file.",
 )
-@click.option("--require-signed", is_flag=True, help="Demand a signature by a known signer.")
+@click.option("--require-signed", is_flag=True, help="Require a signature by a known signer.")
 @identity_option
 @passphrase_option
 @_json
@@ -309,10 +316,10 @@ def pull(
     passphrase_fd: int | None,
     as_json: bool,
 ) -> None:
-    """Fetch a generation of a training from TARGET, prove it, and write the checkpoint.
+    """Fetch a generation of a training run from TARGET, verify it, and write the checkpoint.
 
-    Deltas are applied, and the parts of several ranks joined. Nothing is written
-    unless all hashes hold and the chain from the generations before it does.
+    Deltas are applied, and the parts of several ranks are joined. Nothing is written
+    unless all hashes and the chain from earlier generations hold.
 
     \b
     wtxtgit pull /backup/exp1 -o model.safetensors
@@ -324,9 +331,9 @@ def pull(
     from wtxtgit.stream import pull as stream_pull
 
     if gen != "latest" and not gen.isdecimal():
-        raise UsageError(f'--gen is "{gen[:40]}", a number or latest is wanted')
+        raise UsageError(f'--gen is "{gen[:40]}", expected a number or latest')
     if require_signed and signers is None:
-        raise UsageError("--require-signed needs --signers: whose signatures count")
+        raise UsageError("--require-signed needs --signers FILE")
     pulled = stream_pull.pull(
         parse_target(target),
         None if gen == "latest" else int(gen),

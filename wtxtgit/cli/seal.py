@@ -42,26 +42,26 @@ class _SealCommand(click.Command):
 
 @click.command(cls=_SealCommand)
 @click.argument("paths", nargs=-1, type=click.Path())
-@click.option("--staged", is_flag=True, help="Seal what the index holds, in index and work tree.")
+@click.option("--staged", is_flag=True, help="Seal the staged files, and stage the ledgers.")
 @click.option(
     "--build",
     default="none",
     metavar="B",
-    help="What made the content, such as a commit; one word.",
+    help="Where the content comes from, such as a commit; one word.",
 )
 @click.option(
-    "--cosign", is_flag=True, help="Add a signature to the last records; append no record."
+    "--cosign", is_flag=True, help="Add a signature to the last records instead of appending any."
 )
 @click.option(
     "--reseal",
     metavar="REV",
-    help="After a merge, rebase or revert: keep the records of a commit, and append. As "
-    "--reseal, or --reseal=REV.",
+    help="After a merge, rebase or revert: keep the records of a commit, and append. Write "
+    "--reseal or --reseal=REV.",
 )
 @click.option(
     "--countersign",
     is_flag=True,
-    help="Sign records that do not count yet, such as those a branch brings in; append none.",
+    help="Sign records that do not count yet, such as those of a merged branch.",
 )
 @click.option(
     "--trust-root",
@@ -84,14 +84,13 @@ def seal(
     identities: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """Append a signed record to the ledger of each checkpoint that changed.
+    """Append a signed record to the ledger of each changed checkpoint.
 
-    PATHS are tracked files or folders; without them all checkpoints and
-    .wtxt/signers. A ledger stands beside its file, as FILE.wsum; a file that was
-    moved takes it along. Sealing what is sealed already changes nothing. A file
-    that is gone has to be named: then its deletion is sealed. --reseal goes on
-    from what is known before the commit, by default on the side of the parent
-    that the upstream's default branch has, else of HEAD.
+    PATHS are tracked files or folders; the default is all checkpoints and
+    .wtxt/signers. The ledger of FILE is FILE.wsum, and moves with it. Sealing again
+    changes nothing. To seal the deletion of a file, name it. --reseal keeps the records
+    of REV and appends to them; the default is the parent on the upstream's default
+    branch, or else HEAD.
 
     \b
     wtxtgit seal --staged
@@ -102,12 +101,12 @@ def seal(
     from wtxtgit.chain.seal import seal as run
 
     if cosign and reseal is not None:
-        raise UsageError("--cosign appends no record, and --reseal does: take one of them")
+        raise UsageError("--cosign and --reseal cannot be combined")
     if countersign and (cosign or reseal is not None):
         other = "--cosign" if cosign else "--reseal"
-        raise UsageError(f"--countersign and {other} exclude each other")
+        raise UsageError(f"--countersign and {other} cannot be combined")
     if trust_root is not None and not countersign and reseal is None:
-        raise UsageError("--trust-root is for --reseal and --countersign")
+        raise UsageError("--trust-root needs --reseal or --countersign")
     # Only here is a clock read: all below takes the time as an argument.
     now = clock.utc_now()
     repo = discover()
@@ -145,7 +144,7 @@ def tell_doubts(report: SealReport) -> None:
 def print_sealed(report: SealReport) -> None:
     """Print what was sealed, for people."""
     if not report.sealed:
-        print_line("there is nothing to seal: no checkpoint is tracked")
+        print_line("nothing to seal: no checkpoint is tracked")
     changed = [sealed for sealed in report.sealed if sealed.action != "unchanged"]
     for sealed in changed:
         shown = sealed.sha256_all.hex()[:HASH_SHOWN]
@@ -154,7 +153,7 @@ def print_sealed(report: SealReport) -> None:
             f"{sealed.action:9} {os.fsdecode(sealed.path)}  generation {sealed.gen}, {shown}{came}"
         )
     if report.sealed and not changed:
-        print_line(f"all {len(report.sealed)} are sealed already")
+        print_line(f"all {len(report.sealed)} are already sealed")
 
 
 def print_countersigned(report: SealReport) -> None:
@@ -165,11 +164,11 @@ def print_countersigned(report: SealReport) -> None:
         listed = ", ".join(map(str, sealed.generations))
         print_line(f"{sealed.action} {os.fsdecode(sealed.path)}  {word} {listed}")
     if not changed:
-        print_line("there is nothing to countersign: all records count, or are signed")
+        print_line("nothing to countersign: all records count, or are signed already")
 
 
 @click.command()
-@click.option("--staged", is_flag=True, help="Check what is staged; there is nothing else yet.")
+@click.option("--staged", is_flag=True, help="Check the staged files; required.")
 @strict_option
 @identity_option
 @passphrase_option
@@ -183,13 +182,13 @@ def check(
     no_cache: bool,
     as_json: bool,
 ) -> int:
-    """Check what is staged, as the commit that it is about to become.
+    """Check the staged files as the commit that they will become.
 
-    From the index alone: tracked files are texts that verify and are what the
-    filter makes, none is a raw binary or larger than wtxtgit.maxBlob; ledgers
-    go on from those of HEAD, or of HEAD's parents for an amend, and their last
-    records are of the content and signed by whom .wtxt/signers lists. Exit code
-    0 only if everything holds; 1 integrity, 4 only trust.
+    Reads only the index. Tracked files must be texts that verify and that the filter
+    would make; none may be a raw binary or larger than wtxtgit.maxBlob. Ledgers must
+    continue those of HEAD (of HEAD's parents for an amend), and their last records must
+    match the content and be signed by signers in .wtxt/signers. The exit code is 0 only
+    if everything holds, 1 for integrity, 4 if only trust fails.
 
     \b
     wtxtgit check --staged
@@ -199,8 +198,9 @@ def check(
 
     if not staged:
         raise UsageError(
-            "check is for a commit about to be made: --staged is needed",
-            hint="wtxtgit check --staged; wtxtgit verify PATH checks files, wtxtgit audit commits",
+            "check needs --staged",
+            hint="wtxtgit check --staged checks the next commit, wtxtgit verify PATH files, "
+            "wtxtgit audit commits",
         )
     repo = discover()
     root = root_of_trust(repo)

@@ -59,22 +59,22 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
     if is_printed(done, as_json):
         return
     what = "set up" if done.keys else "already set up"
-    print_line(f"{what} in the {done.scope} config: git starts {done.command}")
+    print_line(f"{what} in the {done.scope} config: git runs {done.command}")
     for key, value in done.replaced.items():
         print_line(f"replaced {key}, which was {value}")
     for hook in done.hooks:
         print_line(f"hook: {hook}")
     if done.files.written:
-        print_line(f"written again from text: {_names(done.files.written)}")
+        print_line(f"restored from text: {_names(done.files.written)}")
     if done.files.changed:
         warn(
-            f"left as they are, changed since the last commit: {_names(done.files.changed)}",
+            f"left alone, changed since the last commit: {_names(done.files.changed)}",
             "git checkout -- PATH drops the change and restores the file",
         )
     if done.files.left:
         warn(
             f"still text in the work tree: {_names(done.files.left)}",
-            "wtxtgit status tells which lack their data, wtxtgit verify PATH which are damaged",
+            "wtxtgit status shows which lack their data; wtxtgit verify PATH shows damage",
         )
 
 
@@ -107,9 +107,9 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
     if done.keys:
         print_line(f"removed from the {done.scope} config: {', '.join(done.keys)}")
     else:
-        print_line(f"nothing of wtxtgit is in the {done.scope} config")
+        print_line(f"nothing to remove from the {done.scope} config")
     for key, value in done.foreign.items():
-        print_line(f"left {key}, which is not ours: {value}")
+        print_line(f"left {key}, which wtxtgit did not set: {value}")
     for hook in done.hooks:
         print_line(f"removed the hook: {hook}")
     for key in done.settings:
@@ -118,15 +118,15 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
         from wtxtgit.setup.diagnosis import arguments
 
         warn(
-            "files are tracked here still: without the filter git takes them for changed once they "
-            "are written, and checks out texts",
-            f"wtxtgit untrack {arguments(done.patterns)}, and what that says",
+            "files are still tracked here: without the filter, git checks them out as text, and "
+            "reports them as changed when they are written",
+            f"run wtxtgit untrack {arguments(done.patterns)}, and follow its hints",
         )
 
 
 def _scope(everywhere: bool, local: bool) -> str:
     if everywhere and local:
-        raise UsageError("--global and --local exclude each other")
+        raise UsageError("--global and --local cannot be combined")
     return "local" if local else "global"
 
 
@@ -174,23 +174,24 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
         names = arguments_here(repo, follows.raw)
         warn(
             f"committed as raw binary: {listed(follows.raw)}",
-            f"git add --renormalize -- {names} makes text of them with the next commit",
+            f"git add --renormalize -- {names} stages them as text for the next commit",
         )
     if follows.pointers:
         warn(
             f"committed as pointers of git-lfs: {listed(follows.pointers)}",
-            f"{setup_track.pull_hint(repo, follows.pointers)} makes text of the files with the "
-            "next commit",
+            f"{setup_track.pull_hint(repo, follows.pointers)} stages the files as text for the "
+            f"next commit",
         )
     if follows.of_lfs:
         include = " ".join(f"--include {pattern}" for pattern in map(shown, follows.of_lfs))
         note(
-            f"git-lfs had {listed(follows.of_lfs)}: its line stays, and the one below it counts",
-            f"wtxtgit migrate import --from-lfs {include} makes texts of what history has, too",
+            f"git-lfs tracked {listed(follows.of_lfs)}: its line in .gitattributes stays, but "
+            f"the new line below it wins",
+            f"wtxtgit migrate import --from-lfs {include} converts earlier commits too",
         )
     if follows.other_form:
         note(
-            f"stored in git as before, until they are added again: {listed(follows.other_form)}",
+            f"stored in their old form until they are added again: {listed(follows.other_form)}",
             f"{setup_track.form_hint(repo, follows.other_form)}, with .gitattributes in one commit",
         )
     for large in follows.sizes[:_LARGE_SHOWN]:
@@ -198,11 +199,11 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
     if follows.over_forges:
         note(
             f"{counted(follows.over_forges, 'text')} may be refused by forges",
-            f"wtxtgit track --detached {_one(done)} keeps the data beside git, and in git texts of "
-            "hashes: 0.25% of the files",
+            f"wtxtgit track --detached {_one(done)} keeps the data in the store, and only hashes "
+            f"(0.25%) in git",
         )
     if len(follows.sizes) > _LARGE_SHOWN:
-        warn(f"{len(follows.sizes) - _LARGE_SHOWN} more files are as large; --json lists them")
+        warn(f"{len(follows.sizes) - _LARGE_SHOWN} more files are too large; --json lists them")
     if follows.settings:
         keys = ", ".join(f"{key}={value}" for key, value in follows.settings.items())
         note(
@@ -211,8 +212,8 @@ def track(patterns: tuple[str, ...], detached: bool, as_json: bool) -> None:
         )
     if follows.long:
         note(
-            f"{counted(follows.long, 'file')} may have no diff in pull requests: "
-            f"forges show none of more than {MAX_DIFF_LINES:,} lines",
+            f"pull requests may not show a diff of {counted(follows.long, 'file')}: forges show "
+            f"none over {MAX_DIFF_LINES:,} lines",
             "wtxtgit review BASE...HEAD shows what changed in the weights",
         )
 
@@ -244,7 +245,7 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
 
         texts = done.consequences.texts
         warn(
-            f"text in git until they are added again: {listed(texts)}",
+            f"still text in git until they are added again: {listed(texts)}",
             "git add -A -- .gitattributes, then git add --renormalize -- "
             f"{arguments_here(repo, texts)}, then commit",
         )
@@ -282,7 +283,7 @@ def _list(repo: Repository, as_json: bool) -> None:
         ]
         print_table(("pattern", "as", "in"), rows)
     else:
-        print_line("no pattern is tracked; wtxtgit track '*.safetensors' tracks one")
+        print_line("no tracked patterns; wtxtgit track '*.safetensors' tracks one")
 
 
 @click.command()
@@ -322,7 +323,7 @@ def doctor(fix: bool, as_json: bool) -> int:
         if check.level is not Level.OK and check.fix:
             print_line(f"{check.name}: {check.fix}")
     if not fix and any(c.fixable and c.level is not Level.OK for c in diagnosis.checks):
-        print_line("wtxtgit doctor --fix mends what it can")
+        print_line("wtxtgit doctor --fix fixes what it can")
     return 0 if diagnosis.ok else 1
 
 

@@ -16,7 +16,7 @@ from wtxtgit.io.view import pieces, write_all
 _INDEX = click.Path(path_type=Path, readable=False)
 _FOLDER = click.Path(path_type=Path, readable=False)
 _shards = click.option(
-    "--shards", type=_FOLDER, metavar="DIR", help="Where the tars are; beside F if not given."
+    "--shards", type=_FOLDER, metavar="DIR", help="Where the tars are. Default: beside F."
 )
 
 
@@ -24,7 +24,8 @@ _shards = click.option(
 def taridx() -> None:
     """Build, list and check indexes of tar shards.
 
-    An index F.taridx is of the tars F_x.tar beside it, in the order of x.
+    The index F.taridx lists the members of the tars F_x.tar beside it, in the order of
+    x.
 
     \b
     wtxtgit taridx ls train.taridx
@@ -42,14 +43,12 @@ def taridx() -> None:
     metavar="F",
     help="Write to this file; - is a pipe.",
 )
-@click.option(
-    "--contiguous", is_flag=True, help="Sort rows where those of a stem are not together."
-)
+@click.option("--contiguous", is_flag=True, help="Sort rows if those of one stem are not adjacent.")
 def build(shards: tuple[Path, ...], output: Path, contiguous: bool) -> int:
-    """Index the tars SHARD; they are sorted by name.
+    """Index the tars SHARD, sorted by name.
 
-    Members that the format's own reader can't load are refused: folders, links,
-    PAX headers, long names, and files without an extension or with spaces in it.
+    Members that the format's own reader cannot load are refused: folders, links, PAX
+    headers, long names, and files without an extension or with spaces in it.
 
     \b
     wtxtgit taridx build train_*.tar -o train.taridx
@@ -76,7 +75,7 @@ def build(shards: tuple[Path, ...], output: Path, contiguous: bool) -> int:
 def list_rows(index: str, as_json: bool) -> int:
     """List the rows of the index F, which may be REV:PATH.
 
-    The stem of a row is known where stems collide; elsewhere its tar has it.
+    The index holds stems only where their hashes collide; other stems are in the tars.
 
     \b
     wtxtgit taridx ls train.taridx
@@ -98,8 +97,8 @@ def list_rows(index: str, as_json: bool) -> int:
 def cat(index: str, name: str, shards: Path | None) -> int:
     """Write the member STEM.EXT of the index F to standard output.
 
-    Of several members the first is written, or with a folder before its name
-    the one that is called so. Exit code 1 if there is none.
+    If several members match, the first is written; a folder before the name selects
+    one. The exit code is 1 if none matches.
 
     \b
     wtxtgit taridx cat train.taridx s0001.jpg --shards data/
@@ -118,9 +117,9 @@ def cat(index: str, name: str, shards: Path | None) -> int:
 @_shards
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def verify(index: str, shards: Path | None, as_json: bool) -> int:
-    """Check the index F, and each of its rows against the tar that it points to.
+    """Check the index F, and each of its rows against its tar.
 
-    Exit code 0 only if everything holds.
+    The exit code is 0 only if everything holds.
 
     \b
     wtxtgit taridx verify train.taridx --shards data/
