@@ -138,7 +138,7 @@ class Figures:
 def _share(row: Row) -> float:
     """Bytes that were left for each byte of the files."""
     if row.stored is None or row.rate is None:
-        raise BenchError(f"it is not known how much {row.name!r} left")
+        raise BenchError(f"it is unknown how much {row.name!r} left")
     return row.stored / (_rate(row) * row.median)
 
 

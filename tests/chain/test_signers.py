@@ -147,7 +147,7 @@ class TestLinks:
         (tmp_path / "elsewhere").write_text(f"x {LINES[3]}\n")
         (repo.path / ".wtxt").mkdir()
         (repo.path / ".wtxt/signers").symlink_to(tmp_path / "elsewhere")
-        self.assert_refused(repo, ring, "signers is no regular file")
+        self.assert_refused(repo, ring, "signers is not a regular file")
         assert (tmp_path / "elsewhere").read_text() == f"x {LINES[3]}\n"
 
     def test_a_link_in_the_folders_place(self, repo: Repo, ring: Keyring, tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ class TestOutput:
         write(wtxtgit, base=ONE.base, t__wtxt__wtxtdelta=ONE.delta, t__wtxt=b"kept")
         done = wtxtgit("delta", "apply", "base", "t.wtxt.wtxtdelta")
         assert done.code == 2
-        assert "is there already" in done.complaint()
+        assert "already exists" in done.complaint()
         assert "-o t.wtxt replaces it" in done.err
         assert (wtxtgit.folder / "t.wtxt").read_bytes() == b"kept"
         assert wtxtgit("delta", "apply", "base", "t.wtxt.wtxtdelta", "-o", "t.wtxt").code == 0

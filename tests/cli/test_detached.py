@@ -39,7 +39,7 @@ def test_a_text_is_emitted_detached_and_restored(in_repo: Command) -> None:
     assert text == detached(text_of(MODEL))[0]
     assert len(packs(in_repo.folder)) == 1
     assert in_repo("emit", "--detached", "m.safetensors").out == text
-    # What is there already is not kept again.
+    # What already exists is not kept again.
     assert len(packs(in_repo.folder)) == 1
     assert in_repo("restore", "m.wtxt", "-o", "r.safetensors").code == 0
     assert (in_repo.folder / "r.safetensors").read_bytes() == MODEL

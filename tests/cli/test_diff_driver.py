@@ -112,8 +112,8 @@ def test_what_is_no_file(wtxtgit: Command, sides: tuple[Path, Path], mode: str, 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "after: no checkpoint that we know: file is empty"),
-        (b"junk", "after: no checkpoint that we know: file has no known magic"),
+        (b"", "after: not a known checkpoint: file is empty"),
+        (b"junk", "after: not a known checkpoint: file has no known magic"),
         (b"WTXT 1\njunk\n", "after: line 2: "),
         (safetensors(1.0)[:-1], "after: "),
         (None, "after: no such file or directory"),

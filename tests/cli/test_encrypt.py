@@ -165,7 +165,7 @@ def test_what_is_wrong_is_said_in_a_line(wtxtgit: Command, alice: Person, bob: P
         (("decrypt", SECRET, "-i", bob.file), 3, "no identity matched any of the recipients"),
         (("decrypt", SECRET), 2, "a key is needed to decrypt the file"),
         (("decrypt", "other", "-i", bob.file), 3, "other: no age file"),
-        (("decrypt", "words.age", "-i", alice.file), 3, "what is encrypted is no WTXT text"),
+        (("decrypt", "words.age", "-i", alice.file), 3, "the encrypted content is not a WTXT text"),
         (("decrypt", "cut.age", "-i", alice.file), 3, "the armor is damaged"),
         (("decrypt", SECRET, "-i", MODEL), 3, "can be read by others|no identity"),
         (("decrypt", "gone", "-i", alice.file), 3, "no such file"),

@@ -53,7 +53,7 @@ def test_a_type_is_spelled_as_its_base() -> None:
 
 
 def test_data_that_is_not_plain() -> None:
-    with pytest.raises(TypeError, match="set is no plain data"):
+    with pytest.raises(TypeError, match="set is not plain data"):
         spelled([{1}])
 
 

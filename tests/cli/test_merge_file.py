@@ -262,7 +262,7 @@ class TestTexts:
         (conflict,) = report(folder, "base", "ours", "apart", ok=(1,))["conflicts"]
         name = "theirs" if side == "apart" else side
         assert (conflict["name"], conflict["kind"]) == ("*", "file")
-        assert conflict["reason"].startswith(f"{name} is no text of a file: damaged: line ")
+        assert conflict["reason"].startswith(f"{name} is not a text of a file: damaged: line ")
         assert contents(folder) == before
         merge(folder, "base", "ours", "apart", "--take", "*=theirs", "-o", "out")
         assert contents(folder)["out"] == before["apart"]

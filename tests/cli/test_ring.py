@@ -190,7 +190,7 @@ def test_pull(gen: int, wtxtgit: Command, target: Path) -> None:
     weights = load(wtxtgit.folder / f"gen-{gen:06}.wtxt", public_keys=[KEY.public_key])
     assert weights["layer.w"].tobytes() == bytes(arrays(gen)[0].data)
     again = wtxtgit("pull", "target", "--gen", str(gen))
-    assert "is there already" in again.complaint()
+    assert "already exists" in again.complaint()
 
 
 def test_pull_the_latest_in_another_format(wtxtgit: Command, target: Path) -> None:

@@ -29,7 +29,7 @@ def refused(address: str) -> WtxtgitError:
 def test_no_address(address: str) -> None:
     error = refused(address)
     assert type(error) is UsageError
-    assert error.message.startswith(f"{address!r} is no address of a scheduler")
+    assert error.message.startswith(f"{address!r} is not an address of a scheduler")
 
 
 def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def test_bytes_that_are_not_each_of_one_tensor(
         ("F32", [0, 7], 4, "make 0"),
         ("F32", [7, 0], 4, "make 0"),
         ("F32", [2**64 - 1, 2**64 - 1], 4, "make more than offsets can say"),
-        ("F4", [5], 3, "make 20 bits, which are no whole bytes"),
+        ("F4", [5], 3, "make 20 bits, which are not whole bytes"),
         ("F4", [5], 2, "make 20 bits"),
         ("F4", [8], 3, "make 4"),
         ("F6_E2M3", [4], 4, "make 3"),

@@ -99,8 +99,8 @@ def without(files: dict[str, bytes], name: str) -> dict[str, bytes]:
     ("files", "kind", "field", "words"),
     [
         (without(FILES, "two.safetensors"), "structure", "weight_map", "can't be opened"),
-        (FILES | {"two.safetensors": b"PK\3\4"}, "structure", "magic", "no safetensors file"),
-        (FILES | {"two.safetensors": b""}, "structure", "magic", "no safetensors file"),
+        (FILES | {"two.safetensors": b"PK\3\4"}, "structure", "magic", "not a safetensors file"),
+        (FILES | {"two.safetensors": b""}, "structure", "magic", "not a safetensors file"),
         (
             FILES | {"two.safetensors": TWO[:-1]},
             "structure",

@@ -218,7 +218,7 @@ WRONG = {
     "no attributes": (pickled(made("Metadata", state=list_of())), "no Metadata"),
     "two states": (pickled(made("Metadata") + dict_of() + b"b"), "no Metadata"),
     "another object": (metadata({"a": made("MetadataIndex", fqn=text("a"))}), "no TensorStorage"),
-    "a name that is no text": (
+    "a name that is not a string": (
         pickled(
             made(
                 "Metadata", state_dict_metadata=dict_of((number(1), VALUE)), storage_data=dict_of()

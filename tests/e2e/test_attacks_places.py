@@ -437,7 +437,7 @@ class TestDeletions:
 
 
 class TestInPlace:
-    """What is no file of content stands where a checkpoint, its ledger or a folder did."""
+    """What is not a file of content stands where a checkpoint, its ledger or a folder did."""
 
     def link(self, repo: Sealed, path: str, target: str) -> None:
         unstage(repo, path)

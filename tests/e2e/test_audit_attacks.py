@@ -150,7 +150,7 @@ class TestPlaces:
 
 
 class TestSignatures:
-    """Signatures added to a record that is there already: no signer can add their own then."""
+    """Signatures added to a record that already exists: no signer can add their own then."""
 
     @pytest.fixture
     def cosigned(self, chain: Sealed) -> Sealed:

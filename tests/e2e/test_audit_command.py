@@ -249,8 +249,8 @@ class TestNonsense:
             (["0" * 40], 5, f"'{'0' * 40}' names nothing in this repository"),
             (["a\nb"], 5, "'a\\nb' names nothing in this repository"),
             (["main...HEAD"], 2, "'main...HEAD': not a range, which is spelled A..B"),
-            (["--", "-x"], 2, "'-x' is no revision"),
-            (["--", "--all..HEAD"], 2, "'--all..HEAD' is no revision"),
+            (["--", "-x"], 2, "'-x' is not a revision"),
+            (["--", "--all..HEAD"], 2, "'--all..HEAD' is not a revision"),
             (["--was", "nothing"], 5, "'nothing' names nothing in this repository"),
             (["--was", ""], 5, "'' names nothing in this repository"),
             (["--trust-root", "nothing"], 5, "'nothing' names nothing in this repository"),
@@ -289,7 +289,7 @@ class TestNonsense:
 
     def test_before_the_first_commit(self, repo: Repo) -> None:
         said = Sealed(repo.path).call("audit", ok=(5,))
-        assert said.err == "wtxtgit: error: there is no commit yet\n"
+        assert said.err == "wtxtgit: error: no commits yet\n"
 
     def test_outside_of_a_repository(self, tmp_path: Path) -> None:
         said = Sealed(tmp_path).call("audit", ok=(5,))

@@ -117,7 +117,7 @@ def linked(repo: Repo) -> None:
 
 
 def sealed(repo: Repo) -> None:
-    """Its ledger is there already, and stays."""
+    """Its ledger already exists, and stays."""
     write(repo, "sealed.bin.wsum", "WSUM\n")
     repo.commit("a ledger that the hook never saw")
     committed(repo) if repo.status() else None

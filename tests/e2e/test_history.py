@@ -148,7 +148,7 @@ def test_what_cannot_be_read_has_a_reason_and_is_passed_by(repo: Repo) -> None:
     assert series(report, "tensors", "head", "relative_change") == [None, None, 1]
     assert series(report, "tensors", "layers.0.q", "relative_change") == [None, None, 0]
     lines = repo.wtxtgit("history", MODEL).stdout.decode().splitlines()
-    assert any("no checkpoint that we know" in line for line in lines)
+    assert any("not a known checkpoint" in line for line in lines)
 
 
 def test_of_a_detached_text(repo: Repo, driver: None) -> None:

@@ -237,7 +237,7 @@ def test_memory_does_not_grow_with_detached_files(repo: Repo, driver: None, disk
     text = repo.path.parent / "text"
     text.write_bytes(repo.blob("model.safetensors"))
     assert text.read_bytes().startswith(b"WTXT-DETACHED 1\n")
-    # Anew: what is there already is not encoded again.
+    # Anew: what already exists is not encoded again.
     repo.git("rm", "-q", "--cached", "model.safetensors")
     shutil.rmtree(repo.path / ".git" / "wtxt" / "store")
     _, _, own = held(repo, *LAUNCHER.arguments, "add", "--", "model.safetensors")

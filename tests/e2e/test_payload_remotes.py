@@ -200,7 +200,7 @@ class TestAFolder:
             front.faults.clear()
             fetched(other)
             assert other.path.joinpath(NAME).read_bytes() == model()
-            # What is there already needs no folder that can be written to.
+            # What already exists needs no folder that can be written to.
             other.git("commit", "-q", "--allow-empty", "-m", "nothing")
             other.wtxtgit("push")
             other.write(NAME, model(1))

@@ -174,7 +174,7 @@ def test_a_remote_loses_nothing_that_nobody_confirmed(grown: Sealed, tmp_path: P
         (("--keep-last", "2", "--trust-root", "none"), 5, "names nothing"),
         (("--keep-last", "2", "--key", "mallory", "--apply"), 4, "nobody trusts"),
         ((*APPLY, "--keep-every", "soon"), 2, "not a length of time"),
-        ((*APPLY, "three", "--keep-last", "1"), 2, "is no branch"),
+        ((*APPLY, "three", "--keep-last", "1"), 2, "is not a branch"),
     ],
 )
 def test_what_is_refused(

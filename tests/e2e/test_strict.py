@@ -14,7 +14,7 @@ ODD = [(MODEL, "odd-checkpoint")]
 
 
 def unpadded() -> bytes:
-    """A checkpoint of which `verify` has a note: its header is no multiple of 8 bytes."""
+    """A checkpoint of which `verify` has a note: its header is not a multiple of 8 bytes."""
     good = checkpoint(2.0)
     length = int.from_bytes(good[:8], "little")
     return (length + 1).to_bytes(8, "little") + good[8 : 8 + length] + b" " + good[8 + length :]

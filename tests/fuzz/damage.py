@@ -11,7 +11,7 @@ from wtxtgit.containers import any_format
 
 @lru_cache(maxsize=256)
 def _structure(data: bytes) -> tuple[int, ...]:
-    """The places of all bytes that are no tensor's."""
+    """The places of all bytes that belong to no tensor."""
     places: list[int] = []
     pos = 0
     cut = any_format.split(memoryview(data))

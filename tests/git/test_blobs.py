@@ -89,7 +89,7 @@ def test_what_is_no_blob(repo: Repo) -> None:
                 with pytest.raises(EnvironmentFailure, match=f"git has no blob {oid}"):
                     ask(oid)
         for name in ("HEAD", "", small[:10], f"{small}\n{small}", "é" * 40, small.upper() + "F"):
-            with pytest.raises(EnvironmentFailure, match="is no object id"):
+            with pytest.raises(EnvironmentFailure, match="is not an object id"):
                 reader.read(name, 9)
         assert reader.read(small, 5) == b"small"
     for oid in (MISSING, tree):

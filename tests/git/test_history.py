@@ -62,7 +62,7 @@ def test_ranges(repo: Repo, made: dict[str, str]) -> None:
 
 def test_ids_are_ids(repo: Repo, made: dict[str, str]) -> None:
     for name in ("--all", "main", "^" + made["tip"], made["tip"][:12], made["tip"] + "\n--all"):
-        with pytest.raises(EnvironmentFailure, match="no object id"):
+        with pytest.raises(EnvironmentFailure, match="not an object id"):
             history.commits(repo.repository, [name])
     with pytest.raises(EnvironmentFailure):
         history.commits(repo.repository, ["1" * 40])

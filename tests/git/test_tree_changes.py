@@ -54,5 +54,5 @@ def test_paths_that_git_can_not_be_started_with(repo: Repo) -> None:
 
 
 def test_trees_by_their_ids_alone(repo: Repo) -> None:
-    with pytest.raises(EnvironmentFailure, match="no object id"):
+    with pytest.raises(EnvironmentFailure, match="not an object id"):
         renames(repo.repository, "HEAD", "--help", [b"a"])

@@ -155,12 +155,12 @@ CROOKED: dict[str, tuple[bytes, str]] = {
     "a folder twice": (raw((FOLDER, b"a"), (FOLDER, b"a")), "has 'a' twice"),
     "a file beside a folder": (raw((FILE, b"a"), (FOLDER, b"a")), "has 'a' twice"),
     "with others between": (raw((FILE, b"a"), (FILE, b"a.b"), (FOLDER, b"a")), "has 'a' twice"),
-    "no name": (raw((FILE, b"")), "has '', which is no file's name"),
-    "a slash": (raw((FILE, b"a/b")), "has 'a/b', which is no file's name"),
-    "here": (raw((FOLDER, b".")), "has '.', which is no file's name"),
-    "above": (raw((FOLDER, b"..")), "has '..', which is no file's name"),
-    "git's folder": (raw((FOLDER, b".git")), "has '.git', which is no file's name"),
-    "git's folder to Windows": (raw((FILE, b".GiT")), "has '.GiT', which is no file's name"),
+    "no name": (raw((FILE, b"")), "has '', which is not a file's name"),
+    "a slash": (raw((FILE, b"a/b")), "has 'a/b', which is not a file's name"),
+    "here": (raw((FOLDER, b".")), "has '.', which is not a file's name"),
+    "above": (raw((FOLDER, b"..")), "has '..', which is not a file's name"),
+    "git's folder": (raw((FOLDER, b".git")), "has '.git', which is not a file's name"),
+    "git's folder to Windows": (raw((FILE, b".GiT")), "has '.GiT', which is not a file's name"),
     "a mode with a zero": (raw((b"040000", b"a")), "has 'a' with mode '040000'"),
     "a mode of none": (raw((b"100600", b"a")), "has 'a' with mode '100600'"),
     "no mode": (raw((b"", b"a")), "has 'a' with mode ''"),
@@ -215,7 +215,7 @@ def test_what_is_no_tree(repo: Repo) -> None:
             with pytest.raises(EnvironmentFailure, match=f"git has no tree {oid}"):
                 reader.between(tree, oid)
         for ask in (reader.listing, lambda oid: reader.between(tree, oid)):
-            with pytest.raises(EnvironmentFailure, match="no object id"):
+            with pytest.raises(EnvironmentFailure, match="not an object id"):
                 ask("HEAD")
         # A folder of which no tree is there, and a file in the place of one.
         for oid in (blob, "1" * 40):

@@ -109,11 +109,11 @@ def test_a_bucket_that_forbids_what_is_not_there(repo: Repo, there: Path, tmp_pa
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"<!doctype html>", "no list of packs"),
-        (f"{'a' * 64}\n{'a' * 64}\n".encode(), "no list of packs"),
-        (f"{'b' * 64}\n{'a' * 64}\n".encode(), "no list of packs"),
-        (f"../{'a' * 61}\n".encode(), "no list of packs"),
-        (b"\xff", "no list of packs"),
+        (b"<!doctype html>", "not a list of packs"),
+        (f"{'a' * 64}\n{'a' * 64}\n".encode(), "not a list of packs"),
+        (f"{'b' * 64}\n{'a' * 64}\n".encode(), "not a list of packs"),
+        (f"../{'a' * 61}\n".encode(), "not a list of packs"),
+        (b"\xff", "not a list of packs"),
         (b"a" * 1000, "too large"),
     ],
 )

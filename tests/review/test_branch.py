@@ -65,7 +65,7 @@ def test_revisions_that_are_none(asked: str, diverged: Repo) -> None:
 
 
 def test_no_option_gets_to_git(diverged: Repo) -> None:
-    with pytest.raises(UsageError, match="is no revision"):
+    with pytest.raises(UsageError, match="is not a revision"):
         branch_of(diverged.repository, "--all...topic")
 
 

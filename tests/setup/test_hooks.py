@@ -286,7 +286,7 @@ def test_an_interrupted_install_is_taken_back(repo: Repo) -> None:
 def test_two_foreign_hooks_are_one_too_many(repo: Repo) -> None:
     repo.write(".git/hooks/pre-commit", "one")
     repo.write(f".git/hooks/{BEFORE}", "two")
-    with pytest.raises(CheckError, match="is there already"):
+    with pytest.raises(CheckError, match="already exists"):
         ops.install(repo.repository, LAUNCHER)
     assert hook_path(repo).read_text() == "one"
 

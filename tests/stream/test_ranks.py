@@ -414,7 +414,7 @@ def test_a_part_passes_for_nothing_else(folder: Path, tmp_path: Path) -> None:
     (target / "gen-000001.wtxt").write_bytes(own)
     refused(CheckError, "it is the part of rank 1-of-3")
     (target / "gen-000001.index").write_bytes(index)
-    refused(CheckError, "is there twice")
+    refused(CheckError, "appears twice")
     (target / "gen-000001.wtxt").unlink()
     (target / part).unlink()
     refused(InputError, f"there is no {part}")

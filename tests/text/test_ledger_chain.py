@@ -344,7 +344,7 @@ def test_no_byte_of_a_signed_ledger_can_be_changed(case: LedgerCase) -> None:
             if report.ok:
                 assert report.ledger is not None
                 if good(case, report.ledger) == whole:
-                    # Of what a key made that is not known, nothing can be said.
+                    # Of what a key made that is unknown, nothing can be said.
                     start = text.rindex(b"\n", 0, at) + 1
                     line = text[start : text.index(b"\n", at)]
                     assert unknown, at

@@ -114,7 +114,7 @@ def test_what_is_no_name(ring: Keyring, name: str) -> None:
         lambda: ring.add(name, SECRET, PUBLIC),
     ]
     for call in calls:
-        with pytest.raises(UsageError, match="no name of a key"):
+        with pytest.raises(UsageError, match="not a name of a key"):
             call()
     assert not ring.folder.exists()
 

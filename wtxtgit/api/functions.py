@@ -328,7 +328,7 @@ def salvage(
     options = ReadOptions(integrity_key=hmac_key)
     data = read_checkpoint(given)
     if not salvaging.is_container(data):
-        raise InputError(f"{shown(given)}: no checkpoint that we know")
+        raise InputError(f"{shown(given)}: not a known checkpoint")
     done = salvaging.salvage(given, data, options)
     return done.report if out is None else salvaging.write(done, Path(out), options)
 

@@ -158,7 +158,7 @@ def _branch(repo: Repository, options: PruneOptions) -> ChosenRef:
     named = () if options.branch is None else (options.branch,)
     (ref,) = chosen_refs(repo, named, everything=False)
     if not ref.name.startswith(_HEADS):
-        raise UsageError(f"{ref.name} is no branch")
+        raise UsageError(f"{ref.name} is not a branch")
     return ref
 
 

@@ -55,7 +55,7 @@ def parse_pruning(content: bytes) -> PruningRecord:
     """Read a record; raises CheckError for what is none."""
     match = _SPELLED.fullmatch(content)
     if match is None:
-        raise CheckError(f"{PRUNED.decode()} is no record of a pruning")
+        raise CheckError(f"{PRUNED.decode()} is not a record of a pruning")
     kept = tuple(line.removeprefix("kept=") for line in match[2].decode("ascii").split())
     return PruningRecord(match[1].decode("ascii"), kept)
 

@@ -228,7 +228,7 @@ class ChainReader:
             if entry_of_signers.is_file:
                 signers, fault = self.signers(entry_of_signers.oid)
             else:
-                fault = "it is no regular file"
+                fault = "it is not a regular file"
         return Tree(ledgers, frozenset(broken), signers, fault, self._artifacts(snapshot))
 
     def _is_near(self, seen: Mapping[bytes, object]) -> bool:

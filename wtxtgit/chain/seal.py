@@ -504,7 +504,7 @@ class SealPlanner:
     def _before(self) -> Before:
         """What is known before the next commit."""
         if self._options.reseal is not None and not self._parents:
-            raise UsageError("there is no commit yet whose records could be kept")
+            raise UsageError("no commits yet whose records could be kept")
         return self._find_before()
 
     @cached_property
@@ -538,7 +538,7 @@ class SealPlanner:
             return history.resolve(self._files.repo, self._options.reseal + "^{commit}")
         parents = self._parents
         if not parents:
-            raise UsageError("there is no commit yet whose records could be kept")
+            raise UsageError("no commits yet whose records could be kept")
         upstream = history.default_branch(self._files.repo)
         if upstream is not None:
             tip = history.resolve(self._files.repo, upstream + "^{commit}")

@@ -261,7 +261,7 @@ class _CheckWork:
             if (wsum := self._wsum(entry.path)) is not None:
                 known = with_wsum(known, wsum, is_filtered=False)
             if not known.is_text:
-                yield Finding("", entry.path, "corrupt-text", "this is no WTXT text")
+                yield Finding("", entry.path, "corrupt-text", "this is not a WTXT text")
             elif known.fault is not None and not known.lacks_payload:
                 yield Finding("", entry.path, "corrupt-text", known.fault)
             else:

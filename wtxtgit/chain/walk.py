@@ -366,7 +366,7 @@ def commit_of(repo: Repository, revision: str) -> str:
         return resolve_commit(repo, revision)
     except EnvironmentFailure:
         if revision == "HEAD" and history.head(repo) is None:
-            raise EnvironmentFailure("there is no commit yet") from None
+            raise EnvironmentFailure("no commits yet") from None
         return _refuse(repo, revision)
 
 

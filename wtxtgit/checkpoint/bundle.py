@@ -119,7 +119,7 @@ def parse_bundle(data: ByteView) -> Bundle:
         case [dict(signature)]:
             pass
         case _:
-            _refuse("signatures", "is no list of one signature")
+            _refuse("signatures", "is not a list of one signature")
     return Bundle(_bytes(envelope.get("payload"), "payload"), _bytes(signature.get("sig"), "sig"))
 
 
@@ -157,7 +157,7 @@ def _release(payload: bytes) -> Manifest:
     _expect(serialization.get("hash_type"), "sha256", "hash_type")
     listed = predicate.get("resources")
     if not isinstance(listed, list) or not listed:
-        _refuse("resources", "is no list of files")
+        _refuse("resources", "is not a list of files")
     resources = tuple(map(_resource, listed))
     if len({one.name for one in resources}) < len(resources):
         _refuse("resources", "has a name twice")
@@ -165,7 +165,7 @@ def _release(payload: bytes) -> Manifest:
         case [{"name": str(name), "digest": {"sha256": str(digest)}}]:
             pass
         case _:
-            _refuse("subject", "is no list of one name with its sha256")
+            _refuse("subject", "is not a list of one name with its sha256")
     origin = predicate.get("wtxtgit")
     said = origin if isinstance(origin, dict) else {}
     words = {key: value for key, value in said.items() if isinstance(value, str)}
@@ -194,22 +194,22 @@ def check_file_name(name: str) -> None:
     except UnicodeEncodeError:
         _refuse("name", f"{name!a} is not UTF-8")
     if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
-        _refuse("name", f"{name!a} is no path below the top level")
+        _refuse("name", f"{name!a} is not a path below the top level")
 
 
 def _object(value: object, what: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        _refuse(what, "is no object")
+        _refuse(what, "is not an object")
     return value
 
 
 def _bytes(value: object, what: str) -> bytes:
     if not isinstance(value, str):
-        _refuse(what, "is no base64")
+        _refuse(what, "is not base64")
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        _refuse(what, "is no base64")
+        _refuse(what, "is not base64")
 
 
 def _expect(value: object, wanted: str, what: str) -> None:

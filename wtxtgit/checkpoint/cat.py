@@ -76,7 +76,7 @@ def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> No
     for one in found:
         tensor = one.tensor
         if tensor is None:
-            raise UsageError(f"{quoted(one.name)} is no tensor", hint="-o - gives its bytes")
+            raise UsageError(f"{quoted(one.name)} is not a tensor", hint="-o - gives its bytes")
         sources.append(convert.source_of(str(out), tensor))
     target, _ = convert.target_of(out)
     fitted = packed.fitted(target, sources, {})

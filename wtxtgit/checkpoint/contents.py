@@ -265,7 +265,7 @@ def _of_file(
         # A file that its writer did not finish still has tensors worth comparing.
         unfinished = any_format.unfinished(data, options)
         if unfinished is None:
-            hint = f"wtxtgit verify {name} lists all that is wrong"
+            hint = f"wtxtgit verify {name} lists all problems"
             raise InputError(f"{name}: {error.message}", hint=hint) from None
         description, tensors = unfinished, list(any_format.tensors(unfinished, options))
         notes.append(f"{name}: {error.message}")
@@ -274,7 +274,7 @@ def _of_file(
     if description.format == "opaque":
         refuse_pointer(name, data)
         reason = description.metadata.get("reason", "file has no known magic")
-        raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")
+        raise NoCheckpoint(f"{name}: not a known checkpoint: {reason}")
     if options.decryption_key is None and any(part.is_encrypted for part in description.parts):
         notes.append(f"{name}: parts are encrypted, --key F opens them")
     return Checkpoint(

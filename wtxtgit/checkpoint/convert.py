@@ -345,11 +345,9 @@ def _read(
         )
     open_member = members(name, threads=threads)
     if any_format.identify(target.data) is None:
-        raise InputError(f"{name}: no container that we know")
+        raise InputError(f"{name}: not a known container")
     for problem in any_format.check(target.data, options, open_member).errors:
-        raise CheckError(
-            f"{name}: {problem}", hint=f"wtxtgit verify {name} lists all that is wrong"
-        )
+        raise CheckError(f"{name}: {problem}", hint=f"wtxtgit verify {name} lists all problems")
     description = any_format.describe(target.data, options, open_member)
     # Tensors may come from files in chunks, which have hashes of their own.
     for problem in any_format.check_nested(description, options).errors:

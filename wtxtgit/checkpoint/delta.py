@@ -63,10 +63,10 @@ def default_output(delta: str) -> Path:
     """
     path = Path(delta)
     if not is_file(delta) or path.suffix != ENDING or not path.stem:
-        raise UsageError(f"{shown_name(delta)} is no file in {ENDING}: say where to, with -o")
+        raise UsageError(f"{shown_name(delta)} is not a file in {ENDING}: say where to, with -o")
     out = path.with_suffix("")
     if os.path.lexists(out):
-        raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")
+        raise UsageError(f"{shown(out)} already exists", hint=f"-o {shown(out)} replaces it")
     return out
 
 
@@ -171,5 +171,5 @@ def _given(generation: TargetGeneration, base: DeltaSide, *, plain: bool) -> Reg
 
 
 def _refusal(name: str, problem: Problem) -> CheckError:
-    hint = f"wtxtgit verify -- {shlex.quote(shown(Path(name)))} lists all that is wrong"
+    hint = f"wtxtgit verify -- {shlex.quote(shown(Path(name)))} lists all problems"
     return CheckError(f"{name}: {problem}", hint=hint)

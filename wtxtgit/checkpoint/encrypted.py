@@ -113,7 +113,7 @@ def checked_text(
 ) -> TextReport:
     """Verify the text that is in an age file, or is to be; raises InputError and CheckError."""
     if text[: len(MAGIC)] != MAGIC:
-        raise InputError(f"{name}: what is encrypted is no WTXT text")
+        raise InputError(f"{name}: the encrypted content is not a WTXT text")
     report = verify(text, threads=threads, progress=progress)
     if not report.ok:
         raise CheckError(f"{name}: the encrypted text: {report.problems[0]}")

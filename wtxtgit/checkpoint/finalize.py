@@ -71,7 +71,7 @@ def finalize(
     except TextError as error:
         if has_root:
             raise InputError(f"{shown(file)}: {error.message}") from error
-        hint = f"wtxtgit verify -- {shlex.quote(shown(file))} lists all that is wrong"
+        hint = f"wtxtgit verify -- {shlex.quote(shown(file))} lists all problems"
         raise CheckError(f"{shown(file)}: {error}", hint=hint) from error
     if not inline:
         if standing is None or sign is not None or standing.merkle_prev != prev:

@@ -79,7 +79,7 @@ def members(
             raise InputError(f"{shown(path)} leads out of the set's folder")
         if not there.is_file():
             # A pipe or a device would be read without end.
-            raise InputError(f"{shown(path)} is no file")
+            raise InputError(f"{shown(path)} is not a file")
         data = view_file(file, place.folder)
         beside = partial(wsum_at, wsum_path(there))
         payload = payload_for(str(file), data, place)
@@ -118,7 +118,7 @@ def tree_members(
             # By the tree's id: a revision may name another commit by now.
             entry = next(iter(history.listing(repo, tree, member)), None)
             if entry is None or not entry.is_file:
-                raise InputError("there is no such file")
+                raise InputError("no such file")
             data = blob(repo, entry.oid, threads)
             payload = payload_in(repo, data)
             return as_checked_out(shown(path), data, threads, payload=payload).data

@@ -298,7 +298,7 @@ def refuse_text(report: TextReport, name: str) -> None:
     if problem.kind == "pending":
         hint = f"--wsum FILE names its WSUM, wtxtgit finalize {shlex.quote(name)} makes one"
     else:
-        hint = f"wtxtgit verify -- {shlex.quote(name)} lists all that is wrong"
+        hint = f"wtxtgit verify -- {shlex.quote(name)} lists all problems"
     raise CheckError(f"{name}: {problem}", hint=hint)
 
 

@@ -233,7 +233,7 @@ def _open_given(place: str, target: str, threads: int | None) -> ByteView:
         repo = _repository(target)
         path = None if repo is None else path_in(target, repo)
         if path is None:
-            raise InputError(f"{shown(place)}: there is no such file")
+            raise InputError(f"{shown(place)}: no such file")
         place = f"{place}:{os.fsdecode(path)}"
     return opener.read(place, threads=threads)
 

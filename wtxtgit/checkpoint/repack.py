@@ -67,7 +67,7 @@ def repack(
     for problem in any_format.check(data, options).errors:
         raise CheckError(
             f"{shown(path)}: {problem}",
-            hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong",
+            hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all problems",
         )
     # The facts are taken from the source as it is now, and compared with the file that is written.
     container = any_format.read(data)
@@ -125,7 +125,7 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
         for problem in any_format.check(data, options).errors:
             raise CheckError(
                 f"{shown(path)}: no chunk can be mended, and yet: {problem}",
-                hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong",
+                hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all problems",
             )
 
     def write(descriptor: int) -> None:

@@ -55,7 +55,7 @@ def reseal(target: str, options: ReadOptions) -> Resealing:
     for problem in any_format.check(memoryview(listed), options, opened).errors:
         raise CheckError(
             f"{shown(path)}: {problem}",
-            hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong",
+            hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all problems",
         )
     description = any_format.describe(memoryview(listed), options, opened)
     changed = []

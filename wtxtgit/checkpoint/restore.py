@@ -45,7 +45,7 @@ def default_output(target: str) -> Path:
         raise UsageError(f"{shown(text)} does not end in {TEXT_ENDING}: say where to, with -o")
     out = text.with_suffix("")
     if os.path.lexists(out):
-        raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")
+        raise UsageError(f"{shown(out)} already exists", hint=f"-o {shown(out)} replaces it")
     return out
 
 

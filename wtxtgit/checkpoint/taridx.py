@@ -116,7 +116,7 @@ def find(target: str, name: str, folder: Path) -> Hit:
             f'{shown_name(target)}: no row for "{shown(name)}" leads to it '
             f"in the {len(shards)} shards in {shown(folder)}",
             hint=f"wtxtgit taridx verify {shlex.quote(shown_name(target))} "
-            f"--shards {shlex.quote(shown(folder))} lists all that is wrong",
+            f"--shards {shlex.quote(shown(folder))} lists all problems",
         )
     # Several members may have the same STEM.EXT: the one asked for by its whole name wins.
     best = next((member for member in members if member.name == wanted), members[0])

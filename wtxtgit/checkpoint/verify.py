@@ -243,7 +243,9 @@ def _encrypted_verdict(
     try:
         text = opened(data, asked.identities, path)
         if text[: len(MAGIC)] != MAGIC:
-            return FileVerdict(path, AGE, (Problem("structure", "what is encrypted is no text"),))
+            return FileVerdict(
+                path, AGE, (Problem("structure", "the encrypted content is not a text"),)
+            )
         report = verify(
             text,
             hmac_key=asked.hmac_key,
@@ -407,4 +409,4 @@ def _unknown(data: ByteView) -> str:
     if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
         return "a WSUM says nothing without its text: verify the text, with --wsum and this file"
     head = quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
-    return f"no WTXT text, no ledger, delta or container that we know, it starts with {head}"
+    return f"not a WTXT text, ledger, delta or known container; it starts with {head}"

@@ -43,5 +43,5 @@ def write_wsum(path: Path, line: bytes) -> None:
     """Write a WSUM; raises UsageError where anything but a WSUM stands there."""
     # Any other file of that name is somebody's, such as a ledger.
     if os.path.lexists(path) and wsum_at(path) is None:
-        raise UsageError(f"{shown(path)} is there already, and is no WSUM")
+        raise UsageError(f"{shown(path)} already exists, and is not a WSUM")
     replace_file(path, lambda descriptor: write_all(descriptor, (line,)))

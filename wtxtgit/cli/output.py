@@ -235,7 +235,7 @@ def _spelled(item: object) -> str:
     for kind, spell in _SPELL.items():
         if isinstance(item, kind):
             return spell(item)
-    raise TypeError(f"{type(item).__name__} is no plain data")
+    raise TypeError(f"{type(item).__name__} is not plain data")
 
 
 def _number(item: float) -> str:

@@ -219,7 +219,7 @@ def _check_address(address: str) -> None:
         get_backend(scheme)
         parse_host_port(place)
     except (ValueError, ImportError) as error:
-        message = f"{address!r} is no address of a scheduler: {error}"
+        message = f"{address!r} is not an address of a scheduler: {error}"
         raise UsageError(message, hint=_ADDRESS) from error
 
 

@@ -140,10 +140,10 @@ def read(data: ByteView, start: int, end: int, listing: ListingBudget | None = N
         )
     fortran_order = fields["fortran_order"]
     if not isinstance(fortran_order, bool):
-        fail("fortran_order is no boolean", offset=offset, field="fortran_order")
+        fail("fortran_order is not a boolean", offset=offset, field="fortran_order")
     shape = _sizes(fields["shape"])
     if shape is None:
-        fail("shape is no tuple of sizes", offset=offset, field="shape")
+        fail("shape is not a tuple of sizes", offset=offset, field="shape")
     descr = fields["descr"]
     size, has_objects = _item(descr, offset)
     element, byteorder = _number(descr)

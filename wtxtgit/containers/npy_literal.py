@@ -82,7 +82,7 @@ class _LiteralReader:
         if token["integer"] is not None:
             return self._integer(token["integer"], token["long"])
         if mark is not None:
-            self.fail("header is no Python literal")
+            self.fail("header is not a Python literal")
         return self._string(token["single"] if token["double"] is None else token["double"])
 
     def blanks(self) -> None:
@@ -97,7 +97,7 @@ class _LiteralReader:
         self.blanks()
         token = _TOKEN.match(self.text, self.pos)
         if token is None:
-            self.fail("header is no Python literal")
+            self.fail("header is not a Python literal")
         self.pos = token.end()
         return token
 
@@ -115,7 +115,7 @@ class _LiteralReader:
         has_comma = True
         while not self._next_is(closing):
             if not has_comma:
-                self.fail("header is no Python literal")
+                self.fail("header is not a Python literal")
             items.append(self.value(depth + 1))
             has_comma = self._next_is(",")
         return items, has_comma or len(items) != 1
@@ -126,7 +126,7 @@ class _LiteralReader:
         while not self._next_is("}"):
             key = self.value(depth + 1) if has_comma else None
             if not isinstance(key, str) or not self._next_is(":"):
-                self.fail("header is no Python literal")
+                self.fail("header is not a Python literal")
             if key in items:
                 self.fail("header has the same key twice")
             items[key] = self.value(depth + 1)
@@ -135,7 +135,7 @@ class _LiteralReader:
 
     def _integer(self, digits: str, suffix: str) -> int:
         if suffix and not self.long_integers:
-            self.fail("header is no Python literal")
+            self.fail("header is not a Python literal")
         value = int(digits) if len(digits) <= MAX_DIGITS else MAX_INTEGER + 1
         if not MIN_INTEGER <= value <= MAX_INTEGER:
             self.fail("header has an integer over 64 bits", kind="limit")

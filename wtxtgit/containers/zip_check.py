@@ -73,7 +73,7 @@ def check_members(
     for n, member in enumerate(directory.members):
         name, at = quoted(member.name), member.entry
         if member.name in seen:
-            findings.error(f"member {name} is there twice", "name", at, member)
+            findings.error(f"member {name} appears twice", "name", at, member)
         seen.add(member.name)
         _check_entry(data, member, findings)
         if n in shared:

@@ -42,7 +42,7 @@ from wtxtgit.model.tensor import ReadOptions
 
 CUT_OFF = "the file ends before it does"
 WRONG = "its CRC-32 does not hold"
-TWICE = "its name is there twice"
+TWICE = "its name appears twice"
 ONCE = "its CRC-32 holds, but its name stands in one place only"
 NO_CRC32 = "the file has no CRC-32"
 # Bytes that are gone through to find where members end and whether they hold, in times of the

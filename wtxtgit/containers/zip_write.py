@@ -194,7 +194,7 @@ def build(
     """
     # Readers look for the magic from the end of the file.
     if END_MAGIC in comment or len(comment) > MAX_16:
-        raise FormatError("comment is no zip's", field="comment")
+        raise FormatError("comment is not that of a zip", field="comment")
     return _pieces(members, comment, style)
 
 

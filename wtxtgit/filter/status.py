@@ -227,8 +227,8 @@ HELP = {
     State.POINTER: f"{lfs_pointer.POINTER}: git lfs pull brings that, "
     "git add -- PATH makes the text",
     State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
-    State.PLAIN: "its name says that it is encrypted, and it is no age file in armor: "
-    "wtxtgit encrypt makes one",
+    State.PLAIN: "named like an encrypted file, but not an armored age file: wtxtgit encrypt "
+    "makes one",
     State.CORRUPT: "the text is damaged: wtxtgit verify -- PATH shows where",
     State.MISSING: "the file is gone: git checkout -- PATH brings it back",
     State.CONFLICT: "wtxtgit resolve PATH shows what both sides changed, and settles it; "

@@ -267,7 +267,7 @@ def check_oid(oid: str) -> str:
     """Give `oid` back; raises EnvironmentFailure unless it is a whole object id."""
     # Anything else may be a revision's name, or more than one line.
     if not _OID.fullmatch(oid):
-        raise EnvironmentFailure(f"{oid!a} is no object id")
+        raise EnvironmentFailure(f"{oid!a} is not an object id")
     return oid
 
 

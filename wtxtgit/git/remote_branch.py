@@ -61,11 +61,11 @@ class RemoteBranch:
 
     def __init__(self, repo: Repository, remote: str, branch: str) -> None:
         if not remote or remote.startswith("-"):
-            raise UsageError(f'"{shown(remote)}" is no remote')
+            raise UsageError(f'"{shown(remote)}" is not a remote')
         if WITH_PASSWORD.match(remote):
             raise UsageError("the remote's URL has credentials in it", hint="git help credentials")
         if run.call("check-ref-format", f"refs/heads/{branch}", ok=(0, 1)).code:
-            raise UsageError(f'"{shown(branch)}" is no name for a branch')
+            raise UsageError(f'"{shown(branch)}" is not a name for a branch')
         self._repo = repo
         self._remote = remote
         self._there = f"refs/heads/{branch}"

@@ -290,7 +290,7 @@ def _fault(tree: bytes, id_size: int) -> str | None:
         if mode not in _MODES:
             return f"has {_shown(name)} with mode {_shown(mode)}"
         if name in _NO_NAMES or b"/" in name:
-            return f"has {_shown(name)}, which is no file's name"
+            return f"has {_shown(name)}, which is not a file's name"
         if name in names:
             return f"has {_shown(name)} twice"
         key = name + b"/" if mode == _FOLDER else name

@@ -77,8 +77,8 @@ class ExportMigration:
             driver = after[path][0]
             if driver in FILTERS:
                 raise EnvironmentFailure(
-                    f"{shown_path(path)}: a macro of a gitattributes file keeps it as text, "
-                    "which is no line that can be taken back"
+                    f"{shown_path(path)}: a macro of a gitattributes file keeps it as text, and "
+                    f"cannot be changed"
                 )
             if driver == LFS and not self._to_lfs:
                 raise EnvironmentFailure(

@@ -280,7 +280,7 @@ def _full_name(repo: Repository, name: str) -> str:
     both = [prefix + name for prefix in (_HEADS, _TAGS)]
     if sorted(list_refs(repo, *both)) == both:
         raise UsageError(f"{name!a} is a branch and a tag", hint=f"say {both[0]} or {both[1]}")
-    raise UsageError(f"{name!a} is no branch and no tag of this repository")
+    raise UsageError(f"{name!a} is neither a branch nor a tag of this repository")
 
 
 def _head(content: bytes) -> dict[bytes, bytes]:

@@ -221,8 +221,8 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
             files.pop(change.path, None)
             if change.oid is not None and change.path == _TOP:
                 raise EnvironmentFailure(
-                    f"commit {commit.oid}: {shown_path(_TOP)} is no regular file, "
-                    "and git obeys none of its lines"
+                    f"commit {commit.oid}: {shown_path(_TOP)} is not a regular file, so git "
+                    f"ignores its lines"
                 )
         return self._number(files)
 

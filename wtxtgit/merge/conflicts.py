@@ -110,5 +110,5 @@ def _place(repo: Repository, path: bytes) -> Path:
     parts = PurePosixPath(os.fsdecode(path)).parts
     # Records stay within their folder, whatever a tree calls its files.
     if not parts or ".." in parts or path.startswith(b"/"):
-        raise InputError(f"{shown_path(path)} is no path in a repository")
+        raise InputError(f"{shown_path(path)} is not a path in a repository")
     return repo.git_dir / FOLDER / (os.fsdecode(path) + _SUFFIX)

@@ -362,7 +362,7 @@ class EntryMerge:
         ours = None if o.tensor is None else as_numbers(o.tensor)
         theirs = None if t.tensor is None else as_numbers(t.tensor)
         if ours is None or theirs is None or overlaps(ours) or overlaps(theirs):
-            return self._by_side(key, o, "both sides changed it, and it is no rows of numbers")
+            return self._by_side(key, o, "both sides changed it, and it has no rows of numbers")
         before = None
         if b is not None and b.tensor is not None and kind_of(b) == kind_of(o):
             before = as_numbers(b.tensor)
@@ -379,7 +379,9 @@ class EntryMerge:
         former = self._preferred(key, former)
         like = former.entries[former.numbers[key]].tensor
         if like is None:
-            raise FormatError(f"{self._name(key)!a} is no tensor in {former.name}", field="tensors")
+            raise FormatError(
+                f"{self._name(key)!a} is not a tensor in {former.name}", field="tensors"
+            )
         return former.placed(key, tensor_bytes.as_stored(like, rows.nbytes, rows.blocks))
 
     def _row_conflict(self, key: Key, choice: Strategy, rows: RowChanges) -> None:

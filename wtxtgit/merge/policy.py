@@ -107,7 +107,7 @@ def parse_takes(texts: Iterable[str]) -> tuple[tuple[str, Strategy], ...]:
         name, equals, side = text.rpartition("=")
         if not equals or side not in set(Strategy) - {Strategy.FAIL}:
             sides = ", ".join(s for s in Strategy if s is not Strategy.FAIL)
-            raise UsageError(f"{text[:80]!a} is no NAME=SIDE with a side of {sides}")
+            raise UsageError(f"{text[:80]!a} is not a NAME=SIDE with a side of {sides}")
         takes.append((name, Strategy(side)))
     return tuple(takes)
 

@@ -70,11 +70,11 @@ def parse_git_url(target: str) -> GitUrl:
     # What begins with a dash would be an option, of git, of ssh or of what is on the other side.
     is_named = _HOST.fullmatch(parts.netloc) or (parts.scheme == "file" and not parts.netloc)
     if _NO_TEXT.search(url) or not is_named or parts.query or parts.path.startswith("/-"):
-        raise UsageError(f"{shown(url)} is no URL of a repository")
+        raise UsageError(f"{shown(url)} is not a URL of a repository")
     if _REVISION.fullmatch(revision) is None or ".." in revision:
-        raise UsageError(f"{shown(revision)} is no branch, tag or full id of a commit")
+        raise UsageError(f"{shown(revision)} is not a branch, tag or full id of a commit")
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise UsageError(f"{shown(path)} is no path from a repository's top level")
+        raise UsageError(f"{shown(path)} is not a path from a repository's top level")
     return GitUrl(url, revision, path)
 
 
@@ -101,7 +101,7 @@ def fetched(what: GitUrl) -> tuple[Repository, GitUrl]:
     try:
         commit = resolve_commit(repo, place)
     except EnvironmentFailure:
-        raise RemoteRefused(f"{label}: {what.revision} is no commit there") from None
+        raise RemoteRefused(f"{label}: {what.revision} is not a commit there") from None
     return repo, what._replace(revision=commit)
 
 
@@ -115,7 +115,7 @@ def read_git_url(target: str) -> ByteView:
         tree = resolve_tree(repo, what.revision)
         entry = trees.standing(tree, os.fsencode(what.path)).entry
         if entry is None or not entry.is_file:
-            raise InputError(f"{what}: there is no such file")
+            raise InputError(f"{what}: no such file")
         return spooled(store.blob(entry.oid), repo.state_dir)
 
 

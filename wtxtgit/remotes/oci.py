@@ -62,7 +62,7 @@ def parse_reference(reference: str) -> Reference:
     """Raises UsageError for what is no reference."""
     found = _REFERENCE.fullmatch(reference)
     if found is None:
-        raise UsageError(f'"{shown(reference)}" is no HOST/NAME or HOST/NAME:TAG')
+        raise UsageError(f'"{shown(reference)}" is not a HOST/NAME or HOST/NAME:TAG')
     return Reference(found["host"], found["name"], found["tag"])
 
 
@@ -137,7 +137,7 @@ class OciRepository:
             found = json.loads(answer.content)
             if isinstance(found, dict):
                 return found
-        raise InputError(f"{self.label}: {tag}: what the registry gives is no manifest")
+        raise InputError(f"{self.label}: {tag}: the registry's answer is not a manifest")
 
     def tag(self, tag: str, manifest: Mapping[str, Any]) -> None:
         """Have an artifact under a tag; its blobs have to be there."""

@@ -67,7 +67,7 @@ class Release(OneByOne):
         self, repo: str, tag: str, *, token_file: Path | None = None, api: str | None = None
     ) -> None:
         if not _REPOSITORY.fullmatch(repo) or not _TAG.fullmatch(tag):
-            raise UsageError(f'"{shown(repo)}@{shown(tag)}" is no OWNER/NAME@TAG')
+            raise UsageError(f'"{shown(repo)}@{shown(tag)}" is not an OWNER/NAME@TAG')
         self._api = (api or os.environ.get("GITHUB_API_URL") or _API).rstrip("/")
         _check_address(self._api)
         self._repo, self._tag = repo, tag

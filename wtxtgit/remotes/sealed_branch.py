@@ -117,7 +117,7 @@ class BranchLedgers:
         content, key = self.read(SIGNERS), self.sealing.key
         if content is None:
             if self.has(SIGNERS):
-                raise RemoteRefused(f"{self.label}: {SIGNERS} is no regular file")
+                raise RemoteRefused(f"{self.label}: {SIGNERS} is not a regular file")
             return None
         try:
             listed = parse(content, SIGNERS).signers.public_keys

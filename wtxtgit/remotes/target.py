@@ -160,7 +160,7 @@ def outgoing(name: str, content: ByteView) -> Outgoing:
 def check_name(name: str) -> str:
     """The name, if a file of a target may have it; raises UsageError."""
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
-        raise UsageError(f'"{shown(clipped(name, 80))}" is no name for a file of a target')
+        raise UsageError(f'"{shown(clipped(name, 80))}" is not a name for a file of a target')
     return name
 
 
@@ -176,7 +176,7 @@ def check_files(files: Sequence[Outgoing]) -> None:
         if check_name(name) in names:
             raise UsageError(f"{name} is given twice")
         if not _SHA256.fullmatch(sha256):
-            raise UsageError(f"{name}: what is given is no SHA-256 in lower-case hex")
+            raise UsageError(f"{name}: not a SHA-256 in lower-case hex")
         names.add(name)
     for name in names:
         if not names.isdisjoint(folders_of(name)):

@@ -67,7 +67,7 @@ def branch_of(repo: Repository, asked: str | None) -> Branch:
 def _ends(asked: str) -> tuple[str, str, bool]:
     """Base and head of a range, and whether the base itself is compared with."""
     if asked.startswith("-"):
-        raise UsageError(f"{asked!r} is no revision")
+        raise UsageError(f"{asked!r} is not a revision")
     # The longer one first, which the shorter one is part of.
     for dots in ("...", ".."):
         base, separator, head = asked.partition(dots)

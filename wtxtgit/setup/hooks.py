@@ -95,7 +95,7 @@ class _Hook:
         # There is room for one foreign hook beside ours; a second one would be lost.
         if self.is_there() and not self.is_ours() and os.path.lexists(self.before):
             raise CheckError(
-                f"{_quoted(self.file)} is not ours, and {_quoted(self.before)} is there already",
+                f"{_quoted(self.file)} is not ours, and {_quoted(self.before)} already exists",
                 hint="remove the one that is not needed",
             )
 

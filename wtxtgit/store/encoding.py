@@ -431,7 +431,7 @@ def _decompress(
         given = reader.readinto(made)
         is_more = given == entry.size and reader.read(1)
     except zstandard.ZstdError:
-        _fail("is no readable zstd", entry)
+        _fail("is not readable zstd", entry)
     if given != entry.size or is_more:
         _fail(f"does not give {entry.size} bytes", entry)
 

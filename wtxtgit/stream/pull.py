@@ -104,9 +104,7 @@ def pull(
         raise InputError(f"{target.label}: there is no generation {number}")
     output = out or Path(f"gen-{format_gen(number)}{TEXT_ENDING}")
     if out is None and os.path.lexists(output):
-        raise UsageError(
-            f"{shown(output)} is there already", hint=f"-o {shown(output)} replaces it"
-        )
+        raise UsageError(f"{shown(output)} already exists", hint=f"-o {shown(output)} replaces it")
     texts = {rank: fetch.text(number, rank) for rank in fetch.ranks(number)}
     follows = []
     for rank, (_, report) in texts.items():
@@ -206,7 +204,7 @@ class _Fetch:
             return [ALONE]
         if (gen, ALONE) in self._files:
             raise CheckError(
-                f"{self._target.label}: generation {gen} is there twice, whole and in parts"
+                f"{self._target.label}: generation {gen} appears twice, whole and in parts"
             )
         return Rank(0, self._index(gen).world).all()
 

@@ -174,7 +174,7 @@ def _torch_array(name: str, tensor: Any) -> GivenArray:
         raise UsageError(f'"{name}" is a part of a tensor: publish its full_tensor()')
     tensor = tensor.detach()
     if str(tensor.layout) != "torch.strided" or tensor.is_quantized:
-        raise UsageError(f'"{name}" is a sparse or quantized tensor, which is no plain array')
+        raise UsageError(f'"{name}" is a sparse or quantized tensor, which is not a plain array')
     if str(tensor.device) == "meta":
         raise UsageError(f'"{name}" is a tensor without values: its device is meta')
     tensor = tensor.cpu().resolve_conj().resolve_neg()

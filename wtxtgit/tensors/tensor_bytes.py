@@ -318,7 +318,7 @@ def _described(text: str) -> np.dtype[Any] | None:
 
 def _little(tensor: Tensor, piece: memoryview, dtype: np.dtype[Any]) -> memoryview:
     if piece.nbytes % dtype.itemsize:
-        raise _wrong(tensor, f"has {tensor.nbytes} bytes, which are no whole items")
+        raise _wrong(tensor, f"has {tensor.nbytes} bytes, which are not whole items")
     return _bytes(np.frombuffer(piece, dtype).astype(dtype.newbyteorder("<")))
 
 

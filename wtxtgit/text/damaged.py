@@ -64,7 +64,7 @@ def intact(text: ByteView, index: TextIndex) -> IntactText:
             continue
         if array.name <= before:
             done.problems.append(
-                Problem("structure", "is there twice, or out of order", array=array.name)
+                Problem("structure", "appears twice, or out of order", array=array.name)
             )
             continue
         before = array.name

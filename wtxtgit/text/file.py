@@ -234,7 +234,7 @@ class TextFile:
             return LacksPayload(f"{self.name}: {problem}")
         return CheckError(
             f"{self.name}: {problem}",
-            hint=f"wtxtgit verify lists all that is wrong with {self.name}",
+            hint=f"wtxtgit verify lists all problems with {self.name}",
         )
 
 

@@ -233,7 +233,7 @@ def format_meta(meta: Meta) -> bytes:
     if not 0 <= meta.gen <= MAX_GEN:
         raise TextError("syntax", f"gen {meta.gen} is not from 0 to {MAX_GEN}")
     if not is_time(meta.ts):
-        raise TextError("syntax", f'ts "{meta.ts}" is no UTC time like 2025-10-09T03:12:45Z')
+        raise TextError("syntax", f'ts "{meta.ts}" is not a UTC time like 2025-10-09T03:12:45Z')
     return (
         f"meta schema={meta.schema} gen={format_gen(meta.gen)} ts={meta.ts} build={meta.build} "
         f"endian=LE host={meta.host} cuda={meta.cuda}\n"
@@ -362,7 +362,7 @@ def check_rows(rows: Rows, dtype: str) -> str | None:
     if not (1 <= rows.rows_per_chunk <= MAX_NUMBER and 1 <= rows.row_size <= MAX_NUMBER):
         return "rows_per_chunk and row_size are at least 1 and have at most 20 digits"
     if rows.row_size % ITEM_SIZE[dtype]:
-        return f"row_size {rows.row_size} is no multiple of {dtype}'s {ITEM_SIZE[dtype]} bytes"
+        return f"row_size {rows.row_size} is not a multiple of {dtype}'s {ITEM_SIZE[dtype]} bytes"
     return None
 
 

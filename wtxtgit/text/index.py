@@ -84,7 +84,7 @@ class LineCursor:
     def _check_order(self, before: str | None, name: str, line: int) -> None:
         """Names of arrays ascend; `before` is the name of the array before, if any."""
         if before is not None and name <= before:
-            what = "is there twice" if name == before else "is out of order"
+            what = "appears twice" if name == before else "is out of order"
             self._fail("structure", f'array "{name}" {what}', line=line)
 
     def _take_rows(self, dtype: str) -> Rows | None:

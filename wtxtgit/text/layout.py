@@ -80,7 +80,7 @@ def parse_layout(raw: bytes | bytearray, text_size: int | None = None) -> Layout
         return _parse_long(raw, most)
     record = _loaded(raw)
     if not isinstance(record, dict):
-        _refuse("is no JSON object")
+        _refuse("is not a JSON object")
     kind, size = _parse_facts(record, {"extents"})
     if not isinstance(record["extents"], list):
         _refuse("has no list of extents")
@@ -109,12 +109,12 @@ def _parse_long(raw: bytes | bytearray, most: int | None) -> Layout:
             # It may be that it goes on behind the window.
             pos += at
             if text and at == 0 and pos + len(text) >= tail:
-                _refuse(f"is no JSON in ASCII: {error}")
+                _refuse(f"is not JSON in ASCII: {error}")
             width = 2 * len(text) if text and at == 0 else _WINDOW
             try:
                 text, at = raw[pos : min(pos + width, tail)].decode("ascii"), 0
             except UnicodeDecodeError as wrong:
-                _refuse(f"is no JSON in ASCII: {wrong}")
+                _refuse(f"is not JSON in ASCII: {wrong}")
             if not text:
                 _refuse("is not spelled canonically")
             continue
@@ -136,7 +136,7 @@ def _loaded(raw: bytes | bytearray) -> Any:
     try:
         return _DECODER.decode(raw.decode("ascii"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        _refuse(f"is no JSON in ASCII: {error}")
+        _refuse(f"is not JSON in ASCII: {error}")
 
 
 def _parse_facts(record: dict[str, Any], others: set[str]) -> tuple[str, int | None]:
@@ -174,7 +174,7 @@ def _extent_record(extent: Extent) -> dict[str, Any]:
 
 def _parse_extent(item: Any, kind: str) -> Extent:
     if not isinstance(item, dict):
-        _refuse("has an extent that is no object")
+        _refuse("has an extent that is not an object")
     keys = item.keys()
     if kind == NATIVE_FORMAT and keys != _TENSOR_KEYS:
         _refuse(f"has an extent with the keys {sorted(keys)}")
@@ -270,7 +270,7 @@ def layout_of(
             raise TextError("layout", what)
         return None
     if line.dtype != "u8" or len(line.shape) != 1:
-        raise TextError("layout", f"{LAYOUT_ARRAY} is no u8 array of one dimension")
+        raise TextError("layout", f"{LAYOUT_ARRAY} is not a u8 array of one dimension")
     layout = parse_layout(raw, text_size)
     check_layout(layout, meta, cap, arrays)
     return layout
@@ -345,7 +345,7 @@ def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot
         _refuse(f'of format {layout.format} does not go with the schema "{meta.schema}"')
     for extent in layout.extents:
         if not _is_unicode(extent.name or ""):
-            _refuse(f'gives "{extent.array}" a name that is no Unicode')
+            _refuse(f'gives "{extent.array}" a name that is not Unicode')
     raw = memoryview(format_layout(layout))
     everything = [*arrays, Array(LAYOUT_ARRAY, "u8", (raw.nbytes,), raw)]
     ordered = sorted(map(_with_rows, everything), key=attrgetter("name"))

@@ -122,7 +122,7 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     signed = first + 2 + (record.detached is not None)
     for line, (one, two) in enumerate(pairwise(keyids), signed + 1):
         if two <= one:
-            what = "is there twice" if one == two else "is out of order"
+            what = "appears twice" if one == two else "is out of order"
             yield Problem("structure", f"the signature of keyid {two} {what}", line=line)
     if len(keyids) > MAX_SIGNATURES:
         message = f"{len(keyids)} signatures, a record has at most {MAX_SIGNATURES}"
@@ -392,7 +392,7 @@ def next_record(
     if gen is None:
         gen = 1 if last is None else last.meta.gen + 1
     if not grammar.is_time(ts):
-        raise TextError("syntax", f'ts "{ts}" is no UTC time like 2025-10-09T03:12:45Z')
+        raise TextError("syntax", f'ts "{ts}" is not a UTC time like 2025-10-09T03:12:45Z')
     meta = Meta(schema, gen, ts if last is None else max(ts, last.meta.ts), build)
     return native_record(ledger, sha256_all=sha256_all, meta=meta, at=at, detached=detached)
 
@@ -447,7 +447,7 @@ def with_signature(record: Record, signature: Signature) -> Record:
     """
     grammar.check_sign(signature)
     if any(other.keyid == signature.keyid for other in record.signatures):
-        raise TextError("structure", f"a signature of keyid {signature.keyid} is there already")
+        raise TextError("structure", f"a signature of keyid {signature.keyid} already exists")
     if len(record.signatures) >= MAX_SIGNATURES:
         raise TextError("limit", f"a record has at most {MAX_SIGNATURES} signatures")
     signatures = sorted((*record.signatures, signature), key=lambda other: other.keyid)

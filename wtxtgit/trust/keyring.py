@@ -47,7 +47,7 @@ def check_name(name: str) -> None:
     """Raise UsageError for a name that no key can have."""
     if not is_name(name):
         raise UsageError(
-            f'"{name}" is no name of a key: 1 to 64 letters, digits and ._-, not ending in '
+            f'"{name}" is not a name of a key: 1 to 64 letters, digits and ._-, not ending in '
             f"{PUBLIC_ENDING}"
         )
 
@@ -246,7 +246,7 @@ def checked_passphrase(passphrase: str) -> str:
     try:
         size = len(passphrase.encode("utf-8"))
     except UnicodeEncodeError:
-        raise PassphraseError("the passphrase is no text") from None
+        raise PassphraseError("the passphrase is not text") from None
     # Bytes, not characters: what age is given is UTF-8.
     if not 0 < size <= MAX_PASSPHRASE:
         raise PassphraseError(f"a passphrase has 1 to {MAX_PASSPHRASE} bytes")

@@ -251,7 +251,7 @@ def test_a_damaged_object_is_told(repo: Repo) -> None:
 def test_an_object_that_is_nowhere_is_told(repo: Repo) -> None:
     with pytest.raises(EnvironmentFailure, match="has no blob"):
         list(ObjectStore(repo.repository).blob("1" * 40))
-    with pytest.raises(EnvironmentFailure, match="no object id"):
+    with pytest.raises(EnvironmentFailure, match="not an object id"):
         ObjectStore(repo.repository).find("HEAD")
 
 

@@ -178,7 +178,7 @@ def test_a_header_that_was_changed_is_refused() -> None:
 def test_a_passphrase_beside_keys_is_refused() -> None:
     data = bytes(mapped(armor.dearmored(memoryview(behind_words(b"x")), "f")))
     stanza = header.format_stanza(header.Stanza("X25519", ("A" * 43,), bytes(32)))
-    with pytest.raises(AgeError, match="no file of age"):
+    with pytest.raises(AgeError, match="not a file of age"):
         plain_of(data.replace(b"\n--- ", b"\n" + stanza + b"--- ", 1), WORDS)
 
 

@@ -253,7 +253,7 @@ def _version(value: object) -> tuple[int, int]:
         fail(f"format name is not {FORMAT_NAME}", offset=0, field="format")
     known_version = next((known for known in VERSIONS if version == list(known)), None)
     if known_version is None:
-        fail(f"version {ascii(version)[:20]} is not known", offset=0, field="version")
+        fail(f"version {ascii(version)[:20]} is unknown", offset=0, field="version")
     return known_version
 
 

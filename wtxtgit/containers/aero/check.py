@@ -118,7 +118,7 @@ def _check_header(aero: Aero, findings: Findings) -> None:
     ):
         # An empty string table stands nowhere, so its offset says nothing.
         if header.names_length and value % NAMES_ALIGNMENT:
-            findings.error(f"{field} {value} is no multiple of {NAMES_ALIGNMENT}", field, offset)
+            findings.error(f"{field} {value} is not a multiple of {NAMES_ALIGNMENT}", field, offset)
 
 
 def _check_toc(aero: Aero, findings: Findings) -> None:
@@ -204,7 +204,7 @@ def _check_placement(aero: Aero, findings: Findings) -> None:
             )
         elif chunk.length and chunk.offset % PAYLOAD_ALIGNMENT:
             findings.warn(
-                f"chunk_offset {chunk.offset} is no multiple of {PAYLOAD_ALIGNMENT}",
+                f"chunk_offset {chunk.offset} is not a multiple of {PAYLOAD_ALIGNMENT}",
                 "chunk_offset",
                 at,
                 chunk,
@@ -284,7 +284,7 @@ def _disagreement(aero: Aero, key: str, item: dict[str, object]) -> str | None:
         )
         return None if is_right else f"is no {fourcc!a}"
     if listed is None or listed.fourcc != SHARD:
-        return "is no WTSH"
+        return "is not a WTSH"
     return None if item.get("size_bytes") == listed.ulen else "has another size"
 
 
@@ -299,7 +299,7 @@ def _check_index(aero: Aero, findings: Findings, *, shards_elsewhere: bool) -> N
         if first is not entry:
             # Readers by name find one of them.
             (findings.warn if first == entry else findings.error)(
-                f"tensor {quoted(entry.name)} is there twice", "name", chunk.offset, chunk
+                f"tensor {quoted(entry.name)} appears twice", "name", chunk.offset, chunk
             )
         for say, problem, field in _entry_problems(aero, entry, findings, shards_elsewhere):
             say(f"tensor {quoted(entry.name)} {problem}", field, chunk.offset, chunk)
@@ -330,7 +330,7 @@ def _entry_problems(
         yield findings.error, f"has {entry.data_len} bytes, its shape needs {least}", "data_len"
     # Upstream readers take an empty hash for none.
     if entry.extra.get(HASH_KEY) and entry.digest is None:
-        yield findings.error, "has a hash_b3 that is no BLAKE3 in hex", HASH_KEY
+        yield findings.error, "has a hash_b3 that is not a BLAKE3 in hex", HASH_KEY
     if shards_elsewhere:
         return
     shard = aero.shard(entry.shard_id)

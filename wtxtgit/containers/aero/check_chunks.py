@@ -91,7 +91,7 @@ def check_taken_names(aero: Aero, findings: Findings) -> None:
         first = taken.setdefault((chunk.fourcc, name), chunk)
         if first is not chunk:
             (findings.warn if _is_same(first, chunk) else findings.error)(
-                "chunk name is there twice, the first is used",
+                "chunk name appears twice, the first is used",
                 "name_off",
                 aero.header.entry_offset(chunk.place) + NAME_AT,
                 chunk,

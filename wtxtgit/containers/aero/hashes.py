@@ -300,7 +300,7 @@ def _add_pages(
     shard = aero.shards.get(pages.shard_name.encode())
     if shard is None:
         findings.warn(
-            f"page hashes of {name}, which is no chunk of the file",
+            f"page hashes of {name}, which is not a chunk of the file",
             "shard_name",
             chunk.offset,
             chunk,

@@ -98,7 +98,7 @@ def reseal(
         replacing.refuse_errors(check(source.aero, options))
     _check_items(items, new)
     if not stays:
-        refuse_repeated((item.entry.name for item in items), "tensor {} is there twice")
+        refuse_repeated((item.entry.name for item in items), "tensor {} appears twice")
     allowance = Allowance(sum(len(source.aero.data) for source in sources.values()), options)
     shards = reshard(own, items, allowance)
     replaced = new.replaced | shards.replaced | _index(own, items, shards)

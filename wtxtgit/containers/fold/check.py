@@ -115,7 +115,7 @@ def _check_index(fold: Fold, findings: Findings) -> None:
     elif version not in VERSIONS:
         findings.warn(f"version {shown(version)} of the index is unknown", "version", offset)
     if type(index.get(CREATED)) not in (int, float):
-        findings.error(f"{CREATED} of the index is no number", CREATED, offset)
+        findings.error(f"{CREATED} of the index is not a number", CREATED, offset)
     if not isinstance(index.get("metadata"), dict):
         findings.error("metadata is not an object", "metadata", offset)
 
@@ -172,7 +172,7 @@ def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
         findings.error(f"flags {chunk.flags:#x} are unknown", "flags", at + 4, chunk)
     if payloads.parse_hash(entry.get("sha256")) is None:
         findings.error(
-            f"sha256 in the index is {shown(entry.get('sha256'))}, which is no hash",
+            f"sha256 in the index is {shown(entry.get('sha256'))}, which is not a hash",
             "sha256",
             at,
             chunk,
@@ -441,7 +441,7 @@ class _ChunkCheck:
             listing = self._listing.apart()
             json_text.parse(memoryview(content), "JSON chunk", listing=listing)
             if _has_constants(content):
-                reason = "content has NaN or Infinity, which JSON has not"
+                reason = "content has NaN or Infinity, which JSON does not have"
         except FormatError as error:
             reason = "content is not JSON that can be read" if content else "content is empty"
             if error.kind == "limit":

@@ -187,7 +187,7 @@ class ChunkReader:
     def read(self, entry: object) -> FoldChunk:
         if not isinstance(entry, dict):
             raise FormatError(
-                "index has a chunk that is no object", offset=self._index_off, field="chunks"
+                "index has a chunk that is not an object", offset=self._index_off, field="chunks"
             )
         name, offset = entry.get("name"), entry.get("offset")
         if not isinstance(name, str):

@@ -57,7 +57,7 @@ def _trust_block(fold: Fold, options: ReadOptions, findings: Findings) -> bool |
     except (FormatError, UnicodeEncodeError):
         block = None
     if not isinstance(block, dict):
-        findings.error("trust_block is no JSON object in a string", TRUST_BLOCK, at)
+        findings.error("trust_block is not a JSON object in a string", TRUST_BLOCK, at)
         return None
     rest = {k: v for k, v in fold.index.items() if k not in (TRUST_BLOCK, METADATA)}
     signed = {"metadata_hash": fold.index.get(METADATA), "index_hash": rest}

@@ -64,7 +64,7 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
     for entry in container.entries:
         key = quoted(entry.key)
         if entry.key in seen:
-            findings.error(f"key {key} is there twice", "key", entry.offset)
+            findings.error(f"key {key} appears twice", "key", entry.offset)
         seen[entry.key] = entry
         if not entry.key:
             findings.unread("key is empty", "key", entry.offset)
@@ -73,7 +73,7 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
         _Value(entry, findings).check(container.cursor(entry.start), entry.value_type)
     if container.alignment % ALIGNMENT_UNIT:
         findings.warn(
-            f"alignment {container.alignment} is no multiple of {ALIGNMENT_UNIT}",
+            f"alignment {container.alignment} is not a multiple of {ALIGNMENT_UNIT}",
             ALIGNMENT_KEY,
             seen[ALIGNMENT_KEY].start,
         )
@@ -160,7 +160,7 @@ def _check_infos(container: Gguf, findings: Findings) -> None:
         tensor, at = info.tensor, info.offset
         named, name_bytes = f"tensor {quoted(tensor.name)}", len(tensor.name.encode())
         if tensor.name in seen:
-            findings.error(f"{named} is there twice", "name", at)
+            findings.error(f"{named} appears twice", "name", at)
         seen.add(tensor.name)
         if name_bytes > GGML_NAME:
             findings.unread(

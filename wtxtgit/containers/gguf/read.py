@@ -117,7 +117,7 @@ def skip(cursor: Cursor, value_type: int, depth: int = 1) -> None:
         skip_items(cursor, item_type, count, depth)
     else:
         fail(
-            f"value type {value_type} is not known",
+            f"value type {value_type} is unknown",
             offset=cursor.pos - TYPE_SIZE,
             field="value_type",
         )
@@ -129,7 +129,7 @@ def read_array_head(cursor: Cursor) -> tuple[int, int]:
     item_type, count = cursor.record(ARRAY_HEADS[cursor.order], "array type")
     least = LEAST_SIZES.get(item_type)
     if least is None:
-        fail(f"array type {item_type} is not known", offset=head, field="array type")
+        fail(f"array type {item_type} is unknown", offset=head, field="array type")
     # Nothing is allocated from a count that the bytes at hand can't hold ("Limits").
     cursor.pos = cursor.skip(count * least, "array")
     return item_type, count
@@ -378,7 +378,7 @@ def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
         return DEFAULT_ALIGNMENT
     entry = stated[-1]
     if entry.value_type != UINT32:
-        fail(f"{ALIGNMENT_KEY} is no uint32", offset=entry.offset, field=ALIGNMENT_KEY)
+        fail(f"{ALIGNMENT_KEY} is not a uint32", offset=entry.offset, field=ALIGNMENT_KEY)
     at = Cursor(cursor.data, entry.start, order=cursor.order)
     alignment = at.integer(TYPE_SIZE, ALIGNMENT_KEY)
     # Offsets are rounded by it: 0 would divide by zero.

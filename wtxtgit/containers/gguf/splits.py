@@ -67,7 +67,7 @@ def read(data: ByteView, open_member: OpenMember) -> SplitModel:
     for file in files:
         json_text.check_name(file, "file name", offset=0)
         if not is_in_folder(file):
-            fail(f"{quoted(file)} is no path in the folder", offset=0, field=_FILES_KEY)
+            fail(f"{quoted(file)} is not a path in the folder", offset=0, field=_FILES_KEY)
     return SplitModel(tuple(dict.fromkeys(files)), open_member)
 
 
@@ -172,7 +172,7 @@ class SplitModel(FileSet):
             message = f"{quoted(file)} can't be opened: {error.message}"
             raise FormatError(message, field=_FILES_KEY) from None
         if data[: len(MAGIC)] != MAGIC:
-            fail(f"{quoted(file)} is no GGUF file", offset=0, field="magic")
+            fail(f"{quoted(file)} is not a GGUF file", offset=0, field="magic")
         return file_read.read(data)
 
 

@@ -123,7 +123,9 @@ def _new_record(shard: int, tensor: TensorSource) -> NewRecord:
     dtype = DTYPES.get(tensor.element)
     name = quoted(tensor.name)
     if dtype is None:
-        raise FormatError(f"tensor {name} is {tensor.element}, which MLCP has not", field="dtype")
+        raise FormatError(
+            f"tensor {name} is {tensor.element}, which MLCP does not have", field="dtype"
+        )
     record = record_bytes(tensor.name, dtype, tensor.shape, tensor.nbytes)
     return NewRecord(shard, record, ShardPiece(tensor.nbytes, tensor.blocks))
 

@@ -24,7 +24,7 @@ def check(container: Npz, options: ReadOptions) -> Findings:
     for n, member in enumerate(container.directory.members):
         array = container.arrays.get(n)
         if not member.name.endswith(NPY_SUFFIX):
-            findings.warn("member is no array", "name", member.start, member)
+            findings.warn("member is not an array", "name", member.start, member)
             # numpy takes the member of just the name that it is asked for first.
             if member.name + NPY_SUFFIX in names:
                 message = f"array {quoted(member.name)} can't be reached behind this member"

@@ -86,7 +86,7 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
     if wanted > MAX_BITS:
         said = "more than offsets can say"
     elif wanted % BYTE:
-        said = f"{wanted} bits, which are no whole bytes"
+        said = f"{wanted} bits, which are not whole bytes"
     else:
         said = str(wanted // BYTE)
     findings.error(
@@ -103,7 +103,7 @@ def _check_coverage(container: Safetensors, findings: Findings) -> None:
         name = quoted(tensor.name)
         if tensor.start > end and tensor.end > tensor.start:
             findings.unread(
-                f"{tensor.start - end} bytes before tensor {name} are no tensor's: {REFUSED}",
+                f"{tensor.start - end} bytes before tensor {name} belong to no tensor: {REFUSED}",
                 "data_offsets",
                 end,
             )
@@ -116,7 +116,7 @@ def _check_coverage(container: Safetensors, findings: Findings) -> None:
     size = len(container.data)
     if end < size:
         findings.unread(
-            f"{size - end} bytes after the last tensor are no tensor's: {REFUSED}",
+            f"{size - end} bytes after the last tensor belong to no tensor: {REFUSED}",
             "data_offsets",
             end,
         )

@@ -212,7 +212,7 @@ def _offsets(shard: Safetensors, file: str, listing: ListingBudget) -> dict[str,
     except (FormatError, UnicodeEncodeError):
         value = None
     if not isinstance(value, dict):
-        _refuse(file, "is no JSON object")
+        _refuse(file, "is not a JSON object")
     told = {}
     for name, about in value.items():
         offsets = about.get(OFFSETS_KEY) if isinstance(about, dict) else None

@@ -169,7 +169,9 @@ def open_shard(file: str, open_member: OpenMember, listing: ListingBudget) -> Sa
             f"shard {quoted(file)} can't be opened: {error.message}", field="weight_map"
         ) from None
     if not claims(Opening(data)):
-        raise FormatError(f"shard {quoted(file)} is no safetensors file", offset=0, field="magic")
+        raise FormatError(
+            f"shard {quoted(file)} is not a safetensors file", offset=0, field="magic"
+        )
     try:
         return shard_read.read(data, listing.of_file(len(data)))
     except FormatError as error:

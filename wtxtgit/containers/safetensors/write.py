@@ -74,7 +74,8 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     for tensor in tensors:
         if tensor.element not in DTYPES:
             raise FormatError(
-                f"tensor {quoted(tensor.name)} is {tensor.element}, which safetensors has not",
+                f"tensor {quoted(tensor.name)} is {tensor.element}, which safetensors does not "
+                f"have",
                 field="dtype",
             )
     # Strings compare by code point, which is the order of their UTF-8 bytes.

@@ -121,7 +121,7 @@ def _check_names(what: str, field: str, names: list[str], findings: Findings) ->
     if len(set(names)) < len(names):
         twice = [name for name, count in Counter(names).items() if count > 1]
         findings.error(
-            f"{what} {_listed(twice)} is there more than once", field, field_offset(field)
+            f"{what} {_listed(twice)} appears more than once", field, field_offset(field)
         )
 
 
@@ -131,7 +131,11 @@ def _check_rows(container: Taridx, rows: Rows, findings: Findings) -> None:
     rules: list[tuple[str, str, Callable[[Rows], Mask]]] = [
         ("extid", f"an extid that is not below n_ext {n_ext}", lambda r: r["extid"] >= n_ext),
         ("crashid", f"a crashid over n_crash {n_crash}", lambda r: r["crashid"] > n_crash),
-        ("offset", f"an offset that is no multiple of {BLOCK}", lambda r: r["offset"] % BLOCK > 0),
+        (
+            "offset",
+            f"an offset that is not a multiple of {BLOCK}",
+            lambda r: r["offset"] % BLOCK > 0,
+        ),
         ("size", "bytes that reach beyond what a file can have", _reaches_out),
     ]
     for field, what, is_bad in rules:

@@ -208,7 +208,7 @@ def _number(raw: bytes, offset: int) -> int:
         return int.from_bytes(raw[1:], "big")
     digits = raw.partition(b"\0")[0].strip()
     if digits.strip(b"01234567"):
-        what = "is negative" if raw[0] == _NEGATIVE else "is no octal number"
+        what = "is negative" if raw[0] == _NEGATIVE else "is not an octal number"
         fail(f"size {raw!r} {what}", offset=offset, field="size")
     return int(digits or b"0", 8)
 

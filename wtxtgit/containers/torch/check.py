@@ -173,7 +173,7 @@ def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> 
     """Warn of all in a pickle that `torch.load` refuses with weights_only=True."""
     for named in pickle.globals:
         if not _is_utf8(named):
-            findings.error(f"global {quoted(named.path)} is no text", "global", start)
+            findings.error(f"global {quoted(named.path)} is not a text", "global", start)
         elif not is_safe(named):
             findings.warn(
                 f"loading with pickle would import and may call {quoted(named.path)}",
@@ -231,7 +231,7 @@ def _check_words(findings: Findings, container: Torch) -> None:
     for name in (FORMAT_VERSION, ALIGNMENT):
         member = container.member(name)
         if member is not None and _number(container, member) is None:
-            findings.error(f"{name} is no number", name, member.start, member)
+            findings.error(f"{name} is not a number", name, member.start, member)
     if container.member(CONSTANTS) is not None:
         return
     known = {PICKLE, BYTEORDER, VERSION, DATA_VERSION, FORMAT_VERSION, ALIGNMENT, SERIALIZATION_ID}

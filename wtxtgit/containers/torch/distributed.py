@@ -242,7 +242,9 @@ class DistributedCheckpoint(FileSet):
                 for place, _ in self.by_file[path]:
                     self._check_item(file, place, path, options, findings)
                 for start, end in file.unclaimed():
-                    message = f"{end - start} bytes from byte {start} are no chunk's and no value's"
+                    message = (
+                        f"{end - start} bytes from byte {start} belong to no chunk and no value's"
+                    )
                     findings.error(message, "offset", start, path)
             yield findings.of_member()
 
@@ -345,7 +347,9 @@ class _OpenFiles:
             total += len(file.data)
             nobodys = sum(end - start for start, end in file.unclaimed())
             if nobodys:
-                beside.append(f"{nobodys} bytes of {quoted(path)} are no chunk's and no value's")
+                beside.append(
+                    f"{nobodys} bytes of {quoted(path)} belong to no chunk and no value's"
+                )
         return total, beside
 
 

@@ -155,7 +155,7 @@ class _MetadataReader:
         values: list[str] = []
         for name, saved in self._pairs(own.get("state_dict_metadata"), "state_dict_metadata"):
             if not isinstance(name, str):
-                _refuse("has a name that is no text")
+                _refuse("has a name that is not a string")
             json_text.check_name(name, "tensor name", offset=0)
             if _is(saved, METADATA, "BytesStorageMetadata"):
                 values.append(name)
@@ -173,7 +173,7 @@ class _MetadataReader:
             _refuse("names too many files", kind="limit")
         version = own.get("version")
         if version is not None and not (isinstance(version, str) and json_text.is_text(version)):
-            _refuse("has a version that is no text")
+            _refuse("has a version that is not a string")
         return DistributedMetadata(tensors, values, items, version)
 
     def _count(self, more: int) -> None:
@@ -248,7 +248,7 @@ def _transforms(value: object) -> tuple[str, ...]:
     if not isinstance(items, list | tuple) or len(items) > _MOST_TRANSFORMS:
         _refuse("has wrong transform_descriptors")
     if not all(isinstance(item, str) for item in items):
-        _refuse("has a transform that is no text")
+        _refuse("has a transform that is not a string")
     return tuple(map(str, items))
 
 

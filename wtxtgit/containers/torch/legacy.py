@@ -161,7 +161,7 @@ def _storages(
             message = f"storage {quoted(key)} belongs to no tensor"
             fail(message, offset=keys.end, field="storage keys")
         if key in places:
-            fail(f"storage {quoted(key)} is there twice", offset=keys.end, field="storage keys")
+            fail(f"storage {quoted(key)} appears twice", offset=keys.end, field="storage keys")
         size = sizes[key]
         if size is None:
             message = f"storage {quoted(key)} is of an unknown class"
@@ -175,7 +175,7 @@ def _storages(
 def _keys(keys: Pickle) -> Iterator[str]:
     items = keys.root.items if isinstance(keys.root, List) else None
     if items is None:
-        fail("storage keys are no list", offset=keys.end, field="storage keys")
+        fail("storage keys are not a list", offset=keys.end, field="storage keys")
     for key in items:
         if not isinstance(key, str):
             fail("storage keys are not all strings", offset=keys.end, field="storage keys")

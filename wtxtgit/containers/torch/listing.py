@@ -42,7 +42,7 @@ NAMES_A_BYTE = 64
 MAX_TAG = 4096
 ROOT_NAME = "tensor"
 """What a tensor is called that is the whole value."""
-UNTOLD_VALUE = "values that are no tensors"
+UNTOLD_VALUE = "values that are not tensors"
 MAX_UNTOLD = 100
 
 _Counts = tuple[int, int, int]

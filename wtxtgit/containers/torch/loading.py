@@ -150,12 +150,12 @@ class _LoadWalk:
 def _of_call(call: CallResult) -> Iterator[str]:
     path = _path(call.callee)
     if path is None:
-        yield "the pickle calls what is no function"
+        yield "the pickle calls something that is not a function"
         return
     module, name = path
     shown = quoted(f"{module}.{name}")
     if name in STORAGES or (module == "torch" and name in SIZES):
-        yield f"the pickle calls {shown}, which is no function"
+        yield f"the pickle calls {shown}, which is not a function"
     least, most = ARGUMENTS.get(path, (0, len(call.args)))
     if not least <= len(call.args) <= most or (path in ARGUMENTS and call.kwargs is not None):
         yield f"the pickle calls {shown} with {len(call.args)} arguments"
@@ -163,7 +163,7 @@ def _of_call(call: CallResult) -> Iterator[str]:
         yield f"the pickle calls {shown} with wrong arguments"
     is_ordered = call.callee == ORDERED_DICT
     if is_ordered and not all(map(_is_dict, call.states)):
-        yield f"the pickle gives {shown} a state that is no dict"
+        yield f"the pickle gives {shown} a state that is not a dict"
     if path in ARGUMENTS and (call.items or (call.pairs and not is_ordered)):
         yield f"the pickle adds items to what {shown} gives"
 

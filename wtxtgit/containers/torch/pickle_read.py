@@ -339,7 +339,7 @@ class _PickleMachine:
     def set_pairs(self, items: list[object]) -> None:
         target = self._top()
         if not isinstance(target, Dict | CallResult):
-            self._fail("sets items of what is no dict")
+            self._fail("sets items of something that is not a dict")
         target.pairs.extend(self._pairs(items))
 
     def _pairs(self, items: list[object]) -> list[tuple[object, object]]:
@@ -402,7 +402,7 @@ class _PickleMachine:
         state = self._pop()
         target = self._top()
         if not isinstance(target, CallResult):
-            self._fail("gives a state to what is no object")
+            self._fail("gives a state to something that is not an object")
         target.states.append(state)
 
     def persistent(self) -> None:

@@ -204,7 +204,7 @@ def storage(pid: object, offset: int) -> object:
     text: that is the class. Raises FormatError.
     """
     if not isinstance(pid, tuple) or not pid:
-        _fail("persistent id is no tuple", offset)
+        _fail("persistent id is not a tuple", offset)
     if pid[0] == "module" and len(pid) == 4:
         return pid[1]
     if pid[0] != "storage" or len(pid) not in (5, 6):

@@ -59,7 +59,7 @@ class ServedPacks:
             content = b"".join(at_most(self.label, answer.blocks, _MOST_LIST))
         names = content.decode("ascii", "replace").splitlines()
         if names != sorted(set(names)) or not all(map(_LINE.fullmatch, names)):
-            raise RemoteRefused(f"{self.label}: {LIST} is no list of packs")
+            raise RemoteRefused(f"{self.label}: {LIST} is not a list of packs")
         self._names = names
         return names
 

@@ -182,7 +182,7 @@ def _of_tree(repo: Repository) -> str | None:
         cwd=repo.home, stdin=content, ok=(0, 1, 3, 128),
     )  # fmt: skip
     if done.code > 1:
-        raise InputError(f"{FILE.decode()} is no git-config file")
+        raise InputError(f"{FILE.decode()} is not a git-config file")
     values = run.records(done.stdout)
     return values[-1].decode("utf-8", "surrogateescape") if values else None
 
@@ -209,7 +209,7 @@ def _checked(url: str) -> str:
         return url
     place = _place(url)
     if not place or place.startswith("-") or len(url) > _MOST_URL or _CONTROLS.search(url):
-        raise UsageError(f'"{spelled(url)}" is no url of a store')
+        raise UsageError(f'"{spelled(url)}" is not the URL of a store')
     if "::" in place:
         raise UsageError(f'"{spelled(url)}" would start a program, or wraps another url')
     if WITH_PASSWORD.match(place):
@@ -218,14 +218,14 @@ def _checked(url: str) -> str:
         )
     scheme = _SCHEME.match(place)
     if scheme is not None and scheme[2].rpartition("@")[2].startswith("-"):
-        raise UsageError(f'"{spelled(url)}" is no url of a store')
+        raise UsageError(f'"{spelled(url)}" is not the URL of a store')
     if url.startswith(LFS_AT):
         fits = scheme is not None and scheme[1] in _LFS_SCHEMES and not _MORE.search(place)
     else:
         fits = url.startswith(GIT) or (scheme is not None and scheme[1] not in _NO_STORES)
     if not fits:
         raise UsageError(
-            f'"{spelled(url)}" is no url of a store',
+            f'"{spelled(url)}" is not the URL of a store',
             hint="git+REMOTE is one, lfs, file:///FOLDER, s3://BUCKET/FOLDER and what fsspec knows",
         )
     if url.startswith(OCI):
@@ -245,7 +245,7 @@ def _check_web(url: str) -> None:
     except ValueError:
         host = None
     if not host or _MORE.search(url):
-        raise UsageError(f'"{spelled(url)}" is no url of a folder that a server serves')
+        raise UsageError(f'"{spelled(url)}" is not the URL of a folder on a server')
     if parts.scheme == "http" and not is_loopback(host):
         raise UsageError(
             f"{spelled(url)}: nothing is fetched without TLS, but from this machine",

@@ -257,7 +257,7 @@ def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
         if ix >= chunk_count(nbytes, size) or (chunk.claim.off, chunk.claim.size) != wanted:
             raise TextError(
                 "structure",
-                f"off={chunk.claim.off} len={chunk.claim.size} is no chunk of an array of "
+                f"off={chunk.claim.off} len={chunk.claim.size} is not a chunk of an array of "
                 f"{nbytes} bytes in chunks of {size}",
                 line=chunk.line - 1,
                 array=change.name,

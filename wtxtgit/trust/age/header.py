@@ -120,7 +120,7 @@ class _HeaderLines:
             if (mac := _MAC.fullmatch(line)) is not None:
                 break
             if (intro := _INTRO.fullmatch(line)) is None:
-                raise self._error("a line is no recipient's")
+                raise self._error("a line is not a recipient")
             kind, *arguments = intro[1].decode("ascii").split(" ")
             stanzas.append(Stanza(kind, tuple(arguments), self._body()))
         digest = decode(mac[1])

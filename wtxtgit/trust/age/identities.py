@@ -112,7 +112,7 @@ def file_key(head: Header, identities: Iterable[AgeIdentity], name: str) -> byte
     Raises AgeError for a header that was changed, or breaks a rule.
     """
     if head.is_passphrase and len(head.stanzas) > 1:
-        raise AgeError(f"{name}: a passphrase and other recipients: that is no file of age's")
+        raise AgeError(f"{name}: a passphrase and other recipients: that is not a file of age's")
     for identity in identities:
         for stanza in head.stanzas:
             if stanza.kind != identity.kind:

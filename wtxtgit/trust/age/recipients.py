@@ -57,7 +57,7 @@ def parse(spelled: str, where: str) -> Recipient:
     shown = word if len(word) <= _SHOWN else word[:_SHOWN] + "..."
     if word.startswith(_PREFIX) and "1" in word[len(_PREFIX) :]:
         raise KeyFileError(f'{where}: "{shown}" is for a plugin of age, and none is started')
-    raise KeyFileError(f'{where}: "{shown}" is no recipient: age1..., or ssh-ed25519 ...')
+    raise KeyFileError(f'{where}: "{shown}" is not a recipient: age1..., or ssh-ed25519 ...')
 
 
 def parse_file(content: bytes, name: str) -> tuple[Recipient, ...]:
