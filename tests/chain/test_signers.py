@@ -77,7 +77,7 @@ class TestAdd:
     def test_a_key_is_one_signers(self, repo: Repo, ring: Keyring) -> None:
         add(repo, "a", LINES[0], ring)
         before = content(repo)
-        with pytest.raises(CheckError, match='already, as that of "a"'):
+        with pytest.raises(CheckError, match='the key is already in'):
             add(repo, "b", LINES[0], ring)
         assert content(repo) == before
 
@@ -134,8 +134,7 @@ class TestAdd:
             with pytest.raises(CheckError) as caught:
                 add(repo, "a", LINES[0], ring)
             assert caught.value.message == (
-                "there would be 1 principal for a threshold of 2: no change of the file would "
-                "ever count"
+                "with 1 principal and a threshold of 2, no change of the file would ever count"
             )
             assert (caught.value.hint or "").startswith("wtxtgit signers threshold 1, ")
             assert content(repo) == held
@@ -215,7 +214,7 @@ class TestRemove:
 
     def test_the_last_signer_stays(self, repo: Repo, ring: Keyring) -> None:
         add(repo, "a", LINES[0], ring)
-        with pytest.raises(CheckError, match="no signer would be left"):
+        with pytest.raises(CheckError, match="no signer would remain"):
             signers.remove(repo.repository, "a")
         assert principals(repo) == ["a"]
 
@@ -226,7 +225,7 @@ class TestRemove:
         signers.remove(repo.repository, "a")
         with pytest.raises(CheckError) as caught:
             signers.remove(repo.repository, "c")
-        assert caught.value.message == "1 principal would be left for a threshold of 2"
+        assert caught.value.message == "1 principal would remain for a threshold of 2"
         assert (caught.value.hint or "").endswith("wtxtgit signers threshold 1")
         assert principals(repo) == ["b", "c", "b"]
         signers.remove(repo.repository, fingerprint(KEYS[1].key))
@@ -235,9 +234,9 @@ class TestRemove:
     def test_it_tells_what_becomes_of_branches(self, filled: Repo) -> None:
         report = signers.remove(filled.repository, "b")
         assert report.as_dict()["consequence"] == {
-            "message": "what a removed key sealed stays good on branches that have it already; "
-            "a branch that brings in records of it after the removal needs a countersignature",
-            "hint": "wtxtgit seal --countersign on that branch, by a signer who is left",
+            "message": "records by a removed key stay valid on branches that already have them; "
+            "a branch that adds more of them needs a countersignature",
+            "hint": "one of the remaining signers runs wtxtgit seal --countersign on that branch",
         }
         assert "consequence" not in signers.list_signers(filled.repository).as_dict()
 
@@ -276,9 +275,9 @@ class TestThreshold:
         with pytest.raises(CheckError) as caught:
             signers.set_threshold(three.repository, 4)
         assert caught.value.message == (
-            "a threshold of 4 needs as many principals, .wtxt/signers has 3"
+            "a threshold of 4 needs as many principals, but .wtxt/signers has 3"
         )
-        assert "several keys of one count once" in (caught.value.hint or "")
+        assert "several keys of one principal count once" in (caught.value.hint or "")
         assert content(three) == before
 
     def test_without_signers_there_is_nothing_to_set(self, repo: Repo) -> None:

@@ -104,7 +104,7 @@ def test_paths_cannot_control_a_terminal_or_be_options(wtxtgit: Command) -> None
 @pytest.mark.parametrize(("mode", "kind"), [("120000", "symbolic link"), ("160000", "submodule")])
 def test_what_is_no_file(wtxtgit: Command, sides: tuple[Path, Path], mode: str, kind: str) -> None:
     told = shown(wtxtgit, "m", *ABSENT, sides[0], A, mode)
-    assert told.splitlines()[:2] == [f"diff --wtxt m: added, {kind}", "not looked into"]
+    assert told.splitlines()[:2] == [f"diff --wtxt m: added, {kind}", "not compared"]
     told = shown(wtxtgit, "m", sides[0], A, "100644", sides[1], B, mode)
     assert told.splitlines()[0] == f"diff --wtxt m: changed, mode 100644 -> {mode}, {kind}"
 

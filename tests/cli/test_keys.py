@@ -95,9 +95,9 @@ def test_a_threshold_that_can_not_be(repository: Command) -> None:
     repository("key", "new", "--name", "alice", "--no-passphrase")
     repository("signers", "add", "alice@example.com", "alice")
     for number, code, said in (
-        ("0", 2, "a threshold is from 1 to 8, not 0"),
-        ("9", 2, "a threshold is from 1 to 8, not 9"),
-        ("2", 1, "a threshold of 2 needs as many principals, .wtxt/signers has 1"),
+        ("0", 2, "a threshold must be from 1 to 8, not 0"),
+        ("9", 2, "a threshold must be from 1 to 8, not 9"),
+        ("2", 1, "a threshold of 2 needs as many principals, but .wtxt/signers has 1"),
     ):
         done = repository("signers", "threshold", number)
         assert (done.code, done.complaint()) == (code, said)
@@ -133,11 +133,11 @@ def test_a_key_whose_making_was_broken_off_is_finished(
     assert wtxtgit("key", "list").out == b"no keys; wtxtgit key new makes one\n"
     assert new().code == 0
     assert (public.read_bytes(), secret.read_bytes()) == whole
-    assert new().complaint() == 'there is a key "alice" already'
+    assert new().complaint() == 'a key "alice" already exists'
     # What another passphrase, or none, does not open may be the only copy of somebody's key.
     public.unlink()
     other = with_fd(wtxtgit, b"other", "key", "new", "--name", "alice")
-    assert other.complaint() == 'there is a key "alice" already'
+    assert other.complaint() == 'a key "alice" already exists'
     assert [path.name for path in ring(wtxtgit).iterdir()] == ["alice"]
     assert secret.read_bytes() == whole[1]
 
@@ -154,7 +154,7 @@ def test_a_key_whose_import_was_broken_off_is_finished(wtxtgit: Command) -> None
     public, secret = ring(wtxtgit) / "copy.pub", ring(wtxtgit) / "copy"
     whole = public.read_bytes(), secret.read_bytes()
     public.unlink()
-    assert imported("other").complaint() == 'there is a key "copy" already'
+    assert imported("other").complaint() == 'a key "copy" already exists'
     assert imported("mine").code == 0
     assert (public.read_bytes(), secret.read_bytes()) == whole
 
@@ -251,12 +251,12 @@ class TestOnATerminal:
         code, said = on_terminal(wtxtgit, [WORDS, WORDS], "key", "new", "--name", "alice")
         assert code == 0, said
         assert "new passphrase for alice: " in said
-        assert "once more: " in said
+        assert "again: " in said
         assert WORDS not in said
         assert b"OPENSSH" in unprotect((ring(wtxtgit) / "alice").read_bytes(), WORDS, "k")
 
     @pytest.mark.parametrize(
-        ("answers", "told"), [([WORDS, "other"], "differ"), ([""], "empty"), (["\x04"], "no pass")]
+        ("answers", "told"), [([WORDS, "other"], "do not match"), ([""], "empty"), (["\x04"], "no pass")]
     )
     def test_what_leaves_no_key(self, wtxtgit: Command, answers: list[str], told: str) -> None:
         code, said = on_terminal(wtxtgit, answers, "key", "new", "--name", "alice")
@@ -306,9 +306,9 @@ class TestImport:
         for file, code, told in (
             (locked, 3, "passphrase of OpenSSH's own"),
             (other, 3, "ecdsa-sha2-nistp256 is a key of another type"),
-            (locked.with_suffix(".pub"), 2, "gives the key no name"),
+            (locked.with_suffix(".pub"), 2, "cannot name the key after"),
             (loose, 5, "read by others (mode 0644)"),
-            (hidden, 2, "gives the key no name"),
+            (hidden, 2, "cannot name the key after"),
             (wtxtgit.folder / "missing", 3, "no such file"),
         ):
             done = wtxtgit("key", "import", file, start_new_session=True)
@@ -384,4 +384,4 @@ class TestList:
 
 def test_outside_of_a_repository_there_are_no_signers(wtxtgit: Command) -> None:
     done = wtxtgit("signers", "list")
-    assert (done.code, done.complaint()) == (5, "this is not in a git repository")
+    assert (done.code, done.complaint()) == (5, "not in a git repository")

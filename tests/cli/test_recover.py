@@ -56,7 +56,7 @@ def test_a_wrong_character_is_mended(wtxtgit: Command, text: bytes) -> None:
     done = wtxtgit("recover", "bad.wtxt")
     assert (done.code, done.err) == (0, "")
     assert b"mended" in done.out
-    assert b"bad.wtxt: all of it is there: 1 chunk mended" in done.out
+    assert b"bad.wtxt: all of it was recovered: 1 chunk mended" in done.out
     # Only looked at so far.
     assert wtxtgit.names() == ["bad.wtxt"]
     assert wtxtgit("recover", "bad.wtxt", "-o", "again.wtxt").code == 0

@@ -91,4 +91,4 @@ class TestRepack:
 def test_outside_of_a_repository(tmp_path: Path) -> None:
     for verb in ("ls", "verify", "repack"):
         done = run(Repo(tmp_path), verb, code=5)
-        assert b"this is not in a git repository" in done.stderr
+        assert b"not in a git repository" in done.stderr

@@ -176,7 +176,7 @@ def test_a_single_wsum_needs_its_text(wtxtgit: Command) -> None:
     (wtxtgit.folder / "w.wsum").write_bytes(case.wsum)
     done = wtxtgit("verify", "w.wsum")
     assert (done.code, done.err) == (3, "")
-    assert b"a WSUM says nothing without its text" in done.out
+    assert b"a WSUM is useless without its text" in done.out
     assert wtxtgit("verify", case.path, "--wsum", "w.wsum").code == 0
 
 

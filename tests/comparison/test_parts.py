@@ -46,16 +46,16 @@ def told(folder: Path, before: bytes, after: bytes) -> list[str]:
 
 
 ARCHIVE = (
-    f"{len(ARRAYS)} bytes at offset {len(FOLD)}, which begin as npz does,"
-    " that belong to no tensor or part are new"
+    f"{len(ARRAYS)} bytes at offset {len(FOLD)}, which begin like npz, that belong to no tensor "
+    f"or part were added"
 )
 CASES = {
     "a further member": (ARRAYS, with_members(ARRAYS, x=b"1" * 9), ["part x: new, 9 bytes"]),
-    "a member that is gone": (with_members(ARRAYS, x=b"1"), ARRAYS, ["part x: gone, was 1 byte"]),
+    "a member that is gone": (with_members(ARRAYS, x=b"1"), ARRAYS, ["part x: removed, was 1 byte"]),
     "another member": (
         with_members(ARRAYS, x=b"1" * 9),
         with_members(ARRAYS, x=b"2" * 8),
-        ["part x: other bytes, 9 before, 8 after"],
+        ["part x: changed bytes, 9 before, 8 after"],
     ),
     "a second archive behind": (
         FOLD,

@@ -221,7 +221,7 @@ def test_merging(installed: Repo) -> None:
     installed.commit("ours", "-a")
     done = installed.run("git", "merge", "other", ok=(1,))
     assert (
-        f"both sides changed it, ours (HEAD) is kept for now: {QUERY}; nothing of"
+        f"both sides changed it; ours (HEAD) is kept for now: {QUERY}; the file has no"
         in done.stderr.decode()
     )
     assert (installed.path / MODEL).read_bytes() == model(5, 2), "ours, whole"

@@ -299,5 +299,5 @@ class TestSealing:
         hooks = chain.path / ".git/hooks"
         before = chain.git("ls-files", "-s"), sorted(hooks.iterdir())
         said = chain.call("seal", "--staged", "--key", "alice", ok=(1,))
-        assert "sub/new.safetensors.wsum: a link stands in the way" in said.err
+        assert "sub/new.safetensors.wsum: a link is in the way" in said.err
         assert (chain.git("ls-files", "-s"), sorted(hooks.iterdir())) == before

@@ -241,7 +241,7 @@ class TestRoots:
         pinned = () if is_configured else ("--trust-root", name)
         said = chain.call("audit", *pinned, ok=(5,))
         assert said.out == ""
-        assert f"hint: a file of signers is named with its folder: ./{name}\n" in said.err
+        assert f"hint: to name a signers file, write ./{name}\n" in said.err
         # With its folder it is what was meant.
         assert_holds(chain, root=f"./{name}")
 

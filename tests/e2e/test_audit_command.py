@@ -294,7 +294,7 @@ class TestNonsense:
     def test_outside_of_a_repository(self, tmp_path: Path) -> None:
         said = Sealed(tmp_path).call("audit", ok=(5,))
         assert said.err.splitlines() == [
-            "wtxtgit: error: this is not in a git repository",
+            "wtxtgit: error: not in a git repository",
             "wtxtgit: hint: go into a repository, or git init",
         ]
 

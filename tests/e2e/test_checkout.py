@@ -132,7 +132,7 @@ def test_paths_choose(here: Sealed) -> None:
     Sealed(here.path / "sub").call("checkout", "dir")
     assert not (here.path / MODEL).exists()
     assert (here.path / OTHER).exists()
-    assert "nothing tracked matches 'nosuch'" in here.call("checkout", "nosuch", ok=(2,)).err
+    assert "no tracked file matches 'nosuch'" in here.call("checkout", "nosuch", ok=(2,)).err
 
 
 @pytest.mark.slow

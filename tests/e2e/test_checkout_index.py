@@ -51,7 +51,7 @@ def test_a_lock_that_stays_is_told(
     lock.write_text("another's")
     said = texts.call(*command, ok=(5,))
     assert "index.lock is there" in said.err
-    assert "wtxtgit: hint: git shows files as changed that are not, until wtxtgit" in said.err
+    assert "wtxtgit: hint: run wtxtgit checkout again; until then" in said.err
     assert (texts.path / MODEL).read_bytes() == WHOLE
     assert lock.read_text() == "another's"
     # It is not forgotten, though there is nothing left to write.

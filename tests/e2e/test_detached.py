@@ -243,7 +243,7 @@ class TestCommands:
             assert (kept.path / NAME).read_bytes() == MODEL
             assert kept.status() == b""
         report = kept.wtxtgit("diff", f"HEAD~1:{NAME}", f"HEAD:{NAME}").stdout
-        assert b"all the same" in report
+        assert b"all identical" in report
 
     @pytest.mark.slow
     def test_install_and_doctor_know_both(self, repo: Repo) -> None:

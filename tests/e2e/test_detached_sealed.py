@@ -78,8 +78,8 @@ def assert_judged(repo: Sealed, *, verified: int = 0, held: int = 0) -> None:
     report = assert_holds(repo).report
     assert report["detached"] == {"verified": verified, "held": held}
     (note,) = (note for note in report["notes"] if "detached text" in note)
-    counts = [f"of {verified} the payload was verified"] if verified else []
-    counts += [f"of {held} the text alone was held against its seal"] if held else []
+    counts = [f"the payload of {verified} was verified"] if verified else []
+    counts += [f"for {held}, only the text was compared with its seal"] if held else []
     assert note.split(": ", 1)[1] == ", ".join(counts)
 
 
@@ -110,7 +110,7 @@ class TestSeal:
         said = kept.call("seal", "--staged", "--key", "alice", MODEL, ok=(1,))
         assert said.err.splitlines() == [
             f"wtxtgit: error: {MODEL}: 1 of 2 chunks are not at hand",
-            "wtxtgit: hint: wtxtgit fetch brings what is lacking",
+            "wtxtgit: hint: wtxtgit fetch fetches the missing data",
         ]
         assert kept.git("diff", "--cached", "--name-only").split() == [MODEL.encode()]
 
@@ -163,7 +163,7 @@ class TestSeal:
         kept.seal(MODEL)
         assert "detached" not in kept.call("check", "--staged").out
         forget(kept)
-        told = "note: 1 detached text: of 1 the text alone was held against its seal"
+        told = "note: 1 detached text: for 1, only the text was compared with its seal"
         assert told in kept.call("check", "--staged").out.splitlines()
 
     def test_a_file_of_the_work_tree_is_sealed_as_git_will_have_it(self, kept: Sealed) -> None:

@@ -133,7 +133,7 @@ class TestFormats:
         pairs.commit("converted")
         told = pairs.git("diff", f"HEAD:{MODEL}", "HEAD:model.npz")
         assert headers(told) == [f"{MODEL} -> model.npz: changed, safetensors -> npz"]
-        assert b"\n2 tensors, all the same" in told
+        assert b"\n2 tensors, all identical" in told
 
     def test_native_texts(self, repo: Repo, driver: None) -> None:
         repo.write(".gitattributes", "*.wtxt text eol=lf diff=wtxt\n")
@@ -199,7 +199,7 @@ class TestPaths:
         (models.path / MODEL).chmod(0o755)
         told = models.git("diff")
         assert headers(told) == [f"{MODEL}: changed, safetensors, mode 100644 -> 100755"]
-        assert b"\n1 tensor, all the same\n" in told
+        assert b"\n1 tensor, all identical\n" in told
         models.add()
         models.commit()
         assert headers(models.git("diff", "HEAD~1", "HEAD")) == [

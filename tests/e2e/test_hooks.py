@@ -72,8 +72,8 @@ class TestCommit:
         hooked.put(2.0)
         said = refused(hooked, "commit", "-qm", "two")
         assert said == (
-            f"wtxtgit: error: {MODEL}: content-mismatch: generation 1 of its ledger is of other "
-            "content\n"
+            f"wtxtgit: error: {MODEL}: content-mismatch: generation 1 of its ledger does not "
+            f"match the content\n"
             f"wtxtgit: hint: wtxtgit seal --staged -- {MODEL}\n"
         )
         hooked.run("sh", "-c", said.rpartition("hint: ")[2].strip(), env=on_path())
@@ -176,7 +176,7 @@ class TestAutoSeal:
     def test_it_warns_of_signers_that_nobody_will_take(self, sealing: Sealed) -> None:
         sealing.set_threshold(9)
         said = refused(sealing, "commit", "-qm", "nine", ok=(1, 4))
-        assert "nobody will take these signers" in said
+        assert "no audit will accept these signers" in said
         assert "hint: wtxtgit signers threshold 1" in said
 
     def test_it_leaves_alone_what_is_sealed(self, sealing: Sealed) -> None:
@@ -189,7 +189,7 @@ class TestAutoSeal:
         sealing.git("config", "wtxtgit.signingKey", "mallory")
         sealing.put(2.0)
         said = refused(sealing, "commit", "-qm", "two")
-        assert "is none of the signers" in said
+        assert "is not one of the signers" in said
         assert f"{MODEL}: untrusted-signer" in said
 
     def test_without_a_key(self, sealing: Sealed) -> None:
@@ -389,7 +389,7 @@ class TestPush:
         assert b'"raw-binary"' in said.stdout
         assert hooked.wtxtgit("hook", "pre-push", "origin", stdin=b"\n").stderr == b""
         wrong = hooked.wtxtgit("hook", "pre-push", "origin", stdin=b"what\n", ok=(2,))
-        assert b"git gives a pre-push hook other lines than b'what'" in wrong.stderr
+        assert b"not a line that git passes to a pre-push hook: b'what'" in wrong.stderr
 
     def test_nothing_is_said_where_nothing_is_tracked(self, repo: Repo) -> None:
         hooks.install(repo.repository, LAUNCHER)

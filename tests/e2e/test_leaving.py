@@ -119,7 +119,7 @@ def test_uninstall_leaves_files_that_git_takes_for_unchanged(made: Repo) -> None
     assert made.status() == b""
     # What it says makes plain files of them, without the filter.
     (command,) = hint_of(said.stderr)
-    untracked = made.wtxtgit(*shlex.split(command.partition(", and what")[0])[1:])
+    untracked = made.wtxtgit(*shlex.split(command.partition(", and follow")[0])[1:])
     follow(made, hint_of(untracked.stderr))
     made.commit("plain")
     assert_plain(made)

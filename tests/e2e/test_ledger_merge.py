@@ -128,7 +128,7 @@ def test_both_sides_began_one(driven: Sealed) -> None:
     driven.generation(3.0, name=new)
     mine = driven.ledger(f"{new}.wsum")
     said = merge_of(driven, "merge", "side", ok=(1,))
-    assert f"{new}.wsum: both sides went on" in said
+    assert f"{new}.wsum: both sides added records" in said
     assert (driven.path / f"{new}.wsum").read_bytes() == mine
 
 

@@ -80,7 +80,7 @@ def test_all_who_look_name_it(driven: Repo, pointer: bytes) -> None:
     assert f"{NAME}: {POINTER} (git lfs pull), stored as it is" in said
     driven.commit()
     assert states(driven) == {NAME: "lfs-pointer"}
-    assert "git lfs pull brings that" in driven.wtxtgit("status").stdout.decode()
+    assert "git lfs pull fetches it" in driven.wtxtgit("status").stdout.decode()
     (listed,) = json.loads(driven.wtxtgit("ls-files", "--json").stdout)["files"]
     assert listed["format"] == "lfs-pointer"
     found = checks(driven)
@@ -171,7 +171,7 @@ def test_track_tells_of_git_lfs(repo: Repo, driver: None, pointer: bytes) -> Non
         said = done.stderr.decode()
         assert f"committed as pointers of git-lfs: {NAME}\n" in said
         assert "git-lfs tracked '*.safetensors': its line in .gitattributes stays, but " in said
-        assert "wtxtgit migrate import --from-lfs --include '*.safetensors' makes" in said
+        assert "wtxtgit migrate import --from-lfs --include '*.safetensors' converts" in said
     assert repo.blob(NAME) == pointer
 
 
@@ -189,7 +189,7 @@ class TestSealed:
         for options in (("--staged",), (), ("--staged", "--reseal")):
             said = replaced.call("seal", *options, "--key", "alice", "--", MODEL, ok=(1,)).err
             assert f"{MODEL}: {POINTER}" in said
-            assert f"hint: git lfs pull brings the file, then git add -- {MODEL}" in said
+            assert f"hint: git lfs pull fetches the file, then git add -- {MODEL}" in said
         # Nor where no filter is for it.
         replaced.write("notes.bin", pointer)
         replaced.add("notes.bin")

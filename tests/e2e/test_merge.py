@@ -164,7 +164,7 @@ def test_both_sides_add_a_file(pairs: Repo, same: bool) -> None:
         assert (pairs.path / "new.fold").read_bytes() == THEIRS
         assert_clean(pairs)
         return
-    assert b"wtxtgit: error: new.fold: both sides changed it, ours (HEAD) is kept" in merge.stderr
+    assert b"wtxtgit: error: new.fold: both sides changed it; ours (HEAD) is kept" in merge.stderr
     assert (pairs.path / "new.fold").read_bytes() == OURS
     pairs.git("checkout", "--theirs", "--", "new.fold")
     pairs.git("add", "--", "new.fold")

@@ -202,7 +202,7 @@ def test_a_hint_from_a_subfolder(repo: Repo) -> None:
     diverge(repo, {name: (sides[0], sides[1], sides[2])})
     merge = repo.run("git", "merge", "topic", ok=(1,), cwd="sub")
     assert f"wtxtgit: error: {name}: both sides" in merge.stderr.decode()
-    assert f"wtxtgit: hint: wtxtgit resolve {NAME} shows all" in merge.stderr.decode()
+    assert f"wtxtgit: hint: wtxtgit resolve {NAME} lists all conflicts" in merge.stderr.decode()
 
 
 @slow

@@ -297,7 +297,7 @@ def test_a_migration_that_was_cut_off_is_ended_by_the_next(history: Repo) -> Non
     killed.write_text(f"{main} {after['refs/heads/main']} texts\n")
     assert history.status() != b""
     said = history.wtxtgit("doctor", ok=(0, 1)).stdout.decode()
-    assert "a migration was cut off" in said
+    assert "a migration was interrupted" in said
     done = history.wtxtgit("migrate", "import", "--include", "*.nothing")
     assert "index and work tree follow a migration that was cut off" in done.stderr.decode()
     assert history.status() == b""
@@ -335,7 +335,7 @@ def test_checkpoints_that_were_stashed_come_back_staged(
         history.git("stash", "-q", "--include-untracked")
     before = history.git("stash", "list")
     done = history.wtxtgit(*IMPORT, *form)
-    assert "and 2 of the stash; before" in done.stdout.decode()
+    assert "and 2 of the stash; their" in done.stdout.decode()
     assert history.git("stash", "list") == before
     assert history.git("rev-parse", "refs/wtxt/before/1/stash/0~1") == main
     for name, value in (("new.safetensors", 7.0), (NAME, 6.0)):
@@ -508,7 +508,7 @@ def test_hints_about_seals_lead_to_an_audit_that_holds(sealed: Repo, direction: 
     patterns = ("--include", "*.npy") if direction == "import" else ()
     said = sealed.wtxtgit("migrate", direction, *patterns, "--everything").stderr
     assert (b"1 file without a seal" in said) == (direction == "import")
-    assert (b"1 sealed file in another form" in said) == (direction == "export")
+    assert (b"1 sealed file stored in another form" in said) == (direction == "export")
     seal, then, audit = hints(said)[0].split(", then ")
     sealed.wtxtgit(*seal.split()[1:])
     assert then == "git commit if it sealed any"

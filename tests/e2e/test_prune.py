@@ -189,7 +189,7 @@ def test_a_work_tree_with_changes_or_a_file_in_the_way_stays(grown: Sealed) -> N
     refs = grown.git("for-each-ref")
     grown.write(PRUNED, b"mine\n")
     said = grown.call("prune", *APPLY, "--keep-last", "2", ok=(5,))
-    assert "is there, and in no commit" in said.err
+    assert "exists, but is not committed" in said.err
     (grown.path / PRUNED).unlink()
     grown.write(MODEL, text(9.0))
     said = grown.call("prune", *APPLY, "--keep-last", "2", ok=(5,))
@@ -355,4 +355,4 @@ def test_the_signers_file_is_that_of_the_old_tip(grown: Sealed) -> None:
     grown.add(SIGNERS)
     grown.change_signers("alice")
     said = grown.call("prune", "--key", "bob", "--apply", "--keep-last", "1", ok=(4,))
-    assert "nobody trusts this key" in said.err
+    assert "this key is not trusted" in said.err

@@ -71,7 +71,7 @@ def test_doctor_mends_it(damaged: Repo) -> None:
     done = damaged.wtxtgit("doctor", "--fix", ok=(0, 1))
     assert b"restored other.safetensors" in done.stdout
     assert (damaged.path / "other.safetensors").read_bytes() == FIRST
-    assert b"mended model.safetensors: staged, commit it" in done.stdout
+    assert b"mended model.safetensors: staged; commit it" in done.stdout
     assert (damaged.path / NAME).read_bytes() == SECOND
     staged = damaged.git("diff", "--cached", "--name-only", "--diff-filter=M")
     assert staged == b"model.safetensors\n"

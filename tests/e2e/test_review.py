@@ -69,7 +69,7 @@ class TestSeals:
         topic.commit()
         one = only(topic)
         assert (one["seal"]["state"], risks(one)) == ("stale", {"unsealed"})
-        assert one["seal"]["message"] == "generation 1 of its ledger is of other content"
+        assert one["seal"]["message"] == "generation 1 of its ledger does not match the content"
 
     def test_never_sealed(self, topic: Sealed) -> None:
         topic.put(2.0, name="new.safetensors")
@@ -203,8 +203,8 @@ class TestTrustRoots:
         found = reviewed(chain, root=None)
         (one,) = found["artifacts"]
         assert (one["seal"]["state"], risks(one)) == ("untrusted", {"unknown-signer"})
-        assert "whom the branch itself brings" in one["seal"]["message"]
-        assert any("the branch's own" in note for note in found["notes"])
+        assert "added as a signer by this branch" in one["seal"]["message"]
+        assert any("which is on this branch itself" in note for note in found["notes"])
 
     def test_one_that_the_head_does_not_descend_from(self, topic: Sealed) -> None:
         topic.switch("main")

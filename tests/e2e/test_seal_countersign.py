@@ -168,7 +168,7 @@ def test_a_false_signature_stays_false(chain: Sealed) -> None:
     chain.add()
     said = countersign(chain, ok=(4,))
     assert f"{MODEL}: bad-signature: generation 2" in said.err
-    assert f"wtxtgit seal --reseal -- {MODEL} goes on without it" in said.err
+    assert f"wtxtgit seal --reseal -- {MODEL} continues without it" in said.err
     chain.call("seal", "--reseal", "--key", "alice", "--", MODEL)
     chain.commit()
     assert_holds(chain)

@@ -179,4 +179,4 @@ def test_a_deletion_that_is_reverted_twice(chain: Sealed) -> None:
         chain.commit("reverted")
         assert_holds_by_any_range(chain)
     assert last_is_deletion(chain)
-    assert "sealed already" in chain.call("seal", "--reseal", "--key", "alice").out
+    assert "already sealed" in chain.call("seal", "--reseal", "--key", "alice").out

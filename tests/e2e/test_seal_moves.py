@@ -123,7 +123,7 @@ class TestWithTheLedger:
         move(chain, MODEL, NEW)
         chain.put(7.0)
         said = refused(chain, MODEL)
-        assert f"{MODEL}: its ledger was moved to {NEW}, and nobody has sealed that" in said
+        assert f"{MODEL}: its ledger was moved to {NEW}, but the move is not sealed" in said
         assert f"wtxtgit seal -- {NEW} {MODEL} seals both" in said
         chain.seal(NEW, MODEL)
         chain.commit()
@@ -134,7 +134,7 @@ class TestWithTheLedger:
         chain.git("mv", "-f", MODEL, OTHER)
         chain.git("mv", "-f", LEDGER, OTHER_LEDGER)
         said = refused(chain)
-        assert f"{OTHER}: the ledger that stood there has to go on" in said
+        assert f"{OTHER}: a new ledger must continue the one that was there" in said
         chain.git("checkout", "-q", "HEAD", "--", OTHER_LEDGER)
         chain.seal(OTHER, MODEL)
         chain.commit()
@@ -186,7 +186,8 @@ class TestTheFileAlone:
         move(chain, MODEL, NEW, ledger=False)
         chain.git("rm", "-q", OTHER)
         said = refused(chain)
-        assert f"{NEW}: it may have been moved with any of {LEDGER} and {OTHER_LEDGER}" in said
+        told = f"it may have been moved with any of the ledgers {LEDGER} and {OTHER_LEDGER}"
+        assert f"{NEW}: {told}" in said
         chain.git("mv", OTHER_LEDGER, NEW_LEDGER)
         chain.seal()
         chain.commit()

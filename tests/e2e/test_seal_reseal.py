@@ -123,7 +123,7 @@ class TestMoves:
         self.both(chain)
         chain.git("rm", "-q", "-f", NEW, NEW_LEDGER, THIRD, THIRD_LEDGER)
         settle(chain, MODEL, text(1.0))
-        assert f"{MODEL}: its ledger went on at {NEW} and {THIRD}" in reseal(chain, ok=(1,))
+        assert f"{MODEL}: its ledger was continued at {NEW} and {THIRD}" in reseal(chain, ok=(1,))
 
     def test_a_move_that_is_reverted(self, chain: Sealed) -> None:
         move(chain)

@@ -156,7 +156,7 @@ class TestOneAlone:
         wtxtgit.finalize(write(chain))
         chain.add(WSUM)
         said = chain.call("check", "--staged", "--json")
-        assert said.report["notes"] == [f"{WSUM} says nothing without {TEXT}"]
+        assert said.report["notes"] == [f"{WSUM} is useless without {TEXT}"]
         (chain.path / TEXT).unlink()
         chain.commit_all()
         assert_holds(chain)
@@ -196,7 +196,7 @@ class TestLies:
         wtxtgit.finalize(write(chain), sign=stranger)
         chain.add(TEXT, WSUM)
         assert (TEXT, "untrusted-signer", "warning") in checked(chain)
-        assert "signed by none of the signers" in chain.seal(TEXT).err
+        assert "not signed by any of the signers" in chain.seal(TEXT).err
         chain.commit()
         said = chain.audit()
         assert (said.code, said.kinds) == (0, {"untrusted-signer"})

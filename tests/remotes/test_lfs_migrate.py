@@ -82,7 +82,7 @@ def test_what_can_not_be_had_is_named_and_nothing_changes(
     digest = sha256(CONTENTS[1]).hexdigest()
     assert [lack["object"] for lack in told["lacking"]] == [digest]
     said = done.stderr.decode()
-    assert f"{NAME}: {digest[:12]}" in said
+    assert f"{NAME}: object {digest[:12]}" in said
     assert "1 object of git-lfs missing; nothing was changed" in said
     assert (pointers.git("for-each-ref"), pointers.git("count-objects")) == before
     # The others are here by now, and are not asked for again.

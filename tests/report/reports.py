@@ -41,7 +41,7 @@ HOSTILE = AuditReport(
         ),
         Finding(COMMIT, b"m.fold", "missing-signature", "generation 2 is not signed"),
         Finding(COMMIT, b"m.fold", "missing-signature", "generation 3 is not signed"),
-        Finding(COMMIT, b"m.fold", "unsealed", "no ledger has a record of it", Severity.WARNING),
+        Finding(COMMIT, b"m.fold", "unsealed", "no record in any ledger", Severity.WARNING),
         Finding(
             COMMIT,
             b"m.fold",

@@ -64,7 +64,7 @@ def test_what_holds() -> None:
 
 def test_totals() -> None:
     assert totals(HOLDS) == (
-        "12 commits judged (not the 1 commit that the trust root reaches), 3 artifacts, "
+        "12 commits judged (not the 1 commit up to the trust root), 3 artifacts, "
         "20 generations, 0 errors, 0 warnings"
     )
     assert totals(HOSTILE).endswith("15 errors, 1 warning")

@@ -91,7 +91,7 @@ def test_layers() -> None:
 
 def test_sizes() -> None:
     told = sizes_told(Sizes(1024, 2048, None, 5, 4096), "to")
-    assert told == "file 1 KiB to 2 KiB, text 5 B, of 4 KiB that a blob may have"
+    assert told == "file 1 KiB to 2 KiB, text 5 B, limit 4 KiB per blob"
 
 
 class TestAllForms:

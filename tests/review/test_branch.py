@@ -72,6 +72,6 @@ def test_no_option_gets_to_git(diverged: Repo) -> None:
 def test_histories_apart(diverged: Repo) -> None:
     diverged.git("checkout", "-q", "--orphan", "apart")
     diverged.commit("another first")
-    with pytest.raises(EnvironmentFailure, match="no commit in common"):
+    with pytest.raises(EnvironmentFailure, match="no common commit"):
         branch_of(diverged.repository, "main...apart")
     assert branch_of(diverged.repository, "main..apart").before.oid == oid(diverged, "main")

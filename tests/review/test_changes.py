@@ -151,4 +151,4 @@ class TestPathsWithoutEnd:
     def test_too_many_files(self, repo: Repo) -> None:
         gone, come = ({b"%b%d" % (kind, n): b"x" for n in range(251)} for kind in (b"g", b"c"))
         notes = self.both(repo, gone, come).notes
-        assert "renames by content are not looked for: 502 files came or went" in notes
+        assert "not searched for renames by content: 502 files added or removed" in notes

@@ -42,7 +42,7 @@ def test_a_layer_of_which_nothing_is_left() -> None:
     norm = same("a.0.norm")
     flags = found(*dead, norm)
     assert flags == [
-        Flag(Risk.DEAD, "a.0: each of its 2 matrices holds one number throughout"),
+        Flag(Risk.DEAD, "a.0: each of its 2 matrices is constant"),
         Flag(Risk.ZERO, "all items became 0", "a.0.q"),
         Flag(Risk.CONSTANT, "all items became 0.5", "a.0.k"),
     ]
@@ -58,7 +58,7 @@ def test_another_dtype_shape_or_none() -> None:
     assert found(dtype, shape, gone, reason) == [
         Flag(Risk.DTYPE, "f64 -> f32", "a"),
         Flag(Risk.SHAPE, "3 x 2 -> 2 x 3", "b"),
-        Flag(Risk.REMOVED, "the tensor is gone", "c"),
+        Flag(Risk.REMOVED, "the tensor was removed", "c"),
         Flag(Risk.UNREAD, "not read: too large", "d"),
     ]
 
@@ -96,4 +96,4 @@ def test_unusual_layers_and_tensors() -> None:
 def test_many_are_told_once() -> None:
     flags = found(*(changed(f"w{n}", new_nan=1) for n in range(5000)))
     assert len(flags) == MOST_TENSORS + 1
-    assert flags[-1] == Flag(Risk.NEW_NAN, f"the same of {5000 - MOST_TENSORS} more tensors")
+    assert flags[-1] == Flag(Risk.NEW_NAN, f"the same for {5000 - MOST_TENSORS} more tensors")

@@ -263,7 +263,7 @@ class TestRisks:
         repo.commit()
         one = only(reviewed(repo))
         assert risks(one) == {Risk.UNREAD, Risk.CHAIN}
-        assert one.reason == "a link or submodule stands in its place"
+        assert one.reason == "replaced by a link or submodule"
 
     def test_encrypted_parts(self, repo: Repo) -> None:
         repo.track("*.fold")

@@ -130,7 +130,7 @@ def test_edits_of_raw_binaries_are_not_staged(tracked: Repo) -> None:
     assert (left.level, left.fixable) == (Level.ERROR, False)
     assert left.fix is not None
     assert "git add --renormalize -- 'edited one.safetensors', then commit" in left.fix
-    assert "--fix leaves 'edited one.safetensors'" in left.fix
+    assert "--fix skips 'edited one.safetensors'" in left.fix
     (check,) = (c for c in ops.repair(tracked.repository).checks if c.name == "raw-binary")
     assert check == left
 
@@ -142,7 +142,7 @@ def test_pointers_of_git_lfs_are_no_content(tracked: Repo) -> None:
     assert checks(tracked)["raw-binary"].level is Level.OK
     check = checks(tracked)["lfs-pointer"]
     assert (check.level, check.fixable) == (Level.ERROR, False)
-    assert check.message == "committed as pointers of git-lfs, not as the files: p.safetensors"
+    assert check.message == "committed as git-lfs pointers, not as files: p.safetensors"
     assert check.fix == "git lfs pull, then git add --renormalize -- p.safetensors, then commit"
     ops.repair(tracked.repository)
     assert tracked.blob("p.safetensors") == pointer
@@ -231,7 +231,7 @@ def test_texts_over_what_a_forge_takes(tracked: Repo) -> None:
     tracked.git("config", "wtxtgit.maxBlob", "1k")
     found = checks(tracked)["sizes"]
     assert (found.level, found.fixable, found.paths) == (Level.WARN, False, (b"model.safetensors",))
-    assert "over 1024 bytes as text, the most that wtxtgit.maxBlob allows" in found.message
+    assert "over 1024 bytes as text, the limit in wtxtgit.maxBlob" in found.message
 
 
 def test_compressed_files(tracked: Repo) -> None:

@@ -231,7 +231,7 @@ def test_the_command_line(text_clone: Repo) -> None:
 def test_exit_code_5_outside_a_repository(repo: Repo, tmp_path: Path) -> None:
     for arguments in (["install", "--local"], ["status"], ["track", "*.x"], ["ls-files"]):
         failed = Repo(tmp_path).wtxtgit(*arguments, ok=(5,))
-        assert failed.stderr.startswith(b"wtxtgit: error: this is not in a git repository\n")
+        assert failed.stderr.startswith(b"wtxtgit: error: not in a git repository\n")
 
 
 def test_everyday_use(tracked: Repo, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_the_order(sources: KeySources, tmp_path: Path) -> None:
     assert chosen(everything) == a
     assert chosen(replace(everything, spec=None)) == fingerprint(of_environment)
     assert chosen(replace(everything, spec=None, content=None)) == b
-    with pytest.raises(UsageError, match="2 keys, and one has to be named"):
+    with pytest.raises(UsageError, match="2 keys exist; name one"):
         choose_key(sources)
     sources.ring.path("a").unlink()
     assert chosen(sources) == b
@@ -134,7 +134,7 @@ def test_a_public_file_of_another_key_is_noticed(sources: KeySources) -> None:
         keys.new(sources.ring, name, None)
     folder = sources.ring.folder
     (folder / "a.pub").write_bytes((folder / "b.pub").read_bytes())
-    with pytest.raises(KeyFileError, match="of another key"):
+    with pytest.raises(KeyFileError, match="belongs to another key"):
         choose_key(replace(sources, spec="a"))
 
 

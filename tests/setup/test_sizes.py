@@ -135,7 +135,7 @@ def test_nothing_is_told_where_nothing_is_large() -> None:
         "all texts are small enough for forges"
     )
     assert diagnosis.forge(of(2 * MIB), MAX_FORGE_BLOB).message == (
-        "all texts are small enough for forges; pull requests may show no diff of 1 text, "
+        "all texts are small enough for forges; pull requests may not show a diff of 1 text, but "
         "wtxtgit review does"
     )
     assert diagnosis.deltas(found, DEFAULTS, DEFAULTS, LARGE).level is Level.OK
@@ -151,15 +151,16 @@ def test_what_can_be_raised_and_what_is_too_large_are_told_apart() -> None:
     assert check.fix is not None
     assert check.fix.startswith("git config core.bigFileThreshold 819m")
     assert (
-        "deltas would take 4.39 GiB of memory, of 4 GiB here: wtxtgit track --detached" in check.fix
+        "deltas would need 4.39 GiB of memory, this machine has 4 GiB: wtxtgit track --detached"
+        in check.fix
     )
     only = diagnosis.deltas(of(900 * MIB), DEFAULTS, DEFAULTS, small)
     assert not only.fixable
     assert only.fix is not None
-    assert only.fix.startswith("deltas would take")
+    assert only.fix.startswith("deltas would need")
     longer = diagnosis.deltas(of(5 * GIB), DEFAULTS, DEFAULTS, LARGE)
     assert longer.fix is not None
-    assert longer.fix.startswith("git's deltas end at 4 GiB")
+    assert longer.fix.startswith("git makes no deltas of texts over 4 GiB")
 
 
 def test_memory_is_told_of_where_a_command_would_not_have_it() -> None:

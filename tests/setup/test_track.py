@@ -141,7 +141,7 @@ def test_the_command_that_mends_is_told(repo: Repo, driver: None) -> None:
     told = repo.wtxtgit("track", "*.fold").stderr.decode()
     assert "git packs such files better with core.bigFileThreshold=8m" in told
     assert "wtxtgit doctor --fix sets that for this repository" in told
-    assert "1 file may have no diff in pull requests" in told
+    assert "pull requests may not show a diff of 1 file" in told
     done = repo.wtxtgit("doctor", "--fix").stdout.decode()
     assert "mended: set core.bigFileThreshold to 8m for this repository" in done
     assert "core.bigFileThreshold" not in repo.wtxtgit("track", "*.fold").stderr.decode()

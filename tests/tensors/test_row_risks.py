@@ -50,9 +50,9 @@ def test_each_kind_of_row(weights: Array, order: str) -> None:
     after[20] = np.clip(after[20], -0.1, 0.1)
     after[30] *= 40
     assert told(weights, after, order=order) == {
-        "collapsed-rows": "5 of 64 rows (3, 5, 9, ...) became one number throughout",
-        "saturated": "in 1 of 64 rows (20) half the items came to the row's limit",
-        "outlier-norm": "the norm of 1 of 64 rows (30) became over 10 times as large",
+        "collapsed-rows": "5 of 64 rows (3, 5, 9, ...) became constant",
+        "saturated": "in 1 of 64 rows (20), half the items reached the row's limit",
+        "outlier-norm": "the norm of 1 of 64 rows (30) grew more than 10 times",
     }
     # What was so before is not told again.
     assert told(after, after * np.float32(2), order=order) == {}
@@ -74,7 +74,7 @@ def test_all_zero_or_constant(weights: Array) -> None:
 
 
 def test_norms_of_a_tensor(weights: Array) -> None:
-    assert told(weights, weights * 20)["outlier-norm"] == "the norm became 20 times what it was"
+    assert told(weights, weights * 20)["outlier-norm"] == "the norm became 20 times its old value"
     assert "outlier-norm" in told(weights, weights / 20)
     step = np.array([1, 2], "f4")
     assert told(step, step * 100) == {}, "a counter"
@@ -85,7 +85,7 @@ def test_the_largest_number_of_the_dtype(weights: Array) -> None:
     after = before.copy()
     after[2, 7] = -65504
     found = told(before, after, "f16")
-    assert found["saturated"] == "1 item came to the largest number of the dtype"
+    assert found["saturated"] == "1 item reached the dtype's largest number"
 
 
 def test_masks_are_never_saturated() -> None:

@@ -233,7 +233,7 @@ class _Audit:
         (one, *_) = walk.start.signers
         signers = walk.tree(tip).signers
         if one.is_fixed and one.file is not None and signers not in (None, one.file):
-            message = "the file is another one than that which is the trust root"
+            message = "not the signers file that is the trust root"
             violations.append(Violation("signers-changed", SIGNERS_PATH, message))
         listing = snapshots.listing(tip)
         files = judge.whole(snapshots, walk.snapshot(tip), listing, standing)
@@ -247,7 +247,9 @@ class _Audit:
         for path, ledger in self._walk.tree(tip).ledgers.items():
             for n in unaccepted(state, ledger, signed)[:1]:
                 gen = ledger.records[n].meta.gen
-                message = f"generation {gen} is signed by no key that is trusted at the other tip"
+                message = (
+                    f"generation {gen} is not signed by any key that is trusted at the other tip"
+                )
                 place = path.removesuffix(LEDGER_SUFFIX)
                 yield Violation("untrusted-signer", place, message, gen)
 
@@ -290,7 +292,7 @@ class _Audit:
         if not judged:
             return
         for path in attribute_twins(listing):
-            message = "some file systems take it for a gitattributes file"
+            message = "some file systems treat it as a gitattributes file"
             yield Finding(tip, path, "altered-checkout", message)
         lines = [
             line

@@ -74,16 +74,19 @@ def _found(
         if found is None:
             asked = f"gen:{number}" if number is not None else f"signed-by:{signer}"
             raise InputError(
-                f"{shown_name(named)}: there is no generation {asked!a}",
+                f"{shown_name(named)}: no generation {asked!a}",
                 hint=f"wtxtgit log {shlex.quote(path)} {shlex.quote(revision)} lists all",
             )
         name = f"generation {found.gen}"
         if found.commit is None or found.path is None:
-            raise InputError(f"{shown_name(named)}: what {name} seals was never committed")
+            raise InputError(
+                f"{shown_name(named)}: the content that {name} seals was never committed"
+            )
         wrong = _wrong(repo, walk, found.commit, found.path)
     if wrong is not None:
         raise CheckError(
-            f"{shown_name(named)}: commit {found.commit} has not what {name} seals: {wrong}"
+            f"{shown_name(named)}: commit {found.commit} does not have the content that {name} "
+            f"seals: {wrong}"
         )
     return f"{found.commit}:{os.fsdecode(found.path)}"
 

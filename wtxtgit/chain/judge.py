@@ -109,7 +109,7 @@ def whole(
     folder = PathsOfTree(listing)
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
     for path, other in twins(listing, paths).items():
-        obstacles.setdefault(path, f"{_shown(other)} has the same name to some file systems")
+        obstacles.setdefault(path, f"{_shown(other)} has the same name on some file systems")
     entries = {one: listing[one] for path in paths for one in _files_of(path) if one in listing}
     present = _checked_out(paths, entries)
     attributes = snapshots.attributes(snapshot, present, CHECKOUT)
@@ -211,7 +211,7 @@ def _judge_path(
     if entry is None:
         return
     if not entry.is_file:
-        yield "untracked-artifact", "a link or submodule stands in its place", _ERROR
+        yield "untracked-artifact", "replaced by a link or submodule", _ERROR
         return
     yield from _judge_attributes(path, files)
     # Facts cost reading the blob: they are asked for last, of regular files alone.
@@ -226,7 +226,7 @@ def _judge_path(
         yield from _judge_seal(facts, is_filtered, ledger.last)
     elif why is None:
         severity = _ERROR if standing.is_signed else _WARNING
-        yield "unsealed", "no ledger has a record of it", severity
+        yield "unsealed", "no record in any ledger", severity
 
 
 def _judge_attributes(path: bytes, files: JudgedFiles) -> Iterator[_Found]:
@@ -236,7 +236,7 @@ def _judge_attributes(path: bytes, files: JudgedFiles) -> Iterator[_Found]:
         yield "altered-checkout", f"the attribute {altered} changes what a checkout writes", _ERROR
     elif folded and (folded[0] != values[0] or _altered(folded) is not None):
         what = _altered(folded) or f"filter={_shown(folded[0])}"
-        message = f"where names differ in case alone, {what} changes what a checkout writes"
+        message = f"on file systems that ignore case, {what} changes what a checkout writes"
         yield "altered-checkout", message, _ERROR
 
 
@@ -257,7 +257,7 @@ def _ledger_at(
     if entry is None:
         return None, None
     if not entry.is_file:
-        return None, "a link or submodule stands in the ledger's place"
+        return None, "its ledger was replaced by a link or submodule"
     report = reader.ledger(path + LEDGER_SUFFIX, entry.oid)
     if report is None or not report.problems:
         return (None, None) if report is None else (report.ledger, None)
@@ -307,11 +307,11 @@ def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
 
         return "lfs-pointer", POINTER
     if facts.is_raw:
-        return "raw-binary", "a binary, not the text that the filter makes of it"
+        return "raw-binary", "a raw binary, not the text that the filter makes"
     if facts.fault is not None and not facts.lacks_payload:
         return "corrupt-text", facts.fault
     if not facts.is_canonical:
-        return "not-canonical", "a valid text, but not the one that clean gives"
+        return "not-canonical", "a valid text, but not the one that the filter makes"
     return None
 
 
@@ -322,17 +322,17 @@ def _judge_sign_line(facts: ArtifactFacts, standing: TrustFacts) -> Iterator[_Fo
     if facts.wsum_signed is not None:
         line, by = facts.wsum_signed
         if check_wsum(by, line, sorted(standing.trusted)) is not SignatureState.VALID:
-            message_ = "its WSUM is signed by no key that is trusted"
+            message_ = "its WSUM is not signed by any trusted key"
             yield "untrusted-signer", message_, _WARNING
     if facts.signed is None:
         return
     message, signature = facts.signed
     state = check_header(signature, message, sorted(standing.trusted))
     if state is SignatureState.INVALID:
-        message_ = f"its own sign line is not by key {signature.keyid}"
+        message_ = f"its sign line does not verify with key {signature.keyid}"
         yield "bad-signature", message_, _ERROR
     elif state is SignatureState.UNKNOWN_KEY:
-        message_ = f"its own sign line is by key {signature.keyid}, which is not trusted"
+        message_ = f"its sign line is by key {signature.keyid}, which is not trusted"
         yield "untrusted-signer", message_, _WARNING
 
 
@@ -344,13 +344,13 @@ def _judge_detached(facts: ArtifactFacts, is_filtered: bool, last: Record) -> It
         if facts.opaque == last.sha256_all:
             return
         if is_named:
-            message = "its attributes no longer name the filter, so a checkout writes its text"
+            message = "its attributes no longer name the filter, so a checkout writes the text"
             yield "untracked-artifact", message, _ERROR
         else:
             yield _of_other_content(last)
         return
     if not is_named:
-        message = f"generation {last.meta.gen} of its ledger is not of this detached text"
+        message = f"generation {last.meta.gen} of its ledger does not match this detached text"
         yield "content-mismatch", message, _ERROR
         return
     content = facts.attached_opaque if facts.is_native else facts.sha256_all
@@ -362,7 +362,7 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
     """Whether a record is of what a checkout writes."""
     # The row of deletions comes first: such a record has no content to compare with.
     if is_deletion(last):
-        yield "content-mismatch", "its deletion is sealed, and a file stands there", _ERROR
+        yield "content-mismatch", "its deletion is sealed, but the file exists", _ERROR
         return
     if facts.detached is not None:
         yield from _judge_detached(facts, is_filtered, last)
@@ -378,18 +378,18 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
     if facts.has_wsum or facts.sha256_all != last.sha256_all:
         yield _of_other_content(last)
     elif facts.is_text and not facts.is_native:
-        message = "its attributes no longer name the filter, so a checkout writes its text"
+        message = "its attributes no longer name the filter, so a checkout writes the text"
         yield "untracked-artifact", message, _ERROR
     elif facts.is_native:
         if facts.meta != last.meta:
-            yield "bad-record", "the last record has another meta line than the text", _ERROR
+            yield "bad-record", "the meta line of the last record differs from the text's", _ERROR
             return
-        message = "its seal binds arrays and meta, and no hash its cap, audit and sign lines"
+        message = "its seal covers arrays and meta, but not the cap, audit and sign lines"
         yield "unsealed", f"{message}: seal it again", _WARNING
 
 
 def _of_other_content(last: Record) -> _Found:
-    message = f"generation {last.meta.gen} of its ledger is of other content"
+    message = f"generation {last.meta.gen} of its ledger does not match the content"
     return "content-mismatch", message, _ERROR
 
 
@@ -407,12 +407,12 @@ class PathsOfTree:
     def obstacle(self, path: bytes) -> str | None:
         """What keeps a regular file from standing at a path, if anything."""
         if path in self._folders:
-            return "a folder stands in its place"
+            return "replaced by a folder"
         for above in above_of(path):
             entry = self._files.get(above)
             if entry is not None:
                 what = "file" if entry.is_file else "link or submodule"
-                return f"a {what} stands in the place of the folder {quoted(above)}"
+                return f"a {what} replaces the folder {quoted(above)}"
         return None
 
 
@@ -466,9 +466,9 @@ def untracked(
             continue
         name = path.rpartition(b"/")[2]
         if any(fnmatchcase(name.decode("latin-1"), one.decode("latin-1")) for one in plain):
-            yield path, "its name is one of those that are tracked, and it is not"
+            yield path, "its name matches a tracked pattern, but it is not tracked"
         elif name.lower().endswith(endings):
-            yield path, "its name is a checkpoint's, and nothing tracks or seals it"
+            yield path, "it is named like a checkpoint, but not tracked or sealed"
 
 
 @cache

@@ -170,8 +170,8 @@ def _from_root(repo: Repository, line: list[Commit], trust_root: str) -> list[Co
             return line[n:]
     # A merge brought it in: what came before that merge is not known to go on from it.
     raise UsageError(
-        "the trust root is not on the branch's line of first parents",
-        hint="--trust-root COMMIT names one that is: git log --first-parent",
+        "the trust root is not on the branch's first-parent line",
+        hint="git log --first-parent lists commits to choose from for --trust-root",
     )
 
 
@@ -274,14 +274,14 @@ def _refuse_unconfirmed(repo: Repository, options: PruneOptions, report: PruneRe
         if list_refs(repo, there) == [there] and not history.is_ancestor(repo, there, report.tip):
             raise EnvironmentFailure(
                 f"{remote} has commits of {branch} that are not here, and would lose them",
-                hint="git pull, first",
+                hint="run git pull first",
             )
     lost = [remote for remote in report.remotes if remote not in options.confirmed]
     if lost:
         gone = len(report.commits) - len(report.kept) + report.before
         raise UsageError(
             f"{', '.join(lost)} would lose {counted(gone, 'commit')} once this is pushed",
-            hint=" ".join(f"--confirm {remote}" for remote in lost) + " says that this is meant",
+            hint=" ".join(f"--confirm {remote}" for remote in lost) + " confirms that",
         )
 
 
@@ -293,17 +293,17 @@ def _seal(repo: Repository, tip: str, content: bytes, ts: str, keys: Sequence[Si
         own = reader.ledger_in(snapshot, SIGNERS_PATH)
         before = reader.ledger_in(snapshot, PRUNED)
         if before is None and PRUNED in files.at(tip, [PRUNED]):
-            raise CheckError(f"{PRUNED.decode()} is there, and nobody sealed it")
+            raise CheckError(f"{PRUNED.decode()} exists, but is not sealed")
     if trusted is None:
         raise CheckError(f"{SIGNERS_PATH.decode()}: {fault}")
     public = frozenset(key.public_key for key in keys)
     for key in keys:
         if key.public_key not in trusted.keys:
-            raise TrustError(f"{key.name}: nobody trusts this key at the tip")
+            raise TrustError(f"{key.name}: this key is not trusted at the tip")
     if trusted.count(public) < trusted.threshold:
         raise TrustError(
-            f"{counted(trusted.threshold, 'signer')} have to seal a new trust root, and keys of "
-            f"{trusted.count(public)} are given",
+            f"{counted(trusted.threshold, 'signer')} have to seal a new trust root, but only "
+            f"keys of {trusted.count(public)} are given",
             hint="--key KEY --key KEY",
         )
     chain = own.ledger if own is not None else None
@@ -326,7 +326,7 @@ def _refuse_in_the_way(repo: Repository, tip: str) -> None:
     for path in PATHS:
         file = repo.file(path)
         if path not in there and (file.is_symlink() or file.exists()):
-            raise EnvironmentFailure(f"{path.decode()} is there, and in no commit")
+            raise EnvironmentFailure(f"{path.decode()} exists, but is not committed")
 
 
 def _written(repo: Repository, kept: list[Commit], blobs: dict[bytes, str]) -> list[str]:

@@ -107,7 +107,9 @@ def _sealed(
     content = blobs.read(entry.oid, MAX_RECORD)
     ledger = report.ledger
     if ledger.last.sha256_all != opaque_hash(memoryview(content)) or ledger.place != PRUNED:
-        raise CheckError(f"{PRUNED.decode()}: its ledger's last record is of other content")
+        raise CheckError(
+            f"{PRUNED.decode()}: the last record of its ledger does not match the content"
+        )
     record = parse_pruning(content)
     if record.old != old:
         raise CheckError(f"{PRUNED.decode()} names {record.old} as the old tip, not {old}")
@@ -121,8 +123,8 @@ def _sealed(
     valid = signed(ledger, len(ledger.records) - 1, trusted.keys).valid
     if trusted.count(valid) < trusted.threshold:
         raise TrustError(
-            f"{PRUNED.decode()}: sealed by {trusted.count(valid)} of those who are trusted at "
-            f"the old tip, and {trusted.threshold} have to"
+            f"{PRUNED.decode()}: sealed by {trusted.count(valid)} of the signers trusted at the "
+            f"old tip, but {trusted.threshold} are needed"
         )
     return record, tuple(sorted({who for key, who in trusted.principals if key in valid}))
 
@@ -130,13 +132,13 @@ def _sealed(
 def _compare(repo: Repository, record: PruningRecord, line: list[Commit]) -> None:
     """Hold new commits against old ones: 3 and 4. Raises CheckError."""
     if len(line) < len(record.kept):
-        raise CheckError(f"{len(record.kept)} commits were kept, and the branch has {len(line)}")
+        raise CheckError(f"{len(record.kept)} commits were kept, but the branch has {len(line)}")
     new = line[: len(record.kept)]
     if new[0].parents:
-        raise CheckError(f"commit {new[0].oid} is to be the first, and has parents")
+        raise CheckError(f"commit {new[0].oid} should be the first, but has parents")
     for before, after in pairwise(new):
         if after.parents != (before.oid,):
-            raise CheckError(f"commit {after.oid} has other parents than the commit before it")
+            raise CheckError(f"the only parent of commit {after.oid} must be the commit before it")
     old = {commit.oid: n for n, commit in enumerate(first_parents(repo, record.old))}
     places = [old.get(oid, -1) for oid in record.kept]
     if record.kept[-1] != record.old or -1 in places or places != sorted({*places}):
@@ -152,12 +154,12 @@ def _compare_commit(
 ) -> None:
     for change in trees.between(commits.commit(was).tree, now.tree):
         if change.path not in PATHS:
-            raise CheckError(f"commit {now.oid}: {change.path!r} is not what {was} has there")
+            raise CheckError(f"commit {now.oid}: {change.path!r} differs from the one in {was}")
     if trees.at(now.tree, PATHS) != sealed:
-        raise CheckError(f"commit {now.oid} has another record of the pruning")
+        raise CheckError(f"commit {now.oid} has a different record of the pruning")
     (had, message), (has, other) = commits.content(was), commits.content(now.oid)
     if identity(had) != identity(has) or message != other:
-        raise CheckError(f"commit {now.oid} has another author, date or message than {was}")
+        raise CheckError(f"commit {now.oid} has a different author, date or message than {was}")
 
 
 def identity(head: bytes) -> bytes:

@@ -50,7 +50,7 @@ def parse(lines: bytes) -> list[Ref]:
     """Read what git writes to a pre-push hook; raises UsageError for anything else."""
     # The caller reads one byte more than that.
     if len(lines) > MAX_LINES:
-        raise UsageError(f"over {MAX_LINES} bytes of refs are pushed")
+        raise UsageError(f"more than {MAX_LINES} bytes of refs are pushed")
     return [_parse_line(line) for line in lines.splitlines() if line]
 
 
@@ -116,7 +116,7 @@ def ends(repo: Repository, refs: Iterable[Ref], remote: str | None) -> tuple[lis
 def _parse_line(line: bytes) -> Ref:
     match = _LINE.fullmatch(line)
     if match is None:
-        raise UsageError(f"git gives a pre-push hook other lines than {line[:80]!a}")
+        raise UsageError(f"not a line that git passes to a pre-push hook: {line[:80]!a}")
     local, local_oid, remote, remote_oid = (
         word.decode("utf-8", "backslashreplace") for word in match.groups()
     )

@@ -187,7 +187,7 @@ class ChainReader:
         sha256_all = examine(memoryview(content)).sha256_all or b""
         principals = frozenset((one.public_key, one.principal) for one in signer_list.signers)
         if signer_list.signers and signer_list.threshold > len({who for _, who in principals}):
-            return None, f"its threshold is {signer_list.threshold}, and it has fewer signers"
+            return None, f"its threshold is {signer_list.threshold}, but it has fewer signers"
         for signer in signer_list.signers:
             self.principals.setdefault(signer.public_key, signer.principal)
         return SignersContent(principals, signer_list.threshold, sha256_all), None

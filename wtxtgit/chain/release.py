@@ -116,8 +116,8 @@ def _refuse_untrusted(key: SigningKey, content: bytes) -> None:
     listed = parse_signers(content, SIGNERS_PATH.decode())
     if key.public_key not in {one.public_key for one in listed}:
         raise TrustError(
-            f"{key.name}: nobody trusts this key at the tag",
-            hint="--key names one of wtxtgit signers list, or an EC key's file",
+            f"{key.name}: this key is not trusted at the tag",
+            hint="--key takes a key from wtxtgit signers list, or the file of an EC key",
         )
 
 
@@ -141,9 +141,11 @@ def _chosen(
         check_released_name(path)
         entry = listing[path]
         if not entry.is_file:
-            raise CheckError(f"{shown_path(path)}: a link or a submodule, which no release names")
+            raise CheckError(
+                f"{shown_path(path)}: a link or a submodule, which a release cannot list"
+            )
         if path not in sealed and _is_pointer(blobs, entry.oid):
-            raise CheckError(f"{shown_path(path)}: a pointer of git-lfs, which no release names")
+            raise CheckError(f"{shown_path(path)}: a git-lfs pointer, which a release cannot list")
         yield path
 
 

@@ -179,9 +179,10 @@ class SealPlanner:
         if not self._options.countersign or key.public_key in self._before.trusted:
             return
         raise TrustError(
-            f"key {key.name} ({keyid(key.public_key)}) is not trusted now, so what it signs "
-            "does not count",
-            hint="wtxtgit seal --countersign --key KEY, by one of the signers in .wtxt/signers",
+            f"key {key.name} ({keyid(key.public_key)}) is not trusted now, so its signature does "
+            f"not count",
+            hint="one of the signers in .wtxt/signers has to run wtxtgit seal --countersign "
+            "--key KEY",
         )
 
     # Which artifacts.
@@ -203,7 +204,7 @@ class SealPlanner:
         if self._options.cosign and not paths:
             chosen = {path for path in chosen if self._is_fresh(path)}
             if not chosen:
-                raise UsageError("no ledger differs from HEAD's: name what is to be cosigned")
+                raise UsageError("no ledger differs from HEAD; name the files to cosign")
         return sorted(chosen, key=lambda path: (path != SIGNERS_PATH, path))
 
     def _is_fresh(self, path: bytes) -> bool:
@@ -338,7 +339,7 @@ class SealPlanner:
             self._check_is_left(path, ledger)
         if ledger.place != path:
             raise CheckError(
-                f"{shown_path(path)}: its ledger is that of {shown_path(ledger.place)}",
+                f"{shown_path(path)}: its ledger belongs to {shown_path(ledger.place)}",
                 hint=f"wtxtgit seal --staged -- {quoted(ledger.place)}, or put the file back",
             )
         if is_deletion(ledger.last) and not choice.joins:
@@ -360,8 +361,8 @@ class SealPlanner:
         self.contents.check_payload(path, content)
         if not content.is_named_by(ledger.last):
             raise CheckError(
-                f"{shown_path(path)}: its last record is of other content",
-                hint=f"wtxtgit seal -- {quoted(path)} seals what is there",
+                f"{shown_path(path)}: its last record does not match the content",
+                hint=f"wtxtgit seal -- {quoted(path)} seals the current content",
             )
         return self._with_signature(path, ledger)
 
@@ -384,7 +385,7 @@ class SealPlanner:
             if wrong is not None:
                 raise TrustError(
                     f"{shown_path(path)}: {wrong.kind}: {wrong.message}",
-                    hint=f"wtxtgit seal --reseal -- {quoted(path)} goes on without it",
+                    hint=f"wtxtgit seal --reseal -- {quoted(path)} continues without it",
                 )
             missing = {n for one in (staged, ledger) for n in before.unsigned(one)}
             numbers = tuple(sorted(missing)) if before.is_signed else ()
@@ -428,9 +429,9 @@ class SealPlanner:
             if len(some) > 1:
                 names = " and ".join(shown_path(one + LEDGER_SUFFIX) for one in some)
                 raise CheckError(
-                    f"{shown_path(path)}: it may have been moved with any of {names}",
+                    f"{shown_path(path)}: it may have been moved with any of the ledgers {names}",
                     hint=f"git mv -- {quoted(some[0] + LEDGER_SUFFIX)} "
-                    f"{quoted(path + LEDGER_SUFFIX)} says with which",
+                    f"{quoted(path + LEDGER_SUFFIX)} chooses one",
                 )
             same = [other for other, others in candidates.items() if others == some and some]
             if len(same) > 1:
@@ -438,7 +439,7 @@ class SealPlanner:
                 raise CheckError(
                     f"{shown_path(some[0] + LEDGER_SUFFIX)}: it may be the ledger of {names}",
                     hint=f"git mv -- {quoted(some[0] + LEDGER_SUFFIX)} "
-                    f"{quoted(path + LEDGER_SUFFIX)} says of which",
+                    f"{quoted(path + LEDGER_SUFFIX)} chooses one",
                 )
         return taken
 
@@ -446,9 +447,9 @@ class SealPlanner:
         """Raise CheckError for a ledger that can't move here."""
         if SIGNERS_PATH in (path, ledger.place):
             raise CheckError(
-                f"{shown_path(path)}: its ledger is that of {shown_path(ledger.place)}, and the "
+                f"{shown_path(path)}: its ledger belongs to {shown_path(ledger.place)}, and the "
                 "signers stay where they are",
-                hint="git mv both back",
+                hint="move both back with git mv",
             )
         self._check_is_left(path, ledger)
         standing = self._files.standing
@@ -461,7 +462,7 @@ class SealPlanner:
             ):
                 name = quoted(path + LEDGER_SUFFIX)
                 raise CheckError(
-                    f"{shown_path(path)}: the ledger that stood there has to go on",
+                    f"{shown_path(path)}: a new ledger must continue the one that was there",
                     hint=f"git checkout HEAD -- {name}, then wtxtgit seal --staged -- "
                     f"{quoted(path)}",
                 )
@@ -475,7 +476,7 @@ class SealPlanner:
             if shared(there, ledger) == min(len(there.records), len(ledger.records)):
                 raise CheckError(
                     f"{shown_path(path)}: {shown_path(other)} has the same ledger",
-                    hint=f"wtxtgit seal --reseal -- {quoted(path)} begins one of its own",
+                    hint=f"wtxtgit seal --reseal -- {quoted(path)} begins a new one",
                 )
 
     def _check_begins(self, path: bytes, chosen: Sequence[bytes]) -> None:
@@ -484,8 +485,8 @@ class SealPlanner:
         for other, ledger in self._files.standing.items():
             if ledger.place == path != other and other not in chosen and other not in moved:
                 raise CheckError(
-                    f"{shown_path(path)}: its ledger was moved to {shown_path(other)}, and "
-                    "nobody has sealed that",
+                    f"{shown_path(path)}: its ledger was moved to {shown_path(other)}, but the "
+                    f"move is not sealed",
                     hint=f"wtxtgit seal -- {quoted(other)} {quoted(path)} seals both",
                 )
 
@@ -504,7 +505,7 @@ class SealPlanner:
     def _before(self) -> Before:
         """What is known before the next commit."""
         if self._options.reseal is not None and not self._parents:
-            raise UsageError("no commits yet whose records could be kept")
+            raise UsageError("no commit yet whose records could be kept")
         return self._find_before()
 
     @cached_property
@@ -538,7 +539,7 @@ class SealPlanner:
             return history.resolve(self._files.repo, self._options.reseal + "^{commit}")
         parents = self._parents
         if not parents:
-            raise UsageError("no commits yet whose records could be kept")
+            raise UsageError("no commit yet whose records could be kept")
         upstream = history.default_branch(self._files.repo)
         if upstream is not None:
             tip = history.resolve(self._files.repo, upstream + "^{commit}")
@@ -607,7 +608,7 @@ def seal(
     sweep(repo)
     if options.build == DELETED_BUILD:
         raise UsageError(
-            f'build "{DELETED_BUILD}" is what the record of a deletion says',
+            f'build "{DELETED_BUILD}" is reserved for records of deletions',
             hint="wtxtgit seal --staged -- PATH seals that PATH is deleted",
         )
     # Both go on with what is staged: after a merge the work tree may hold anything.
@@ -650,12 +651,12 @@ def _doubts_of_key(
     before = files.signers_before if SIGNERS_PATH in sealed else frozenset()
     if before and signer.public_key not in before:
         yield Doubt(
-            f"key {key} is none of the signers from before the change of {name}",
+            f"key {key} is not one of the signers before the change of {name}",
             f"wtxtgit seal --staged --cosign -- {name}  # with the key of one of them",
         )
     is_of_others = not before or set(sealed) != {SIGNERS_PATH}
     if is_of_others and signer.public_key not in files.signers:
-        yield Doubt(f"key {key} is none of the signers in {name}")
+        yield Doubt(f"key {key} is not one of the signers in {name}")
 
 
 def _outcome(plan: LedgerPlan) -> Sealed:

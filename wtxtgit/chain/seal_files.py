@@ -147,7 +147,7 @@ class SealedFiles:
             if is_deleted and has_ledger(path):
                 return {path}
             raise InputError(
-                f"{shown(Path(given))}: no tracked file", hint=f"git add -- {shown(Path(given))}"
+                f"{shown(Path(given))}: not a tracked file", hint=f"git add -- {shown(Path(given))}"
             )
         return below | ({path} & present)
 
@@ -155,7 +155,7 @@ class SealedFiles:
         whole = self.repo.path_from_top(given)
         path = b"" if whole == b"." else whole
         if path.startswith((b"../", b"/")) or path == b"..":
-            raise InputError(f"{shown(Path(given))}: outside of the work tree")
+            raise InputError(f"{shown(Path(given))}: outside the work tree")
         return path
 
     def choose_ledgers(self, paths: Sequence[str]) -> dict[bytes, Ledger]:
@@ -227,7 +227,7 @@ class SealedFiles:
         ledger_path = path + LEDGER_SUFFIX
         if ledger_path in self.conflicts:
             raise CheckError(
-                f"{shown_path(ledger_path)}: both sides went on",
+                f"{shown_path(ledger_path)}: both sides added records",
                 hint=f"wtxtgit seal --reseal -- {shown_path(path)}",
             )
         entry = self.entries.get(ledger_path)
@@ -245,9 +245,9 @@ class SealedFiles:
                 name = quoted(ledger_path)
                 raise CheckError(
                     f"{shown_path(ledger_path)}: the work tree has another ledger than the index",
-                    hint=f"rm -- {name} takes it away, if it is not meant"
+                    hint=f"rm -- {name} removes it, if it is not wanted"
                     if entry is None
-                    else f"git restore -- {name} takes that of the index",
+                    else f"git restore -- {name} restores the index's",
                 )
             self.adopted.add(path)
             return adopted
@@ -312,7 +312,7 @@ class SealedFiles:
         if content is None:
             return None
         if content[: len(text.MAGIC)] != text.MAGIC:
-            raise CheckError(f"{shown_path(ledger_path)}: no ledger stands there")
+            raise CheckError(f"{shown_path(ledger_path)}: no such ledger")
         report = text.read(content)
         if report.ledger is None or not report.ok:
             raise CheckError(
@@ -403,7 +403,7 @@ class SealedFiles:
             self.repo.common_dir.resolve()
         )
         if not folder.is_relative_to(top) or is_git or file.is_symlink():
-            raise CheckError(f"{shown_path(path)}: a link stands in the way")
+            raise CheckError(f"{shown_path(path)}: a link is in the way")
         return file
 
 
@@ -452,11 +452,12 @@ class ContentReader:
         if facts.is_pointer:
             raise CheckError(
                 f"{shown_path(path)}: {POINTER}",
-                hint=f"git lfs pull brings the file, then git add -- {quoted(path)}",
+                hint=f"git lfs pull fetches the file, then git add -- {quoted(path)}",
             )
         if self.files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
-                f"{shown_path(path)}: staged as a binary, not as the text of the filter",
+                f"{shown_path(path)}: staged as a raw binary, not as the text that the filter "
+                f"makes",
                 hint=f"wtxtgit install, then git add --renormalize -- {quoted(path)}",
             )
         content = content_of(facts, is_filtered=is_filtered)
@@ -466,7 +467,7 @@ class ContentReader:
             raise CheckError(f"{shown_path(path)}: {facts.fault}", hint=self._hint(path, facts))
         if is_filtered and not facts.is_canonical:
             raise CheckError(
-                f"{shown_path(path)}: a valid text, but not the one that clean gives",
+                f"{shown_path(path)}: a valid text, but not the one that the filter makes",
                 hint=f"git add --renormalize -- {quoted(path)}",
             )
         self._check_sign_line(path, content)
@@ -483,7 +484,7 @@ class ContentReader:
     def _hint(self, path: bytes, facts: ArtifactFacts) -> str:
         """What to do about a text that does not hold."""
         if facts.lacks_payload:
-            return "wtxtgit fetch brings what is lacking"
+            return "wtxtgit fetch fetches the missing data"
         if facts.pending_root is None or facts.has_wsum:
             return f"wtxtgit verify -- {quoted(path)}"
         wsum = path + WSUM_SUFFIX
@@ -496,7 +497,7 @@ class ContentReader:
         if content.facts.wsum_signed is not None and self.files.signers:
             line, made = content.facts.wsum_signed
             if check_wsum(made, line, sorted(self.files.signers)) is not SignatureState.VALID:
-                by_none = f"{shown_path(path)}: its WSUM is signed by none of the signers"
+                by_none = f"{shown_path(path)}: its WSUM is not signed by any of the signers"
                 self.doubts.append(Doubt(by_none))
         if content.facts.signed is None:
             return
@@ -504,13 +505,13 @@ class ContentReader:
         state = check_header(signature, message, sorted(self.files.signers))
         if state is SignatureState.INVALID:
             raise TrustError(
-                f"{shown_path(path)}: bad-signature: its own sign line is not by key "
+                f"{shown_path(path)}: bad-signature: its sign line does not verify with key "
                 f"{signature.keyid}",
-                hint=f"git checkout HEAD^ -- {quoted(path)} takes the text of before back; "
-                "or emit and sign it again",
+                hint=f"git checkout HEAD^ -- {quoted(path)} restores the earlier text; or emit "
+                f"and sign it again",
             )
         if state is SignatureState.UNKNOWN_KEY and self.files.signers:
-            by = f"its own sign line is by key {signature.keyid}, none of the signers"
+            by = f"its sign line is by key {signature.keyid}, which is not one of the signers"
             self.doubts.append(Doubt(f"{shown_path(path)}: {by}"))
 
 
@@ -535,12 +536,14 @@ def _refuse_broken_signers(content: bytes) -> None:
             hint = f"wtxtgit signers threshold {max(1, min(MAX_THRESHOLD, len(rest.principals)))}"
         except KeyFileError:
             pass
-        raise CheckError(f"{error.message}: nobody will take these signers", hint=hint) from None
+        raise CheckError(
+            f"{error.message}: no audit will accept these signers", hint=hint
+        ) from None
     there = len(signers.principals)
     if signers.signers and signers.threshold > there:
         raise CheckError(
-            f"{name}: a threshold of {signers.threshold}, and {counted(there, 'principal')}: "
-            "nobody will take these signers",
+            f"{name}: a threshold of {signers.threshold}, and {counted(there, 'principal')}: no "
+            f"audit will accept these signers",
             hint=f"wtxtgit signers threshold {there}",
         )
 

@@ -219,8 +219,8 @@ class Before:
         if len(away) > 1:
             places = " and ".join(sorted(shown_path(one.place) for one in away))
             raise CheckError(
-                f"{shown_path(path)}: its ledger went on at {places}",
-                hint="git mv it and its ledger to one of these, seal that, and move on from there",
+                f"{shown_path(path)}: its ledger was continued at {places}",
+                hint="git mv it and its ledger to one of these, seal that, and then move it on",
             )
         return away[0]
 

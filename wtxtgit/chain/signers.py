@@ -57,9 +57,9 @@ class Consequence(JsonObject):
 
 
 REVOCATION = Consequence(
-    "what a removed key sealed stays good on branches that have it already; a branch that brings "
-    "in records of it after the removal needs a countersignature",
-    "wtxtgit seal --countersign on that branch, by a signer who is left",
+    "records by a removed key stay valid on branches that already have them; a branch that adds "
+    "more of them needs a countersignature",
+    "one of the remaining signers runs wtxtgit seal --countersign on that branch",
 )
 
 
@@ -101,15 +101,15 @@ def add(repo: Repository, principal: str, key: str, ring: Keyring) -> SignersRep
             if signer.public_key == public.key:
                 if signer.principal == principal:
                     return _report((signer,), file.signers.threshold)
-                raise CheckError(f'the key is in {PATH} already, as that of "{signer.principal}"')
+                raise CheckError(f'the key is already in {PATH}, for "{signer.principal}"')
         signer = Signer(principal, public.key, checked_comment(public.comment))
         changed = file.with_signer(signer, PATH)
         there, threshold = len(changed.signers.principals), changed.signers.threshold
         if there < threshold:
             raise CheckError(
-                f"there would be {counted(there, 'principal')} for a threshold of {threshold}: "
-                "no change of the file would ever count",
-                hint=f"wtxtgit signers threshold {there}, and raise it when the others are there",
+                f"with {counted(there, 'principal')} and a threshold of {threshold}, no change "
+                f"of the file would ever count",
+                hint=f"wtxtgit signers threshold {there}; raise it when the others are added",
             )
         _write(repo, changed)
         return _report((signer,), changed.signers.threshold, changed=True)
@@ -134,21 +134,21 @@ def remove(repo: Repository, which: str) -> SignersReport:
         meant = [found for found in meant if found]
         if not meant:
             raise UsageError(
-                f'no signer "{which}" in {PATH}', hint="wtxtgit signers list shows all"
+                f'no signer "{which}" in {PATH}', hint="wtxtgit signers list lists them"
             )
         if any(found != meant[0] for found in meant):
             raise UsageError(
                 f'"{which}" may mean several signers',
-                hint="a fingerprint, SHA256:..., means one key",
+                hint="a fingerprint, SHA256:..., names one key",
             )
         changed = file.without(meant[0], PATH)
         left, threshold = len(changed.signers.principals), changed.signers.threshold
         if not left:
-            raise CheckError("no signer would be left", hint="add another signer first")
+            raise CheckError("no signer would remain", hint="add another signer first")
         # Such a file could never be changed again: no change would get enough signatures.
         if left < threshold:
             raise CheckError(
-                f"{counted(left, 'principal')} would be left for a threshold of {threshold}",
+                f"{counted(left, 'principal')} would remain for a threshold of {threshold}",
                 hint=f"add another signer first, or lower it: wtxtgit signers threshold {left}",
             )
         _write(repo, changed)
@@ -165,17 +165,18 @@ def set_threshold(repo: Repository, threshold: int) -> SignersReport:
     with turn(repo):
         if not 1 <= threshold <= MAX_THRESHOLD:
             raise UsageError(
-                f"a threshold is from 1 to {MAX_THRESHOLD}, not {threshold}",
+                f"a threshold must be from 1 to {MAX_THRESHOLD}, not {threshold}",
                 hint=f"a record has room for {MAX_THRESHOLD} signatures"
                 if threshold > MAX_THRESHOLD
-                else "1 lets every signer change the file alone",
+                else "with 1, every signer can change the file alone",
             )
         file, is_read = _read_but_threshold(repo)
         there = len(file.signers.principals)
         if threshold > there:
             raise CheckError(
-                f"a threshold of {threshold} needs as many principals, {PATH} has {there}",
-                hint="wtxtgit signers add PRINCIPAL KEY adds one; several keys of one count once",
+                f"a threshold of {threshold} needs as many principals, but {PATH} has {there}",
+                hint="wtxtgit signers add PRINCIPAL KEY adds one; several keys of one principal "
+                "count once",
             )
         every = file.signers.signers
         if is_read and threshold == file.signers.threshold:

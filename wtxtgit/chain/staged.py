@@ -276,7 +276,7 @@ class _CheckWork:
             text = path.removesuffix(WSUM_SUFFIX)
             if path != text and text not in self._staged.entries and self._wsum(text) is not None:
                 name = shown_path(text)
-                yield f"{name}{os.fsdecode(WSUM_SUFFIX)} says nothing without {name}"
+                yield f"{name}{os.fsdecode(WSUM_SUFFIX)} is useless without {name}"
 
     def _wsum(self, path: bytes) -> bytes | None:
         entry = self._staged.entries.get(path + WSUM_SUFFIX)
@@ -324,7 +324,7 @@ class _CheckWork:
         heads = blob_heads(self._repo, texts.values()) if texts else {}
         for path, oid in texts.items():
             if text_format(heads[oid].head) not in (None, NATIVE):
-                message = "no pattern is for its name, so that a checkout leaves the text"
+                message = "no pattern matches its name, so a checkout leaves the text"
                 yield Finding("", path, UNFILTERED, message, Severity.WARNING)
 
     def _judge_contents(self, paths: Iterable[bytes]) -> Iterator[Finding]:
@@ -365,7 +365,7 @@ class _CheckWork:
             worst = min(mine, key=lambda finding: finding.severity is not Severity.ERROR)
             state = f"{worst.kind}: {worst.message}"
         elif gen is None:
-            state = "verified" if has_content else "its data are not at hand"
+            state = "verified" if has_content else "its data is not here"
         else:
             by = f"by {', '.join(signers)}" if signers else "by no trusted signer"
             is_there = path in self._staged.entries

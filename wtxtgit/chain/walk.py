@@ -216,7 +216,7 @@ class Walk:
                 raise
             if os.sep not in root and self._is_in_work_tree(Path(root)):
                 # A tag that is not here, and a branch that has a file of its name.
-                hint = f"a file of signers is named with its folder: ./{root}"
+                hint = f"to name a signers file, write ./{root}"
                 raise EnvironmentFailure(error.message, hint=hint) from None
             self.start = self._of_file(Path(root))
             return
@@ -246,9 +246,9 @@ class Walk:
             raise BadRoot(f"{shown(beside)}: {report.problems[0]}")
         # A signers file may stand anywhere here; its ledger has to speak of .wtxt/signers.
         if report.ledger.place != SIGNERS_PATH:
-            raise BadRoot(f"{shown(beside)}: it is the ledger of another file")
+            raise BadRoot(f"{shown(beside)}: the ledger of another file")
         if report.ledger.last.sha256_all != signers.sha256_all:
-            raise BadRoot(f"{shown(beside)}: its last record is of other signers")
+            raise BadRoot(f"{shown(beside)}: its last record does not match these signers")
         return start(SignersState(signers, report.ledger), Tree())
 
     def _start_at_first_use(self, tip: str) -> None:
@@ -312,7 +312,8 @@ class Walk:
             # Git lists commits without hashing them.
             if self.snapshots.commit(commit.oid) != commit:
                 raise EnvironmentFailure(
-                    f"git lists other parents of {commit.oid} than it has", hint="git fsck --full"
+                    f"git lists different parents for {commit.oid} than the commit has",
+                    hint="git fsck --full",
                 )
             # A commit may name a parent twice; a state joined with itself is itself.
             parents = list(dict.fromkeys(commit.parents))

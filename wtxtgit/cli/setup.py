@@ -120,7 +120,7 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
         warn(
             "files are still tracked here: without the filter, git checks them out as text, and "
             "reports them as changed when they are written",
-            f"run wtxtgit untrack {arguments(done.patterns)}, and follow its hints",
+            f"wtxtgit untrack {arguments(done.patterns)}, and follow its hints",
         )
 
 

@@ -91,7 +91,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     # Git compares with what its own filter gives: another driver would never give our texts.
     if not all(is_driven(repo, driver) for driver in {drivers[path] for path in filtered}):
         raise EnvironmentFailure(
-            "the filter is not set up here: git would show the files as changed",
+            "the filter is not set up here, so git would show the files as changed",
             hint="wtxtgit install",
         )
     detached = frozenset(path for path in filtered if drivers[path] == DETACHED_DRIVER)
@@ -228,7 +228,7 @@ class _AddWork:
         if (after or [self._digest(descriptor)]) != [digest]:
             raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
-            self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)
+            self.warn(f"{shown_path(path)}: {cleaned.warning}, stored unchanged", None)
             return oid
         self.contents.append((digest, len(data), oid, not is_text(data), is_detached))
         if writer is not None and not writer.is_detached:
@@ -255,7 +255,7 @@ def _load(*, is_detached: bool) -> None:
 
 def _changed(name: Path) -> EnvironmentFailure:
     return EnvironmentFailure(
-        f"{shown(name)}: changed while it was read", hint="add it when it is written"
+        f"{shown(name)}: changed while it was read", hint="add it when nothing writes to it"
     )
 
 

@@ -45,7 +45,7 @@ _LARGE = 32 * 1024 * 1024
 _ARRIVING = 8 * 1024 * 1024
 """A blob of so many bytes is written while it is inflated; smaller ones are at hand before."""
 
-UNNOTED = "git shows files as changed that are not, until wtxtgit checkout has run once more"
+UNNOTED = "run wtxtgit checkout again; until then git shows unchanged files as changed"
 """What is left to do where the index could not be told of files."""
 
 
@@ -103,7 +103,7 @@ def checkout(
     sweep(repo)
     listed = index.entries(repo, pathspecs)
     if pathspecs and not listed:
-        raise UsageError(f"nothing tracked matches {' '.join(map(ascii, pathspecs))}")
+        raise UsageError(f"no tracked file matches {' '.join(map(ascii, pathspecs))}")
     files = {e.path: e for e in listed if not (e.stage or e.skipped or e.intended) and e.is_file}
     wanted = [files[path] for path in status.filtered_alone(repo, files)]
     with ContentCache(repo, key_file) as known:

@@ -150,7 +150,7 @@ def text_of(
 
     report = verify(data, threads=threads)
     if report.is_pending:
-        return Cleaned(None, data, warning="a pending text, its root is not sealed yet")
+        return Cleaned(None, data, warning="a pending text, not finalized yet")
     if not report.ok:
         return Cleaned(None, data, warning=f"not a valid text: {report.problems[0]}")
     if report.layout is None or not report.is_container:

@@ -193,7 +193,7 @@ def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
     from wtxtgit.text.layout import snapshot_of
     from wtxtgit.text.write import TextWriter
 
-    cut = whole(data, "sealed as it is")
+    cut = whole(data, "sealed unchanged")
     # Nothing is written: the root alone is asked for.
     return TextWriter(snapshot_of(cut), threads=threads).root.sha256_all
 

@@ -228,7 +228,7 @@ def filtered(
     if cleaned is None:
         cleaned = _cleaned(data, path, settings)
     if cleaned.warning is not None:
-        warn(f"{_shown(path)}: {cleaned.warning}, stored as it is", None)
+        warn(f"{_shown(path)}: {cleaned.warning}, stored unchanged", None)
     writer = cleaned.writer
 
     def prove() -> None:
@@ -310,17 +310,17 @@ def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) 
     names = _shown(first) + (f" and {counted(len(others), 'more file')}" if others else "")
     reason = "" if why is None else f" ({why})"
     warn(
-        f"left as detached texts, since not all of their data are in the store{reason}: {names}",
+        f"left as detached texts, because some of their data is not in the store{reason}: {names}",
         f"wtxtgit fetch {'tries again' if why else 'brings them'}, and writes the files",
     )
 
 
 def warn_of_text(path: bytes, made: Smudged, warn: Warn) -> None:
     """Tell why a text is left as it is."""
-    hint = "wtxtgit fetch takes the damaged pack out of use, and brings its data again"
+    hint = "wtxtgit fetch sets the damaged pack aside, and fetches its data again"
     if not made.damaged_payload:
         name = shlex.quote(_shown(path))
-        hint = f"wtxtgit recover -- {name} says what can be mended, or healed from other copies"
+        hint = f"wtxtgit recover -- {name} shows what can be mended, or healed from other copies"
     warn(f"{_shown(path)}: {made.warning}", hint)
 
 

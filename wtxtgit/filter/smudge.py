@@ -224,5 +224,5 @@ def smudge_verified(text: ByteView, report: TextReport, *, threads: int | None =
             return Smudged(text)
         return Smudged(text, threads=threads, attached=report)
     if _stands_for_text(text, report.index, layout):
-        return Smudged(text, warning="the file it stands for is a text itself, left as text")
+        return Smudged(text, warning="it stands for another text, left as text")
     return Smudged(text, report.index, layout, threads)

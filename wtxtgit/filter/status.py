@@ -220,19 +220,19 @@ class State(StrEnum):
 
 
 HELP = {
-    State.DETACHED: "stands as a detached text, without its data: wtxtgit fetch brings them, and "
-    "writes the file",
-    State.MODIFIED: "git add -- PATH takes the change up",
+    State.DETACHED: "a detached text without its data: wtxtgit fetch fetches it and writes the "
+    "file",
+    State.MODIFIED: "git add -- PATH stages the change",
     State.TEXT: "still text in the work tree: wtxtgit install restores the files",
-    State.POINTER: f"{lfs_pointer.POINTER}: git lfs pull brings that, "
-    "git add -- PATH makes the text",
+    State.POINTER: f"{lfs_pointer.POINTER}: git lfs pull fetches it, git add -- PATH stages its "
+    f"text",
     State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
     State.PLAIN: "named like an encrypted file, but not an armored age file: wtxtgit encrypt "
     "makes one",
     State.CORRUPT: "the text is damaged: wtxtgit verify -- PATH shows where",
-    State.MISSING: "the file is gone: git checkout -- PATH brings it back",
-    State.CONFLICT: "wtxtgit resolve PATH shows what both sides changed, and settles it; "
-    "of a file that one side deleted git add -- PATH keeps it, git rm -- PATH does not",
+    State.MISSING: "the file is missing: git checkout -- PATH restores it",
+    State.CONFLICT: "wtxtgit resolve PATH lists and settles the conflicts; if one side deleted "
+    "the file, git add -- PATH keeps it and git rm -- PATH deletes it",
 }
 
 

@@ -18,19 +18,18 @@ UNTRUSTED = frozenset(
 )
 """Kinds that speak of trust, not of integrity."""
 
-_STAYS = "only a new trust root past COMMIT, or a rewritten history, ends this for COMMIT"
+_STAYS = "COMMIT itself can only be cleared by a later trust root or a rewritten history"
 _RESEAL = "wtxtgit seal --reseal -- PATH"
 _REVERT = "git revert --no-commit COMMIT && wtxtgit seal --reseal"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
 FROM_LFS = "wtxtgit install && git cat-file blob :PATH | git lfs smudge > PATH && git add -- PATH"
-PULL = "git lfs pull brings all that HEAD has pointers for"
+PULL = "git lfs pull fetches all files that HEAD has pointers for"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 _OF_WARNINGS = {
     "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
     "&& git add -- '*.gitattributes' && wtxtgit seal --staged -- PATH",
     "unsealed": "wtxtgit seal --staged -- PATH",
-    "untrusted-signer": "wtxtgit signers list  # whose key may be added; else the text is to be "
-    "signed again",
+    "untrusted-signer": "wtxtgit signers list  # add the signer's key, or sign the text again",
 }
 """What to do where a kind is told as a warning."""
 _PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH")
@@ -52,25 +51,25 @@ HINTS = {
     "altered-checkout": _mended(_REVERT),
     "unsealed": _mended("wtxtgit seal --staged -- PATH"),
     "content-mismatch": _mended(
-        "wtxtgit seal --staged -- PATH", "by somebody who knows why it changed"
+        "wtxtgit seal --staged -- PATH", "by someone who knows why it changed"
     ),
     "bad-record": _mended(_RESEAL),
     "moved-unsealed": _RESEAL,
     "ledger-rewritten": _mended(_RESEAL),
-    "ledger-removed": _mended(_RESEAL, "brings it back, or seals that PATH is deleted"),
+    "ledger-removed": _mended(_RESEAL, "restores it, or seals that PATH is deleted"),
     "bad-signature": _mended(_RESEAL),
     "missing-signature": _mended(_COUNTERSIGN),
     "untrusted-signer": _mended(_COUNTERSIGN, "with a trusted signer's key"),
     "signers-changed": _mended(
         "git checkout COMMIT^ -- .wtxt",
-        "or wtxtgit seal --staged --cosign -- .wtxt/signers, by as many signers of before as "
-        "their threshold says",
+        "or wtxtgit seal --staged --cosign -- .wtxt/signers, by as many of the earlier signers "
+        "as their threshold requires",
     ),
-    "bad-root": "git log --oneline -- .wtxt/signers  # only a trust root that the tip descends "
-    "from, and that has signers, ends this",
+    "bad-root": "git log --oneline -- .wtxt/signers  # choose a trust root that the tip descends "
+    "from and that has signers",
     "shallow": "git fetch --unshallow",
-    ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; where it is right, "
-    "only an audit without --strict passes it",
+    ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; if the file is "
+    "fine, audit without --strict",
     "lfs-pointer": _mended(FROM_LFS, PULL),
 }
 """What to do about each kind, COMMIT and PATH being those of a finding.
@@ -180,8 +179,8 @@ class DetachedTexts(JsonObject):
 
     def __str__(self) -> str:
         texts = counted(self.verified + self.held, "detached text")
-        parts = [f"of {self.verified} the payload was verified"] if self.verified else []
-        parts += [f"of {self.held} the text alone was held against its seal"] if self.held else []
+        parts = [f"the payload of {self.verified} was verified"] if self.verified else []
+        parts += [f"for {self.held}, only the text was compared with its seal"] if self.held else []
         return f"{texts}: {', '.join(parts)}"
 
 
@@ -211,7 +210,7 @@ def totals(report: AuditReport) -> str:
     """What was judged, and with what outcome."""
     judged = f"{counted(report.commits, 'commit')} judged"
     if report.unjudged:
-        judged += f" (not the {counted(report.unjudged, 'commit')} that the trust root reaches)"
+        judged += f" (not the {counted(report.unjudged, 'commit')} up to the trust root)"
     warnings = len(report.findings) - len(report.errors)
     return ", ".join(
         (

@@ -18,7 +18,7 @@ _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 HINTS = {
     "lfs-pointer": f"{FROM_LFS}  # {PULL}",
     "raw-binary": _CLEAN,
-    "corrupt-text": "git restore --staged -- PATH  # wtxtgit verify -- PATH says what is wrong",
+    "corrupt-text": "git restore --staged -- PATH  # wtxtgit verify -- PATH shows the problems",
     "not-canonical": _CLEAN,
     "untracked-artifact": "git restore --staged --worktree -- PATH '*.gitattributes'",
     "altered-checkout": "git restore --staged --worktree -- '*.gitattributes'",
@@ -31,17 +31,17 @@ HINTS = {
     "bad-signature": _RESEAL,
     "missing-signature": _COUNTERSIGN,
     "untrusted-signer": f"{_COUNTERSIGN}  # with a trusted signer's key",
-    "signers-changed": "wtxtgit seal --staged --cosign -- .wtxt/signers  # by as many signers of "
-    "before as their threshold says",
-    "bad-root": "git log --oneline -- .wtxt/signers  # only a config wtxtgit.trustRoot that HEAD "
-    "descends from, and that has signers, ends this",
-    ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH says what is "
-    "wrong; git config --unset wtxtgit.strict where it is right",
-    UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize -- "
-    "PATH, where it is to be a plain file",
-    LARGE_BLOB: "git restore --staged -- PATH  # wtxtgit track --detached PATTERN before git add "
-    "keeps its data beside git; wtxtgit convert A B --max-shard 64MiB cuts a file, but no tensor; "
-    "git config wtxtgit.maxBlob SIZE where the forge takes more",
+    "signers-changed": "wtxtgit seal --staged --cosign -- .wtxt/signers  # by as many of the "
+    "earlier signers as their threshold requires",
+    "bad-root": "git log --oneline -- .wtxt/signers  # set the config wtxtgit.trustRoot to a "
+    "commit that HEAD descends from and that has signers",
+    ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH shows the "
+    "problems; git config --unset wtxtgit.strict if the file is fine",
+    UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize "
+    "-- PATH, to store a plain file",
+    LARGE_BLOB: "git restore --staged -- PATH  # then: wtxtgit track --detached PATTERN keeps "
+    "the data outside git; wtxtgit convert A B --max-shard 64MiB splits a file, but not a "
+    "tensor; git config wtxtgit.maxBlob SIZE if the forge takes more",
 }
 """What to do about each kind, before the commit is made: commands, and comments on them."""
 

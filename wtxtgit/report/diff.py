@@ -85,17 +85,17 @@ class RowStates:
 
     def concerns(self) -> Iterator[Concern]:
         if self.collapsed.count:
-            message = f"{self.collapsed.of(self.rows)} became one number throughout"
+            message = f"{self.collapsed.of(self.rows)} became constant"
             yield Concern(ValueRisk.COLLAPSED, message)
         if self.saturated.count:
-            message = f"in {self.saturated.of(self.rows)} half the items came to the row's limit"
+            message = f"in {self.saturated.of(self.rows)}, half the items reached the row's limit"
             yield Concern(ValueRisk.SATURATED, message)
         if self.at_limit:
-            message = f"{counted(self.at_limit, 'item')} came to the largest number of the dtype"
+            message = f"{counted(self.at_limit, 'item')} reached the dtype's largest number"
             yield Concern(ValueRisk.SATURATED, message)
         if self.outgrown.count:
             which = self.outgrown.of(self.rows)
-            message = f"the norm of {which} became over {OUTLIER:.0f} times as large"
+            message = f"the norm of {which} grew more than {OUTLIER:.0f} times"
             yield Concern(ValueRisk.NORM, message)
 
 
@@ -253,7 +253,7 @@ class Numbers(JsonObject):
         if self.elements >= LEAST_ITEMS and before:
             times = after / before
             if not 1 / OUTLIER < times < OUTLIER:
-                yield Concern(ValueRisk.NORM, f"the norm became {times:.3g} times what it was")
+                yield Concern(ValueRisk.NORM, f"the norm became {times:.3g} times its old value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,13 +369,13 @@ class PartChange(JsonObject):
         if self.name is not None:
             words = {
                 TensorStatus.ADDED: f"new, {counted(self.after or 0, 'byte')}",
-                TensorStatus.REMOVED: f"gone, was {counted(self.before or 0, 'byte')}",
+                TensorStatus.REMOVED: f"removed, was {counted(self.before or 0, 'byte')}",
             }
-            changed = f"other bytes, {self.before} before, {self.after} after"
+            changed = f"changed bytes, {self.before} before, {self.after} after"
             return f"part {self.name}: {words.get(self.status, changed)}"
         size = counted(self.before or 0 if self.after is None else self.after, "byte")
-        alike = "" if self.looks_like is None else f", which begin as {self.looks_like} does,"
-        fate = "are gone" if self.after is None else "are new"
+        alike = "" if self.looks_like is None else f", which begin like {self.looks_like},"
+        fate = "were removed" if self.after is None else "were added"
         return f"{size} at offset {self.offset}{alike} that belong to no tensor or part {fate}"
 
 

@@ -72,7 +72,7 @@ _RESERVE = 400
 """Characters for what says that something was left out."""
 _T = TypeVar("_T")
 _END = ["", "</details>"]
-_ELSEWHERE = "the HTML page and the JSON have all"
+_ELSEWHERE = "the HTML page and the JSON list everything"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

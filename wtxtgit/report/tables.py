@@ -215,7 +215,7 @@ def sizes_told(sizes: Sizes, to: str) -> str:
         known = [size(value) for value in (before, after) if value is not None]
         if known:
             words.append(f"{what} {f' {to} '.join(dict.fromkeys(known))}")
-    limit = "" if sizes.limit is None else f", of {size(sizes.limit)} that a blob may have"
+    limit = "" if sizes.limit is None else f", limit {size(sizes.limit)} per blob"
     return ", ".join(words) + limit
 
 

@@ -57,8 +57,9 @@ def branch_of(repo: Repository, asked: str | None) -> Branch:
     # Another root, or a shallow clone that ends before the fork.
     if before is None:
         raise EnvironmentFailure(
-            f"{base!r} and {head!r} have no commit in common",
-            hint="git fetch --unshallow gets a whole history; BASE..HEAD needs no common commit",
+            f"{base!r} and {head!r} have no common commit",
+            hint="git fetch --unshallow fetches the whole history; BASE..HEAD needs no common "
+            "commit",
         )
     with CommitReader(repo) as reader:
         return Branch(base, head, tip, reader.commit(before), reader.commit(after))
@@ -80,7 +81,7 @@ def _default(repo: Repository) -> str:
     name = history.default_branch(repo)
     if name is None:
         raise UsageError(
-            "there is no upstream whose default branch is known",
+            "no upstream with a known default branch",
             hint="wtxtgit review main...HEAD names what to compare with",
         )
     return name.removeprefix("refs/remotes/")
@@ -209,7 +210,7 @@ def _moved(
     # Git compares all pairs, and past its own limit gives up without a word.
     renamed = renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
     if renamed is None:
-        note = f"renames by content are not looked for: {counted(len(left), 'file')} came or went"
+        note = f"not searched for renames by content: {counted(len(left), 'file')} added or removed"
         return moved, [note if len(left) > MOST_SEARCHED else f"{note}, with paths too long"]
     return moved | renamed, []
 

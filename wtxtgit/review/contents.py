@@ -93,7 +93,7 @@ class BranchReader:
         }
         stored = _stored(blobs.get(_BASE)), _stored(blobs.get(_HEAD))
         if len(blobs) < len(ends):
-            unread = _unread(Risk.UNREAD, "a link or submodule stands in its place")
+            unread = _unread(Risk.UNREAD, "replaced by a link or submodule")
             return replace(unread, stored=stored)
         pages = Pages(self.progress)
         sides: dict[str, Side] = {}
@@ -116,7 +116,7 @@ class BranchReader:
                     comparison = Comparison(reason=f"a part of {whole}, which is compared as one")
             except LacksPayload as error:
                 comparison = _unread(
-                    Risk.UNREAD, f"{error.message}, wtxtgit fetch COMMIT brings it"
+                    Risk.UNREAD, f"{error.message}; wtxtgit fetch COMMIT fetches it"
                 )
             except CheckError as error:
                 comparison = _unread(Risk.DAMAGED, error.message)
@@ -220,7 +220,7 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
     layout = side.text.layout if side.text is not None else None
     is_whole = layout is not None and layout.format == _STORED_WHOLE
     if is_whole and checkpoint.format not in registry.set_names():
-        message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"
+        message = f"{checkpoint.format}, stored whole: its parts cannot be compared"
         yield Flag(Risk.OPAQUE, message)
 
 

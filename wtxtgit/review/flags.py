@@ -152,7 +152,7 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
         ),
     )
     removed = report.of(TensorStatus.REMOVED)
-    yield from limited(Risk.REMOVED, ((t.name, "the tensor is gone") for t in removed))
+    yield from limited(Risk.REMOVED, ((t.name, "the tensor was removed") for t in removed))
     yield from limited(Risk.UNREAD, ((t.name, t.reason) for t in changed if t.reason is not None))
     yield from _single(report, groups)
     # Layers first: a tensor is flagged by itself only where its layer is not.
@@ -174,7 +174,7 @@ def _dead(report: DiffReport) -> Iterator[str]:
         # What did not change was not measured: it counts as alive.
         if all(_is_flat(tensor) for tensor in matrices):
             which = "its matrix" if len(matrices) == 1 else f"each of its {len(matrices)} matrices"
-            yield f"{name}: {which} holds one number throughout"
+            yield f"{name}: {which} is constant"
 
 
 def part_flags(report: DiffReport) -> Iterator[Flag]:
@@ -201,8 +201,8 @@ def _single(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
 def _told(one: Outlier, others: str, *, with_name: bool = True) -> str:
     subject = f"{one.name} changed" if with_name else "changed"
     return (
-        f"{subject} {_times(one.times)} times as much as the median of {others}"
-        f" (robust z-score {one.score:.1f})"
+        f"{subject} {_times(one.times)} times as much as the median of {others} (robust z-score "
+        f"{one.score:.1f})"
     )
 
 
@@ -220,4 +220,4 @@ def limited(
         yield Flag(risk, message, name)
     more = sum(1 for _ in left)
     if more:
-        yield Flag(risk, f"the same of {counted(more, f'more {noun}')}")
+        yield Flag(risk, f"the same for {counted(more, f'more {noun}')}")

@@ -119,7 +119,7 @@ def _seals(
     except (AlteredHistory, BadRoot) as error:
         walk = Walk(repo, reader, snapshots)
         fault = error.message
-        notes.append(f"nobody is trusted: {fault}")
+        notes.append(f"no signer is trusted: {fault}")
     excluded = [branch.tip, branch.before.oid]
     line = history.commits(repo, [branch.after.oid], excluded, first_parent=True)
     every = history.commits(repo, [branch.after.oid], excluded)
@@ -132,7 +132,7 @@ def _seals(
 def _notes_on_trust(seals: Seals) -> Iterator[str]:
     walk, branch = seals.walk, seals.branch
     if walk.is_first_use and walk.root is not None:
-        whose = ", which is the branch's own" if seals.is_self_made else ""
+        whose = ", which is on this branch itself" if seals.is_self_made else ""
         where = f"trust starts at {walk.root[:12]}, the first commit with signers{whose}"
         yield f"no trust root is given: {where}"
     elif walk.root is not None and not walk.start.is_signed:
@@ -141,7 +141,7 @@ def _notes_on_trust(seals: Seals) -> Iterator[str]:
     before, after = (state.entries.get(SIGNERS_PATH) for state in states)
     # Only told here: whether such a change counts is decided along the history, by audit.
     if before != after:
-        yield "the branch changes .wtxt/signers: who may sign is another matter, for wtxtgit audit"
+        yield "the branch changes .wtxt/signers; wtxtgit audit checks whether that is allowed"
     for violation in seals.signer_changes():
         yield f".wtxt/signers: {violation.message}"
 
@@ -293,7 +293,7 @@ class _ReviewWork:
         """What is risky about the blob at the head as such."""
         entry = changed.after
         if entry is None:
-            yield Flag(Risk.REMOVED, "the checkpoint is gone")
+            yield Flag(Risk.REMOVED, "the checkpoint was removed")
             return
         if stored is None:
             return
@@ -302,7 +302,9 @@ class _ReviewWork:
         is_read = is_compared and changed.before is not None
         if known is not None and known.lacks_payload:
             if not is_read:
-                yield Flag(Risk.UNREAD, f"{known.fault}: wtxtgit fetch COMMIT")
+                yield Flag(
+                    Risk.UNREAD, f"{known.fault}: wtxtgit fetch COMMIT fetches it fetches it"
+                )
         elif known is not None and known.fault is not None:
             yield Flag(Risk.DAMAGED, known.fault)
         state = self.seals.walk.snapshot(self.branch.after.oid)
@@ -313,7 +315,7 @@ class _ReviewWork:
         elif changed.path in state.filtered and stored.is_pointer:
             yield Flag(Risk.POINTER, f"{POINTER}: git lfs pull, then git add --renormalize")
         elif changed.path in state.filtered and not stored.is_text:
-            yield Flag(Risk.RAW, "a binary, not the text that the filter makes of it")
+            yield Flag(Risk.RAW, "a raw binary, not the text that the filter makes")
         large = large_blob(stored.size, limit)
         if large is not None:
             yield Flag(Risk.LARGE, large)

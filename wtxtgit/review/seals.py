@@ -95,8 +95,8 @@ class Seals:
                 flags.append(Flag(Risk.CHAIN, f"the ledger can't be read: {why}"))
                 return SealVerdict(state, f"the ledger can't be read: {why}"), flags
             if changed.after is None:
-                return SealVerdict(state, "deleted; no ledger is left of it"), flags
-            message = "no ledger has a record of it"
+                return SealVerdict(state, "deleted, with its ledger"), flags
+            message = "no record in any ledger"
             if self._anybody_seals:
                 flags.append(Flag(Risk.UNSEALED, message))
             return SealVerdict(state, message), flags
@@ -129,7 +129,7 @@ class Seals:
         """The ledger of a path at the head, or why it can't be read."""
         entry = self.snapshot.entries.get(path + LEDGER_SUFFIX)
         if entry is not None and not entry.is_file:
-            return None, "a link or submodule stands in its place"
+            return None, "replaced by a link or submodule"
         report = self.walk.reader.ledger_in(self.snapshot, path)
         if report is None:
             return None, None
@@ -147,9 +147,7 @@ class Seals:
         for risk, message in list(problems)[:MOST_VIOLATIONS]:
             yield Flag(risk, message)
         if len(problems) > MOST_VIOLATIONS:
-            yield Flag(
-                Risk.CHAIN, f"and {len(problems) - MOST_VIOLATIONS} more findings of an audit"
-            )
+            yield Flag(Risk.CHAIN, f"and {len(problems) - MOST_VIOLATIONS} more audit findings")
 
     def _of_last(
         self,
@@ -166,7 +164,7 @@ class Seals:
             content = facts[changed.after.oid]
             is_damaged = content.sha256_all is None and not content.lacks_payload
             if changed.path in self.snapshot.filtered and is_damaged:
-                return SealVerdict(Sealing.STALE, "the text is damaged, so no seal is of it"), Flag(
+                return SealVerdict(Sealing.STALE, "the text is damaged, so it has no seal"), Flag(
                     Risk.DAMAGED, content.fault or "the text is damaged"
                 )
             for one in findings:
@@ -191,10 +189,10 @@ class Seals:
         who = signed(ledger, len(ledger.records) - 1, keys)
         names = ", ".join(sorted(walk.reader.principals.get(key, key.hex()) for key in who.valid))
         if self.fault is not None:
-            message = f"nobody is trusted: {self.fault}"
+            message = f"no signer is trusted: {self.fault}"
             return Sealing.UNTRUSTED, message, Flag(Risk.SIGNER, message)
         if names and self.is_self_made:
-            by = f"by {names}, whom the branch itself brings"
+            by = f"by {names}, added as a signer by this branch"
         elif names:
             return Sealing.SEALED, f"by {names}", None
         elif ledger.last.signatures:

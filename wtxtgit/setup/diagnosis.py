@@ -108,8 +108,9 @@ def distinct(entries: Iterable[TreeEntry]) -> list[bytes]:
 
 
 _SMALLER = (
-    "wtxtgit track --detached PATTERN keeps the data beside git, with a small text of hashes in "
-    "it; or wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards, but no tensor"
+    "wtxtgit track --detached PATTERN keeps the data in the store, and a small text of hashes in "
+    "git; or wtxtgit convert A B --max-shard 64MiB splits a checkpoint into shards, but not a "
+    "tensor"
 )
 
 
@@ -131,16 +132,16 @@ def forge(texts: Sequence[TextSize], most: int) -> CheckResult:
         return CheckResult(
             "sizes",
             Level.WARN,
-            f"over {sizes.told(most)} as text, the most that {_who(most)} a blob "
-            f"(about {sizes.told(binary_size(most))} of binary): {_listed(large)}",
-            f"{_SMALLER}; where the forge takes more, git config {MAX_BLOB_KEY} tells how much",
+            f"over {sizes.told(most)} as text, {_who(most)} for a blob (about "
+            f"{sizes.told(binary_size(most))} of binary): {_listed(large)}",
+            f"{_SMALLER}; if the forge takes more, set git config {MAX_BLOB_KEY} to its limit",
             paths=_paths(large),
         )
     long = [size for size in texts if size.text > MAX_DIFF_TEXT]
     message = "all texts are small enough for forges"
     if long:
         cut = counted(len(long), "text")
-        message += f"; pull requests may show no diff of {cut}, wtxtgit review does"
+        message += f"; pull requests may not show a diff of {cut}, but wtxtgit review does"
     return CheckResult("sizes", Level.OK, message)
 
 
@@ -150,7 +151,7 @@ def deltas(
     """Whether git makes deltas of the texts, by core.bigFileThreshold."""
     whole = [size for size in texts if size.text > now.threshold]
     if not whole:
-        message = f"git makes deltas up to {sizes.told(now.threshold)} of text"
+        message = f"git makes deltas of texts up to {sizes.told(now.threshold)}"
         return CheckResult("deltas", Level.OK, message)
     values = sizes.changes(now, wanted)
     # Offsets in a delta have 32 bits, and making one takes memory: some texts stay whole.
@@ -180,13 +181,13 @@ def archive(texts: Sequence[TextSize], now: BlobSettings) -> CheckResult:
         return CheckResult(
             "archive",
             Level.WARN,
-            f"over {sizes.BIG_FILE_THRESHOLD} ({sizes.told(now.threshold)}), "
-            f"git archive has the text in the file's place: {_listed(large)}",
-            f"git -c {sizes.BIG_FILE_THRESHOLD}={enough} archive HEAD has the files; "
-            "wtxtgit restore makes one of a text",
+            f"over {sizes.BIG_FILE_THRESHOLD} ({sizes.told(now.threshold)}), git archive writes "
+            f"texts in place of files: {_listed(large)}",
+            f"git -c {sizes.BIG_FILE_THRESHOLD}={enough} archive HEAD writes the files; wtxtgit "
+            f"restore converts one text",
             paths=_paths(large),
         )
-    return CheckResult("archive", Level.OK, "git archive has the files, where the filter is set up")
+    return CheckResult("archive", Level.OK, "git archive writes files, if the filter is set up")
 
 
 def memory(
@@ -198,8 +199,8 @@ def memory(
         return CheckResult(
             "memory",
             Level.WARN,
-            f"git checkout holds up to {sizes.told(need)}, of {sizes.told(here.memory)} here: "
-            f"{_listed(large)}",
+            f"git checkout needs up to {sizes.told(need)} of memory, this machine has "
+            f"{sizes.told(here.memory)}: {_listed(large)}",
             "wtxtgit checkout writes files piece by piece",
             paths=_paths(large),
         )
@@ -210,8 +211,8 @@ def memory(
         return CheckResult(
             "memory",
             Level.WARN,
-            f"without {sizes.WINDOW_MEMORY} git gc may hold {sizes.told(need)}, "
-            f"of {sizes.told(here.memory)} here",
+            f"without {sizes.WINDOW_MEMORY}, git gc may need {sizes.told(need)} of memory; this "
+            f"machine has {sizes.told(here.memory)}",
             _commands(sizes.changes(now, wanted)),
             fixable=True,
         )
@@ -220,12 +221,14 @@ def memory(
         return CheckResult(
             "memory",
             Level.WARN,
-            f"git diff --no-ext-diff holds up to {sizes.told(need)}, "
-            f"of {sizes.told(here.memory)} here: {_listed(huge)}",
-            "git diff and wtxtgit diff read what changed alone",
+            f"git diff --no-ext-diff needs up to {sizes.told(need)} of memory, this machine has "
+            f"{sizes.told(here.memory)}: {_listed(huge)}",
+            "git diff and wtxtgit diff read only changed tensors",
             paths=_paths(huge),
         )
-    return CheckResult("memory", Level.OK, "git has the memory for all texts")
+    return CheckResult(
+        "memory", Level.OK, "this machine has enough memory for git to handle all texts"
+    )
 
 
 def _commands(values: dict[str, str]) -> str:
@@ -234,13 +237,13 @@ def _commands(values: dict[str, str]) -> str:
 
 def _too_large(texts: Sequence[TextSize], here: Machine) -> str:
     if texts[0].text > sizes.MAX_DELTA_TEXT:
-        return f"git's deltas end at {sizes.told(sizes.MAX_DELTA_TEXT)}"
+        return f"git makes no deltas of texts over {sizes.told(sizes.MAX_DELTA_TEXT)}"
     need = sizes.told(sizes.REPACK_LEAST * texts[0].text)
-    return f"deltas would take {need} of memory, of {sizes.told(here.memory)} here"
+    return f"deltas would need {need} of memory, this machine has {sizes.told(here.memory)}"
 
 
 def _who(most: int) -> str:
-    return "most forges take as" if most == MAX_FORGE_BLOB else f"{MAX_BLOB_KEY} allows for"
+    return "the limit of most forges" if most == MAX_FORGE_BLOB else f"the limit in {MAX_BLOB_KEY}"
 
 
 def _listed(texts: Iterable[TextSize]) -> str:

@@ -206,7 +206,7 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
         return CheckResult(
             "attributes",
             Level.ERROR,
-            f"{shown(first.file)}: the line of {shown(first.pattern)} lacks an attribute of ours",
+            f"{shown(first.file)}: the line for {shown(first.pattern)} lacks an attribute",
             f"wtxtgit track{' --detached' if first.detached else ''} -- {shown(first.pattern)}",
             fixable=True,
         )
@@ -231,15 +231,14 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             "attributes",
             Level.WARN,
             f"without diff=wtxt and merge=wtxt: {listed(plain)}",
-            "a later gitattributes line takes them back",
+            "a later gitattributes line unsets them",
             paths=tuple(plain),
         )
     if absent := _absent_attributes(repo, entries):
         return CheckResult(
             "attributes",
             Level.WARN,
-            f"outside of the sparse checkout, so that git merges without the driver: "
-            f"{listed(absent)}",
+            f"outside the sparse checkout, so git merges without the driver: {listed(absent)}",
             f"git sparse-checkout add {arguments([b'/' + path for path in absent])}",
             paths=tuple(absent),
         )
@@ -304,11 +303,11 @@ def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
         return CheckResult(
             "nested",
             Level.WARN,
-            f"a tracked pattern matches, but other attributes win: {listed(lost)}",
+            f"tracked by a pattern, but other attributes win: {listed(lost)}",
             f"git check-attr -a -- {shown(lost[0])} shows them",
             paths=tuple(lost),
         )
-    return CheckResult("nested", Level.OK, "no attribute overrides a tracked pattern")
+    return CheckResult("nested", Level.OK, "no attributes override a tracked pattern")
 
 
 def _raw(repo: Repository, entries: Sequence[TreeEntry], forms: StoredForms) -> CheckResult:
@@ -317,7 +316,7 @@ def _raw(repo: Repository, entries: Sequence[TreeEntry], forms: StoredForms) -> 
     if raw:
         unedited = set(_unedited_raw(repo, forms))
         others = [path for path in raw if path not in unedited]
-        left = f"; --fix leaves {listed(others)}, which differ from the index" if others else ""
+        left = f"; --fix skips {listed(others)}, which differ from the index" if others else ""
         return CheckResult(
             "raw-binary",
             Level.ERROR,
@@ -336,11 +335,11 @@ def _pointers(repo: Repository, forms: StoredForms) -> CheckResult:
         return CheckResult(
             "lfs-pointer",
             Level.ERROR,
-            f"committed as pointers of git-lfs, not as the files: {listed(pointers)}",
+            f"committed as git-lfs pointers, not as files: {listed(pointers)}",
             f"{track.pull_hint(repo, pointers)}, then commit",
             paths=tuple(pointers),
         )
-    return CheckResult("lfs-pointer", Level.OK, "no pointer of git-lfs stands for a file")
+    return CheckResult("lfs-pointer", Level.OK, "no tracked file is a git-lfs pointer")
 
 
 def _unfiltered(repo: Repository) -> CheckResult:
@@ -351,12 +350,12 @@ def _unfiltered(repo: Repository) -> CheckResult:
         return CheckResult(
             "unfiltered",
             Level.WARN,
-            f"text in git that no pattern is for, which a checkout leaves as text: {listed(texts)}",
-            f"wtxtgit track -- {files}, or git add --renormalize -- {files} "
-            "where the file is to be plain, then commit",
+            f"text in git without a pattern, so a checkout leaves it as text: {listed(texts)}",
+            f"wtxtgit track -- {files}, or git add --renormalize -- {files} to store a plain "
+            f"file; then commit",
             paths=tuple(texts),
         )
-    return CheckResult("unfiltered", Level.OK, "no text lacks its filter")
+    return CheckResult("unfiltered", Level.OK, "all texts have their filter")
 
 
 def _forms(repo: Repository, forms: StoredForms) -> CheckResult:
@@ -366,7 +365,7 @@ def _forms(repo: Repository, forms: StoredForms) -> CheckResult:
         return CheckResult(
             "form",
             Level.WARN,
-            f"whole where attributes say detached, or the other way round: {listed(other)}",
+            f"whole although attributes say detached, or the other way round: {listed(other)}",
             f"{track.form_hint(repo, other)}, then commit",
             paths=tuple(other),
         )
@@ -380,8 +379,8 @@ def _work_tree(files: Sequence[FileStatus]) -> CheckResult:
             "work-tree",
             Level.ERROR,
             f"damaged text: {listed(corrupt)}",
-            f"wtxtgit recover -- {shown(corrupt[0])} says what can be mended; "
-            f"git checkout COMMIT -- {shown(corrupt[0])} brings that of a commit back",
+            f"wtxtgit recover -- {shown(corrupt[0])} shows what can be mended; git checkout "
+            f"COMMIT -- {shown(corrupt[0])} restores an older version",
             fixable=True,
             paths=tuple(corrupt),
         )
@@ -406,7 +405,7 @@ def _leftovers(repo: Repository) -> CheckResult:
         return CheckResult(
             "leftovers",
             Level.WARN,
-            f"left behind when wtxtgit was killed: {listed(found)}",
+            f"left behind by a killed wtxtgit: {listed(found)}",
             "wtxtgit doctor --fix removes it",
             fixable=True,
             paths=tuple(found),
@@ -415,10 +414,10 @@ def _leftovers(repo: Repository) -> CheckResult:
         return CheckResult(
             "leftovers",
             Level.WARN,
-            "a migration was cut off: refs have moved, index and work tree have not",
-            "the same wtxtgit migrate command again ends it",
+            "a migration was interrupted: refs have moved, but index and work tree have not",
+            "run the same wtxtgit migrate command again to finish it",
         )
-    return CheckResult("leftovers", Level.OK, "nothing is left of what was killed")
+    return CheckResult("leftovers", Level.OK, "no files left behind by a killed process")
 
 
 def _size_checks(repo: Repository, entries: Sequence[TreeEntry]) -> list[CheckResult]:
@@ -446,7 +445,7 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
             f"wtxtgit repack {arguments_here(repo, packed[:1])} stores it uncompressed",
             paths=tuple(packed),
         )
-    return CheckResult("compression", Level.OK, "no compression stands in the way of deltas")
+    return CheckResult("compression", Level.OK, "no compressed checkpoints")
 
 
 def _hook(repo: Repository) -> CheckResult:
@@ -514,7 +513,7 @@ def _fix_work_tree(
     mended = [path for path in corrupt if mend(repo, path)]
     restored = install.resmudge(repo, settings).written
     return [
-        *(f"mended {shown(path)}: staged, commit it" for path in mended),
+        *(f"mended {shown(path)}: staged; commit it" for path in mended),
         *(f"restored {shown(path)}" for path in restored),
     ]
 

@@ -61,7 +61,7 @@ class _Hook:
         call = b"exec wtxtgit hook " + self.name.encode("ascii")
         start, found, end = _shipped(self.name).partition(call)
         if self.id_line not in start or not found:
-            raise EnvironmentFailure(f"the {self.name} hook of this installation is damaged")
+            raise EnvironmentFailure(f"the installed {self.name} hook is damaged")
         return start, end
 
     def is_as_written(self) -> bool:
@@ -86,7 +86,7 @@ class _Hook:
             quoted = _quoted(self.file)
             edited = _quoted(self.folder / f"{self.name}.edited")
             raise CheckError(
-                f"{quoted} was edited, or is of another version of wtxtgit",
+                f"{quoted} was edited, or comes from another version of wtxtgit",
                 hint=f"mv -i -- {quoted} {edited} keeps it; then try again",
             )
 
@@ -95,8 +95,9 @@ class _Hook:
         # There is room for one foreign hook beside ours; a second one would be lost.
         if self.is_there() and not self.is_ours() and os.path.lexists(self.before):
             raise CheckError(
-                f"{_quoted(self.file)} is not ours, and {_quoted(self.before)} already exists",
-                hint="remove the one that is not needed",
+                f"{_quoted(self.file)} is not from wtxtgit, and {_quoted(self.before)} already "
+                f"exists",
+                hint="remove the one that you do not need",
             )
 
     def install(self, launcher: Launcher) -> None:
@@ -150,7 +151,7 @@ def check_place(repo: Repository, *, force: bool = False) -> None:
     # core.hooksPath may be shared by all of a user's repositories, or be under version control.
     if not force and not folder.is_relative_to(repo.common_dir):
         raise CheckError(
-            f"core.hooksPath names {_quoted(folder)}, which is not this repository's own",
+            f"core.hooksPath is {_quoted(folder)}, a folder outside this repository",
             hint="call wtxtgit hook pre-commit from the pre-commit hook there, and so on, "
             "or wtxtgit install --hooks --force",
         )

@@ -89,7 +89,7 @@ def install(
     """
     if repo is None and (scope == "local" or with_hooks):
         raise EnvironmentFailure(
-            "this is not in a git repository", hint="wtxtgit install --global sets up all of them"
+            "not in a git repository", hint="wtxtgit install --global sets up all repositories"
         )
     launcher = find_launcher()
     cwd = repo.home if repo else None
@@ -111,7 +111,7 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
     Raises CheckError for a hook that was edited, with nothing changed.
     """
     if repo is None and scope == "local":
-        raise EnvironmentFailure("this is not in a git repository")
+        raise EnvironmentFailure("not in a git repository")
     if repo is not None:
         hooks.check_unedited(repo)
         _refresh(repo)
@@ -186,7 +186,7 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
         path, message = outcome.failed[0]
         raise EnvironmentFailure(f"{shown_path(path)}: {message}")
     if outcome.unnoted is not None:
-        raise EnvironmentFailure(f"the index could not be told: {outcome.unnoted}", hint=UNNOTED)
+        raise EnvironmentFailure(f"could not update the index: {outcome.unnoted}", hint=UNNOTED)
     left = set(outcome.as_text)
     heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in others}
     left |= {path for path, head in heads.items() if grammar.is_text(head)}
@@ -231,7 +231,7 @@ def find_launcher() -> Launcher:
         else:
             return candidate
     raise EnvironmentFailure(
-        f"wtxtgit can't be started the way git would: {failures[0]}",
+        f"wtxtgit does not start when git runs it: {failures[0]}",
         hint=f"install it for the interpreter {sys.executable}",
     )
 
@@ -253,7 +253,7 @@ def check_start(command: str) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise EnvironmentFailure(f"{command}: no answer in {_START_SECONDS} s") from error
+            raise EnvironmentFailure(f"{command}: no answer within {_START_SECONDS} s") from error
         except OSError as error:
             raise EnvironmentFailure(f"{command}: can't be started: {error.strerror}") from error
     try:
@@ -263,7 +263,7 @@ def check_start(command: str) -> None:
         raise EnvironmentFailure(f"{command}: {words or error.message}") from error
     # A greeting alone does not tell that the process also ends well.
     if done.returncode:
-        raise EnvironmentFailure(f"{command}: ended with {done.returncode}")
+        raise EnvironmentFailure(f"{command}: exited with {done.returncode}")
 
 
 def set_driver(

@@ -67,7 +67,7 @@ def check_free(ring: Keyring, name: str) -> None:
     with failures(ring.folder):
         if name in ring.names():
             raise UsageError(
-                f'there is a key "{name}" already', hint="--name gives the key another name"
+                f'a key "{name}" already exists', hint="--name gives the key another name"
             )
 
 
@@ -87,14 +87,16 @@ def read_importable(path: Path) -> SecretKey:
         content = read_secret_file(path)
     # Its .pub would be missing, and its passphrase would not be asked for.
     if is_protected(content):
-        raise KeyFileError(f"{shown(path)}: a key of wtxtgit's own: copy it with its .pub")
+        raise KeyFileError(
+            f"{shown(path)}: already a wtxtgit key: copy it together with its .pub file"
+        )
     return parse_secret_key(content, shown(path))
 
 
 def name_for(path: Path) -> str:
     """The name that an imported file gives its key."""
     if not is_name(path.name):
-        raise UsageError(f"{shown(path)} gives the key no name", hint="--name NAME gives one")
+        raise UsageError(f"cannot name the key after {shown(path)}", hint="--name NAME gives one")
     return path.name
 
 
@@ -114,11 +116,11 @@ def only_name(ring: Keyring) -> str:
     """The name of the only key that there is; raises UsageError for none or several."""
     names = ring.names()
     if not names:
-        raise UsageError("there is no key", hint="wtxtgit key new makes one")
+        raise UsageError("no keys", hint="wtxtgit key new makes one")
     if len(names) > 1:
         raise UsageError(
-            f"there are {len(names)} keys, and one has to be named",
-            hint="wtxtgit key list names all",
+            f"{len(names)} keys exist; name one",
+            hint="wtxtgit key list lists them",
         )
     return names[0]
 
@@ -193,7 +195,7 @@ def users_keyring(environment: Mapping[str, str]) -> Keyring:
         try:
             base = Path.home() / ".config"
         except RuntimeError:
-            raise EnvironmentFailure("there is no home for keys: HOME is not set") from None
+            raise EnvironmentFailure("no folder for keys: HOME is not set") from None
     return Keyring(base / "wtxtgit" / "keys")
 
 
@@ -264,12 +266,12 @@ def _of_ring(sources: KeySources, name: str) -> SeedKey:
     with failures(ring.folder):
         if name not in ring.names():
             raise UsageError(
-                f'there is no key "{name}"',
-                hint=f"wtxtgit key list names all; a file is given with a slash, as ./{name}",
+                f'no keys "{name}"',
+                hint=f"wtxtgit key list lists them; a file is given with a slash, as ./{name}",
             )
         public = ring.public(name)
         key = seed_key(ring.secret(name), name, sources.ask)
     # Else signatures would carry a keyid that no list of signers has for this name.
     if key.public_key != public.key:
-        raise KeyFileError(f"{name}: its .pub file is of another key")
+        raise KeyFileError(f"{name}: its .pub file belongs to another key")
     return key

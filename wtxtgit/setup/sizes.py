@@ -47,7 +47,7 @@ def large_blob(size: int, limit: int) -> str | None:
     if size > limit:
         return f"{_mib(size)} as text, over the limit of {_mib(limit)} for a blob"
     if 2 * size > limit:
-        return f"{_mib(size)} as text, of {_mib(limit)} that a blob may have"
+        return f"{_mib(size)} as text, limit {_mib(limit)} per blob"
     return None
 
 

@@ -187,7 +187,7 @@ def _texts_left(repo: Repository, entries: Sequence[TreeEntry]) -> tuple[bytes, 
     lost = [entry for entry in entries if entry.path not in through]
     if skipped := [entry.path for entry in lost if entry.skipped]:
         raise CheckError(
-            f"outside of the sparse checkout, so that they would stay texts: {listed(skipped)}",
+            f"outside the sparse checkout, so they would stay texts: {listed(skipped)}",
             hint="git sparse-checkout disable",
         )
     texts = [entry.path for entry in unfiltered_texts(repo, lost)]
@@ -195,7 +195,7 @@ def _texts_left(repo: Repository, entries: Sequence[TreeEntry]) -> tuple[bytes, 
     if standing := [path for path in texts if grammar.is_text(heads[path])]:
         is_detached = any(grammar.is_detached(heads[path]) for path in standing)
         raise CheckError(
-            f"texts in the work tree, not files: {listed(standing)}",
+            f"still text in the work tree: {listed(standing)}",
             hint="wtxtgit fetch" if is_detached else "wtxtgit install",
         )
     return tuple(texts)
@@ -400,8 +400,8 @@ def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:
     parts = []
     if size.text > now.threshold:
         parts.append(
-            f"over {sizes.BIG_FILE_THRESHOLD} as text: git makes no deltas "
-            f"(from about {sizes.told(binary_size(now.threshold))} of binary)"
+            f"over {sizes.BIG_FILE_THRESHOLD} as text, so git makes no deltas (from about "
+            f"{sizes.told(binary_size(now.threshold))} of binary)"
         )
     if size.text > most:
         parts.append(
@@ -410,5 +410,5 @@ def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:
         )
     if size.binary > MEMORY_HINT_SIZE:
         memory = sizes.told(size.held)
-        parts.append(f"git checkout holds up to {memory} in memory, wtxtgit checkout does not")
+        parts.append(f"git checkout needs up to {memory} of memory, wtxtgit checkout does not")
     return "; ".join(parts) or None

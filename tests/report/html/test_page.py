@@ -165,7 +165,7 @@ class TestWhatIsTold:
 
     def test_the_limit_of_the_forge(self, ordinary: Markup) -> None:
         texts = [element.text for element in ordinary.of("p")]
-        assert "The forge takes 100 MiB as one blob; the text takes 86.3% of that" in texts
+        assert "The forge's limit for one blob is 100 MiB; the text uses 86.3% of it" in texts
 
     def test_new_nan_comes_first_then_what_changed_most(self, ordinary: Markup) -> None:
         tables = ordinary.of("table", "rows")

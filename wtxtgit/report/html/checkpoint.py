@@ -225,7 +225,8 @@ def _same(diff: DiffReport) -> Iterator[str]:
         yield f"{counted(len(same), 'tensor')} the same"
     reasons = Counter(tensor.reason for tensor in same if tensor.reason)
     for reason, times in sorted(reasons.items()):
-        yield f"{counted(times, 'tensor')} by dtype and shape alone: {clipped(reason, MOST_TEXT)}"
+        about = clipped(reason, MOST_TEXT)
+        yield f"{counted(times, 'tensor')} compared only by dtype and shape: {about}"
 
 
 def _size_bars(sizes: Sizes) -> Iterator[tuple[str, str, Markup]]:
@@ -251,9 +252,9 @@ def _limit(sizes: Sizes) -> str:
     limit = sizes.limit
     if limit is None:
         return ""
-    words = f"The forge takes {size(limit)} as one blob"
+    words = f"The forge's limit for one blob is {size(limit)}"
     if sizes.text_after is not None and limit:
-        words += f"; the text takes {percent(sizes.text_after / limit)} of that"
+        words += f"; the text uses {percent(sizes.text_after / limit)} of it"
     return words
 
 

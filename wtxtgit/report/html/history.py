@@ -234,4 +234,4 @@ def _facts(one: Series) -> Iterator[tuple[str, str]]:
         yield "Norm, first and last", f"{number(known[0].norm)}, {number(known[-1].norm)}"
         yield "Largest relative change", percent(one.largest_change)
         still = sum(point.l2 == 0 for point in known)
-        yield "Versions that left it as it was", count(still)
+        yield "Versions that did not change it", count(still)
