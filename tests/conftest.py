@@ -87,6 +87,7 @@ def _nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("nobody")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
+        patch.setenv("XDG_CACHE_HOME", str(folder / ".cache"))
         patch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
         patch.setenv("XDG_STATE_HOME", str(folder / ".local/state"))
         yield
@@ -108,6 +109,7 @@ def home(homes: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
     for name in [name for name in os.environ if name.startswith(("GIT_", "WTXTGIT_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / ".cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / ".local/state"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")

@@ -14,7 +14,7 @@ import wtxtgit
 from tests.e2e.sealed import MODEL, Sealed, checkpoint
 from tests.remotes.servers import git_backend
 from wtxtgit.errors import EnvironmentFailure, InputError, RemoteRefused, UsageError
-from wtxtgit.remotes.git_urls import parse_git_url
+from wtxtgit.remotes.git_urls import parse_git_url, repository_url
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +80,14 @@ def test_a_full_id_needs_no_server_once_it_is_here(there: Sealed) -> None:
     assert first(name) == 12.0
     with pytest.raises(EnvironmentFailure):
         first(spelled(there, f"main:{MODEL}"))
+
+
+def test_of_a_repository_that_names_objects_by_sha256(there: Sealed, tmp_path: Path) -> None:
+    there.git("init", "-q", "--object-format=sha256", str(tmp_path / "long"))
+    (tmp_path / "long" / MODEL).write_bytes(checkpoint(12.0))
+    there.git("-C", str(tmp_path / "long"), "add", MODEL)
+    there.git("-C", str(tmp_path / "long"), "commit", "-q", "-m", "one")
+    assert first(f"git+file://{tmp_path}/long#main:{MODEL}") == 12.0
 
 
 def test_a_branch_is_asked_for_again(there: Sealed) -> None:
@@ -170,6 +178,57 @@ def test_what_there_is_not(there: Sealed) -> None:
 def test_hostile_spellings_are_refused_before_anything_runs(target: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_git_url(target.replace("||", "//"))
+    assert "secret" not in caught.value.message
+    assert "token" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("spelled", "url"),
+    [
+        ("git+https:||example.com/x", "https:||example.com/x"),
+        ("https:||example.com/x.git", "https:||example.com/x.git"),
+        ("https:||example.com/x.git/", "https:||example.com/x.git/"),
+        ("ssh:||git@example.com/x", "ssh:||git@example.com/x"),
+        ("git:||example.com/x", "git:||example.com/x"),
+        ("git@example.com:team/x", "git@example.com:team/x"),
+        # Files, and what begins like a repository.
+        ("https:||example.com/x.fold", None),
+        ("git+https:||example.com/x.git#main:m", None),
+        ("HEAD:x.git", None),
+        ("x.git", None),
+        ("there@host:x", None),
+    ],
+)
+def test_repositories_are_known_by_their_urls(
+    spelled: str, url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there@host:x").touch()
+    expected = None if url is None else url.replace("||", "//")
+    assert repository_url(spelled.replace("||", "//")) == expected
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "git+ext:||sh -c touch% pwned",
+        "ext:||sh -c touch% pwned.git",
+        "http:||example.com/x.git",
+        "https:||user:secret@example.com/x.git",
+        "https:||token@example.com/x.git",
+        "https:||example.com/x?a=b.git",
+        "https:||example.com/x#b.git",
+        "ssh:||-oProxyCommand=touch/x",
+        "ssh:||example.com/--upload-pack=touch",
+        "-o@example.com:x",
+        "a@-oProxyCommand:x",
+        "a@example.com:--upload-pack=touch",
+        "a@example.com:x\ny",
+    ],
+)
+def test_hostile_repositories_are_refused_before_anything_runs(spelled: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        repository_url(spelled.replace("||", "//"))
     assert "secret" not in caught.value.message
     assert "token" not in caught.value.message
 

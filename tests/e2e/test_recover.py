@@ -187,32 +187,32 @@ def test_from_a_url(alone: tuple[Repo, bytes]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_partial", [True, False])
+@pytest.mark.parametrize(
+    ("begin", "object_format", "is_partial"),
+    [("", "sha1", "true"), ("git+", "sha1", "false"), ("", "sha256", "true")],
+)
 def test_from_the_url_of_a_repository(
-    alone: tuple[Repo, bytes], tmp_path: Path, is_partial: bool
+    alone: tuple[Repo, bytes], tmp_path: Path, begin: str, object_format: str, is_partial: str
 ) -> None:
     repo, good = alone
-    elsewhere = repo.clone("elsewhere")
+    elsewhere = Repo(tmp_path / "elsewhere")
+    repo.git("init", "-q", f"--object-format={object_format}", str(elsewhere.path))
     elsewhere.write("bad.wtxt", good)
     elsewhere.git("add", "bad.wtxt")
     commit = elsewhere.commit("whole")
     elsewhere.git("rm", "-q", "bad.wtxt")
     elsewhere.commit("gone")
     bare = elsewhere.clone("bare.git", "--bare")
-    bare.git("config", "uploadpack.allowFilter", str(is_partial))
+    bare.git("config", "uploadpack.allowFilter", is_partial)
     (repo.path / NAME).unlink()
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    url = bare.path.as_uri()
-    done = repo.wtxtgit(
-        *("recover", "bad.wtxt", "-o", "again.wtxt", "--json", "--from", url),
-        env={"TMPDIR": str(temporary)},
-    )
-    told = json.loads(done.stdout)
-    assert (repo.path / "again.wtxt").read_bytes() == good
-    (chunk,) = [chunk for array in told["arrays"] for chunk in array["chunks"]]
-    assert chunk["source"] == f"{url} {commit[:12]}:bad.wtxt"
-    assert not list(temporary.iterdir())
+    url = begin + bare.path.as_uri()
+    source = f"{bare.path.as_uri()} {commit[:12]}:bad.wtxt"
+    assert healed_from(repo, good, "--from", url) == source
+    # Again by the clone that is there; a branch where another one was a folder is no obstacle.
+    bare.git("branch", "-m", "main", "main/new")
+    assert healed_from(repo, good, "--from", url) == source
+    file = f"git+{bare.path.as_uri()}#{commit}:bad.wtxt"
+    assert healed_from(repo, good, "--from", file) == file
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def test_from_a_repository_that_is_not_there(alone: tuple[Repo, bytes]) -> None:
     repo, _ = alone
     for url, word in (
         ((repo.path / "none.git").as_uri(), "none.git"),
-        ("ssh://a:secret@localhost/x.git", "password"),
+        ("ssh://a:secret@localhost/x.git", "credentials"),
     ):
         done = repo.wtxtgit("recover", "bad.wtxt", "--from", url, ok=(2, 5))
         assert word in done.stderr.decode()

@@ -275,16 +275,24 @@ def attached_text(
     target: str, data: ByteView, place: TargetPlace = HERE, *, threads: int | None = None
 ) -> ByteView:
     """What `read_attached` gives, of what was read of a target."""
+    payload = payload_for(target, data, place)
+    return attached_with(shown_name(target), data, payload, threads=threads)
+
+
+def attached_with(
+    name: str, data: ByteView, payload: PayloadSource, *, threads: int | None = None
+) -> ByteView:
+    """The same of data that messages call `name`, with the payload given."""
     if not is_detached(data):
         return data
     from wtxtgit.text.detached import attached
     from wtxtgit.text.index import index
     from wtxtgit.text.verify import verify
 
-    indexed = index(data, payload=payload_for(target, data, place))
+    indexed = index(data, payload=payload)
     indexed.want_payload()
     report = verify(data, indexed=indexed, threads=threads)
-    refuse_text(report, shown_name(target))
+    refuse_text(report, name)
     return spooled(attached(data, report.index, report.layout, threads=threads))
 
 

@@ -22,15 +22,14 @@ from wtxtgit.errors import InputError, PayloadError, TextError, WtxtgitError
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import text_of
 from wtxtgit.git import index
-from wtxtgit.git.borrowed import clone_of, names_repository
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.array import FindPayload, PayloadSource, Rows
+from wtxtgit.remotes.git_urls import branches_of, repository_url
 from wtxtgit.remotes.urls import shown_url
 from wtxtgit.store.place import store_of
 from wtxtgit.text import armor, grammar
-from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
 from wtxtgit.text.recovery.pieces import view_of, view_of_all
 from wtxtgit.text.recovery.reading import read
 
@@ -150,7 +149,7 @@ def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
 
     Of an array what is said of it, too. Whether it has that SHA-256 is not looked at.
     """
-    if grammar.is_text(data) or data[: len(DELTA_MAGIC)] == DELTA_MAGIC:
+    if grammar.is_text(data) or grammar.is_delta(data):
         for found in read(data).arrays:
             for chunk in found:
                 if (raw := view_of(data, chunk)) is not None:
@@ -190,11 +189,11 @@ def places(target: str, given: Iterable[str], threads: int | None = None) -> Ite
     path = None if repo is None else path_in(target, repo)
     seen: set[str] = set()
     for one in given:
-        if names_repository(one):
+        if (url := repository_url(one)) is not None:
             # Without a repository around, what it is called is all that is known.
             name = os.fsencode(Path(target).name) if path is None else path
             shown_name = shown_url(one)
-            for place in _of_repository(clone_of(one, shown_name), name, seen, threads):
+            for place in _of_repository(branches_of(url), name, seen, threads):
                 yield replace(place, name=f"{shown_name} {place.name}")
             continue
         clone = Repository.find(Path(one)) if opener.is_file(one) and Path(one).is_dir() else None

@@ -1,4 +1,4 @@
-"""Files of other repositories: `git+URL#REV:PATH`, by a partial clone in the user's cache.
+"""Repositories at URLs, by partial clones in the user's cache; their files, `git+URL#REV:PATH`.
 
 `docs/git.md`, "Files of a repository elsewhere". A clone has commits and trees of what was asked
 for, and of blobs those that were read. It is bare, so nothing of it is checked out or run.
@@ -24,17 +24,25 @@ from wtxtgit.git.turn import turn
 from wtxtgit.io.files import failures, shown
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
-from wtxtgit.remotes.urls import GIT, is_loopback
+from wtxtgit.remotes.urls import GIT, is_loopback, shown_url
 
 _SPELLED = re.compile(r"git\+([^#]+)#([^:]+):(.+)", re.DOTALL)
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]*")
 _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NO_TEXT = re.compile(r"[\x00-\x20\x7f-\x9f]")
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9_\[][A-Za-z0-9._:\]-]*")
+_AT_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9.-]*:(?!-).+")
+"""What ssh alone is asked for: a path of a user's at a host."""
+_REPOSITORY = re.compile(
+    r"(?:ssh|git)://.+|git\+[^#]+|[a-z]+://.+\.git/?|[A-Za-z0-9_.-]+@[A-Za-z0-9.-]+:.+", re.DOTALL
+)
+"""A file at a URL is none of these: what git alone speaks, or is told to speak, and the name
+that repositories have on servers."""
 _SCHEMES = ("https", "ssh", "file", "git")
 _MOST = 2048
 _REMOTE = "origin"
 _FETCHED = "refs/wtxtgit/fetched"
+_BRANCHES = "refs/wtxtgit/branches"
 _FILTER = "blob:none"
 _CLONES = "clones"
 _NO_REF = "couldn't find remote ref"
@@ -58,8 +66,34 @@ def parse_git_url(target: str) -> GitUrl:
     if match is None or len(target) > _MOST:
         raise UsageError(f"{shown(target)} is not git+URL#REV:PATH")
     url, revision, path = match.groups()
+    _check(url)
+    if _REVISION.fullmatch(revision) is None or ".." in revision:
+        raise UsageError(f"{shown(revision)} is no branch, tag or full id of a commit")
+    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise UsageError(f"{shown(path)} is no path from a repository's top level")
+    return GitUrl(url, revision, path)
+
+
+def repository_url(spelled: str) -> str | None:
+    """The URL of the repository that is named, as git takes it; None for the name of a file.
+
+    A file that exists wins. Raises UsageError for what is not to be trusted.
+    """
+    if _REPOSITORY.fullmatch(spelled) is None or os.path.lexists(spelled):
+        return None
+    url = spelled.removeprefix(GIT)
+    _check(url)
+    return url
+
+
+def _check(url: str) -> None:
+    """Raise UsageError for the URL of no repository, or one that is not to be trusted."""
+    if len(url) > _MOST or _NO_TEXT.search(url):
+        raise UsageError(f"{shown(url)} is no URL of a repository")
     if WITH_PASSWORD.match(url):
         raise UsageError("the repository's URL has credentials in it", hint="git help credentials")
+    if _AT_HOST.fullmatch(url):
+        return
     parts = urlsplit(url)
     is_here = parts.scheme == "http" and is_loopback(parts.hostname or "")
     if parts.scheme not in _SCHEMES and not is_here:
@@ -69,13 +103,9 @@ def parse_git_url(target: str) -> GitUrl:
         )
     # What begins with a dash would be an option, of git, of ssh or of what is on the other side.
     is_named = _HOST.fullmatch(parts.netloc) or (parts.scheme == "file" and not parts.netloc)
-    if _NO_TEXT.search(url) or not is_named or parts.query or parts.path.startswith("/-"):
-        raise UsageError(f"{shown(url)} is not a URL of a repository")
-    if _REVISION.fullmatch(revision) is None or ".." in revision:
-        raise UsageError(f"{shown(revision)} is not a branch, tag or full id of a commit")
-    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise UsageError(f"{shown(path)} is not a path from a repository's top level")
-    return GitUrl(url, revision, path)
+    is_more = parts.query or parts.fragment
+    if not is_named or is_more or parts.path.startswith("/-"):
+        raise UsageError(f"{shown(url)} is no URL of a repository")
 
 
 def fetched(what: GitUrl) -> tuple[Repository, GitUrl]:
@@ -88,16 +118,8 @@ def fetched(what: GitUrl) -> tuple[Repository, GitUrl]:
     if _OID.fullmatch(what.revision) and _has_commit(repo, what.revision):
         return repo, what
     place = f"{_FETCHED}/{sha256(what.revision.encode()).hexdigest()}"
-    with turn(repo):
-        refspec = f"+{what.revision}:{place}"
-        asked = (*FETCH, f"--filter={_FILTER}", "--end-of-options", _REMOTE, refspec)
-        done = transfer(repo, *asked, env=_environment(what.url))
     label = str(what)
-    if done.code:
-        words = words_of(done.stderr)
-        if _NO_REF in words:
-            raise RemoteRefused(f"{label}: there is no such branch or tag")
-        raise failure(label, words)
+    _fetch(repo, what.url, label, f"+{what.revision}:{place}")
     try:
         commit = resolve_commit(repo, place)
     except EnvironmentFailure:
@@ -132,6 +154,25 @@ def read_git_member(index: str, path: str) -> ByteView:
 def repository_at(target: str) -> Repository:
     """The clone of what a target names; raises UsageError and EnvironmentFailure."""
     return _clone(parse_git_url(target).url)
+
+
+def branches_of(url: str) -> Repository:
+    """The clone of a URL with all branches that there are now; raises as `fetched` does."""
+    repo = _clone(url)
+    # A branch that is gone may be in the way of one that came.
+    _fetch(repo, url, shown_url(url), f"+refs/heads/*:{_BRANCHES}/*", "--prune")
+    return repo
+
+
+def _fetch(repo: Repository, url: str, label: str, refspec: str, *how: str) -> None:
+    with turn(repo):
+        asked = (*FETCH, *how, f"--filter={_FILTER}", "--end-of-options", _REMOTE, refspec)
+        done = transfer(repo, *asked, env=_environment(url))
+    if done.code:
+        words = words_of(done.stderr)
+        if _NO_REF in words:
+            raise RemoteRefused(f"{label}: there is no such branch or tag")
+        raise failure(label, words)
 
 
 def _has_commit(repo: Repository, oid: str) -> bool:
@@ -174,12 +215,22 @@ def _clone(url: str) -> Repository:
         f"remote.{_REMOTE}.url": url,
     }
     if repo.config.get(f"remote.{_REMOTE}.url") != url:
+        if _names_by_sha256(repo, url):
+            wanted = {"extensions.objectFormat": "sha256", **wanted}
         with turn(repo):
             # The URL comes last: a clone that has it has all.
             for key, value in wanted.items():
                 run.git("config", "--file", str(folder / "config"), key, value)
         repo = Repository(folder, folder, None, b"")
     return repo
+
+
+def _names_by_sha256(repo: Repository, url: str) -> bool:
+    """Whether a repository at a URL has long ids; raises RemoteRefused and RemoteUnavailable."""
+    done = transfer(repo, "ls-remote", "--end-of-options", url, "HEAD", env=_environment(url))
+    if done.code:
+        raise failure(shown_url(url), words_of(done.stderr))
+    return len(done.stdout.partition(b"\t")[0]) == 64
 
 
 def _cache() -> Path:
