@@ -77,7 +77,7 @@ class TestAdd:
     def test_a_key_is_one_signers(self, repo: Repo, ring: Keyring) -> None:
         add(repo, "a", LINES[0], ring)
         before = content(repo)
-        with pytest.raises(CheckError, match='the key is already in'):
+        with pytest.raises(CheckError, match="the key is already in"):
             add(repo, "b", LINES[0], ring)
         assert content(repo) == before
 

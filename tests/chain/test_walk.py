@@ -273,7 +273,11 @@ class TestFileWithLedger:
         [
             (signers(), None, "names no signer"),
             (b"no signers\n", None, "root: "),
-            (signers(3), SECOND.files[SIGNERS_LEDGER], "its last record does not match these signers"),
+            (
+                signers(3),
+                SECOND.files[SIGNERS_LEDGER],
+                "its last record does not match these signers",
+            ),
             (SECOND.files[SIGNERS_PATH], b"no ledger\n", "root.wsum: "),
             (SECOND.files[SIGNERS_PATH], SEALED.files[LEDGER], "the ledger of another file"),
         ],

@@ -256,7 +256,8 @@ class TestOnATerminal:
         assert b"OPENSSH" in unprotect((ring(wtxtgit) / "alice").read_bytes(), WORDS, "k")
 
     @pytest.mark.parametrize(
-        ("answers", "told"), [([WORDS, "other"], "do not match"), ([""], "empty"), (["\x04"], "no pass")]
+        ("answers", "told"),
+        [([WORDS, "other"], "do not match"), ([""], "empty"), (["\x04"], "no pass")],
     )
     def test_what_leaves_no_key(self, wtxtgit: Command, answers: list[str], told: str) -> None:
         code, said = on_terminal(wtxtgit, answers, "key", "new", "--name", "alice")

@@ -51,7 +51,11 @@ ARCHIVE = (
 )
 CASES = {
     "a further member": (ARRAYS, with_members(ARRAYS, x=b"1" * 9), ["part x: new, 9 bytes"]),
-    "a member that is gone": (with_members(ARRAYS, x=b"1"), ARRAYS, ["part x: removed, was 1 byte"]),
+    "a member that is gone": (
+        with_members(ARRAYS, x=b"1"),
+        ARRAYS,
+        ["part x: removed, was 1 byte"],
+    ),
     "another member": (
         with_members(ARRAYS, x=b"1" * 9),
         with_members(ARRAYS, x=b"2" * 8),

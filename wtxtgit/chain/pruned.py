@@ -155,7 +155,9 @@ def _check_ledger(reader: ChainReader, before: CommitFiles, ledger: Ledger, cont
     if any(one.at for one in ledger.records) or last.meta.build != PRUNED_BUILD:
         raise CheckError(f"{PRUNED.decode()}: its ledger's last record is of no pruning")
     if last.sha256_all != opaque_hash(memoryview(content)):
-        raise CheckError(f"{PRUNED.decode()}: its ledger's last record is of other content")
+        raise CheckError(
+            f"{PRUNED.decode()}: the last record of its ledger does not match the content"
+        )
 
 
 def _check_signatures(reader: ChainReader, before: CommitFiles, ledger: Ledger) -> tuple[str, ...]:
@@ -183,10 +185,10 @@ def _check_kept(record: PruningRecord, line: list[Commit]) -> None:
 def _check_line(record: PruningRecord, new: list[Commit]) -> None:
     """That the new commits are as many, each with one parent: 7."""
     if len(new) < len(record.kept):
-        raise CheckError(f"{len(record.kept)} commits were kept, and the branch has {len(new)}")
+        raise CheckError(f"{len(record.kept)} commits were kept, but the branch has {len(new)}")
     for before, after in pairwise(new):
         if after.parents != (before.oid,):
-            raise CheckError(f"commit {after.oid} has other parents than the commit before it")
+            raise CheckError(f"the only parent of commit {after.oid} must be the commit before it")
 
 
 def _compare(

@@ -68,9 +68,9 @@ def parse_git_url(target: str) -> GitUrl:
     url, revision, path = match.groups()
     _check(url)
     if _REVISION.fullmatch(revision) is None or ".." in revision:
-        raise UsageError(f"{shown(revision)} is no branch, tag or full id of a commit")
+        raise UsageError(f"{shown(revision)} is not a branch, tag or full id of a commit")
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise UsageError(f"{shown(path)} is no path from a repository's top level")
+        raise UsageError(f"{shown(path)} is not a path from a repository's top level")
     return GitUrl(url, revision, path)
 
 
@@ -89,7 +89,7 @@ def repository_url(spelled: str) -> str | None:
 def _check(url: str) -> None:
     """Raise UsageError for the URL of no repository, or one that is not to be trusted."""
     if len(url) > _MOST or _NO_TEXT.search(url):
-        raise UsageError(f"{shown(url)} is no URL of a repository")
+        raise UsageError(f"{shown(url)} is not a URL of a repository")
     if WITH_PASSWORD.match(url):
         raise UsageError("the repository's URL has credentials in it", hint="git help credentials")
     if _AT_HOST.fullmatch(url):
@@ -105,7 +105,7 @@ def _check(url: str) -> None:
     is_named = _HOST.fullmatch(parts.netloc) or (parts.scheme == "file" and not parts.netloc)
     is_more = parts.query or parts.fragment
     if not is_named or is_more or parts.path.startswith("/-"):
-        raise UsageError(f"{shown(url)} is no URL of a repository")
+        raise UsageError(f"{shown(url)} is not a URL of a repository")
 
 
 def fetched(what: GitUrl) -> tuple[Repository, GitUrl]:

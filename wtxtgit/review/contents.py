@@ -190,8 +190,8 @@ class BranchReader:
             wanted = (checked_delta.index.base or b"").hex()
             if base is None:
                 message = (
-                    f"verified by itself; its base, with sha256_all {wanted[:16]}..., is not in "
-                    "the repository, so what it changes is not known"
+                    f"verified by itself, but its base, with sha256_all {wanted[:16]}..., is not "
+                    "in the repository, so its changes are unknown"
                 )
                 verdict = ReviewedDelta(DeltaState.VERIFIED, message, None, wanted)
                 return replace(_unread(Risk.UNREAD, message), delta=verdict)
@@ -218,7 +218,7 @@ class BranchReader:
                 told = self._told(compared, report, after, pages)
                 return replace(told, sizes=(before.size, after.size), delta=verdict)
         except LacksPayload as error:
-            message = f"{error.message}, wtxtgit fetch COMMIT brings it"
+            message = f"{error.message}; wtxtgit fetch COMMIT fetches it"
             verdict = ReviewedDelta(DeltaState.VERIFIED, message, named, wanted)
             return replace(_unread(Risk.UNREAD, message), delta=verdict)
         except CheckError as error:

@@ -125,7 +125,7 @@ def life(
     if request.tensors is not None and is_read and not reading.has_tensors:
         raise UsageError(
             f"{shown(Path(request.path))}: no tensor matches {request.tensors!a}",
-            hint="wtxtgit inspect lists all tensors tensors",
+            hint="wtxtgit inspect lists all tensors",
         )
     return History(
         artifact, request.revision, tuple(versions), _layers(tensors), tuple(tensors), is_sealed

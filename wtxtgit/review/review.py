@@ -307,7 +307,8 @@ class _ReviewWork:
         if known is not None and known.lacks_payload:
             if not is_read:
                 yield Flag(
-                    Risk.UNREAD, f"{known.fault}: wtxtgit fetch COMMIT fetches it fetches it"
+                    Risk.UNREAD,
+                    f"{known.fault}: wtxtgit fetch COMMIT fetches it",
                 )
         elif known is not None and known.fault is not None:
             yield Flag(Risk.DAMAGED, known.fault)

@@ -452,7 +452,7 @@ def _decompress(
         given = reader.readinto(made)
         is_more = given == made.size and reader.read(1)
     except zstandard.ZstdError:
-        _fail("is no readable zstd", entry)
+        _fail("is not readable zstd", entry)
     if given != made.size or is_more:
         _fail(f"does not give {made.size} bytes", entry)
 
