@@ -9,6 +9,7 @@ Spec: `docs/spec/npz.md`, "zip"; PKWARE's APPNOTE.TXT 6.3.10
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail,
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
+from wtxtgit.io.view import Buffer, ByteView, is_zeros, mapped, pieces
 from wtxtgit.model.tensor import NamedPart, PartNote
 
 STORED = 0
@@ -319,15 +320,37 @@ def read_name(cursor: Cursor, length: int, flags: int) -> str:
 def zip64_extra(extra: ByteView, offset: int) -> Cursor | None:
     """The first zip64 field: those of size, length and offset that are all ones in the entry,
     of 8 bytes each, then the disk, of 4. None where there is no such field."""
-    cursor = Cursor(extra)
-    while cursor.remaining >= EXTRA.size:
-        kind, length = cursor.record(EXTRA, "extra field")
-        if length > cursor.remaining:
+    for kind, body in extra_fields(extra):
+        if kind is None and len(body) >= EXTRA.size:
             fail("extra field is cut short", offset=offset, field="extra fields")
         if kind == ZIP64_EXTRA:
-            return Cursor(cursor.take(length, "extra field"))
-        cursor.skip(length, "extra field")
+            return Cursor(body)
     return None
+
+
+def wide_sizes(extra: ByteView, length: int, size: int) -> tuple[int, int]:
+    """Sizes of a local header: those that are all ones from its zip64 field, as far as it goes."""
+    if MAX_32 in (length, size):
+        with contextlib.suppress(FormatError):
+            field = zip64_extra(extra, 0)
+            if field is not None:
+                size = field.integer(8, "zip64 field") if size == MAX_32 else size
+                length = field.integer(8, "zip64 field") if length == MAX_32 else length
+    return length, size
+
+
+def extra_fields(raw: ByteView) -> Iterator[tuple[int | None, ByteView]]:
+    """Ids and bodies of extra fields; the id is None of what is none, but for zeros that pad."""
+    cursor = Cursor(raw)
+    while cursor.remaining >= EXTRA.size:
+        start = cursor.pos
+        kind, length = cursor.record(EXTRA, "extra field")
+        if length > cursor.remaining:
+            yield None, raw[start:]
+            return
+        yield kind, cursor.take(length, "extra field")
+    if not is_zeros(raw[cursor.pos :]):
+        yield None, raw[cursor.pos :]
 
 
 def _payload(data: ByteView, header: int) -> int:
