@@ -107,6 +107,21 @@ def file_of(target: str, otherwise: str) -> Path:
     raise UsageError(f"{shown_name(target)} is {where}: {otherwise}")
 
 
+def output_beside(target: str, ending: str) -> Path:
+    """The file beside a text or delta that is made of it: its name without `ending`.
+
+    Raises UsageError for what is no file, for another ending, and where that file is there already:
+    what is overwritten has to be named.
+    """
+    path = file_of(target, "say where to, with -o")
+    if path.suffix != ending or not path.stem:
+        raise UsageError(f"{shown(path)} does not end in {ending}: say where to, with -o")
+    out = path.with_suffix("")
+    if os.path.lexists(out):
+        raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")
+    return out
+
+
 def public_name(target: str) -> str:
     """What a report calls a target: a URL without what may be credentials."""
     return urls.shown_url(target) if urls.is_url(target) else target

@@ -245,9 +245,10 @@ def restore(text: str, output: Path | None, wsum: Path | None) -> int:
     wtxtgit restore model.fold@gen:12 -o old.fold
     """
     from wtxtgit.checkpoint import restore as checkpoint_restore
+    from wtxtgit.checkpoint.open import output_beside
 
     to_pipe = output is not None and str(output) == "-"
-    out = None if to_pipe else output or checkpoint_restore.default_output(text)
+    out = None if to_pipe else output or output_beside(text, checkpoint_restore.TEXT_ENDING)
     with progress(Path(text).name, raw_size(Path(text))) as advance:
         checkpoint_restore.restore(
             text,
@@ -345,9 +346,10 @@ def apply(
     wtxtgit delta apply HEAD:model.fold mailed.wtxtdelta -o model.fold
     """
     from wtxtgit.checkpoint import delta as checkpoint_delta
+    from wtxtgit.checkpoint.open import output_beside
 
     to_pipe = output is not None and str(output) == "-"
-    out = None if to_pipe else output or checkpoint_delta.default_output(delta)
+    out = None if to_pipe else output or output_beside(delta, checkpoint_delta.ENDING)
     with progress("applying", 2 * file_size(Path(base))) as advance:
         pieces = checkpoint_delta.apply(
             base,
