@@ -56,6 +56,14 @@ def test_git_leaves_no_lock_where_files_may_not_grow(trials: Trials, name: str) 
     assert trials.run(name, "files of 0 bytes") == "refused"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [name for name in COMMANDS if "--apply" in name or name == "migrate export --everything"],
+)
+def test_git_leaves_no_object_where_files_may_not_grow(trials: Trials, name: str) -> None:
+    assert trials.run(name, "files of 100 bytes") == "refused"
+
+
 def test_what_the_system_lacks_is_no_damage(trials: Trials) -> None:
     assert trials.run("ring verify ../files/exp1", "4 descriptors") == "refused"
 

@@ -148,7 +148,7 @@ COMMANDS = {
         Call("audit --trust-root root"),
         Call("audit --trust-root root --format sarif"),
         Call("prune --keep-last 1 --trust-root root"),
-        # With --apply git's own hash-object leaves a tmp_obj_ where files may not grow.
+        Call("prune --keep-last 1 --trust-root root --key alice --apply"),
         Call("release root --trust-root root --key alice -o ../files/out.sig"),
         Call("clean model.safetensors", stdin="1.safetensors"),
         Call("smudge model.safetensors", stdin="model.wtxt"),

@@ -33,9 +33,9 @@ from wtxtgit.checkpoint.verify import demands, verify_data
 from wtxtgit.comparison.compare import compare
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, WtxtgitError
-from wtxtgit.git import attributes
 from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, greeting
 from wtxtgit.git.store.files import PackIndex
+from wtxtgit.history.lines import ImportLines, exported, imported
 from wtxtgit.io.view import Buffer, ByteView, Pages, pieces
 from wtxtgit.merge.container import Merger
 from wtxtgit.merge.policy import Policy
@@ -166,6 +166,13 @@ def _git_objects(n: int) -> bytes:
     return b"\xfftOc\0\0\0\2" + fanout + names + bytes(8 * n + 40)
 
 
+def _attributes(view: ByteView) -> None:
+    """As a history is rewritten to have texts, and back."""
+    how = ImportLines((b"*.fold",), detached=False, from_lfs=True)
+    changed = imported(bytes(view), how, at_top=True)
+    exported(changed, to_lfs=True)
+
+
 def _wsum(view: ByteView) -> None:
     pending = next(case.text for case in cases() if case.wsum_file is not None and case.valid)
     verify(memoryview(pending), wsum=bytes(view), threads=1)
@@ -254,11 +261,13 @@ ROWS: dict[str, tuple[Read, Callable[[int], bytes], int]] = {
     "stanzas of an age file": (_age, _stanzas, 100_000),
     "lines of armor": (_age, _armored, 1_000_000),
     "keys of an agent": (_agent, _identities, 20_000),
-    "lines of attributes": (
-        lambda view: attributes.parse(bytes(view)),
-        lambda n: b"a b c=d\n" * n,
-        30_000,
+    "lines of attributes": (_attributes, lambda n: b"a b c=d\n" * n, 30_000),
+    "lines of attributes that are ours": (
+        _attributes,
+        lambda n: b"a filter=wtxt\n" * n,
+        5_000,
     ),
+    "words of a line of attributes": (_attributes, lambda n: b"a" + b" b" * n, 100_000),
     "tensors of a distributed checkpoint": (_distributed, _saved_tensors, 1_500),
     "chunks of a distributed tensor": (_distributed, _saved_chunks, 3_000),
     "records of a ledger": (_verdict, ledger, 2_000),

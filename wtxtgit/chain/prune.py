@@ -20,7 +20,7 @@ from wtxtgit.chain.pruned import (
     format_pruning,
     identity,
     parse_pruning,
-    prove,
+    prove_audited,
 )
 from wtxtgit.chain.reader import ChainReader, Facts
 from wtxtgit.chain.walk import commit_of
@@ -101,7 +101,8 @@ def prune(
         return audited
     everything = first_parents(repo, ref.commit)
     line = _from_root(repo, everything, options.trust_root)
-    report = _planned(repo, options, ref, everything, line)
+    tags = _tags(repo)
+    report = _planned(repo, options, ref, everything, line, tags)
     if keys is None or len(report.kept) == len(everything):
         return report
     _refuse_unconfirmed(repo, options, report)
@@ -110,17 +111,12 @@ def prune(
     ledger = _seal(repo, ref.commit, content, options.ts, keys())
     if follows:
         _refuse_in_the_way(repo, ref.commit)
-    blobs = {
-        PRUNED: staging.write_blob(repo, content),
-        PRUNED_LEDGER: staging.write_blob(repo, ledger),
-    }
-    new = _written(repo, kept, blobs)
+    new, blobs = _written(repo, kept, {PRUNED: content, PRUNED_LEDGER: ledger})
     ids = {commit.oid: oid for commit, oid in zip(kept, new, strict=True)}
-    proved = prove(repo, ref.commit, new[-1], options.trust_root, facts)
+    proved = prove_audited(repo, ref.commit, new[-1], facts)
     if isinstance(proved, AuditReport):
         return proved
-    tags = TagWriter(repo, ids)
-    moves = [(ref.name, ref.oid, new[-1]), *_moved_tags(repo, ids, tags)]
+    moves = [(ref.name, ref.oid, new[-1]), *_moved_tags(repo, tags, ids)]
     with turn(repo):
         if follows:
             work_tree.check(repo, [ref.name])
@@ -181,10 +177,11 @@ def _planned(
     ref: ChosenRef,
     everything: list[Commit],
     line: list[Commit],
+    tags: list[ChosenRef],
 ) -> PruneReport:
     with CommitReader(repo) as commits, TreeReader(repo) as trees:
         times = [_committed(commits.content(commit.oid)[0]) for commit in line]
-        why = _reasons(repo, options, line, times)
+        why = _reasons(options, line, times, {tag.commit for tag in tags})
         oldest = min(n for n, reasons in enumerate(why) if reasons)
         for n in range(oldest + 1, len(line)):
             before, after = line[n - 1].tree, line[n].tree
@@ -202,7 +199,7 @@ def _planned(
         )
     kept = dict.fromkeys(one.oid for one in told if one.why)
     is_shorter = len(kept) < len(everything)
-    moving = [ref.name, *(tag.name for tag in _tags(repo) if tag.commit in kept)]
+    moving = [ref.name, *(tag.name for tag in tags if tag.commit in kept)]
     refs = _others(repo, everything, next(iter(kept)), moving) if is_shorter else ()
     names = repo.git("remote").decode("utf-8", "surrogateescape").split()
     remotes = [name for name in names if any(r.startswith(f"{_REMOTES}{name}/") for r in refs)]
@@ -212,7 +209,7 @@ def _planned(
 
 
 def _reasons(
-    repo: Repository, options: PruneOptions, line: list[Commit], times: list[int]
+    options: PruneOptions, line: list[Commit], times: list[int], tagged: set[str]
 ) -> list[list[str]]:
     """Why each commit of the line is kept, by the options; nothing for those that are not."""
     why: list[list[str]] = [[] for _ in line]
@@ -220,7 +217,6 @@ def _reasons(
     for reasons in why[len(line) - options.last :] if options.last else ():
         reasons.append("last")
     if options.tagged:
-        tagged = {ref.commit for ref in _tags(repo)}
         for commit, reasons in zip(line, why, strict=True):
             if commit.oid in tagged:
                 reasons.append("tag")
@@ -248,12 +244,13 @@ def _tags(repo: Repository) -> list[ChosenRef]:
 
 
 def _moved_tags(
-    repo: Repository, ids: dict[str, str], tags: TagWriter
+    repo: Repository, tags: list[ChosenRef], ids: dict[str, str]
 ) -> Iterator[tuple[str, str, str]]:
     """The tags of commits that were kept, which go along."""
-    for ref in _tags(repo):
+    writer = TagWriter(repo, ids)
+    for ref in tags:
         if ref.commit in ids:
-            new = tags.tag(ref.oid) if ref.is_tag_object else ids[ref.commit]
+            new = writer.tag(ref.oid) if ref.is_tag_object else ids[ref.commit]
             yield ref.name, ref.oid, new
 
 
@@ -329,15 +326,22 @@ def _refuse_in_the_way(repo: Repository, tip: str) -> None:
             raise EnvironmentFailure(f"{path.decode()} is there, and in no commit")
 
 
-def _written(repo: Repository, kept: list[Commit], blobs: dict[bytes, str]) -> list[str]:
-    """Write the commits of the shorter history; gives their ids, the oldest first."""
-    sealed = [Change(path, MODE_FILE, oid) for path, oid in blobs.items()]
+def _written(
+    repo: Repository, kept: list[Commit], files: dict[bytes, bytes]
+) -> tuple[list[str], dict[bytes, str]]:
+    """Write the commits of the shorter history, and files that are the same in all of them.
+
+    Gives the commits' ids, the oldest first, and those of the files.
+    """
     with (
         scratch(repo) as streams,
         CommitReader(repo) as commits,
         TreeReader(repo) as trees,
         streams.importing() as writer,
     ):
+        # Through the same stream: whoever is cut off leaves nothing but what git takes away.
+        blobs = {path: writer.blob(content, like=kept[0].oid) for path, content in files.items()}
+        sealed = [Change(path, MODE_FILE, oid) for path, oid in blobs.items()]
         before: str | None = None
         for mark, commit in enumerate(kept, 1):
             head, message = commits.content(commit.oid)
@@ -352,7 +356,7 @@ def _written(repo: Repository, kept: list[Commit], blobs: dict[bytes, str]) -> l
             parents = [mark - 1] if before is not None else []
             writer.commit(streamed, parents, [*changes, *(sealed if before is None else ())])
             before = commit.tree
-    return [writer.written[mark] for mark in range(1, len(kept) + 1)]
+    return [writer.written[mark] for mark in range(1, len(kept) + 1)], blobs
 
 
 def _streamed(head: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """The record of a pruning, and the proof that a history is another one pruned.
 
-`docs/spec/pruned.md` has both; the numbers are those of its claim.
+`docs/spec/pruned.md` has both; the numbers are those of its rules, which are asked in their order.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from wtxtgit.chain.reader import ChainReader, Facts, signed
 from wtxtgit.chain.walk import commit_of
 from wtxtgit.errors import CheckError, TrustError
 from wtxtgit.filter.content import opaque_hash
-from wtxtgit.git import history
-from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.commit_files import CommitFilesReader
+from wtxtgit.git.blobs import BlobReader, TooLarge
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
 from wtxtgit.history.refs import without_signatures
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, extends
 from wtxtgit.report.audit import AuditReport
 from wtxtgit.report.prune import PruneProof
 
@@ -61,8 +60,15 @@ def parse_pruning(content: bytes) -> PruningRecord:
 
 
 def first_parents(repo: Repository, tip: str) -> list[Commit]:
-    """The line of first parents that leads to a commit, the oldest first."""
-    return history.commits(repo, [tip], first_parent=True)
+    """The line of first parents that leads to a commit, the oldest first.
+
+    By each commit's own bytes: git lists commits without hashing them.
+    """
+    with CommitReader(repo) as commits:
+        line = [commits.commit(tip)]
+        while line[-1].parents:
+            line.append(commits.commit(line[-1].parents[0]))
+    return line[::-1]
 
 
 def prove(
@@ -71,85 +77,122 @@ def prove(
     """Prove that the history of `new` is that of `old` pruned; both are revisions.
 
     Gives the audit that failed, or what was proved. Raises CheckError for another content,
-    TrustError for a record that nobody trusted has signed, and as `audit` does.
+    TrustError for a record that too few have signed, and as `audit` does.
     """
     old, tip = commit_of(repo, old), commit_of(repo, new)
     # 1.
     audited = audit(repo, AuditRequest(old, trust_root=trust_root, require_signed=True), facts)
     if not audited.ok:
         return audited
+    return prove_audited(repo, old, tip, facts)
+
+
+def prove_audited(repo: Repository, old: str, tip: str, facts: Facts) -> AuditReport | PruneProof:
+    """The rules from 2 on, of ids, where the audit of the old history has ended with 0."""
     line = first_parents(repo, tip)
     root = line[0].oid
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as files:
         reader = ChainReader(blobs)
-        record, signers = _sealed(files, reader, blobs, root, old)
-    _compare(repo, record, line)
-    # 5.
+        # 2.
+        content, ledger = _sealed_in(files, reader, blobs, root)
+        # 3.
+        before = files.files(old)
+        _check_ledger(reader, before, ledger, content)
+        # 4.
+        record = parse_pruning(content)
+        if record.old != old:
+            raise CheckError(f"{PRUNED.decode()} names {record.old} as the old tip, not {old}")
+        # 5.
+        signers = _check_signatures(reader, before, ledger)
+    # 6.
+    _check_kept(record, first_parents(repo, old))
+    # 7.
+    new = line[: len(record.kept)]
+    _check_line(record, new)
+    # 8.
+    with CommitReader(repo) as commits, TreeReader(repo) as trees:
+        sealed = trees.at(new[0].tree, PATHS)
+        for was, now in zip(record.kept, new, strict=True):
+            _compare(commits, trees, was, now, sealed)
+    # 9.
     audited = audit(repo, AuditRequest(tip, trust_root=root, require_signed=True), facts)
     if not audited.ok:
         return audited
     return PruneProof(root, old, len(record.kept), signers)
 
 
-def _sealed(
-    files: CommitFilesReader,
-    reader: ChainReader,
-    blobs: BlobReader,
-    root: str,
-    old: str,
-) -> tuple[PruningRecord, tuple[str, ...]]:
-    """The record of a pruned root, and who of the old tip's signers sealed it: 2."""
-    snapshot = files.files(root)
-    entry = files.at(root, PATHS).get(PRUNED)
-    report = reader.ledger_in(snapshot, PRUNED)
-    if entry is None or entry.mode != MODE_FILE or report is None or report.ledger is None:
+def _sealed_in(
+    files: CommitFilesReader, reader: ChainReader, blobs: BlobReader, root: str
+) -> tuple[bytes, Ledger]:
+    """The file of a root that is to be a record of pruning, and its ledger: 2."""
+    there = files.at(root, PATHS)
+    modes = [there[path].mode for path in PATHS if path in there]
+    report = reader.ledger_in(files.files(root), PRUNED)
+    if modes != [MODE_FILE] * len(PATHS) or report is None or report.ledger is None:
         raise CheckError(f"commit {root}, the first of its branch, has no record of a pruning")
-    content = blobs.read(entry.oid, MAX_RECORD)
-    ledger = report.ledger
-    if ledger.last.sha256_all != opaque_hash(memoryview(content)) or ledger.place != PRUNED:
-        raise CheckError(f"{PRUNED.decode()}: its ledger's last record is of other content")
-    record = parse_pruning(content)
-    if record.old != old:
-        raise CheckError(f"{PRUNED.decode()} names {record.old} as the old tip, not {old}")
-    before = files.files(old)
-    trusted, _ = reader.signers(before.entries[SIGNERS_PATH].oid)
+    try:
+        return blobs.read(there[PRUNED].oid, MAX_RECORD), report.ledger
+    except TooLarge as error:
+        raise CheckError(f"{PRUNED.decode()}: {error.message}") from error
+
+
+def _check_ledger(reader: ChainReader, before: CommitFiles, ledger: Ledger, content: bytes) -> None:
+    """What the ledger says, beside what the old tip has: 3."""
     own = reader.ledger_in(before, SIGNERS_PATH)
-    if trusted is None or own is None or own.ledger is None:
-        raise TrustError(f"{SIGNERS_PATH.decode()} of the old tip is not sealed")
-    if ledger.head.repo != own.ledger.records[0].merkle_this:
-        raise CheckError(f"{PRUNED.decode()}: its ledger is of another repository")
+    if own is None or own.ledger is None:
+        raise CheckError(f"{SIGNERS_PATH.decode()} of the old tip has no ledger")
+    if ledger.head != LedgerHead(own.ledger.records[0].merkle_this, PRUNED):
+        raise CheckError(f"{PRUNED.decode()}: its ledger is of another repository or place")
+    known = reader.ledger_in(before, PRUNED)
+    length = 0
+    if known is not None and known.ledger is not None:
+        length = len(known.ledger.records)
+        if not extends(ledger, known.ledger):
+            raise CheckError(f"{PRUNED.decode()}: its ledger does not extend that of the old tip")
+    if len(ledger.records) != length + 1:
+        raise CheckError(f"{PRUNED.decode()}: its ledger has more than one new record")
+    last = ledger.last
+    if any(one.at for one in ledger.records) or last.meta.build != PRUNED_BUILD:
+        raise CheckError(f"{PRUNED.decode()}: its ledger's last record is of no pruning")
+    if last.sha256_all != opaque_hash(memoryview(content)):
+        raise CheckError(f"{PRUNED.decode()}: its ledger's last record is of other content")
+
+
+def _check_signatures(reader: ChainReader, before: CommitFiles, ledger: Ledger) -> tuple[str, ...]:
+    """Who of the old tip's signers sealed the record; raises TrustError for too few: 5."""
+    trusted, fault = reader.signers(before.entries[SIGNERS_PATH].oid)
+    if trusted is None:
+        raise CheckError(f"{SIGNERS_PATH.decode()} of the old tip: {fault}")
     valid = signed(ledger, len(ledger.records) - 1, trusted.keys).valid
     if trusted.count(valid) < trusted.threshold:
         raise TrustError(
             f"{PRUNED.decode()}: sealed by {trusted.count(valid)} of those who are trusted at "
             f"the old tip, and {trusted.threshold} have to"
         )
-    return record, tuple(sorted({who for key, who in trusted.principals if key in valid}))
+    return tuple(sorted({who for key, who in trusted.principals if key in valid}))
 
 
-def _compare(repo: Repository, record: PruningRecord, line: list[Commit]) -> None:
-    """Hold new commits against old ones: 3 and 4. Raises CheckError."""
-    if len(line) < len(record.kept):
-        raise CheckError(f"{len(record.kept)} commits were kept, and the branch has {len(line)}")
-    new = line[: len(record.kept)]
-    if new[0].parents:
-        raise CheckError(f"commit {new[0].oid} is to be the first, and has parents")
+def _check_kept(record: PruningRecord, line: list[Commit]) -> None:
+    """That what was kept is of the old line, in order: 6."""
+    numbers = {commit.oid: n for n, commit in enumerate(line)}
+    places = [numbers.get(oid, -1) for oid in record.kept]
+    if record.kept[-1] != record.old or -1 in places or places != sorted({*places}):
+        raise CheckError("the commits that were kept are not those of the old line, in order")
+
+
+def _check_line(record: PruningRecord, new: list[Commit]) -> None:
+    """That the new commits are as many, each with one parent: 7."""
+    if len(new) < len(record.kept):
+        raise CheckError(f"{len(record.kept)} commits were kept, and the branch has {len(new)}")
     for before, after in pairwise(new):
         if after.parents != (before.oid,):
             raise CheckError(f"commit {after.oid} has other parents than the commit before it")
-    old = {commit.oid: n for n, commit in enumerate(first_parents(repo, record.old))}
-    places = [old.get(oid, -1) for oid in record.kept]
-    if record.kept[-1] != record.old or -1 in places or places != sorted({*places}):
-        raise CheckError("the commits that were kept are not those of the old line, in order")
-    with CommitReader(repo) as commits, TreeReader(repo) as trees:
-        sealed = trees.at(new[0].tree, PATHS)
-        for was, now in zip(record.kept, new, strict=True):
-            _compare_commit(commits, trees, was, now, sealed)
 
 
-def _compare_commit(
+def _compare(
     commits: CommitReader, trees: TreeReader, was: str, now: Commit, sealed: dict[bytes, TreeEntry]
 ) -> None:
+    """Hold a new commit against the old one: 8."""
     for change in trees.between(commits.commit(was).tree, now.tree):
         if change.path not in PATHS:
             raise CheckError(f"commit {now.oid}: {change.path!r} is not what {was} has there")
@@ -163,4 +206,6 @@ def _compare_commit(
 def identity(head: bytes) -> bytes:
     """What of a commit's head stays when its tree, its parents and its signatures are others."""
     lines = without_signatures(head).split(b"\n")
-    return b"".join(b"%b\n" % one for one in lines if not one.startswith((b"tree ", b"parent ")))
+    # Git reads no parents but those that stand right behind the tree.
+    first = next((n for n, one in enumerate(lines) if n and not one.startswith(b"parent ")), 1)
+    return b"".join(b"%b\n" % one for one in lines[first:])

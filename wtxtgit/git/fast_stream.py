@@ -1,14 +1,16 @@
 """Histories as `git fast-export` gives them and `git fast-import` takes them.
 
-Both run in an empty git directory of their own with the objects of the repository: what is
-exported is what was asked for, whatever replaces it or moves meanwhile, and what is imported moves
-no ref of the user's. Contents are named by their ids, and never go through the stream.
+Both run in an empty git directory of their own that borrows the objects of the repository: what is
+exported is what was asked for, whatever replaces it or moves meanwhile. What is imported moves no
+ref of the user's, and is among the repository's objects once all of it is there: an import that
+ends early leaves nothing. Contents that there are go by their ids, and never through the stream.
 git-fast-import(1), "Input Format".
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,14 +21,18 @@ from typing import NamedTuple
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.attributes import quote, unquote
-from wtxtgit.git.blobs import check_oid
+from wtxtgit.git.blobs import blob_id, check_oid
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.files import Places
+from wtxtgit.git.store.files import PACKS, Places
 from wtxtgit.io.temporary import new_folder
 
 _REF = b"refs/migrated"
 _MARKS = "marks"
-_CONFIG = "[core]\n\trepositoryFormatVersion = {}\n\tbare = true\n{}"
+_OBJECTS = "objects"
+# All of an import is one pack, however small, to be put in its place as a whole.
+_CONFIG = (
+    "[core]\n\trepositoryFormatVersion = {}\n\tbare = true\n{}[fastimport]\n\tunpackLimit = 0\n"
+)
 _SHA256 = "[extensions]\n\tobjectFormat = sha256\n"
 _FATAL = re.compile(r"^fatal: (.+)$", re.MULTILINE)
 _MOST_SHOWN = 300
@@ -57,13 +63,14 @@ class StreamedCommit(NamedTuple):
 class ScratchRepository:
     """A git directory with the objects of a repository, and refs of its own; see `scratch`."""
 
-    def __init__(self, repo: Repository, folder: Path) -> None:
+    def __init__(self, places: Places, folder: Path) -> None:
         self._folder = folder
+        self._places = places
         self._exports = 0
         self._env: run.Environment = {
             **run.TRUE_OBJECTS,
             "GIT_DIR": str(folder),
-            "GIT_OBJECT_DIRECTORY": str(Places.of(repo).folder),
+            "GIT_OBJECT_DIRECTORY": str(folder / _OBJECTS),
             **dict.fromkeys(("GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")),
             "GIT_SHALLOW_FILE": None,
         }
@@ -90,6 +97,9 @@ class ScratchRepository:
             writer = CommitWriter(stream)
             yield writer
             stream.ask(b"done\n")
+        # Git writes the marks down of what it could not bring to its end, too.
+        if stream.code:
+            raise EnvironmentFailure(f"git fast-import {self._fault()}")
         try:
             lines = marks.read_text("ascii").splitlines()
         except FileNotFoundError:
@@ -98,6 +108,15 @@ class ScratchRepository:
         writer.written = {int(mark[1:]): check_oid(oid) for mark, oid in pairs}
         if len(writer.written) != writer.count:
             raise EnvironmentFailure(f"git fast-import {self._fault()}")
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Put what was imported among the repository's objects."""
+        target = self._places.make_folder(PACKS)
+        for index in (self._folder / _OBJECTS / PACKS).glob("*.idx"):
+            # The index last: git takes a pack for there when its index is.
+            for file in (index.with_suffix(".pack"), index):
+                self._places.put(file, target / file.name)
 
     def _stream(self, *arguments: str) -> run.GitStream:
         return run.GitStream(*arguments, cwd=self._folder, env=self._env)
@@ -129,13 +148,19 @@ class ExportedHistory:
 def scratch(repo: Repository) -> Iterator[ScratchRepository]:
     """Make such a directory, which is gone at the end; raises EnvironmentFailure."""
     try:
-        with new_folder(repo.common_dir) as folder:
+        places = Places.of(repo)
+        # On the disk of the objects, to which packs are moved.
+        with new_folder(places.folder) as folder:
             (folder / "refs").mkdir()
             (folder / "HEAD").write_text("ref: refs/heads/none\n")
-            is_sha256 = repo.object_format == "sha256"
+            is_sha256 = places.algorithm == "sha256"
             config = _CONFIG.format(int(is_sha256), _SHA256 if is_sha256 else "")
             (folder / "config").write_text(config)
-            yield ScratchRepository(repo, folder)
+            info = folder / _OBJECTS / "info"
+            info.mkdir(parents=True)
+            borrowed = quote(os.fsencode(places.folder.absolute()))
+            (info / "alternates").write_bytes(borrowed + b"\n")
+            yield ScratchRepository(places, folder)
     except OSError as error:
         raise EnvironmentFailure(f"{repo.common_dir}: {error.strerror}") from error
 
@@ -147,6 +172,11 @@ class CommitWriter:
         self._stream = stream
         self.count = 0
         self.written: dict[int, str] = {}
+
+    def blob(self, content: bytes, *, like: str) -> str:
+        """Write a content for commits that come after it; gives its id, as long as `like`."""
+        self._stream.ask(b"blob\ndata %d\n%b\n" % (len(content), content))
+        return blob_id((content,), len(content), like=like)
 
     def commit(
         self, commit: StreamedCommit, parents: Sequence[int | str], changes: Iterable[Change]

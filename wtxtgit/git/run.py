@@ -269,6 +269,7 @@ class GitStream:
 
     A context manager. Leaving it closes the pipes and waits; a command that
     is not needed to its end then dies of SIGPIPE, and that is no failure.
+    `code` is how it ended, once it has.
     """
 
     def __init__(
@@ -279,6 +280,7 @@ class GitStream:
         assert self._process.stdout is not None  # noqa: S101
         self._stdin: IO[bytes] = self._process.stdin
         self.stdout = cast(BufferedReader, self._process.stdout)
+        self.code: int | None = None
 
     def ask(self, question: bytes) -> None:
         """Write a question, all of it; of a command that has ended the answer is empty."""
@@ -293,7 +295,7 @@ class GitStream:
         self.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
-        self._process.wait()
+        self.code = self._process.wait()
 
 
 def version() -> tuple[int, ...]:

@@ -77,7 +77,22 @@ class ChunkTable:
 
     def find(self, name: bytes) -> list[tuple[str, int]]:
         """The packs that hold a chunk, and its row in each."""
-        row = first_row(self.names, self.heads, name)
+        return self._from(first_row(self.names, self.heads, name), name)
+
+    def find_all(self, names: Sequence[bytes]) -> list[list[tuple[str, int]]]:
+        """The same of some chunks, together."""
+        heads = heads_of(b"".join(names))
+        rows = np.searchsorted(np.asarray(self.heads), np.asarray(heads)).tolist()
+        found = []
+        for row, head, name in zip(rows, heads, names, strict=True):
+            places = self._from(row, name)
+            # Of several that have a head in common the first one may be another.
+            if not places and row < self.count and self.heads[row] == head:
+                places = self.find(name)
+            found.append(places)
+        return found
+
+    def _from(self, row: int, name: bytes) -> list[tuple[str, int]]:
         found = []
         while self.names[row * NAME_SIZE : (row + 1) * NAME_SIZE] == name:
             found.append((self.files[self.packs.item(row)][0], self.rows.item(row)))
@@ -407,8 +422,9 @@ class PackFolder:
         """
         found: list[tuple[ChunkPack, ChunkEntry] | None] = [None] * len(names)
         by_pack: dict[str, list[tuple[int, int]]] = {}
-        for number, name in enumerate(names):
-            places = [place for table in self._told() for place in table.find(name)]
+        tables = [table.find_all(names) for table in self._told()]
+        for number, found_in in enumerate(zip(*tables, strict=True)):
+            places = [place for in_table in found_in for place in in_table]
             if len(places) == 1:
                 by_pack.setdefault(places[0][0], []).append((number, places[0][1]))
         for at, rows in by_pack.items():

@@ -26,6 +26,8 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import make_folder, opened_regular
 
+PACKS = "pack"
+"""The folder of packs, in that of objects."""
 _MOST_BORROWED = 64
 _MOST_ALTERNATES = 1024 * 1024
 _READ_ONLY = 0o444

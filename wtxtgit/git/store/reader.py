@@ -18,7 +18,7 @@ from typing import Self
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.blobs import BlobReader, check_oid, hashed, sizes
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.files import PackIndex, Places
+from wtxtgit.git.store.files import PACKS, PackIndex, Places
 from wtxtgit.git.store.streams import Damaged, Error, codec, inflated
 from wtxtgit.git.work_tree import HEAD_SIZE
 
@@ -160,7 +160,7 @@ class ObjectStore:
         """Indexes of all packs, those that were made last first."""
         files = []
         for folder in self.places.all:
-            for path in (folder / "pack").glob("pack-*.idx"):
+            for path in (folder / PACKS).glob("pack-*.idx"):
                 with contextlib.suppress(OSError):
                     files.append((path.stat().st_mtime_ns, path))
         indexes = []

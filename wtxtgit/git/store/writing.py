@@ -14,13 +14,12 @@ from threading import Thread
 from typing import Self
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.store.files import PackedObject, format_index, write_failures
+from wtxtgit.git.store.files import PACKS, PackedObject, format_index, write_failures
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import ObjectContent, codec, deflated
 from wtxtgit.io.view import Buffer, write_at, write_on
 from wtxtgit.io.workers import in_background
 
-FOLDER = "pack"
 _MAGIC = b"PACK\x00\x00\x00\x02"
 _HEAD_SIZE = 12
 _BLOB = 3
@@ -53,7 +52,7 @@ class PackWriter:
         self._closing = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        opened = self._places.temporary(self._places.make_folder(FOLDER), "tmp_pack_")
+        opened = self._places.temporary(self._places.make_folder(PACKS), "tmp_pack_")
         self._descriptor, self._path = self._closing.enter_context(opened)
         self._put(_head(self._expected))
         return self
