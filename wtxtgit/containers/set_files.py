@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from wtxtgit.containers import json_text
@@ -10,18 +11,35 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import TensorSource
 
 
-def listed(data: ByteView, key: str, most: int) -> list[str]:
-    """The files that an index of ours lists, which stands for what no file lists.
+class FilesIndex:
+    """An index of ours, which lists under one key the files of a set that no file lists."""
 
-    Raises FormatError; what the names may be is for the format to say.
-    """
-    value = json_text.parse(data, "index", unique_keys=True)
-    files = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-        fail("index has no list of files", offset=0, field=key)
-    if len(files) > most:
-        fail(f"index lists {len(files)} files", offset=0, field=key, kind="limit")
-    return files
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self._start = f'{{"{key}":'.encode()
+
+    def made(self, files: Sequence[str]) -> ByteView:
+        """Such an index."""
+        return memoryview(self._start + json.dumps(files).encode() + b"}")
+
+    def is_index(self, data: ByteView) -> bool:
+        """Whether bytes are such an index."""
+        return data[: len(self._start)] == self._start
+
+    def files(self, data: ByteView, most: int) -> tuple[str, ...]:
+        """The files that it lists, each once; raises FormatError.
+
+        Which paths the names may be is for the format to say.
+        """
+        value = json_text.parse(data, "index", unique_keys=True)
+        files = value.get(self.key) if isinstance(value, dict) else None
+        if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+            fail("index has no list of files", offset=0, field=self.key)
+        if len(files) > most:
+            fail(f"index lists {len(files)} files", offset=0, field=self.key, kind="limit")
+        for file in files:
+            json_text.check_name(file, "file name", offset=0)
+        return tuple(dict.fromkeys(files))
 
 
 def numbered(stem: str, number: int, count: int, ending: str) -> str:

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted, unpack_at
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, is_zeros, mapped, pieces
-from wtxtgit.model.tensor import NamedPart, PartNote
+from wtxtgit.model.tensor import NamedPart, PartNote, ReadOptions
 
 STORED = 0
 DEFLATED = 8
@@ -180,11 +180,23 @@ def _note(member: ZipMember) -> PartNote:
     return PartNote(member.start, about, is_compressed=True)
 
 
-def named_parts(data: ByteView, directory: Directory, limit: int) -> Iterator[NamedPart]:
-    """The members, of which none is inflated to over `limit` bytes."""
-    for member in directory.members:
-        nbytes = member.end - member.start
-        yield NamedPart(member.name, member.start, nbytes, partial(blocks, data, member, limit))
+class ZipContainer(Protocol):
+    """A file of any format that is a zip."""
+
+    @property
+    def data(self) -> ByteView:
+        """The file."""
+
+    @property
+    def directory(self) -> Directory:
+        """Its members."""
+
+
+def named_parts(container: ZipContainer, options: ReadOptions) -> Iterator[NamedPart]:
+    """The members, of which none is inflated to over `options.max_chunk` bytes."""
+    for member in container.directory.members:
+        content = partial(blocks, container.data, member, options.max_chunk)
+        yield NamedPart(member.name, member.start, member.end - member.start, content)
 
 
 def content(data: ByteView, member: ZipMember, limit: int) -> ByteView:
