@@ -10,7 +10,7 @@ import contextlib
 import os
 import posixpath
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from wtxtgit.checkpoint.wsum import ENDING, wsum_at, wsum_path
 from wtxtgit.errors import CheckError, EnvironmentFailure, LacksPayload, UsageError
 from wtxtgit.io.files import failures, shown, view_file
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.model.array import NO_PAYLOAD, PayloadSource
 from wtxtgit.remotes import urls
@@ -29,6 +29,7 @@ from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, is_detached, is_text
 
 if TYPE_CHECKING:  # Files alone take neither git nor what reads texts.
     from wtxtgit.git.repository import Repository
+    from wtxtgit.io.progress import Progress
     from wtxtgit.text.verify import TextReport
 
 
@@ -255,7 +256,6 @@ def repository_of(target: str | None, place: TargetPlace = HERE) -> Repository:
     Raises EnvironmentFailure where there is none.
     """
     from wtxtgit.git.repository import Repository
-
     if target is not None and target.startswith(urls.GIT) and is_url(target, place):
         from wtxtgit.remotes.git_urls import repository_at
 
@@ -292,15 +292,27 @@ def attached_text(
     """What `read_attached` gives, of what was read of a target."""
     if not is_detached(data):
         return data
+    return spooled(attached_pieces(target, data, place, threads=threads))
+
+
+def attached_pieces(
+    target: str,
+    data: ByteView,
+    place: TargetPlace = HERE,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Buffer]:
+    """The same of a detached text, in pieces; what raises does so before the first one."""
     from wtxtgit.text.detached import attached
     from wtxtgit.text.index import index
     from wtxtgit.text.verify import verify
 
     indexed = index(data, payload=payload_for(target, data, place))
     indexed.want_payload()
-    report = verify(data, indexed=indexed, threads=threads)
+    report = verify(data, indexed=indexed, threads=threads, progress=progress)
     refuse_text(report, shown_name(target))
-    return spooled(attached(data, report.index, report.layout, threads=threads))
+    return attached(data, report.index, report.layout, threads=threads)
 
 
 def refuse_text(report: TextReport, name: str) -> None:
