@@ -256,6 +256,7 @@ def repository_of(target: str | None, place: TargetPlace = HERE) -> Repository:
     Raises EnvironmentFailure where there is none.
     """
     from wtxtgit.git.repository import Repository
+
     if target is not None and target.startswith(urls.GIT) and is_url(target, place):
         from wtxtgit.remotes.git_urls import repository_at
 
