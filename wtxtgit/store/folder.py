@@ -289,7 +289,8 @@ class PackFolder:
 
     def make(self) -> None:
         """Make the folder of the packs where there is none; raises OSError."""
-        for path in reversed((self.packs, *self.packs.parents)):
+        missing = [path for path in (self.packs, *self.packs.parents) if not path.exists()]
+        for path in reversed(missing):
             make_folder(path, self.shared)
 
     @contextlib.contextmanager
