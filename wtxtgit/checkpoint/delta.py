@@ -22,7 +22,7 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import sides
-from wtxtgit.text.delta.index import MAGIC, check
+from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.patch import Making, Regeneration
 from wtxtgit.text.delta.patch import apply as apply_to
 from wtxtgit.text.delta.patch import make as make_of
@@ -99,7 +99,7 @@ def apply(
     not hold, or do not go together.
     """
     text = read(delta)
-    if text[: len(MAGIC)] != MAGIC:
+    if not grammar.is_delta(text):
         raise InputError(f"{delta}: no WTXT delta, it starts with {quote(bytes(text[:_QUOTED]))}")
     report = check(text)
     # The delta first: the base may be large, and is read for nothing otherwise.

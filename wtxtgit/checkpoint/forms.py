@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import attached_pieces, refuse_text, repository_of
+from wtxtgit.checkpoint.open import attached_pieces, payload_for, refuse_text, repository_of
 from wtxtgit.errors import InputError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import shown, view_file, write_output
@@ -38,7 +38,9 @@ def attach(
     """
     text = _read(path)
     if is_detached(text):
-        _put(attached_pieces(str(path), text, threads=threads, progress=progress), out, write)
+        payload = payload_for(str(path), text)
+        made = attached_pieces(shown(path), text, payload, threads=threads, progress=progress)
+        _put(made, out, write)
         return
     refuse_text(verify(text, threads=threads, progress=progress), shown(path))
     if out != path:

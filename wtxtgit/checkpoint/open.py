@@ -291,15 +291,23 @@ def attached_text(
     target: str, data: ByteView, place: TargetPlace = HERE, *, threads: int | None = None
 ) -> ByteView:
     """What `read_attached` gives, of what was read of a target."""
+    payload = payload_for(target, data, place)
+    return attached_with(shown_name(target), data, payload, threads=threads)
+
+
+def attached_with(
+    name: str, data: ByteView, payload: PayloadSource, *, threads: int | None = None
+) -> ByteView:
+    """The same of data that messages call `name`, with the payload given."""
     if not is_detached(data):
         return data
-    return spooled(attached_pieces(target, data, place, threads=threads))
+    return spooled(attached_pieces(name, data, payload, threads=threads))
 
 
 def attached_pieces(
-    target: str,
+    name: str,
     data: ByteView,
-    place: TargetPlace = HERE,
+    payload: PayloadSource,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -309,10 +317,10 @@ def attached_pieces(
     from wtxtgit.text.index import index
     from wtxtgit.text.verify import verify
 
-    indexed = index(data, payload=payload_for(target, data, place))
+    indexed = index(data, payload=payload)
     indexed.want_payload()
     report = verify(data, indexed=indexed, threads=threads, progress=progress)
-    refuse_text(report, shown_name(target))
+    refuse_text(report, name)
     return attached(data, report.index, report.layout, threads=threads)
 
 

@@ -180,9 +180,11 @@ def _print_checkpoint(one: Reviewed) -> None:
     is_moved = one.base_path is not None and one.base_path != one.path
     before = f" from {os.fsdecode(one.base_path or b'')}" if is_moved else ""
     print_line(f"{path}: {one.fate}{before}")
+    if one.delta is not None:
+        print_line(f"delta: {one.delta.message}")
     if one.diff is not None:
         print_line(totals(one.diff))
-    elif one.reason is not None:
+    elif one.delta is None and one.reason is not None:
         print_line(f"not compared: {one.reason}")
     print_line(f"{one.seal.state}: {one.seal.message}")
     print_line(sizes_told(one.sizes, "->"))

@@ -402,6 +402,8 @@ class Format(NamedTuple):
     """Whether `write` leaves the bytes of tensors out unless it is told `inline_data`."""
 
     reseal: Lazy[Resealer] | None = None
+    adds_last: bool = False
+    """Whether what comes to a file stands behind what it has, whatever the order elsewhere."""
     value_rules: Lazy[ValueRules] | None = None
     repack: Lazy[Repacker] | None = None
     signed: Lazy[SignedFields] | None = None

@@ -272,6 +272,15 @@ def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
     return [_oid(line) for line in output.splitlines()]
 
 
+def first_with(repo: Repository, tips: Iterable[str], blob: str) -> str | None:
+    """The oldest commit that tips reach and that brought a blob; None where none is listed."""
+    asked = (*_TRUE, "log", "--format=%H", "-m", "--no-renames", "--no-patch")
+    found = f"--find-object={check_oid(blob)}"
+    output = repo.git(*asked, found, *map(check_oid, tips), "--", env=run.TRUE_OBJECTS)
+    commits = output.split()
+    return _oid(commits[-1]) if commits else None
+
+
 def refuse_altered(repo: Repository) -> None:
     """Raise AlteredHistory where the repository is shallow, or has replaced objects or grafts."""
     reasons = []

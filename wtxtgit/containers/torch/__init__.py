@@ -31,6 +31,7 @@ FORMAT = Format(
     endings=(".pt", ".pth"),
     write=Lazy(f"{__name__}.write"),
     reseal=Lazy(f"{__name__}.reseal"),
+    adds_last=True,
     salvage=Lazy(f"{__name__}.salvage"),
     repack=Lazy(f"{__name__}.zip_layout"),
     whole=Lazy(f"{__name__}.legacy"),
