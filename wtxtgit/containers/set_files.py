@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import fail
@@ -11,20 +12,23 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import TensorSource
 
 
-class FilesIndex:
+class FilesIndex(NamedTuple):
     """An index of ours, which lists under one key the files of a set that no file lists."""
 
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self._start = f'{{"{key}":'.encode()
+    key: str
+
+    @property
+    def start(self) -> bytes:
+        """How it starts."""
+        return f'{{"{self.key}":'.encode()
 
     def made(self, files: Sequence[str]) -> ByteView:
         """Such an index."""
-        return memoryview(self._start + json.dumps(files).encode() + b"}")
+        return memoryview(self.start + json.dumps(files).encode() + b"}")
 
     def is_index(self, data: ByteView) -> bool:
         """Whether bytes are such an index."""
-        return data[: len(self._start)] == self._start
+        return data[: len(self.start)] == self.start
 
     def files(self, data: ByteView, most: int) -> tuple[str, ...]:
         """The files that it lists, each once; raises FormatError.
