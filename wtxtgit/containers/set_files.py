@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import fail
@@ -12,38 +11,35 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import TensorSource
 
 
-class FilesIndex(NamedTuple):
+def index_of(key: str, files: Sequence[str]) -> ByteView:
     """An index of ours, which lists under one key the files of a set that no file lists."""
+    return memoryview(_start(key) + json.dumps(files).encode() + b"}")
 
-    key: str
 
-    @property
-    def start(self) -> bytes:
-        """How it starts."""
-        return f'{{"{self.key}":'.encode()
+def is_index(key: str, data: ByteView) -> bool:
+    """Whether bytes are such an index."""
+    start = _start(key)
+    return data[: len(start)] == start
 
-    def made(self, files: Sequence[str]) -> ByteView:
-        """Such an index."""
-        return memoryview(self.start + json.dumps(files).encode() + b"}")
 
-    def is_index(self, data: ByteView) -> bool:
-        """Whether bytes are such an index."""
-        return data[: len(self.start)] == self.start
+def listed(key: str, data: ByteView, most: int) -> tuple[str, ...]:
+    """The files that such an index lists, each once; raises FormatError.
 
-    def files(self, data: ByteView, most: int) -> tuple[str, ...]:
-        """The files that it lists, each once; raises FormatError.
+    Which paths the names may be is for the format to say.
+    """
+    value = json_text.parse(data, "index", unique_keys=True)
+    files = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        fail("index has no list of files", offset=0, field=key)
+    if len(files) > most:
+        fail(f"index lists {len(files)} files", offset=0, field=key, kind="limit")
+    for file in files:
+        json_text.check_name(file, "file name", offset=0)
+    return tuple(dict.fromkeys(files))
 
-        Which paths the names may be is for the format to say.
-        """
-        value = json_text.parse(data, "index", unique_keys=True)
-        files = value.get(self.key) if isinstance(value, dict) else None
-        if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-            fail("index has no list of files", offset=0, field=self.key)
-        if len(files) > most:
-            fail(f"index lists {len(files)} files", offset=0, field=self.key, kind="limit")
-        for file in files:
-            json_text.check_name(file, "file name", offset=0)
-        return tuple(dict.fromkeys(files))
+
+def _start(key: str) -> bytes:
+    return f'{{"{key}":'.encode()
 
 
 def numbered(stem: str, number: int, count: int, ending: str) -> str:

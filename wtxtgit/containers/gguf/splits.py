@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from wtxtgit.containers import set_files
 from wtxtgit.containers.cursor import fail, quoted
@@ -34,8 +35,8 @@ from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "gguf-split"
-_INDEX = set_files.FilesIndex("split_gguf")
-is_index = _INDEX.is_index
+_FILES_KEY = "split_gguf"
+is_index = partial(set_files.is_index, _FILES_KEY)
 _NAME = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
 
 
@@ -50,17 +51,17 @@ def make_index(names: Sequence[str]) -> ByteView | None:
         raise InputError(f"{len(models)} split models stand in one folder", hint="name a file")
     ((stem, count),) = models
     files = [f"{stem}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
-    return _INDEX.made(files)
+    return set_files.index_of(_FILES_KEY, files)
 
 
 def read(data: ByteView, open_member: OpenMember) -> SplitModel:
     """Read such an index; raises FormatError. `open_member` opens its files when needed."""
-    files = _INDEX.files(data, MAX_SPLITS)
+    files = set_files.listed(_FILES_KEY, data, MAX_SPLITS)
     if not files:
-        fail("index lists 0 files", offset=0, field=_INDEX.key, kind="limit")
+        fail("index lists 0 files", offset=0, field=_FILES_KEY, kind="limit")
     for file in files:
         if not is_in_folder(file):
-            fail(f"{quoted(file)} is no path in the folder", offset=0, field=_INDEX.key)
+            fail(f"{quoted(file)} is no path in the folder", offset=0, field=_FILES_KEY)
     return SplitModel(files, open_member)
 
 
@@ -93,7 +94,7 @@ class SplitModel(FileSet):
             if len(tensors) > MAX_TENSORS:
                 fail("files list too many tensors", offset=0, field="tensors", kind="limit")
         if first is None:
-            fail("index lists no file", offset=0, field=_INDEX.key)
+            fail("index lists no file", offset=0, field=_FILES_KEY)
         metadata = dict(first.metadata)
         metadata["metadata_kv"] = _apart(_values(first))
         own = first.own
@@ -163,7 +164,7 @@ class SplitModel(FileSet):
             data = self.open_member(file)
         except InputError as error:
             message = f"{quoted(file)} can't be opened: {error.message}"
-            raise FormatError(message, field=_INDEX.key) from None
+            raise FormatError(message, field=_FILES_KEY) from None
         if data[: len(MAGIC)] != MAGIC:
             fail(f"{quoted(file)} is no GGUF file", offset=0, field="magic")
         return file_read.read(data)

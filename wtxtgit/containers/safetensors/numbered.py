@@ -40,8 +40,8 @@ SHARDING_KEY = "DCP_SHARDING_INFO"
 OFFSETS_KEY = "saved_offsets"
 TORCH_TAGS = frozenset({SHARDING_KEY, "DCP_VERSION"})
 MAX_RANK = 64
-_INDEX = set_files.FilesIndex("numbered_shards")
-is_index = _INDEX.is_index
+_FILES_KEY = "numbered_shards"
+is_index = partial(set_files.is_index, _FILES_KEY)
 _NUMBERED = re.compile(
     r"(?P<rank>shard-[0-9]{5,9}-)?(?P<stem>.*)-(?P<number>[0-9]{5,9})-of-(?P<count>[0-9]{5,9})"
     r"\.safetensors",
@@ -72,12 +72,12 @@ def make_index(names: Sequence[str]) -> ByteView | None:
             for number in range(1, count + 1)
         )
         files = list(dict.fromkeys((*wanted, *files)))
-    return _INDEX.made(files)
+    return set_files.index_of(_FILES_KEY, files)
 
 
 def read(data: ByteView, open_member: OpenMember) -> NumberedShards:
     """Read such an index; raises FormatError."""
-    return NumberedShards(_INDEX.files(data, MAX_SET_FILES), open_member)
+    return NumberedShards(set_files.listed(_FILES_KEY, data, MAX_SET_FILES), open_member)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
