@@ -151,6 +151,9 @@ def together(parts: Sequence[ChunkTable]) -> ChunkTable:
 
     Beside these and itself it takes a third of a table's memory: a store may have millions.
     """
+    parts = [part for part in parts if part.files]
+    if len(parts) == 1:
+        return parts[0]
     files = sorted(file for part in parts for file in part.files)
     numbers = {file: number for number, file in enumerate(files)}
     count = sum(part.count for part in parts)
