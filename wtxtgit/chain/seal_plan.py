@@ -163,9 +163,10 @@ class SealPlanner:
         if not self._options.countersign or key.public_key in self._before.trusted:
             return
         raise TrustError(
-            f"key {key.name} ({keyid(key.public_key)}) is not trusted now, so what it signs "
-            "does not count",
-            hint="wtxtgit seal --countersign --key KEY, by one of the signers in .wtxt/signers",
+            f"key {key.name} ({keyid(key.public_key)}) is not trusted now, so its signature does "
+            f"not count",
+            hint="one of the signers in .wtxt/signers has to run wtxtgit seal --countersign "
+            "--key KEY",
         )
 
     # Which artifacts.
@@ -187,7 +188,7 @@ class SealPlanner:
         if self._options.cosign and not paths:
             chosen = {path for path in chosen if self._is_fresh(path)}
             if not chosen:
-                raise UsageError("no ledger differs from HEAD's: name what is to be cosigned")
+                raise UsageError("no ledger differs from HEAD; name the files to cosign")
         return sorted(chosen, key=lambda path: (path != SIGNERS_PATH, path))
 
     def _is_fresh(self, path: bytes) -> bool:
@@ -322,7 +323,7 @@ class SealPlanner:
             self._check_is_left(path, ledger)
         if ledger.place != path:
             raise CheckError(
-                f"{shown_path(path)}: its ledger is that of {shown_path(ledger.place)}",
+                f"{shown_path(path)}: its ledger belongs to {shown_path(ledger.place)}",
                 hint=f"wtxtgit seal --staged -- {quoted(ledger.place)}, or put the file back",
             )
         if is_deletion(ledger.last) and not choice.joins:
@@ -344,8 +345,8 @@ class SealPlanner:
         self.contents.check_payload(path, content)
         if not content.is_named_by(ledger.last):
             raise CheckError(
-                f"{shown_path(path)}: its last record is of other content",
-                hint=f"wtxtgit seal -- {quoted(path)} seals what is there",
+                f"{shown_path(path)}: its last record does not match the content",
+                hint=f"wtxtgit seal -- {quoted(path)} seals the current content",
             )
         return self._with_signature(path, ledger)
 
@@ -368,7 +369,7 @@ class SealPlanner:
             if wrong is not None:
                 raise TrustError(
                     f"{shown_path(path)}: {wrong.kind}: {wrong.message}",
-                    hint=f"wtxtgit seal --reseal -- {quoted(path)} goes on without it",
+                    hint=f"wtxtgit seal --reseal -- {quoted(path)} continues without it",
                 )
             missing = {n for one in (staged, ledger) for n in before.unsigned(one)}
             numbers = tuple(sorted(missing)) if before.is_signed else ()
@@ -412,9 +413,9 @@ class SealPlanner:
             if len(some) > 1:
                 names = " and ".join(shown_path(one + LEDGER_SUFFIX) for one in some)
                 raise CheckError(
-                    f"{shown_path(path)}: it may have been moved with any of {names}",
+                    f"{shown_path(path)}: it may have been moved with any of the ledgers {names}",
                     hint=f"git mv -- {quoted(some[0] + LEDGER_SUFFIX)} "
-                    f"{quoted(path + LEDGER_SUFFIX)} says with which",
+                    f"{quoted(path + LEDGER_SUFFIX)} chooses one",
                 )
             same = [other for other, others in candidates.items() if others == some and some]
             if len(same) > 1:
@@ -422,7 +423,7 @@ class SealPlanner:
                 raise CheckError(
                     f"{shown_path(some[0] + LEDGER_SUFFIX)}: it may be the ledger of {names}",
                     hint=f"git mv -- {quoted(some[0] + LEDGER_SUFFIX)} "
-                    f"{quoted(path + LEDGER_SUFFIX)} says of which",
+                    f"{quoted(path + LEDGER_SUFFIX)} chooses one",
                 )
         return taken
 
@@ -430,9 +431,9 @@ class SealPlanner:
         """Raise CheckError for a ledger that can't move here."""
         if SIGNERS_PATH in (path, ledger.place):
             raise CheckError(
-                f"{shown_path(path)}: its ledger is that of {shown_path(ledger.place)}, and the "
+                f"{shown_path(path)}: its ledger belongs to {shown_path(ledger.place)}, and the "
                 "signers stay where they are",
-                hint="git mv both back",
+                hint="move both back with git mv",
             )
         self._check_is_left(path, ledger)
         standing = self._files.standing
@@ -445,7 +446,7 @@ class SealPlanner:
             ):
                 name = quoted(path + LEDGER_SUFFIX)
                 raise CheckError(
-                    f"{shown_path(path)}: the ledger that stood there has to go on",
+                    f"{shown_path(path)}: a new ledger must continue the one that was there",
                     hint=f"git checkout HEAD -- {name}, then wtxtgit seal --staged -- "
                     f"{quoted(path)}",
                 )
@@ -459,7 +460,7 @@ class SealPlanner:
             if shared(there, ledger) == min(len(there.records), len(ledger.records)):
                 raise CheckError(
                     f"{shown_path(path)}: {shown_path(other)} has the same ledger",
-                    hint=f"wtxtgit seal --reseal -- {quoted(path)} begins one of its own",
+                    hint=f"wtxtgit seal --reseal -- {quoted(path)} begins a new one",
                 )
 
     def _check_begins(self, path: bytes, chosen: Sequence[bytes]) -> None:
@@ -468,8 +469,8 @@ class SealPlanner:
         for other, ledger in self._files.standing.items():
             if ledger.place == path != other and other not in chosen and other not in moved:
                 raise CheckError(
-                    f"{shown_path(path)}: its ledger was moved to {shown_path(other)}, and "
-                    "nobody has sealed that",
+                    f"{shown_path(path)}: its ledger was moved to {shown_path(other)}, but the "
+                    f"move is not sealed",
                     hint=f"wtxtgit seal -- {quoted(other)} {quoted(path)} seals both",
                 )
 
@@ -488,7 +489,7 @@ class SealPlanner:
     def _before(self) -> Before:
         """What is known before the next commit."""
         if self._options.reseal is not None and not self._parents:
-            raise UsageError("there is no commit yet whose records could be kept")
+            raise UsageError("no commit yet whose records could be kept")
         return self._find_before()
 
     @cached_property
@@ -522,7 +523,7 @@ class SealPlanner:
             return history.resolve(self._files.repo, self._options.reseal + "^{commit}")
         parents = self._parents
         if not parents:
-            raise UsageError("there is no commit yet whose records could be kept")
+            raise UsageError("no commit yet whose records could be kept")
         upstream = history.default_branch(self._files.repo)
         if upstream is not None:
             tip = history.resolve(self._files.repo, upstream + "^{commit}")

@@ -61,7 +61,7 @@ def read(data: ByteView, open_member: OpenMember) -> SplitModel:
         fail("index lists 0 files", offset=0, field=_FILES_KEY, kind="limit")
     for file in files:
         if not is_in_folder(file):
-            fail(f"{quoted(file)} is no path in the folder", offset=0, field=_FILES_KEY)
+            fail(f"{quoted(file)} is not a path in the folder", offset=0, field=_FILES_KEY)
     return SplitModel(files, open_member)
 
 
