@@ -78,8 +78,8 @@ def assert_judged(repo: Sealed, *, verified: int = 0, held: int = 0) -> None:
     report = assert_holds(repo).report
     assert report["detached"] == {"verified": verified, "held": held}
     (note,) = (note for note in report["notes"] if "detached text" in note)
-    counts = [f"the payload of {verified} was verified"] if verified else []
-    counts += [f"for {held}, only the text was compared with its seal"] if held else []
+    counts = [f"{verified} verified with payload"] if verified else []
+    counts += [f"{held} compared with the seal as text only"] if held else []
     assert note.split(": ", 1)[1] == ", ".join(counts)
 
 
@@ -163,7 +163,7 @@ class TestSeal:
         kept.seal(MODEL)
         assert "detached" not in kept.call("check", "--staged").out
         forget(kept)
-        told = "note: 1 detached text: for 1, only the text was compared with its seal"
+        told = "note: 1 detached text: 1 compared with the seal as text only"
         assert told in kept.call("check", "--staged").out.splitlines()
 
     def test_a_file_of_the_work_tree_is_sealed_as_git_will_have_it(self, kept: Sealed) -> None:

@@ -179,8 +179,8 @@ class DetachedTexts(JsonObject):
 
     def __str__(self) -> str:
         texts = counted(self.verified + self.held, "detached text")
-        parts = [f"the payload of {self.verified} was verified"] if self.verified else []
-        parts += [f"for {self.held}, only the text was compared with its seal"] if self.held else []
+        parts = [f"{self.verified} verified with payload"] if self.verified else []
+        parts += [f"{self.held} compared with the seal as text only"] if self.held else []
         return f"{texts}: {', '.join(parts)}"
 
 
