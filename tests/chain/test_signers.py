@@ -136,7 +136,7 @@ class TestAdd:
             assert caught.value.message == (
                 "with 1 principal and a threshold of 2, no change of the file would ever count"
             )
-            assert (caught.value.hint or "").startswith("wtxtgit signers threshold 1, ")
+            assert (caught.value.hint or "").startswith("wtxtgit signers threshold 1; ")
             assert content(repo) == held
         assert add(repo, "b", LINES[0], ring).threshold == 2
 
@@ -152,13 +152,13 @@ class TestLinks:
     def test_a_link_in_the_folders_place(self, repo: Repo, ring: Keyring, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir()
         (repo.path / ".wtxt").symlink_to(tmp_path / "elsewhere")
-        self.assert_refused(repo, ring, r"\.wtxt is no folder")
+        self.assert_refused(repo, ring, r"\.wtxt is not a folder")
         assert not list((tmp_path / "elsewhere").iterdir())
 
     def test_a_pipe_is_not_waited_for(self, repo: Repo, ring: Keyring) -> None:
         (repo.path / ".wtxt").mkdir()
         os.mkfifo(repo.path / ".wtxt/signers")
-        self.assert_refused(repo, ring, "no regular file")
+        self.assert_refused(repo, ring, "not a regular file")
 
     def assert_refused(self, repo: Repo, ring: Keyring, said: str) -> None:
         with pytest.raises(EnvironmentFailure, match=said):

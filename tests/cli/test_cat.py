@@ -124,7 +124,7 @@ def test_what_an_output_can_not_hold_is_refused(wtxtgit: Command) -> None:
     done = wtxtgit("cat", mixed, "ids", "model.l.0.w")
     assert (done.code, "2 names" in done.complaint()) == (2, True)
     done = wtxtgit("cat", mixed, "ids", "_header", "-o", "x.safetensors")
-    assert (done.code, "no tensor" in done.complaint()) == (2, True)
+    assert (done.code, "not a tensor" in done.complaint()) == (2, True)
     assert not list(wtxtgit.folder.glob("[ex].*"))
 
 

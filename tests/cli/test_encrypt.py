@@ -170,7 +170,7 @@ def test_what_is_wrong_is_said_in_a_line(wtxtgit: Command, alice: Person, bob: P
         (("decrypt", SECRET, "-i", MODEL), 3, "can be read by others|no identity"),
         (("decrypt", "gone", "-i", alice.file), 3, "no such file"),
         (("encrypt", MODEL), 2, "there is nobody to encrypt for"),
-        (("encrypt", MODEL, "-r", "age1x"), 3, "is no recipient"),
+        (("encrypt", MODEL, "-r", "age1x"), 3, "is not a recipient"),
         (("encrypt", SECRET, "-r", alice.recipient), 3, "it is encrypted already"),
         (
             ("encrypt", MODEL, "-p", "-r", alice.recipient),

@@ -138,7 +138,7 @@ class TestFailures:
 
     def test_pipes_are_not_waited_for(self, old: Path, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(InputError, match=r"^after: no regular file"):
+        with pytest.raises(InputError, match=r"^after: not a regular file"):
             compared(old, tmp_path / "pipe")
 
     def test_files_beside_an_index_are_not_opened(self, old: Path, tmp_path: Path) -> None:

@@ -772,7 +772,7 @@ def test_what_is_refused() -> None:
     container = opened(model())
     placed = own(container)
     assert "are given" in refused(container, own(container, {0: bytes(199)})).message
-    assert "there twice" in refused(container, [*placed, placed[0]]).message
+    assert "appears twice" in refused(container, [*placed, placed[0]]).message
     for blocks in ([bytes(199)], [bytes(201)], [bytes(100), bytes(101)], []):
         fickle = NewContent(200, lambda blocks=blocks: iter(blocks))  # type: ignore[misc]
         assert "gives" in refused(container, [PlacedEntry(container, 0, fickle), placed[1]]).message
@@ -792,13 +792,13 @@ def test_names_that_are_there_twice() -> None:
     twice = [entry("a", [1], 0, 4)] * 2
     container = opened(file([tidx(*twice), shard(b"abcd")]))
     assert resealed(container, own(container)) == bytes(container.data)
-    assert "there twice" in refused(container, [*own(container), own(container)[0]]).message
+    assert "appears twice" in refused(container, [*own(container), own(container)[0]]).message
     other = opened(file([tidx(entry("a", [1], 0, 4)), shard(b"wxyz")]))
     placed = [PlacedEntry(container, 0), PlacedEntry(other, 0)]
-    assert "there twice" in refused(container, placed).message
+    assert "appears twice" in refused(container, placed).message
     # Of two tensors of a name readers find one: a file that hides one is no version to merge.
     hidden = opened(file([tidx(twice[0], entry("a", [1], 4, 4)), shard(b"abcdefgh")]))
-    assert "there twice" in refused(hidden, own(hidden, {1: b"1234"})).message
+    assert "appears twice" in refused(hidden, own(hidden, {1: b"1234"})).message
 
 
 def test_tensors_come_in_blocks() -> None:

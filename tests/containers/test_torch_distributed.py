@@ -199,7 +199,7 @@ WRONG = {
         ),
         "which is not undone here",
     ),
-    "bytes of nothing": (of(tensor((6,), chunk((0,), (6,))), FIRST), "are no chunk's"),
+    "bytes of nothing": (of(tensor((6,), chunk((0,), (6,))), FIRST), "belong to no chunk"),
     "twice at one place": (of(WHOLE, FIRST, FIRST), "saved twice"),
     "two chunks at one place": (
         of(tensor((12,), chunk((0,), (6,)), chunk((0,), (6,))), FIRST),
@@ -224,7 +224,7 @@ WRONG = {
                 "Metadata", state_dict_metadata=dict_of((number(1), VALUE)), storage_data=dict_of()
             )
         ),
-        "no text",
+        "not a string",
     ),
     "a name twice": (
         pickled(

@@ -19,7 +19,7 @@ from wtxtgit.model.tensor import ReadOptions
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         replace_file(pipe, lambda fd: write_all(fd, (b"x",)))
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]

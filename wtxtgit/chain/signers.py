@@ -240,4 +240,4 @@ def _path(repo: Repository) -> Path:
 def _check_kind(path: Path, is_kind: Callable[[int], bool], kind: str) -> None:
     with failures(path), contextlib.suppress(FileNotFoundError):
         if not is_kind(path.lstat().st_mode):
-            raise EnvironmentFailure(f"{shown(path)} is no {kind}")
+            raise EnvironmentFailure(f"{shown(path)} is not a {kind}")

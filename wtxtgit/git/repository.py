@@ -180,7 +180,7 @@ class Repository:
         repo = cls.find(folder)
         if repo is None:
             raise EnvironmentFailure(
-                "this is not in a git repository", hint="go into a repository, or git init"
+                "not in a git repository", hint="go into a repository, or git init"
             )
         return repo
 

@@ -33,7 +33,7 @@ from wtxtgit.io.view import (
     write_all,
 )
 
-NOT_REGULAR = "no regular file"
+NOT_REGULAR = "not a regular file"
 _UMASK_PROBE = 0o666
 _READABLE = 0o444
 _UMASK_LOCK = Lock()

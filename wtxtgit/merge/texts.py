@@ -156,5 +156,5 @@ def _fetch(repo: Repository | None, contents: Iterable[ByteView]) -> None:
 def _fault(warning: str | None) -> str:
     """Why there is no file that a text stands for, by the warning that smudge gives of it."""
     if warning is not None:
-        return f"no text of a file: {warning.replace(', left as text', '', 1)}"
+        return f"not a text of a file: {warning.replace(', left as text', '', 1)}"
     return "a native text, which has a generation and maybe a signature of its own"

@@ -197,7 +197,7 @@ def _create(path: Path, content: bytes, mode: int, name: str) -> None:
 
 
 def _taken(name: str) -> UsageError:
-    return UsageError(f'there is a key "{name}" already', hint="--name gives another name")
+    return UsageError(f'a key "{name}" already exists', hint="--name gives another name")
 
 
 def _unknown(name: str) -> UsageError:
