@@ -33,7 +33,7 @@ class TestList:
         for path in packs(store):
             assert path.stem[:12] in said
         assert said.endswith(
-            f"{store.folder}: 2 packs, {size(nbytes(store))}, which hold 3 chunks, 48 KiB\n"
+            f"{store.folder}: 2 packs, {size(nbytes(store))}; they hold 3 chunks, 48 KiB\n"
         )
         told = json.loads(run(repo, "ls", "--json").stdout)
         assert [pack["pack"] for pack in told["packs"]] == [path.stem for path in packs(store)]
@@ -41,7 +41,7 @@ class TestList:
 
     def test_nothing(self, repo: Repo) -> None:
         assert run(repo, "ls").stdout.decode() == (
-            f"{repo.path / '.git/wtxt/store'}: 0 packs, 0 B, which hold 0 chunks, 0 B\n"
+            f"{repo.path / '.git/wtxt/store'}: 0 packs, 0 B; they hold 0 chunks, 0 B\n"
         )
 
     def test_stores_of_alternates_are_told(self, repo: Repo, store: Store) -> None:

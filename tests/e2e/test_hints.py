@@ -41,7 +41,7 @@ from wtxtgit.trust.openssh import SecretKey
 pytestmark = pytest.mark.slow
 
 NEW, NATIVE = "new model's.safetensors", "notes.wtxt"
-STAYS = "only a new trust root past {0}, or a rewritten history, ends this for {0}"
+STAYS = "{0} itself can only be cleared by a later trust root or a rewritten history"
 Make = Callable[[Sealed], None]
 
 
@@ -412,7 +412,7 @@ class TestStaged:
         (hint,) = self.hints(repo, UNFILTERED)
         assert f"wtxtgit: warning: {name}: unfiltered-text" in repo.call("hook", "pre-commit").err
         command, _, other = hint.partition("  # or ")
-        run(repo, command if way == "track" else other.partition(", where")[0])
+        run(repo, command if way == "track" else other.partition(", to")[0])
         assert list(self.hints(repo, UNFILTERED)) == []
 
     def test_a_text_that_is_too_large_is_detached(self, repo: Sealed) -> None:
@@ -423,7 +423,7 @@ class TestStaged:
         repo.add()
         (hint,) = [one for one in self.hints(repo, LARGE_BLOB) if "new" in one]
         unstaged, about = hint.split("  # ")
-        (command,) = re.findall(r"^(wtxtgit track --detached) PATTERN before git add", about)
+        (command,) = re.findall(r"^then: (wtxtgit track --detached) PATTERN keeps", about)
         run(repo, unstaged)
         run(repo, f"{command} 'new*.safetensors'")
         repo.add()

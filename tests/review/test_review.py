@@ -315,7 +315,7 @@ def test_bytes_that_nobody_lists_are_flagged(repo: Repo) -> None:
         assert [(flag.risk, flag.message) for flag in one.flags] == [
             (
                 Risk.HIDDEN,
-                f"6 bytes at offset {len(content)} that belong to no tensor or part are new",
+                f"6 bytes at offset {len(content)} that belong to no tensor or part were added",
             )
         ]
 
