@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from tests.kit import CONFIG, LAUNCHER, Repo, changes, safetensors
 from tests.kit.starts import PYTHON, TRUE_START, WTXTGIT, served
+from wtxtgit.cli.boundary import COLLECTED
 from wtxtgit.git import run
 
 # Timings are never judged, and what is tried is the same in every run, so that a
@@ -41,13 +42,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without the collector of garbage, which would look at all tests again and again.
 
-    They stay to the end, so it leaves them aside from then on, too.
+    They stay to the end, so it leaves them aside from then on, too, and looks as seldom as it does
+    in commands.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(*COLLECTED)
         gc.enable()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Any
 
@@ -13,7 +12,8 @@ from hypothesis import strategies as st
 from tests.data import Case, cases, fixture, golden, seeded, valid_cases
 from tests.fuzz.mutations import text_mutant
 from tests.fuzz.oracle import check_text
-from tests.kit.changes import TEXT, is_nightly, share
+from tests.kit.changes import TEXT, share
+from tests.text.edits import IS_NIGHTLY, WORD, in_turn, inside_of_words
 from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.model.array import ITEM_SIZE
 from wtxtgit.text import armor, grammar
@@ -140,20 +140,6 @@ def is_free(text: bytes, at: int, new: int, *, keyed: bool) -> bool:
 
 
 REPLACEMENTS = b"\n =A0\xff"
-_WORD = re.compile(rb"[0-9A-Za-z+/]{12,}")
-"""What a hash, a signature or a chunk is spelled in."""
-_EDGE = 2
-"""Characters of such a word, at either end, that are tried as those beside it are."""
-
-
-@cache
-def inside_of_words(text: bytes) -> frozenset[int]:
-    """Where a character stands among many of its kind, and nothing but its place tells it apart.
-
-    Every night there is no such place: each character is tried in every way.
-    """
-    words = [] if is_nightly() else _WORD.finditer(text)
-    return frozenset(at for word in words for at in range(word.start() + _EDGE, word.end() - _EDGE))
 
 
 @cache
@@ -161,10 +147,10 @@ def alike() -> dict[str, frozenset[int]]:
     """By vector: where a line stands that only in its words differs from one tried before."""
     tried: set[tuple[bool, bool, bytes]] = set()
     found = {}
-    for case in [] if is_nightly() else TINY_CASES:
+    for case in [] if IS_NIGHTLY else TINY_CASES:
         at, places = 0, set[int]()
         for line in case.text.splitlines(keepends=True):
-            shape = (is_keyed(case), is_container(case.text), _WORD.sub(b"", line))
+            shape = (is_keyed(case), is_container(case.text), WORD.sub(b"", line))
             if shape in tried:
                 places.update(range(at, at + len(line)))
             tried.add(shape)
@@ -178,7 +164,7 @@ def replacements(case: Case, at: int) -> set[int]:
     old = case.text[at]
     kinds = (*REPLACEMENTS, old ^ 1)
     if at in inside_of_words(case.text) or at in alike().get(case.file, ()):
-        kinds = (kinds[at % len(kinds)], kinds[(at + 3) % len(kinds)])
+        kinds = in_turn(kinds, at)
     return {*kinds} - {old}
 
 
