@@ -181,7 +181,7 @@ def import_all() -> None:
 
 
 def import_cluster_client() -> None:
-    """Import what a command on a cluster does, which takes half a second of CPU.
+    """Import what a command on a cluster does, which takes a quarter of a second of CPU.
 
     What it reads of the environment it reads again in a forked process, but not the files in a
     home: no test has one there.
