@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 
@@ -282,3 +283,26 @@ def test_parts_of_a_fold(repo: Repo) -> None:
     index, _ = read_fold(file_of(repo, "compressed.fold"))
     assert [entry["flags"] for entry in index["chunks"]] == [1, 1]
     assert_merged(repo, FOLD, ours, "compressed.fold")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("way", ["merge", "rebase"])
+def test_checkpoints_of_torch_that_both_gave_a_tensor_have_both(repo: Repo, way: str) -> None:
+    import torch
+
+    def saved(**further: float) -> bytes:
+        file = io.BytesIO()
+        made = {name: torch.full((4, 4), value) for name, value in further.items()}
+        torch.save({"w": torch.ones(4, 4), **made}, file)
+        return file.getvalue()
+
+    repo.track("*.pt")
+    diverge(repo, {"model.pt": (saved(), saved(ours=2.0), saved(theirs=3.0))})
+    bring(repo, way)
+    found = torch.load(repo.path / "model.pt", weights_only=True)
+    assert {name: float(tensor[0, 0]) for name, tensor in found.items()} == {
+        "w": 1.0,
+        "ours": 2.0,
+        "theirs": 3.0,
+    }
+    assert_clean(repo)
