@@ -137,11 +137,20 @@ def repo(tmp_path: Path) -> Repo:
     return made
 
 
-@pytest.fixture
-def driver(home: Path) -> None:
-    """The driver in the global config, as install sets it."""
+@pytest.fixture(scope="session")
+def driver_config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What git writes for the driver: made once, each of its settings is a process."""
+    file = tmp_path_factory.mktemp("driver") / "config"
     for key, value in LAUNCHER.values().items():
-        run.git("config", "--global", key, value, cwd=home)
+        run.git("config", "--file", os.fsencode(file), key, value)
+    return file.read_text()
+
+
+@pytest.fixture
+def driver(home: Path, driver_config: str) -> None:
+    """The driver in the global config, as install sets it."""
+    with (home / ".gitconfig").open("a") as file:
+        file.write(driver_config)
 
 
 @pytest.fixture
