@@ -59,7 +59,7 @@ def reseal(target: str, options: ReadOptions) -> Resealing:
         if not isinstance(index, str):
             raise InputError(f"{shown(path)}: its files need no index")
         path = path / index
-    conflict = _Conflict.at(path)
+    conflict = _UnmergedSet.at(path)
     data = read(str(path)) if conflict is None else conflict.listing(path)
     known = registry.listed_by(data)
     if known is None or known.reseal_set is None:
@@ -96,7 +96,7 @@ def reseal(target: str, options: ReadOptions) -> Resealing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Conflict:
+class _UnmergedSet:
     """What git has in conflict in a set's folder: the stages of each file, by its name there.
 
     `folder` is the set's, from the top level, with a slash at its end where it is not that.
@@ -107,7 +107,7 @@ class _Conflict:
     stages: dict[str, set[int]]
 
     @classmethod
-    def at(cls, path: Path) -> _Conflict | None:
+    def at(cls, path: Path) -> _UnmergedSet | None:
         """The conflicts in the folder of a set's index; None where there are none."""
         from wtxtgit.git import index
         from wtxtgit.git.repository import Repository
