@@ -75,7 +75,7 @@ def _of_model(place: Place, dtype: str, size: int, runs: int) -> list[Row]:
 
 def _floors(repo: Repository, model: Path) -> dict[str, Repository]:
     """Copies of a repository whose filters compute nothing, and no more than the chunks' hashes."""
-    made = {}
+    made: dict[str, Repository] = {}
     for name, hashes in ((COPY, False), (HASH, True)):
         copy = Repository(repo.place, f"floor-{len(made)}", model)
         shutil.copytree(repo.path, copy.path, symlinks=True)
