@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 
@@ -298,4 +299,27 @@ def test_a_large_merged_text_is_written_before_git_does(repo: Repo, way: str) ->
     stored = (repo.path / ".git/objects" / oid[:2] / oid[2:]).read_bytes()
     # Its head stands in a block that is not deflated, which git's own writing has none of.
     assert stored[2] == 0
+    assert_clean(repo)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("way", ["merge", "rebase"])
+def test_checkpoints_of_torch_that_both_gave_a_tensor_have_both(repo: Repo, way: str) -> None:
+    import torch
+
+    def saved(**further: float) -> bytes:
+        file = io.BytesIO()
+        made = {name: torch.full((4, 4), value) for name, value in further.items()}
+        torch.save({"w": torch.ones(4, 4), **made}, file)
+        return file.getvalue()
+
+    repo.track("*.pt")
+    diverge(repo, {"model.pt": (saved(), saved(ours=2.0), saved(theirs=3.0))})
+    bring(repo, way)
+    found = torch.load(repo.path / "model.pt", weights_only=True)
+    assert {name: float(tensor[0, 0]) for name, tensor in found.items()} == {
+        "w": 1.0,
+        "ours": 2.0,
+        "theirs": 3.0,
+    }
     assert_clean(repo)

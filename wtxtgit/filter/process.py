@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from wtxtgit.errors import EnvironmentFailure, counted, explain
 from wtxtgit.git.filter_protocol import CAN_DELAY, LIST, FilterProcess, Request
 from wtxtgit.io import view
-from wtxtgit.io.files import shown
+from wtxtgit.io.files import shown_path
 from wtxtgit.io.spool import IN_MEMORY, Spool
 from wtxtgit.io.view import Buffer, ByteView, Windowed
 from wtxtgit.io.workers import in_background
@@ -182,7 +182,7 @@ def _answer(
             if as_text:
                 lacking.note(request)
         except Exception as error:  # noqa: BLE001 - a checkout goes on, an add is refused
-            about = f"{_shown(request.pathname)}: {explain(error)}"
+            about = f"{shown_path(request.pathname)}: {explain(error)}"
             if request.command == "smudge":
                 warn(f"{about}, left as text", None)
                 answer = Answer(view.pieces(data))
@@ -228,7 +228,7 @@ def filtered(
     if cleaned is None:
         cleaned = _cleaned(data, path, settings)
     if cleaned.warning is not None:
-        warn(f"{_shown(path)}: {cleaned.warning}, stored as it is", None)
+        warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)
     writer = cleaned.writer
 
     def prove() -> None:
@@ -307,7 +307,7 @@ def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) 
     if not paths:
         return
     first, *others = paths
-    names = _shown(first) + (f" and {counted(len(others), 'more file')}" if others else "")
+    names = shown_path(first) + (f" and {counted(len(others), 'more file')}" if others else "")
     reason = "" if why is None else f" ({why})"
     warn(
         f"left as detached texts, since not all of their data are in the store{reason}: {names}",
@@ -319,9 +319,9 @@ def warn_of_text(path: bytes, made: Smudged, warn: Warn) -> None:
     """Tell why a text is left as it is."""
     hint = "wtxtgit fetch takes the damaged pack out of use, and brings its data again"
     if not made.damaged_payload:
-        name = shlex.quote(_shown(path))
+        name = shlex.quote(shown_path(path))
         hint = f"wtxtgit recover -- {name} says what can be mended, or healed from other copies"
-    warn(f"{_shown(path)}: {made.warning}", hint)
+    warn(f"{shown_path(path)}: {made.warning}", hint)
 
 
 class _Ahead:
@@ -397,10 +397,6 @@ def _expected(request: Request) -> int | None:
 def is_smudged(path: bytes, settings: FilterSettings) -> bool:
     """Whether the settings let a path be smudged at all."""
     return not settings.skip_smudge and settings.wanted(path)
-
-
-def _shown(path: bytes) -> str:
-    return shown(Path(os.fsdecode(path)))
 
 
 INCLUDE = "wtxtgit.smudgeInclude"
