@@ -147,7 +147,7 @@ def repack(
     wtxtgit repack model.fold
     wtxtgit repack model.fold --compression zstd -o small.fold
     """
-    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import key_bytes
     from wtxtgit.checkpoint.repack import repack as repack_checkpoint
 
     options = ReadOptions(
