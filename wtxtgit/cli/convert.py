@@ -148,7 +148,7 @@ def repack(
     wtxtgit repack model.fold
     wtxtgit repack model.fold --compression zstd -o small.fold
     """
-    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import key_bytes
     from wtxtgit.checkpoint.repack import repack as repack_checkpoint
 
     options = ReadOptions(
@@ -173,7 +173,9 @@ def reseal(target: str, max_chunk: int, as_json: bool) -> int:
     """Rewrite the index of a SET after its files were merged or changed.
 
     SET is an AEROSET: its .aeroset.json, or the folder that holds it. Its files must
-    verify; the index then lists their current tensors, sizes and SHA-256.
+    verify; the index then lists their current tensors, sizes and SHA-256. If a merge, a
+    rebase or a pick left the index in conflict, the new index is staged, which ends the
+    conflict.
 
     \b
     wtxtgit reseal model.aeroset.json
@@ -185,7 +187,7 @@ def reseal(target: str, max_chunk: int, as_json: bool) -> int:
     if is_printed(done, as_json):
         return 0
     for file in done.changed:
-        print_line(f"{file}: rewritten")
+        print_line(f"{file}: rewritten{', staged' if file in done.staged else ''}")
     state = "matches its files" if done.changed else "already matched its files"
     print_line(f"{done.path}: {done.format}, {counted(done.tensors, 'tensor')}, {state}")
     return 0
