@@ -366,7 +366,7 @@ class TestList:
         assert json.loads(repository("key", "list", "--json").out) == {"keys": []}
         assert b"wtxtgit signers add" in repository("signers", "list").out
         shown = repository("key", "show")
-        assert (shown.code, shown.complaint()) == (2, "there is no key")
+        assert (shown.code, shown.complaint()) == (2, "no keys")
 
     def test_a_secret_that_others_may_read_does_not_hide_the_rest(self, wtxtgit: Command) -> None:
         for name in ("a", "b"):

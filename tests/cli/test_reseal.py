@@ -153,7 +153,7 @@ def test_one_command_ends_the_conflict_of_a_set_whose_parts_merged(
     done = repo.run("git", *how, ok=(1,))
     assert b"wtxtgit reseal set/model.aeroset.json" in done.stderr
     said = repo.wtxtgit("reseal", "set").stdout
-    assert b"model.aeroset.json: written anew, staged" in said
+    assert b"model.aeroset.json: rewritten, staged" in said
     assert repo.git("ls-files", "-u") == b""
     assert repo.wtxtgit("verify", "set").returncode == 0
     if way == "merge":

@@ -47,7 +47,7 @@ class TestList:
     def test_stores_of_alternates_are_told(self, repo: Repo, store: Store) -> None:
         repo.commit()
         clone = repo.clone("clone", "--shared")
-        assert f"read as well: {store.folder}\n" in run(clone, "ls").stdout.decode()
+        assert f"also reads: {store.folder}\n" in run(clone, "ls").stdout.decode()
 
 
 class TestVerify:

@@ -57,7 +57,7 @@ def test_a_sealed_reviewed_audited_and_pushed_checkpoint_takes_eleven_commands()
     assert typed[-3:-1] == ['git commit -q -m "first checkpoint"', "wtxtgit review"]
     # The hook that audits is set up among them.
     assert "wtxtgit install --local --hooks" in typed
-    assert "eleven commands" in " ".join(line.text for line in lines(TUTORIAL))
+    assert "Eleven commands" in " ".join(line.text for line in lines(TUTORIAL))
 
 
 def test_large_models(tmp_path: Path, home: Path) -> None:

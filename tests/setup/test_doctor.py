@@ -148,7 +148,7 @@ def test_pointers_of_git_lfs_are_no_content(tracked: Repo) -> None:
     assert tracked.blob("p.safetensors") == pointer
     said = tracked.wtxtgit("track", "p.*").stderr.decode()
     assert "warning: committed as pointers of git-lfs: p.safetensors\n" in said
-    assert "hint: git lfs pull, then git add --renormalize -- p.safetensors makes" in said
+    assert "hint: git lfs pull, then git add --renormalize -- p.safetensors stages" in said
     assert "raw binary" not in said
 
 

@@ -201,7 +201,7 @@ def _taken(name: str) -> UsageError:
 
 
 def _unknown(name: str) -> UsageError:
-    return UsageError(f'there is no key "{name}"', hint="wtxtgit key list names all")
+    return UsageError(f'there is no key "{name}"', hint="wtxtgit key list lists them")
 
 
 class PassphraseError(KeyFileError):
