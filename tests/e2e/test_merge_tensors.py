@@ -285,6 +285,23 @@ def test_parts_of_a_fold(repo: Repo) -> None:
     assert_merged(repo, FOLD, ours, "compressed.fold")
 
 
+@slow
+@pytest.mark.parametrize("way", ["merge", "rebase"])
+def test_a_large_merged_text_is_written_before_git_does(repo: Repo, way: str) -> None:
+    """Deflating it takes git longer than the merge."""
+    model = {"w": np.random.default_rng(1).standard_normal((1024, 256), np.float32)}
+    ours, theirs = edited(model, {"w": {3: 1.0}}), edited(model, {"w": {700: 2.0}})
+    both = edited(ours, {"w": {700: 2.0}})
+    diverge(repo, {"m.safetensors": (save(model), save(ours), save(theirs))})
+    bring(repo, way)
+    assert (repo.path / "m.safetensors").read_bytes() == save(both)
+    oid = repo.git("rev-parse", "HEAD:m.safetensors").decode().strip()
+    stored = (repo.path / ".git/objects" / oid[:2] / oid[2:]).read_bytes()
+    # Its head stands in a block that is not deflated, which git's own writing has none of.
+    assert stored[2] == 0
+    assert_clean(repo)
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("way", ["merge", "rebase"])
 def test_checkpoints_of_torch_that_both_gave_a_tensor_have_both(repo: Repo, way: str) -> None:

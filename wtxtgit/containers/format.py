@@ -431,6 +431,8 @@ class Format(NamedTuple):
     tags_apart: bool = False
     """Whether the tags that a file describes are not in its metadata."""
     chunk_values: Lazy[ChunkValues] | None = None
+    chunks_as_tags: tuple[str, ...] = ()
+    """Such chunks that files of other formats keep as tags, and that come of such tags again."""
     parts: Lazy[PartLister] | None = None
 
     nested: Lazy[NestedReader] | None = None

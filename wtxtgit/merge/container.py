@@ -364,9 +364,7 @@ class EntryMerge:
                 return self.base.placed(key)
             return None if choice == remover else side.placed(key)
         reason = f"{remover} removed it, {side.name} changed it"
-        if choice is not Strategy.FAIL:
-            reason += f", which {choice} does not settle"
-        self._conflict(key, entry, reason)
+        self._conflict(key, entry, reason, choice)
         return side.placed(key)
 
     def _rows(
@@ -460,9 +458,7 @@ class EntryMerge:
         if side is not None and key in side.numbers:
             self._settle(key, entry, str(choice), choice)
             return side.placed(key)
-        if choice is not Strategy.FAIL:
-            reason += f", which {choice} does not settle"
-        self._conflict(key, entry, reason)
+        self._conflict(key, entry, reason, choice)
         return self.ours.placed(key)
 
     def _name(self, key: Key) -> str:
@@ -473,7 +469,12 @@ class EntryMerge:
         kind = MergedKind.PART if entry.tensor is None else MergedKind.TENSOR
         self.settled.append(Settled(self._name(key), kind, how, strategy))
 
-    def _conflict(self, key: Key, entry: Entry, reason: str) -> None:
+    def _conflict(
+        self, key: Key, entry: Entry, reason: str, choice: Strategy = Strategy.FAIL
+    ) -> None:
+        """Note what stays open, though a strategy was chosen for it, unless that is to fail."""
+        if choice is not Strategy.FAIL:
+            reason += f", which {choice} does not settle"
         kind = MergedKind.PART if entry.tensor is None else MergedKind.TENSOR
         self.conflicts.append(Conflict(self._name(key), kind, reason))
 

@@ -44,5 +44,5 @@ FORMAT = Format(
     derived=(("members",),),
     tags_apart=True,
     nested=Lazy(f"{__name__}.read"),
-    parts=Lazy(f"{__name__}.read"),
+    parts=Lazy("wtxtgit.containers.zip_read"),
 )
