@@ -405,8 +405,45 @@ def edited(
             yield f"{how} at {n}", joined([*line[:n], one, *line[n + 1 :]])
     for how, other in _records(truth, old, kept, keys, words):
         yield how, joined(copies(kept, other))
-    for how, one in _afterwards(truth, old, joined(line)):
+    for how, one in _others(truth, old, kept, keys, words):
+        yield how, one
+    for how, one in afterwards(truth, old, joined(line)):
         yield f"then {how}", one
+
+
+def _others(
+    truth: Truth, old: Made, kept: Sequence[Made], keys: Sequence[Key], words: bytes
+) -> Iterator[tuple[str, Made]]:
+    """Prunings that hold as far as commits go, and say or have signed something else."""
+    right = sealed_pruning(truth, old, words, keys)
+    *line, tip = old.line
+    for count in range(len(line) + 1):
+        for some in combinations(line, count):
+            if (*some, tip) != (*kept,):
+                other = pruning(truth.store, old, (*some, tip))
+                told = ", ".join(str(old.line.index(one)) for one in (*some, tip))
+                # Who has what was signed keeps something else by it.
+                yield (
+                    f"{told} under the ledger",
+                    joined(copies((*some, tip), {**right, PRUNED: (PLAIN, other)})),
+                )
+                yield (
+                    f"{told} by mallory",
+                    joined(copies((*some, tip), sealed_pruning(truth, old, other, [MALLORY]))),
+                )
+    for n in range(len(kept) - 1):
+        doubled = (*kept[: n + 1], *kept[n:])
+        swapped = (*kept[:n], kept[n + 1], kept[n], *kept[n + 2 :])
+        for how, others in (("twice", doubled), ("behind the next one", swapped)):
+            # Signers sealed what is none of a pruning.
+            said = pruning(truth.store, old, others)
+            added = sealed_pruning(truth, old, said, keys, is_stated=False)
+            yield f"{n} {how}, and said to be", joined(copies(others, added))
+    for n, before in enumerate(line):
+        # A pruning of an older tip, which its signers did state.
+        names, _ = before.trusted
+        stated = [key for key in KEYS if key.name in names]
+        yield f"of {n} in its place", branch_of(truth, before, (before,), stated)
 
 
 def _shapes(old: Made, line: list[Made]) -> Iterator[tuple[str, Made]]:
@@ -574,6 +611,19 @@ def _records(
             ),
         },
     )
+    own = ledger(had)
+    assert own is not None
+    head = own.head.repo, own.head.path
+    yield "moved at once", {
+        **right, PRUNED_LEDGER: (PLAIN, record(b"", head, words, keys, at=M, build="pruned")),
+    }  # fmt: skip
+    another = b""
+    for n in range(len(own.records)):
+        another = record(
+            another, head, b"%d" % n if n + 1 < len(own.records) else words, keys, build="pruned"
+        )
+    if len(own.records) > 1:
+        yield "a ledger of as many records", {**right, PRUNED_LEDGER: (PLAIN, another)}
     by_bob = [BOB.sign(b"something else")]
     yield "a signature of something else", {
         **right, PRUNED_LEDGER: (PLAIN, b"".join([had.partition(b"sign ")[0], *by_bob])),
@@ -583,7 +633,7 @@ def _records(
         yield "the old record", {path: old.files[path] for path in (PRUNED, PRUNED_LEDGER)}
 
 
-def _afterwards(truth: Truth, old: Made, tip: Made) -> Iterator[tuple[str, Made]]:
+def afterwards(truth: Truth, old: Made, tip: Made) -> Iterator[tuple[str, Made]]:
     """What may come upon the copies."""
 
     def then(files: Files, *more: Made, message: bytes = b"later\n") -> Made:
@@ -592,7 +642,7 @@ def _afterwards(truth: Truth, old: Made, tip: Made) -> Iterator[tuple[str, Made]
     path = M if M in tip.files else N
     trusted = [key for key in KEYS if key.name in tip.trusted[0]]
     yield "a generation", then(truth.sealed(tip.files, path, b"next", trusted[:1]))
-    yield "mallory's", then(truth.sealed(tip.files, path, b"next", [MALLORY]))
+    yield "mallory's", then(truth.sealed(tip.files, path, b"theirs", [MALLORY]))
     yield "code", then({**tip.files, b"README": (PLAIN, b"later\n")})
     yield "unsealed", then({**tip.files, path: (PLAIN, b"evil")})
     yield (
@@ -606,7 +656,7 @@ def _afterwards(truth: Truth, old: Made, tip: Made) -> Iterator[tuple[str, Made]
     )
     yield "attributes", then({**tip.files, ATTRIBUTES: (PLAIN, b"* ident\n")})
     for n, before in enumerate(old.line[:-1]):
-        ours = {name: tip.files[name] for name in (PRUNED, PRUNED_LEDGER)}
+        ours = {name: tip.files[name] for name in (PRUNED, PRUNED_LEDGER) if name in tip.files}
         yield f"the files of {n}", then({**before.files, **ours})
         for name in sorted({M, K, N} & before.files.keys()):
             names = (name, name + b".wsum")
