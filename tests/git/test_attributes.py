@@ -22,7 +22,7 @@ SAMPLE = (
 
 
 def test_lines() -> None:
-    lines = attributes.parse(SAMPLE)
+    lines = list(attributes.parse(SAMPLE))
     assert attributes.content(lines) == SAMPLE
     assert [(line.pattern, line.attributes) for line in lines if line.pattern is not None] == [
         (b"*.fold", (b"filter=wtxt", b"-text")),
@@ -38,11 +38,23 @@ def test_parsing_loses_no_byte(content: bytes) -> None:
     assert attributes.content(attributes.parse(content)) == content
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_line_that_git_ignores_has_no_pattern(repo: Repo, end: bytes) -> None:
+    for size, obeyed in ((2047, True), (2048, False)):
+        line = b"*.x filter=wtxt ".ljust(size, b"a") + end
+        (found,) = attributes.parse(line)
+        assert found == (line, b"*.x" if obeyed else None, found.attributes)
+        assert (b"filter=wtxt" in found.attributes) == obeyed
+        repo.write(".gitattributes", line)
+        said = repo.repository.attributes([b"a.x"], ("filter",))
+        assert (said[b"a.x"]["filter"] == b"wtxt") == obeyed
+
+
 def test_append_keeps_line_endings() -> None:
-    lines = attributes.parse(b"# a\r\n*.x -text\r\nlast")
-    added = attributes.append(lines, b"*.fold", (b"-text",))
-    assert attributes.content(added) == b"# a\r\n*.x -text\r\nlast\r\n*.fold -text\r\n"
-    assert attributes.content(attributes.append([], b"a b", (b"x",))) == b'"a b" x\n'
+    added = attributes.append(b"# a\r\n*.x -text\r\nlast", [(b"*.fold", (b"-text",))])
+    assert added == b"# a\r\n*.x -text\r\nlast\r\n*.fold -text\r\n"
+    assert attributes.append(b"", [(b"a b", (b"x",)), (b"c", (b"y",))]) == b'"a b" x\nc y\n'
+    assert attributes.append(b"last", []) == b"last"
 
 
 def test_other_attributes_keep_the_ending() -> None:
@@ -62,7 +74,7 @@ def test_a_pattern_is_read_back(pattern: bytes) -> None:
         line = attributes.format_line(pattern, (b"-text",))
     except WtxtgitError:
         return
-    assert attributes.parse(line.raw) == [line]
+    assert list(attributes.parse(line.raw)) == [line]
 
 
 @pytest.mark.parametrize(

@@ -466,6 +466,9 @@ class TestTables:
         for name in set(names):
             assert table.find(name) == [(p, row) for n, p, row in sorted(wanted) if n == name]
         assert table.find(bytes([9] * 32)) == []
+        # One of which another has the head, and two that are before and behind all of them.
+        asked = [*names, bytes([1] * 31 + [9]), bytes(32), bytes([255] * 32)]
+        assert table.find_all(asked) == [table.find(name) for name in asked]
 
     def test_a_large_one_is_in_a_file(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         names = added(store, weights(4))

@@ -292,11 +292,11 @@ class _Audit:
         for path in attribute_twins(listing):
             message = "some file systems take it for a gitattributes file"
             yield Finding(tip, path, "altered-checkout", message)
-        lines = [
+        lines = (
             line
             for oid in snapshot.attribute_files.values()
             for line in attributes.parse(walk.reader.attribute_file(oid))
-        ]
+        )
         files = (path for path, entry in listing.items() if entry.is_file)
         for n, (path, why) in enumerate(untracked(files, frozenset(judged), lines)):
             if n == _MOST_UNSEEN:

@@ -7,14 +7,13 @@ container counts as the container, as a checkout gives it.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.checkpoint.emit import key_bytes
-from wtxtgit.checkpoint.open import is_blob, is_file, read, read_attached, shown_name
+from wtxtgit.checkpoint.key_file import key_bytes
+from wtxtgit.checkpoint.open import is_blob, is_file, read, read_attached
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import shown
@@ -23,7 +22,7 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import sides
-from wtxtgit.text.delta.index import MAGIC, check
+from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.patch import Making, Regeneration
 from wtxtgit.text.delta.patch import apply as apply_to
 from wtxtgit.text.delta.patch import make as make_of
@@ -53,21 +52,6 @@ class _Opened:
 
     side: DeltaSide
     is_file: bool
-
-
-def default_output(delta: str) -> Path:
-    """The target beside the delta that makes it: its name without `.wtxtdelta`.
-
-    Raises UsageError for another ending, and where that file is there already:
-    what is overwritten has to be named.
-    """
-    path = Path(delta)
-    if not is_file(delta) or path.suffix != ENDING or not path.stem:
-        raise UsageError(f"{shown_name(delta)} is no file in {ENDING}: say where to, with -o")
-    out = path.with_suffix("")
-    if os.path.lexists(out):
-        raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")
-    return out
 
 
 def make(
@@ -115,7 +99,7 @@ def apply(
     not hold, or do not go together.
     """
     text = read(delta)
-    if text[: len(MAGIC)] != MAGIC:
+    if not grammar.is_delta(text):
         raise InputError(f"{delta}: no WTXT delta, it starts with {quote(bytes(text[:_QUOTED]))}")
     report = check(text)
     # The delta first: the base may be large, and is read for nothing otherwise.

@@ -30,7 +30,6 @@ from wtxtgit.remotes.git_urls import branches_of, repository_url
 from wtxtgit.remotes.urls import shown_url
 from wtxtgit.store.place import store_of
 from wtxtgit.text import armor, grammar
-from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
 from wtxtgit.text.recovery.pieces import view_of, view_of_all
 from wtxtgit.text.recovery.reading import read
 
@@ -150,7 +149,7 @@ def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
 
     Of an array what is said of it, too. Whether it has that SHA-256 is not looked at.
     """
-    if grammar.is_text(data) or data[: len(DELTA_MAGIC)] == DELTA_MAGIC:
+    if grammar.is_text(data) or grammar.is_delta(data):
         for found in read(data).arrays:
             for chunk in found:
                 if (raw := view_of(data, chunk)) is not None:

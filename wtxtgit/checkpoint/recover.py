@@ -27,8 +27,7 @@ from wtxtgit.model.array import Snapshot
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger
-from wtxtgit.text.delta.index import MAGIC as DELTA_MAGIC
-from wtxtgit.text.grammar import MAX_INLINE, is_detached
+from wtxtgit.text.grammar import MAX_INLINE, is_delta, is_detached
 from wtxtgit.text.recovery import deltas, ledgers
 from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
 from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
@@ -60,8 +59,6 @@ class ChunkFate(JsonObject):
 @dataclass(frozen=True, slots=True)
 class ArrayFate(JsonObject):
     """An array of a text: how many of its chunks are what, and those that are not intact."""
-
-    KEYS = "name bytes intact mended healed lost chunks"
 
     name: str
     bytes: int | None
@@ -119,7 +116,7 @@ def recover_text(
         partial(other_copies.store_of_target, target),
     )
     plain, changes = undone(data)
-    if plain[: len(DELTA_MAGIC)] == DELTA_MAGIC:
+    if is_delta(plain):
         return _recover_delta(target, data, bytes(plain), changes, heal)
     if plain[: len(ledger.MAGIC)] == ledger.MAGIC:
         whole, notes = ledgers.mended(bytes(plain))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.bundle import MAX_PUBLIC_KEY, is_bundle, parse_release_key
-from wtxtgit.checkpoint.emit import key_bytes
+from wtxtgit.checkpoint.key_file import key_bytes
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import (
     HERE,
@@ -35,11 +35,10 @@ from wtxtgit.model.findings import Findings, MemberFindings, Problem
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
 from wtxtgit.text import ledger
-from wtxtgit.text.delta import index as delta_lines
 from wtxtgit.text.delta.index import DeltaReport
 from wtxtgit.text.delta.index import check as check_delta
 from wtxtgit.text.digest import SignatureState
-from wtxtgit.text.grammar import MAGIC, MAX_WSUM, is_text
+from wtxtgit.text.grammar import MAGIC, MAX_WSUM, is_delta, is_text
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.verify import TextReport, read_wsum, verify
@@ -191,7 +190,7 @@ def verify_data(
         verdict = _ledger_verdict(path, data, asked.public_keys, asked.require_signed)
         verdict = _with_demands(asked, verdict)
     # Texts, ledgers and deltas have magics that no container shares, so their order is free.
-    elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
+    elif is_delta(data):
         verdict = _delta_verdict(path, check_delta(data, public_keys=asked.public_keys), asked)
     elif is_bundle(data):
         return _bundle_verdict(path, data, asked, progress)

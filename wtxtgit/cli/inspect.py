@@ -13,6 +13,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.options import (
+    FILE,
     CheckpointTarget,
     PathOrUrl,
     cluster,
@@ -194,13 +195,13 @@ def _share(statistics: Statistics) -> str:
 @click.argument("files", nargs=-1, required=True, type=PathOrUrl())
 @click.option(
     "--wsum",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="The WSUM that goes with FILE, if not FILE.root.wsum.",
 )
 @click.option(
     "--hmac-key",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="Check every array's HMAC, and FOLD's, with the bytes of this file.",
 )
@@ -209,7 +210,7 @@ def _share(statistics: Statistics) -> str:
 )
 @click.option(
     "--signers",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="Known signers: allowed_signers lines, or a .pub file.",
 )
@@ -224,7 +225,7 @@ def _share(statistics: Statistics) -> str:
 )
 @click.option(
     "--public-key",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="The key of the signer of a release bundle or FOLD file: PEM, or a .pub file.",
 )
@@ -382,8 +383,9 @@ def diff(
     """Show what changed in the weights from checkpoint A to checkpoint B.
 
     Either is a file of any format, or REV:PATH for a file as it was in a
-    commit. A file alone is compared with the same file in HEAD. Tensors are
-    matched by name. The exit code is 0 whether they differ or not.
+    commit. A file alone is compared with the same file in HEAD. A delta stands
+    for what it makes; alone it is compared with its base, which is looked for
+    in the repository. Tensors are matched by name. The exit code is 0 whether they differ or not.
 
     \b
     wtxtgit diff model.safetensors
@@ -394,7 +396,7 @@ def diff(
     from wtxtgit.comparison.diff import pictured
 
     if b is None:
-        a, b = _in_head(a), a
+        a, b = _before(a), a
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
         report, counted = pictured(
             a,
@@ -418,6 +420,19 @@ def diff(
         print_line(f"{report.a} -> {report.b}")
         print_changes(report)
     return 0
+
+
+def _before(file: str) -> str:
+    """What a file alone is compared with: of a delta its base, else the same file in HEAD."""
+    from wtxtgit.model.ledger import DELTA_SUFFIX
+
+    if file.endswith(os.fsdecode(DELTA_SUFFIX)):
+        from wtxtgit.comparison.deltas import base_named
+
+        base = base_named(file, threads=environment.threads())
+        if base is not None:
+            return base
+    return _in_head(file)
 
 
 def _in_head(file: str) -> str:

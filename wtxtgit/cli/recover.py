@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.options import CheckpointTarget, rewriting_options
+from wtxtgit.cli.options import FILE, CheckpointTarget, rewriting_options
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.model.salvage import TensorState
@@ -32,7 +32,7 @@ _MOST = 20
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     help="Write what was recovered: a text where the name ends in .wtxt, else the file itself.",
 )
 @click.option(
@@ -190,7 +190,7 @@ def _salvage(
     as_json: bool,
 ) -> int:
     from wtxtgit.checkpoint import salvage as salvaging
-    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import key_bytes
 
     decoding = environment.decoding()
     options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key), decoding=decoding)
@@ -241,7 +241,7 @@ def _print_salvage(report: ContainerRecovery) -> None:
 def _mend_from_parity(
     target: str, output: Path | None, hmac_key: Path | None, max_chunk: int, as_json: bool
 ) -> int:
-    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import key_bytes
     from wtxtgit.checkpoint.repack import recover as recover_checkpoint
 
     hashed, limit = key_bytes(hmac_key), environment.decoding()

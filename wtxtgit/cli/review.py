@@ -15,6 +15,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_cells, print_metadata, print_tensors, totals
 from wtxtgit.cli.options import (
+    FILE,
     cluster,
     cluster_options,
     comparer,
@@ -60,9 +61,7 @@ _T = TypeVar("_T")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @no_cache_option
 @cluster_options
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, readable=False), help="Write to this file."
-)
+@click.option("-o", "--output", type=FILE, help="Write to this file.")
 def review(
     range_: str | None,
     trust_root: str | None,
@@ -181,9 +180,11 @@ def _print_checkpoint(one: Reviewed) -> None:
     is_moved = one.base_path is not None and one.base_path != one.path
     before = f" from {os.fsdecode(one.base_path or b'')}" if is_moved else ""
     print_line(f"{path}: {one.fate}{before}")
+    if one.delta is not None:
+        print_line(f"delta: {one.delta.message}")
     if one.diff is not None:
         print_line(totals(one.diff))
-    elif one.reason is not None:
+    elif one.delta is None and one.reason is not None:
         print_line(f"not compared: {one.reason}")
     print_line(f"{one.seal.state}: {one.seal.message}")
     print_line(sizes_told(one.sizes, "->"))

@@ -5,7 +5,10 @@ What is known to be one content is read once, and no tensor of it is compared.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,17 +60,49 @@ def pictured(
     """Compare two checkpoints, and count the values of what changed most, by tensor.
 
     A file that exists wins over a revision. A text is compared as the file
-    that it stands for; damaged texts are refused as far as they are read.
+    that it stands for, and a delta as what it makes; damaged ones are refused as far as
+    they are read.
     What `filter.content.ContentCache` knows under the secret in `key_file` is not read
     again. `progress` gets counts of bytes read. Raises InputError, CheckError
     and EnvironmentFailure.
     """
-    pages = Pages(progress)
     same = same_content(a, b, key_file)
+    contents = [read_checkpoint(name, threads=threads) if same is None else same for name in (a, b)]
+    compared = partial(
+        _compared,
+        (a, b),
+        options=options,
+        threads=threads,
+        progress=progress,
+        with_distributions=with_distributions,
+    )
+    try:
+        return compared(contents)
+    except NoCheckpoint:
+        # What is encrypted, or a delta, is told from other files where it is none of them.
+        from wtxtgit.checkpoint.encrypted import refuse_encrypted
+        from wtxtgit.comparison.deltas import targets
+        from wtxtgit.text.grammar import is_delta
+
+        refuse_encrypted(*contents)
+        if not any(map(is_delta, contents)):
+            raise
+        made, notes = targets((a, b), contents, threads=threads)
+        report, counted = compared(made)
+        return replace(report, notes=notes + report.notes), counted
+
+
+def _compared(
+    names: tuple[str, str],
+    contents: Sequence[ByteView],
+    *,
+    options: ReadOptions,
+    threads: int | None,
+    progress: Progress | None,
+    with_distributions: bool,
+) -> tuple[DiffReport, dict[str, Distributions]]:
+    pages = Pages(progress)
     with ExitStack() as until:
-        contents = [
-            read_checkpoint(name, threads=threads) if same is None else same for name in (a, b)
-        ]
         before, after = (
             open_side(
                 name,
@@ -78,20 +113,13 @@ def pictured(
                 until,
                 payload_for(name, data),
             )
-            for name, data in zip((a, b), contents, strict=True)
+            for name, data in zip(names, contents, strict=True)
         )
-        try:
-            compared = compare(before, after, options, pages, threads)
-            counted = {}
-            if with_distributions:
-                counted = dict(distributions_of(compared, pages, threads))
-            return compared.report, counted
-        except NoCheckpoint:
-            # What is encrypted has a reason of its own.
-            from wtxtgit.checkpoint.encrypted import refuse_encrypted
-
-            refuse_encrypted(*contents)
-            raise
+        compared = compare(before, after, options, pages, threads)
+        counted = {}
+        if with_distributions:
+            counted = dict(distributions_of(compared, pages, threads))
+        return compared.report, counted
 
 
 def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:

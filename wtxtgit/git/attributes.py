@@ -20,6 +20,7 @@ import re
 import shlex
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ from wtxtgit.git.repository import FILTERS, UNSPECIFIED, Repository
 
 FILE_NAME = ".gitattributes"
 MAX_LINE = 2048
-"""Git ignores a line that is longer."""
+"""Git ignores a line that has so many bytes before its ending, or more."""
 
 _UNSET = (UNSPECIFIED, b"unset")
 _BLANK = b" \t\r\n"
@@ -54,7 +55,7 @@ class Line(NamedTuple):
     """A line with its ending.
 
     `pattern` is unquoted, None for a comment, an empty line, a macro, or
-    what git can't read. `attributes` are as written: `text`, `-text`,
+    what git can't read or ignores. `attributes` are as written: `text`, `-text`,
     `!text`, `eol=lf`.
     """
 
@@ -63,14 +64,21 @@ class Line(NamedTuple):
     attributes: tuple[bytes, ...] = ()
 
 
-def parse(content: bytes) -> list[Line]:
-    """Cut a gitattributes file into lines; joined, their `raw` is the content."""
-    return [_parse_line(raw) for raw in _LINE.findall(content)]
+def parse(content: bytes) -> Iterator[Line]:
+    """Cut a gitattributes file into lines; joined, their `raw` is the content.
+
+    One after the other: a file of very many short lines would take thirty times its bytes.
+    """
+    return (_parse_line(found[0]) for found in _LINE.finditer(content))
 
 
 def content(lines: Iterable[Line]) -> bytes:
     """Join lines again."""
-    return b"".join(line.raw for line in lines)
+    # Not a join, which has all of them at once.
+    joined = BytesIO()
+    for line in lines:
+        joined.write(line.raw)
+    return joined.getvalue()
 
 
 def format_line(pattern: bytes, attributes: Sequence[bytes], ending: bytes = b"\n") -> Line:
@@ -78,32 +86,32 @@ def format_line(pattern: bytes, attributes: Sequence[bytes], ending: bytes = b"\
     check_pattern(pattern)
     # Quoted as git reads it back: gitattributes(5) has the rules of C strings.
     raw = b" ".join((quote(pattern), *attributes)) + ending
-    if len(raw) > MAX_LINE:
+    if _is_ignored(raw):
         raise UsageError(f"the pattern {_shown(pattern)} is too long: git ignores such a line")
     return Line(raw, pattern, tuple(attributes))
 
 
-def append(lines: Sequence[Line], pattern: bytes, attributes: Sequence[bytes]) -> list[Line]:
-    """Add a line at the end, with the file's own line ending."""
-    return _appended(lines, format_line(pattern, attributes, _ending(lines)))
+def append(content: bytes, patterns: Iterable[tuple[bytes, Sequence[bytes]]]) -> bytes:
+    """Add lines of patterns, and their attributes, at the end, with the file's own line ending."""
+    end = ending(content)
+    return _appended(content, [format_line(pattern, names, end) for pattern, names in patterns])
 
 
-def append_comment(lines: Sequence[Line], comment: bytes) -> list[Line]:
+def append_comment(content: bytes, comment: bytes) -> bytes:
     """Add a comment in the same way, which begins with `#`."""
-    return _appended(lines, Line(comment + _ending(lines)))
+    return _appended(content, [Line(comment + ending(content))])
 
 
-def _ending(lines: Sequence[Line]) -> bytes:
-    return b"\r\n" if lines and lines[0].raw.endswith(b"\r\n") else b"\n"
+def ending(content: bytes) -> bytes:
+    """The line ending of a file: that of its first line."""
+    return b"\r\n" if content[: content.find(b"\n") + 1].endswith(b"\r\n") else b"\n"
 
 
-def _appended(lines: Sequence[Line], line: Line) -> list[Line]:
-    before = list(lines)
-    if before and not before[-1].raw.endswith(b"\n"):
-        last = before[-1]
-        # Else the new line would go on where the last one ends.
-        before[-1] = Line(last.raw + _ending(lines), last.pattern, last.attributes)
-    return [*before, line]
+def _appended(content: bytes, lines: Sequence[Line]) -> bytes:
+    # Else the first new line would go on where the last one ends.
+    is_open = lines and content and not content.endswith(b"\n")
+    between = ending(content) if is_open else b""
+    return b"".join((content, between, *(line.raw for line in lines)))
 
 
 def with_attributes(line: Line, attributes: Sequence[bytes]) -> Line:
@@ -157,7 +165,7 @@ def unquote(spelled: bytes) -> bytes:
 def _parse_line(raw: bytes) -> Line:
     text = raw.strip(_BLANK)
     # Git reads a macro only at the top level, and gives it no path: no line of ours.
-    if not text or text.startswith((b"#", _MACRO)):
+    if not text or text.startswith((b"#", _MACRO)) or _is_ignored(raw):
         return Line(raw)
     if text.startswith(b'"'):
         quoted = _QUOTED.match(text)
@@ -170,6 +178,11 @@ def _parse_line(raw: bytes) -> Line:
         pattern, *others = _BLANKS.split(text, maxsplit=1)
         rest = others[0] if others else b""
     return Line(raw, pattern, tuple(word for word in _BLANKS.split(rest) if word))
+
+
+def _is_ignored(raw: bytes) -> bool:
+    """Whether git passes over a line of a file, which loses its ending first."""
+    return len(raw.removesuffix(b"\n").removesuffix(b"\r")) >= MAX_LINE
 
 
 def _unescaped(escape: re.Match[bytes]) -> bytes:

@@ -272,6 +272,15 @@ def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
     return [_oid(line) for line in output.splitlines()]
 
 
+def first_with(repo: Repository, tips: Iterable[str], blob: str) -> str | None:
+    """The oldest commit that tips reach and that brought a blob; None where none is listed."""
+    asked = (*_TRUE, "log", "--format=%H", "-m", "--no-renames", "--no-patch")
+    found = f"--find-object={check_oid(blob)}"
+    output = repo.git(*asked, found, *map(check_oid, tips), "--", env=run.TRUE_OBJECTS)
+    commits = output.split()
+    return _oid(commits[-1]) if commits else None
+
+
 def refuse_altered(repo: Repository) -> None:
     """Raise AlteredHistory where the repository is shallow, or has replaced objects or grafts."""
     reasons = []
@@ -391,12 +400,18 @@ def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
 
 def resolve(repo: Repository, revision: str) -> str:
     """Give the object id that a revision names; raises EnvironmentFailure."""
+    oid = find(repo, revision)
+    if oid is None:
+        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
+    return oid
+
+
+def find(repo: Repository, revision: str) -> str | None:
+    """Give the object id that a revision names, None where it names nothing."""
     parsed = repo.call(
         "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
     )
-    if parsed.code:
-        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
-    return parsed.stdout.decode("ascii").strip()
+    return None if parsed.code else parsed.stdout.decode("ascii").strip()
 
 
 def resolve_commit(repo: Repository, revision: str) -> str:

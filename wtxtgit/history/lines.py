@@ -16,7 +16,7 @@ all before, and its first line says what was there. Lines that somebody put in l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from wtxtgit.git import attributes
@@ -82,17 +82,25 @@ def imported(content: bytes | None, how: ImportLines, *, at_top: bool) -> bytes 
     """
     if content is not None and content.startswith(_BOM):
         return _BOM + (imported(content[len(_BOM) :], how, at_top=at_top) or b"")
-    lines: list[Line] = []
-    for line in attributes.parse(content or b""):
-        lines += _replaced(line, how) if how.is_replaced(line) else [line]
-    if at_top:
-        known = {line.pattern for line in lines if is_filter_line(line)}
-        wanted = [(one, how.attributes) for one in how.patterns if one not in known]
-        there = {line.pattern for line in lines}
-        wanted += [(one, names) for one, names in COMPANIONS if one not in there]
-        if wanted:
-            lines = _appended(lines, wanted, how, is_new=content is None)
-    return attributes.content(lines) if lines or content is not None else None
+    made = attributes.content(
+        one
+        for line in attributes.parse(content or b"")
+        for one in (_replaced(line, how) if how.is_replaced(line) else (line,))
+    )
+    if at_top and (wanted := _wanted(made, how)):
+        made = _appended(made, wanted, how, is_new=content is None)
+    return made if made or content is not None else None
+
+
+def _wanted(content: bytes, how: ImportLines) -> list[tuple[bytes, tuple[bytes, ...]]]:
+    """The patterns, with their attributes, that a file has no line for yet."""
+    asked, beside = frozenset(how.patterns), dict(COMPANIONS)
+    known = set()
+    for line in attributes.parse(content):
+        beside.pop(line.pattern or b"", None)
+        if line.pattern in asked and is_filter_line(line):
+            known.add(line.pattern)
+    return [*((one, how.attributes) for one in how.patterns if one not in known), *beside.items()]
 
 
 def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
@@ -101,7 +109,7 @@ def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
         return None
     if content.startswith(_BOM):
         return _BOM + (exported(content[len(_BOM) :], to_lfs=to_lfs) or b"")
-    kept: list[Line] = []
+    kept = bytearray()
     was_new = is_inside = is_over_lfs = is_plain = False
     was: bytes | None = None
     for line in attributes.parse(content):
@@ -111,8 +119,8 @@ def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
         elif text.startswith(_BEGIN):
             is_inside = True
             was_new, is_over_lfs = _NO_FILE in text, _OVER_LFS in text
-            if kept and _NO_NEWLINE in text:
-                kept[-1] = Line(kept[-1].raw.removesuffix(_ending(line)), *kept[-1][1:])
+            if _NO_NEWLINE in text:
+                kept = kept.removesuffix(_ending(line))
         elif text == _END and is_inside:
             is_inside = False
         elif is_filter_line(line):
@@ -129,9 +137,11 @@ def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
         elif not (is_inside and is_beside(line)):
             _extend(kept, [line])
     # As `untrack` does: with the last pattern of `track` go the lines for texts.
+    left = bytes(kept)
+    del kept
     if is_plain:
-        kept = [line for line in kept if not is_beside(line)]
-    return None if not kept and (was_new or is_plain) else attributes.content(kept)
+        left = attributes.content(line for line in attributes.parse(left) if not is_beside(line))
+    return None if not left and (was_new or is_plain) else left
 
 
 def _replaced(line: Line, how: ImportLines) -> list[Line]:
@@ -146,30 +156,31 @@ def _replaced(line: Line, how: ImportLines) -> list[Line]:
 
 
 def _appended(
-    lines: Sequence[Line],
+    content: bytes,
     wanted: Iterable[tuple[bytes, tuple[bytes, ...]]],
     how: ImportLines,
     *,
     is_new: bool,
-) -> list[Line]:
-    ending = b"\r\n" if lines and lines[0].raw.endswith(b"\r\n") else b"\n"
+) -> bytes:
     notes = _NO_FILE if is_new else b""
-    if lines and not lines[-1].raw.endswith(b"\n"):
+    if content and not content.endswith(b"\n"):
         notes += _NO_NEWLINE
-        lines = [*lines[:-1], Line(lines[-1].raw + ending, *lines[-1][1:])]
     if how.from_lfs:
         notes += _OVER_LFS
-    about = [] if any(map(is_about, lines)) else [Line(ABOUT + ending)]
-    added = [*about, *(attributes.format_line(one, names, ending) for one, names in wanted)]
-    return [*lines, Line(_BEGIN + notes + ending), *added, Line(_END + ending)]
+    has_about = any(map(is_about, attributes.parse(content)))
+    content = attributes.append_comment(content, _BEGIN + notes)
+    if not has_about:
+        content = attributes.append_comment(content, ABOUT)
+    content = attributes.append(content, wanted)
+    return attributes.append_comment(content, _END)
 
 
-def _extend(kept: list[Line], made: Iterable[Line]) -> None:
+def _extend(kept: bytearray, made: Iterable[Line]) -> None:
     """Add lines after one that may have lost its ending."""
     for line in made:
-        if kept and not kept[-1].raw.endswith(b"\n"):
-            kept[-1] = Line(kept[-1].raw + b"\n", *kept[-1][1:])
-        kept.append(line)
+        if kept and not kept.endswith(b"\n"):
+            kept += b"\n"
+        kept += line.raw
 
 
 def _plain(line: Line) -> list[Line]:

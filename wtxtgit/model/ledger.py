@@ -17,6 +17,7 @@ RECIPIENTS_PATH = b".wtxt/recipients"
 AGE_ENDING = ".age"
 """The end of the name of an age file."""
 TEXT_SUFFIX = b".wtxt"
+DELTA_SUFFIX = b".wtxtdelta"
 ENCRYPTED_SUFFIX = b".wtxt" + AGE_ENDING.encode("ascii")
 """The end of the path of an encrypted text."""
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX

@@ -250,7 +250,9 @@ def _facts(one: Reviewed) -> Iterator[str]:
         yield f"- was {code(os.fsdecode(one.base_path or b''))}"
     else:
         yield ""
-    if one.reason is not None:
+    if one.delta is not None:
+        yield f"- delta: {text(clipped(one.delta.message, MOST_MESSAGE))}"
+    elif one.reason is not None:
         yield f"- not compared: {text(clipped(one.reason, MOST_MESSAGE))}"
     if one.diff is not None:
         counts = one.diff.summary.counts

@@ -136,8 +136,6 @@ class Sealing(StrEnum):
 class ReviewedGeneration(JsonObject):
     """A record of the ledger that the branch adds, and the commit that brought it."""
 
-    KEYS = "gen ts commit signers verdict"
-
     gen: int
     ts: str
     commit: str | None
@@ -152,6 +150,33 @@ class SealVerdict(JsonObject):
     state: Sealing
     message: str
     generations: tuple[ReviewedGeneration, ...] = ()
+
+
+class DeltaState(StrEnum):
+    """What is known of a delta."""
+
+    APPLIED = "applied"
+    """Put on its base, it makes what it says."""
+    VERIFIED = "verified"
+    """Nothing is wrong with it by itself; its base is not in the repository."""
+    DAMAGED = "damaged"
+    """It does not hold, by itself or on its base."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedDelta(JsonObject):
+    """A delta that the branch brings: its base, by the hash of its content, and where that is.
+
+    `base` is REV:PATH, None where the repository has no such content; `message` says the state
+    in words.
+    """
+
+    KEYS = "state message base base_sha256_all"
+
+    state: DeltaState
+    message: str
+    base: str | None = None
+    base_sha256_all: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +217,14 @@ class Reviewed(JsonObject):
     checkpoint that was added or removed is compared with nothing, and its
     tensors are listed as added or removed. `groups` are sorted by relative
     change, largest first. `distributions` are by tensor name, of the tensors
-    that changed most.
+    that changed most. `delta` is there for a delta, whose `diff` is the change that it
+    makes to its base.
     """
 
-    KEYS = "path change=fate base_path flags seal sizes commits reason groups diff distributions"
+    KEYS = (
+        "path change=fate base_path flags seal sizes commits reason groups diff distributions "
+        "delta?"
+    )
 
     path: bytes
     fate: Fate
@@ -208,6 +237,7 @@ class Reviewed(JsonObject):
     sizes: Sizes
     commits: tuple[ReviewedCommit, ...]
     distributions: dict[str, Distributions] = field(default_factory=dict)
+    delta: ReviewedDelta | None = None
 
     @property
     def changed(self) -> list[TensorDiff]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from wtxtgit.chain.judge import is_same_place
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.chain.walk import commit_of
+from wtxtgit.checkpoint.delta_base import StoredBase
 from wtxtgit.errors import MAX_NAME, EnvironmentFailure, UsageError, clipped, counted
 from wtxtgit.git import history
 from wtxtgit.git.attributes import FILE_NAME, TreeAttributes
@@ -22,7 +23,14 @@ from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, FILTERS, UNSPECIFIED, Repository
 from wtxtgit.git.trees import TreeReader, renames
-from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX, Ledger
+from wtxtgit.model.ledger import (
+    DELTA_SUFFIX,
+    ENCRYPTED_SUFFIX,
+    LEDGER_SUFFIX,
+    SIGNERS_PATH,
+    TEXT_SUFFIX,
+    Ledger,
+)
 from wtxtgit.report.review import Fate
 
 
@@ -96,7 +104,8 @@ class ChangedCheckpoint:
 
     `before` and `after` are what stands there, None for nothing. Of a set that is
     the index; `parts` are the paths of its files at both ends. `part_of` is the
-    index of the set as which a shard is compared.
+    index of the set as which a shard is compared. `delta_base` is what a delta at the head
+    is put on, where that is in the repository.
     """
 
     path: bytes
@@ -106,6 +115,12 @@ class ChangedCheckpoint:
     after: TreeEntry | None
     parts: tuple[bytes, ...] = ()
     part_of: bytes | None = None
+    delta_base: StoredBase | None = None
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether it is called as deltas are; what it holds is another matter."""
+        return self.path.endswith(DELTA_SUFFIX)
 
     @property
     def touched(self) -> set[bytes]:
@@ -125,8 +140,8 @@ def changes(
 ) -> tuple[list[ChangedCheckpoint], list[str]]:
     """List the checkpoints that differ, in order of their paths, and what was not looked for.
 
-    They are what the filter is for at either end, what has a ledger, and
-    native texts; the signers are none.
+    They are what the filter is for at either end, what has a ledger, native
+    texts, and deltas; the signers are none.
     """
     ends = [snapshots.files(commit.oid) for commit in (branch.before, branch.after)]
     pairs = _differing(repo, branch, *ends)
@@ -167,7 +182,7 @@ def _differing(
         # A checkpoint that was gone before may still have a ledger.
         standing = {path: pair for path, pair in standing.items() if any(pair)}
         for change in trees.between(branch.before.tree, branch.after.tree):
-            if change.path.endswith((TEXT_SUFFIX, ENCRYPTED_SUFFIX)):
+            if change.path.endswith((TEXT_SUFFIX, ENCRYPTED_SUFFIX, DELTA_SUFFIX)):
                 standing.setdefault(change.path, (change.before, change.after))
     standing.pop(SIGNERS_PATH, None)
     return standing

@@ -8,10 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side, refuse_part
+from wtxtgit.checkpoint.delta_base import change_made, checked, delta_in, opened_base
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
 from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
 from wtxtgit.comparison import compare
+from wtxtgit.comparison.compare import Compared
 from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, CheckError, FormatError, InputError, LacksPayload, clipped
 from wtxtgit.git.history import Commit
@@ -26,7 +28,15 @@ from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import read_pointer
 from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.report.figures import OID_SHOWN
-from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
+from wtxtgit.report.review import (
+    DeltaState,
+    Distributions,
+    Fate,
+    Flag,
+    LayerGroup,
+    ReviewedDelta,
+    Risk,
+)
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.flags import flags_of, groups, limited, part_flags
 from wtxtgit.tensors.statistics import statistics
@@ -65,6 +75,7 @@ class Comparison:
     sizes: tuple[int | None, int | None] = (None, None)
     stored: tuple[StoredBlob | None, StoredBlob | None] = (None, None)
     distributions: dict[str, Distributions] = field(default_factory=dict)
+    delta: ReviewedDelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +107,8 @@ class BranchReader:
             unread = _unread(Risk.UNREAD, "a link or submodule stands in its place")
             return replace(unread, stored=stored)
         pages = Pages(self.progress)
+        if changed.is_delta:
+            return replace(self._of_delta(changed, blobs.get(_HEAD), pages), stored=stored)
         sides: dict[str, Side] = {}
         with ExitStack() as until:
             try:
@@ -143,7 +156,12 @@ class BranchReader:
             return self._listed(changed, side, pages)
         before, after = sides[_BASE], sides[_HEAD]
         compared = compare.compare(before, after, self.options, pages, self.threads)
-        report = self._named(changed, compared.report)
+        return self._told(compared, self._named(changed, compared.report), after, pages)
+
+    def _told(
+        self, compared: Compared, report: DiffReport, after: Side, pages: Pages
+    ) -> Comparison:
+        """What two sides came to, under the names that `report` has for them."""
         by_layer = groups(report)
         flags = [
             *flags_of(report, by_layer),
@@ -155,6 +173,64 @@ class BranchReader:
         if self.with_distributions:
             counted = dict(compare.distributions_of(compared, pages, self.threads))
         return Comparison(report, groups=tuple(by_layer), flags=tuple(flags), distributions=counted)
+
+    def _of_delta(
+        self, changed: ChangedCheckpoint, data: ByteView | None, pages: Pages
+    ) -> Comparison:
+        """The change that a delta makes to its base, wherever in the repository that is."""
+        if data is None:
+            return Comparison(reason="a delta, which is gone")
+        path = os.fsdecode(changed.path)
+        base = changed.delta_base
+        named = None if base is None else base.name
+        wanted = None
+        try:
+            delta = delta_in(data, path, self.repo, self.threads)
+            checked_delta = checked(path, delta)
+            wanted = (checked_delta.index.base or b"").hex()
+            if base is None:
+                message = (
+                    f"verified by itself; its base, with sha256_all {wanted[:16]}..., is not in "
+                    "the repository, so what it changes is not known"
+                )
+                verdict = ReviewedDelta(DeltaState.VERIFIED, message, None, wanted)
+                return replace(_unread(Risk.UNREAD, message), delta=verdict)
+            on = opened_base(self.repo, base, threads=self.threads)
+            made = change_made(
+                path, delta, on, checked_delta, threads=self.threads, progress=self.progress
+            )
+            with ExitStack() as until:
+                before, after = (
+                    open_side(name, side, _no_member, pages, self.threads, until)
+                    for name, side in ((base.name, made.before), (path, made.after))
+                )
+                compared = compare.compare(before, after, self.options, pages, self.threads)
+                head = f"{self.branch.after.oid[:OID_SHOWN]}:{path}"
+                notes = tuple(
+                    f"no hash covers {one}: the delta alone says so" for one in made.uncovered
+                )
+                report = replace(
+                    compared.report, a=base.name, b=head, notes=notes + compared.report.notes
+                )
+                verdict = ReviewedDelta(
+                    DeltaState.APPLIED, f"applied to {base.name}", base.name, wanted
+                )
+                told = self._told(compared, report, after, pages)
+                return replace(told, sizes=(before.size, after.size), delta=verdict)
+        except LacksPayload as error:
+            message = f"{error.message}, wtxtgit fetch COMMIT brings it"
+            verdict = ReviewedDelta(DeltaState.VERIFIED, message, named, wanted)
+            return replace(_unread(Risk.UNREAD, message), delta=verdict)
+        except CheckError as error:
+            message = f"damaged: {error.message}"
+            verdict = ReviewedDelta(DeltaState.DAMAGED, message, named, wanted)
+            return replace(_unread(Risk.DAMAGED, error.message), delta=verdict)
+        except NoCheckpoint as error:
+            verdict = ReviewedDelta(DeltaState.APPLIED, f"applied to {named}", named, wanted)
+            return replace(_unread(Risk.OPAQUE, error.message), delta=verdict)
+        except InputError as error:
+            verdict = ReviewedDelta(DeltaState.APPLIED, f"applied to {named}", named, wanted)
+            return replace(_unread(Risk.UNREAD, error.message), delta=verdict)
 
     def _listed(self, changed: ChangedCheckpoint, side: Side, pages: Pages) -> Comparison:
         # What is gone has no risky content; that it is gone is a flag of its own (`review`).
@@ -222,6 +298,10 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
     if is_whole and checkpoint.format not in registry.set_names():
         message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"
         yield Flag(Risk.OPAQUE, message)
+
+
+def _no_member(path: str) -> ByteView:
+    raise InputError(f"{path}: a delta is of one file alone")
 
 
 def _stored(blob: ByteView | None) -> StoredBlob | None:

@@ -40,6 +40,7 @@ from wtxtgit.report.review import (
 )
 from wtxtgit.review.changes import Branch, ChangedCheckpoint, attribute_notes, branch_of, changes
 from wtxtgit.review.contents import BranchReader, Comparer, Comparison, StoredBlob, here
+from wtxtgit.review.deltas import with_bases
 from wtxtgit.review.seals import Seals
 from wtxtgit.review.sets import with_sets
 from wtxtgit.setup.sizes import large_blob, max_blob
@@ -175,6 +176,7 @@ class _ReviewWork:
         more += attribute_notes(self.repo, *ends)
         # One limit for flags and sizes: they are told side by side.
         limit = max_blob(self.repo)
+        changed = with_bases(self.repo, branch, changed)
         compared = self._compared(changed)
         reviewed = [
             self._reviewed(
@@ -279,6 +281,7 @@ class _ReviewWork:
             sizes,
             touching,
             comparison.distributions,
+            comparison.delta,
         )
 
     def _of_blob(
@@ -293,7 +296,8 @@ class _ReviewWork:
         """What is risky about the blob at the head as such."""
         entry = changed.after
         if entry is None:
-            yield Flag(Risk.REMOVED, "the checkpoint is gone")
+            what = "delta" if changed.is_delta else "checkpoint"
+            yield Flag(Risk.REMOVED, f"the {what} is gone")
             return
         if stored is None:
             return

@@ -7,10 +7,8 @@ smudge, and would change the text.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure, WtxtgitError
@@ -140,20 +138,20 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
     """
     with turn(repo):
         file = _file(repo)
-        lines = attributes.parse(_read(file))
+        content = _read(file)
         # With the first pattern; who takes it out later does not want it.
-        if not any(is_filter_line(line) or is_about(line) for line in lines):
-            lines = attributes.append_comment(lines, ABOUT)
-        track_one = partial(_tracked, driver=DETACHED if detached else FILTER)
-        lines, changed, unchanged = _edited(lines, patterns, track_one)
+        if not any(is_filter_line(line) or is_about(line) for line in attributes.parse(content)):
+            content = attributes.append_comment(content, ABOUT)
+        content, changed = _tracked(content, patterns, DETACHED if detached else FILTER)
         # With the first pattern: texts that reach the work tree must keep their line ends.
-        for pattern, names in COMPANIONS:
-            if not any(line.pattern == pattern for line in lines):
-                lines = attributes.append(lines, pattern, names)
-        _write(repo, file, lines)
+        beside = dict(COMPANIONS)
+        for line in attributes.parse(content):
+            beside.pop(line.pattern or b"", None)
+        content = attributes.append(content, beside.items())
+        _write(repo, file, content)
         follows = _consequences(repo, sizes.machine())
-        of_lfs = tuple(pattern for pattern in dict.fromkeys(patterns) if _was_lfs(lines, pattern))
-        return Tracking(file, changed, unchanged, replace(follows, of_lfs=of_lfs))
+        of_lfs = _were_lfs(content, patterns)
+        return _tracking(file, patterns, changed, replace(follows, of_lfs=of_lfs))
 
 
 def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
@@ -164,21 +162,23 @@ def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
     """
     with turn(repo):
         file = _file(repo)
-        lines = before = attributes.parse(_read(file))
+        before = _read(file)
         entries = filtered(repo, index.entries(repo))
-        lines, changed, unchanged = _edited(lines, patterns, _untracked)
-        # Lines that a user changed are theirs, and stay.
-        if changed and not any(is_filter_line(line) for line in lines):
-            lines = [line for line in lines if not is_beside(line)]
+        content, changed = _untracked(before, patterns)
         if not changed:
-            return Tracking(file, changed, unchanged)
-        _write(repo, file, lines)
+            return _tracking(file, patterns, changed)
+        # Lines that a user changed are theirs, and stay.
+        if not any(map(is_filter_line, attributes.parse(content))):
+            content = attributes.content(
+                line for line in attributes.parse(content) if not is_beside(line)
+            )
+        _write(repo, file, content)
         try:
             texts = _texts_left(repo, entries)
         except WtxtgitError:
             _write(repo, file, before)
             raise
-        return Tracking(file, changed, unchanged, Consequences(texts=texts))
+        return _tracking(file, patterns, changed, Consequences(texts=texts))
 
 
 def _texts_left(repo: Repository, entries: Sequence[TreeEntry]) -> tuple[bytes, ...]:
@@ -213,8 +213,11 @@ def repair(repo: Repository) -> list[bytes]:
         repaired = []
         for path in attribute_files(repo):
             file = repo.file(path)
-            before = attributes.parse(_read(file))
-            after = [_complete(line) if is_filter_line(line) else line for line in before]
+            before = _read(file)
+            after = attributes.content(
+                _complete(line) if is_filter_line(line) else line
+                for line in attributes.parse(before)
+            )
             if after != before:
                 _write(repo, file, after)
                 repaired.append(path)
@@ -234,47 +237,78 @@ def attribute_files(repo: Repository) -> list[bytes]:
     return [path for path in files if work_tree.file_size(repo.file(path)) is not None]
 
 
-def _was_lfs(lines: Sequence[Line], pattern: bytes) -> bool:
-    """Whether a line of ours has a pattern that one of git-lfs has before it."""
-    same = [line for line in lines if line.pattern == pattern]
-    return any(
-        _LFS_FILTER in one.attributes and is_filter_line(other) for one, other in pairwise(same)
+def _were_lfs(content: bytes, patterns: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Those of which a line of ours comes next after one of git-lfs."""
+    is_lfs: dict[bytes, bool] = {}
+    found = set()
+    asked = dict.fromkeys(patterns)
+    for line in attributes.parse(content):
+        if line.pattern in asked:
+            if is_lfs.get(line.pattern) and is_filter_line(line):
+                found.add(line.pattern)
+            is_lfs[line.pattern] = _LFS_FILTER in line.attributes
+    return tuple(pattern for pattern in asked if pattern in found)
+
+
+def _tracking(
+    file: Path,
+    patterns: Iterable[bytes],
+    changed: Container[bytes],
+    consequences: Consequences | None = None,
+) -> Tracking:
+    asked = dict.fromkeys(patterns)
+    return Tracking(
+        file,
+        tuple(pattern for pattern in asked if pattern in changed),
+        tuple(pattern for pattern in asked if pattern not in changed),
+        consequences or Consequences(),
     )
 
 
-def _edited(
-    lines: list[Line],
-    patterns: Iterable[bytes],
-    edit: Callable[[list[Line], bytes], list[Line]],
-) -> tuple[list[Line], tuple[bytes, ...], tuple[bytes, ...]]:
-    """Edit lines for each pattern; give them, the patterns that changed some, and the others."""
-    changed: list[bytes] = []
-    unchanged: list[bytes] = []
-    for pattern in dict.fromkeys(patterns):
-        after = edit(lines, pattern)
-        (unchanged if after == lines else changed).append(pattern)
-        lines = after
-    return lines, tuple(changed), tuple(unchanged)
+def _tracked(
+    content: bytes, patterns: Iterable[bytes], driver: bytes
+) -> tuple[bytes, Container[bytes]]:
+    """A file with lines of ours for these patterns, and those for which it is another."""
+    asked = dict.fromkeys(patterns)
+    for pattern in asked:
+        attributes.check_pattern(pattern)
+    # Of several the last one counts.
+    counts: dict[bytes, int] = {}
+    for number, line in enumerate(attributes.parse(content)):
+        if line.pattern in asked and is_filter_line(line):
+            counts[line.pattern] = number
+    added = [pattern for pattern in asked if pattern not in counts]
+    changed = set(added)
+
+    def edited() -> Iterator[Line]:
+        for number, line in enumerate(attributes.parse(content)):
+            if line.pattern is None or counts.get(line.pattern) != number:
+                yield line
+                continue
+            complete = _complete(line, driver)
+            if complete != line:
+                changed.add(line.pattern)
+            yield complete
+
+    after = attributes.content(edited())
+    return attributes.append(after, ((one, (driver, *BESIDE)) for one in added)), changed
 
 
-def _tracked(lines: list[Line], pattern: bytes, *, driver: bytes) -> list[Line]:
-    attributes.check_pattern(pattern)
-    ours = [i for i, line in enumerate(lines) if line.pattern == pattern and is_filter_line(line)]
-    if not ours:
-        return attributes.append(lines, pattern, (driver, *BESIDE))
-    changed = list(lines)
-    changed[ours[-1]] = _complete(lines[ours[-1]], driver)
-    return changed
+def _untracked(content: bytes, patterns: Iterable[bytes]) -> tuple[bytes, Container[bytes]]:
+    """A file without lines of ours for these patterns, and those that had one."""
+    asked = frozenset(patterns)
+    changed: set[bytes] = set()
 
+    def edited() -> Iterator[Line]:
+        for line in attributes.parse(content):
+            if line.pattern not in asked or not is_filter_line(line):
+                yield line
+                continue
+            changed.add(line.pattern)
+            if others := [name for name in line.attributes if name not in (*_FILTERS, *BESIDE)]:
+                yield attributes.with_attributes(line, others)
 
-def _untracked(lines: list[Line], pattern: bytes) -> list[Line]:
-    kept = []
-    for line in lines:
-        if line.pattern != pattern or not is_filter_line(line):
-            kept.append(line)
-        elif others := [name for name in line.attributes if name not in (*_FILTERS, *BESIDE)]:
-            kept.append(attributes.with_attributes(line, others))
-    return kept
+    return attributes.content(edited()), changed
 
 
 def _complete(line: Line, driver: bytes | None = None) -> Line:
@@ -344,8 +378,7 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
 
 
-def _write(repo: Repository, file: Path, lines: Sequence[Line]) -> None:
-    content = attributes.content(lines)
+def _write(repo: Repository, file: Path, content: bytes) -> None:
     # A file that is written again is a changed one for git, and for editors.
     if content == _read(file):
         return

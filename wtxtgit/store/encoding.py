@@ -279,13 +279,34 @@ class DecodedRun:
     def chunk(self, number: int) -> DecodedChunk:
         return DecodedChunk(self.decoded[number].reshape(self.items[number], -1))
 
-    def decode(self, number: int, entry: ChunkEntry, encoded: ByteView) -> None:
-        """Decode a chunk of that size without its bases: of an XOR, that. Raises FormatError."""
-        self.items[number] = entry.item
-        if entry.encoding == STORED:
-            self.decoded[number] = np.frombuffer(mapped(encoded), np.uint8)
-        else:
-            _decompress(_decoder.zstd, entry, mapped(encoded), self.decoded[number])
+    def decode(
+        self, numbers: Sequence[int], entries: Sequence[ChunkEntry], encoded: memoryview
+    ) -> None:
+        """Decode chunks of that size, which stand side by side in a pack, without their bases.
+
+        Of an XOR that gives just this. Those that follow one another here, too, are decoded in one
+        go: whether each takes its own part of the pack is for their hashes to tell. Raises
+        FormatError.
+        """
+        at = 0
+        while at < len(numbers):
+            end, length = at, 0
+            while end < len(numbers) and numbers[end] == numbers[at] + end - at:
+                is_stored = entries[end].encoding == STORED
+                if is_stored and end > at:
+                    break
+                self.items[numbers[end]] = entries[end].item
+                length += entries[end].length
+                end += 1
+                if is_stored:
+                    break
+            place = self.decoded[numbers[at] : numbers[at] + end - at].reshape(-1)
+            if entries[at].encoding == STORED:
+                place[:] = np.frombuffer(encoded[:length], np.uint8)
+            else:
+                _decompress(_decoder.zstd, entries[at], encoded[:length], place)
+            encoded = encoded[length:]
+            at = end
 
     def put(self, number: int, chunk: DecodedChunk) -> None:
         """Take a chunk that was decoded with its bases."""
@@ -425,15 +446,15 @@ def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) 
 def _decompress(
     decoder: zstandard.ZstdDecompressor, entry: ChunkEntry, held: memoryview, made: Bytes
 ) -> None:
-    """Fill `made`, which has the entry's size, with what its frames hold."""
+    """Fill `made` with what frames hold that begin with those of an entry."""
     try:
         reader = decoder.stream_reader(held, read_across_frames=entry.encoding != PREFIX)
         given = reader.readinto(made)
-        is_more = given == entry.size and reader.read(1)
+        is_more = given == made.size and reader.read(1)
     except zstandard.ZstdError:
         _fail("is no readable zstd", entry)
-    if given != entry.size or is_more:
-        _fail(f"does not give {entry.size} bytes", entry)
+    if given != made.size or is_more:
+        _fail(f"does not give {made.size} bytes", entry)
 
 
 def _fail(what: str, entry: ChunkEntry) -> NoReturn:

@@ -345,9 +345,8 @@ class ChunkPack:
         """The encoded bytes of a chunk of its index."""
         return self._data[entry.place : entry.place + entry.length]
 
-    def encoded_all(self, entries: Sequence[ChunkEntry]) -> list[memoryview]:
-        """The same of some chunks; those that stand side by side are read together."""
-        found = [memoryview(b"")] * len(entries)
+    def encoded_runs(self, entries: Sequence[ChunkEntry]) -> Iterator[tuple[list[int], memoryview]]:
+        """The same of some chunks, by their numbers: those that stand side by side in one piece."""
         ordered = sorted(range(len(entries)), key=lambda number: entries[number].place)
         while ordered:
             start = end = entries[ordered[0]].place
@@ -355,9 +354,5 @@ class ChunkPack:
             while count < len(ordered) and entries[ordered[count]].place == end:
                 end += entries[ordered[count]].length
                 count += 1
-            run = mapped(self._data[start:end])
-            for number in ordered[:count]:
-                place = entries[number].place - start
-                found[number] = run[place : place + entries[number].length]
+            yield ordered[:count], mapped(self._data[start:end])
             ordered = ordered[count:]
-        return found

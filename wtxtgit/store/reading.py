@@ -193,15 +193,16 @@ class ChunkReading:
                 return None
             by_pack.setdefault(pack, []).append(number)
         for pack, numbers in by_pack.items():
-            views = pack.encoded_all([copies[number][1] for number in numbers])
-            for number, view in zip(numbers, views, strict=True):
-                entry = copies[number][1]
-                if entry.encoding != PREFIX:
-                    run.decode(number, entry, view)
-                elif (chunk := self._decoded(pack, entry)) is not None:
-                    run.put(number, chunk)
-                else:
+            moved = [number for number in numbers if copies[number][1].encoding == PREFIX]
+            for number in moved:
+                chunk = self._decoded(*copies[number])
+                if chunk is None:
                     return None
+                run.put(number, chunk)
+            others = [number for number in numbers if copies[number][1].encoding != PREFIX]
+            entries = [copies[number][1] for number in others]
+            for which, encoded in pack.encoded_runs(entries):
+                run.decode([others[n] for n in which], [entries[n] for n in which], encoded)
         based = [number for number, (_, entry) in enumerate(copies) if entry.encoding == XOR]
         if based:
             entries = [copies[number][1] for number in based]

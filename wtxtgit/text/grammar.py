@@ -20,6 +20,8 @@ from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.array import ITEM_SIZE, MAX_RANK, Meta, Rows, Signature, bounded_product
 
 MAGIC = b"WTXT "
+DELTA_MAGIC = b"WTXT-DELTA "
+"""What makes an input a delta, of whatever version."""
 """What makes an input a WTXT text (of whatever version) for clean and smudge."""
 FIRST_LINE = b"WTXT 1\n"
 DETACHED_MAGIC = b"WTXT-DETACHED "
@@ -182,6 +184,11 @@ def is_text(data: ByteView | bytes) -> bool:
 def is_detached(data: ByteView | bytes) -> bool:
     """Whether an input is to be read as a detached text."""
     return data[: len(DETACHED_MAGIC)] == DETACHED_MAGIC
+
+
+def is_delta(data: ByteView | bytes) -> bool:
+    """Whether content begins as a delta does, of whatever version."""
+    return data[: len(DELTA_MAGIC)] == DELTA_MAGIC
 
 
 def is_data(text: Buffer, pos: int) -> bool:

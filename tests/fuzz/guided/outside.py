@@ -189,7 +189,7 @@ def answers_of_agents() -> Iterator[bytes]:
 
 def attributes_file(data: bytes) -> bool:
     """No byte is lost; what is a pattern can be written, and is read again."""
-    lines = attributes.parse(data)
+    lines = list(attributes.parse(data))
     assert attributes.content(lines) == data
     taken = False
     for line in lines:

@@ -100,8 +100,10 @@ def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Sho
         "fate": Chip(str(one.fate).capitalize(), "plain"),
         "sealing": _SEALINGS[one.seal.state],
         "seal": _text(one.seal.message),
+        "delta": "" if one.delta is None else _text(one.delta.message),
         "chips": chips(one.flags),
-        "reason": _text(one.reason or ""),
+        # Of a delta it stands in its own line.
+        "reason": "" if one.delta is not None else _text(one.reason or ""),
         "totals": [] if diff is None else list(totals(diff)),
         "changed": NONE if diff is None else tensors_changed(diff),
         "relative": NONE if diff is None else relative_change(diff),

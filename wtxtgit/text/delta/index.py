@@ -27,8 +27,6 @@ from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import LineCursor, fault_of, quote
 from wtxtgit.text.verify import chunk_problems, diagnose, mismatch
 
-MAGIC = b"WTXT-DELTA "
-"""What makes an input a delta, of whatever version."""
 VERSION = b"WTXT-DELTA 2 "
 LAST_LINE = b"enddelta\n"
 MAX_REMOVED = 250_000

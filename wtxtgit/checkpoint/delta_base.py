@@ -1,0 +1,257 @@
+"""What a delta in a repository is to be put on, wherever that is, and the change that it makes.
+
+A delta names its base by a hash alone. A blob whose content has that hash is its base, at any
+path of any commit; so is what another delta there makes. What a blob says of itself finds
+it; it is proved when the delta is put on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from wtxtgit.checkpoint.open import as_checked_out, attached_with, blob, payload_in
+from wtxtgit.containers import any_format, registry
+from wtxtgit.errors import CheckError, TextError
+from wtxtgit.filter.content import examine
+from wtxtgit.git import history
+from wtxtgit.git.blobs import known_sizes
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import BlobHead, blob_heads
+from wtxtgit.git.work_tree import HEAD_SIZE
+from wtxtgit.io.progress import Progress
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView
+from wtxtgit.remotes.payload.detached_texts import blobs_of_commits, blobs_of_tree
+from wtxtgit.text import grammar
+from wtxtgit.text.delta import index as delta_index
+from wtxtgit.text.delta import sides
+from wtxtgit.text.delta.index import DeltaReport
+from wtxtgit.text.delta.patch import Regeneration
+from wtxtgit.text.delta.patch import apply as apply_to
+from wtxtgit.text.delta.sides import DeltaSide
+from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.verify import verify
+from wtxtgit.text.write import TextWriter
+
+MOST_STEPS = 30
+"""Deltas that are put one on the other: each of them is proved with all that it makes."""
+_OID_SHOWN = 12
+_FIRST_LINE = 256
+"""Bytes in which a delta's first line ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBase:
+    """A blob that holds a delta's base: the base itself, or a delta that makes it of `on`.
+
+    `name` is REV:PATH, as it can be asked for.
+    """
+
+    name: str
+    oid: str
+    on: StoredBase | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a blob's first lines say: the root of what it stands for, and the base of a delta."""
+
+    root: bytes | None
+    base: bytes | None = None
+
+
+def base_of(delta: ByteView) -> bytes | None:
+    """The sha256_all of the base that a delta names; None where its first line is none."""
+    first = delta_index.parse_first(bytes(delta[:_FIRST_LINE]), 0)
+    return None if first is None else first[0]
+
+
+@dataclass(slots=True)
+class BaseFinder:
+    """Looks for bases in some commits of a repository first, then in all that they descend from.
+
+    In the last place in all that `further` ones descend from.
+    """
+
+    repo: Repository
+    commits: Sequence[str]
+    further: Sequence[str] = ()
+    _found: dict[bytes, list[tuple[str, str, _Said]]] = field(default_factory=dict)
+    """By the hash that something has: where, the blob, and what it says of itself."""
+    _looked_at: set[str] = field(default_factory=set)
+    _places: Iterator[Iterable[tuple[str, str, _Said]]] | None = None
+
+    def find(self, wanted: bytes) -> StoredBase | None:
+        """The content with this sha256_all, None where it is nowhere; raises EnvironmentFailure."""
+        return self._find(wanted, frozenset())
+
+    def _find(self, wanted: bytes, before: frozenset[bytes]) -> StoredBase | None:
+        # A delta may be on what another makes of its own target.
+        if wanted in before or len(before) > MOST_STEPS:
+            return None
+        tried = 0
+        while True:
+            known = self._found.get(wanted, [])
+            for name, oid, said in known[tried:]:
+                if said.base is None:
+                    return StoredBase(self._named(name, oid), oid)
+                on = self._find(said.base, before | {wanted})
+                if on is not None:
+                    return StoredBase(self._named(name, oid), oid, on)
+            tried = len(known)
+            if not self._look_further():
+                return None
+
+    def _look_further(self) -> bool:
+        if self._places is None:
+            self._places = self._all_places()
+        place = next(self._places, None)
+        for name, oid, said in place or ():
+            if said.root is not None:
+                self._found.setdefault(said.root, []).append((name, oid, said))
+        return place is not None
+
+    def _all_places(self) -> Iterator[Iterable[tuple[str, str, _Said]]]:
+        """What is said where: first what takes least to find out."""
+        trees = {oid: blobs_of_tree(self.repo, oid, ()) for oid in self.commits}
+        raw: dict[str, str] = {}
+        for commit, blobs in trees.items():
+            yield list(self._of_heads(blobs, commit, raw))
+        yield list(
+            self._of_heads(blobs_of_commits(self.repo, [*self.commits, *self.further]), None, {})
+        )
+        # Of a file that is no text the hash has to be made.
+        for oid, name in raw.items():
+            yield list(self._of_file(name, oid))
+
+    def _of_heads(
+        self, paths: dict[str, bytes], commit: str | None, raw: dict[str, str]
+    ) -> Iterator[tuple[str, str, _Said]]:
+        fresh = [oid for oid in paths if oid not in self._looked_at]
+        self._looked_at.update(fresh)
+        for oid, head in _heads(self.repo, fresh).items():
+            path = os.fsdecode(paths[oid])
+            # Of a history git tells a path and no commit.
+            name = path if commit is None else f"{commit[:_OID_SHOWN]}:{path}"
+            said = _said(head.head)
+            if said is not None:
+                yield name, oid, said
+            elif head.size and registry.detected(memoryview(head.head)) is not None:
+                raw[oid] = name
+
+    def _of_file(self, name: str, oid: str) -> Iterator[tuple[str, str, _Said]]:
+        facts = examine(blob(self.repo, oid))
+        yield name, oid, _Said(facts.sha256_all)
+
+    def _named(self, name: str, oid: str) -> str:
+        """REV:PATH, of the first commit that had the blob where none is known."""
+        if ":" in name and name.partition(":")[0] in {c[:_OID_SHOWN] for c in self.commits}:
+            return name
+        first = history.first_with(self.repo, [*self.commits, *self.further], oid)
+        return name if first is None else f"{first[:_OID_SHOWN]}:{name}"
+
+
+def _heads(repo: Repository, oids: Sequence[str]) -> dict[str, BlobHead]:
+    # A history lists folders, too.
+    return blob_heads(repo, known_sizes(repo, oids)) if oids else {}
+
+
+def _said(head: bytes) -> _Said | None:
+    """What the first bytes of a text or a delta say; None for anything else."""
+    base = None
+    if grammar.is_delta(head):
+        first = delta_index.parse_first(head, 0)
+        if first is None:
+            return _Said(None)
+        base, position = first
+    elif grammar.is_text(head):
+        position = head.find(b"\n") + 1
+    else:
+        return None
+    meta = grammar.parse_meta(head, position)
+    cap = None if meta is None else grammar.parse_cap(head, meta[1])
+    root = None if cap is None else grammar.parse_root(head, cap[1])
+    return _Said(None if root is None else root[0].sha256_all, base)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeChange:
+    """The change that a delta makes: the text, or file, before, and the text after.
+
+    `uncovered` says what is in it by the delta's word alone.
+    """
+
+    before: ByteView
+    after: ByteView
+    uncovered: tuple[str, ...]
+
+
+def has_root(data: ByteView, wanted: bytes) -> bool:
+    """Whether a text says that it has this sha256_all, or a file's text has it."""
+    said = _said(bytes(data[:HEAD_SIZE]))
+    return (examine(data).sha256_all if said is None else said.root) == wanted
+
+
+def checked(name: str, delta: ByteView) -> DeltaReport:
+    """What a delta says; raises CheckError where it alone shows that it does not hold."""
+    report = delta_index.check(delta)
+    if not report.ok:
+        raise CheckError(f"{name}: {report.problems[0]}")
+    return report
+
+
+def change_made(
+    name: str,
+    delta: ByteView,
+    base: ByteView,
+    report: DeltaReport | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> MadeChange:
+    """Put a delta on its base, a file or an attached text, and prove what that gives.
+
+    `report` is what `checked` gave of the delta, where that was asked already. Raises
+    CheckError where either does not hold, or they do not go together.
+    """
+    report = report or checked(name, delta)
+    side = _side_of(base, threads)
+    try:
+        given = Regeneration()
+        target = apply_to(side, delta, report.index, given, threads=threads, progress=progress)
+    except TextError as error:
+        raise CheckError(f"{name}, put on its base: {error}") from error
+    after = spooled(sides.text_pieces(target.side, threads=threads))
+    return MadeChange(base, after, target.uncovered)
+
+
+def opened_base(repo: Repository, base: StoredBase, *, threads: int | None = None) -> ByteView:
+    """The base: the attached text, or file, that a blob holds or that deltas make.
+
+    Raises CheckError, and EnvironmentFailure.
+    """
+    data = delta_in(blob(repo, base.oid, threads), base.name, repo, threads)
+    if base.on is None:
+        return attached_with(base.name, data, payload_in(repo, data), threads=threads)
+    on = opened_base(repo, base.on, threads=threads)
+    return change_made(base.name, data, on, threads=threads).after
+
+
+def delta_in(data: ByteView, name: str, repo: Repository, threads: int | None) -> ByteView:
+    """What a blob holds: a delta that the filter made a text of, taken out of that."""
+    if not grammar.is_text(data):
+        return data
+    opened = as_checked_out(name, data, threads, payload=payload_in(repo, data)).data
+    return opened if grammar.is_delta(opened) else data
+
+
+def _side_of(data: ByteView, threads: int | None) -> DeltaSide:
+    if not grammar.is_text(data):
+        writer = TextWriter(snapshot_of(any_format.split(data)), threads=threads)
+        return sides.side_of_writer(writer)
+    report = verify(data, threads=threads)
+    if not report.ok:
+        raise CheckError(f"the base does not verify: {report.problems[0]}")
+    return sides.side_of_text(data, report.index)

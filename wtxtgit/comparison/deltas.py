@@ -1,0 +1,90 @@
+"""Deltas as sides of a comparison: each stands for the checkpoint that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wtxtgit.checkpoint.delta_base import (
+    BaseFinder,
+    base_of,
+    change_made,
+    checked,
+    has_root,
+    opened_base,
+)
+from wtxtgit.checkpoint.open import attached_text, read, repository_of, shown_name
+from wtxtgit.errors import CheckError, EnvironmentFailure
+from wtxtgit.git import history
+from wtxtgit.io.view import ByteView
+from wtxtgit.text.grammar import is_delta
+
+
+def base_named(target: str, *, threads: int | None = None) -> str | None:
+    """The base of a target that is a delta, as REV:PATH; None for a target that is none.
+
+    Raises CheckError for a delta that does not hold, or whose base the repository has not.
+    """
+    data = read(target, threads=threads)
+    if not is_delta(data):
+        return None
+    checked(shown_name(target), data)
+    finder = _finder(target)
+    found = None if finder is None else finder.find(base_of(data) or b"")
+    if found is None:
+        raise _not_there(target, data)
+    return found.name
+
+
+def targets(
+    names: Sequence[str], contents: Sequence[ByteView], *, threads: int | None = None
+) -> tuple[list[ByteView], tuple[str, ...]]:
+    """What the two sides are, where a delta stands for what it makes; and notes on them.
+
+    The other side may be a delta's base, which is then not looked for. Raises CheckError for a
+    delta that does not hold, or whose base is not there, and what reading either side does.
+    """
+    sides, notes = [], []
+    for name, data, other_name, other in zip(
+        names, contents, reversed(names), reversed(contents), strict=True
+    ):
+        if not is_delta(data):
+            sides.append(data)
+            continue
+        report = checked(shown_name(name), data)
+        wanted = base_of(data) or b""
+        if not is_delta(other) and has_root(other, wanted):
+            base = attached_text(other_name, other, threads=threads)
+        else:
+            base = _base_in_repository(name, data, wanted, threads)
+        made = change_made(shown_name(name), data, base, report, threads=threads)
+        notes += [f"no hash covers {one}: the delta alone says so" for one in made.uncovered]
+        sides.append(made.after)
+    return sides, tuple(notes)
+
+
+def _base_in_repository(name: str, data: ByteView, wanted: bytes, threads: int | None) -> ByteView:
+    finder = _finder(name)
+    found = None if finder is None else finder.find(wanted)
+    if finder is None or found is None:
+        raise _not_there(name, data)
+    return opened_base(finder.repo, found, threads=threads)
+
+
+def _finder(target: str) -> BaseFinder | None:
+    """What looks in the repository that a target is in; None where there is none, or no commit."""
+    try:
+        repo = repository_of(target)
+    except EnvironmentFailure:
+        return None
+    head, tips = history.head(repo), history.tips(repo)
+    # Other branches have what HEAD has not.
+    return BaseFinder(repo, [] if head is None else [head.oid], tips) if head or tips else None
+
+
+def _not_there(target: str, data: ByteView) -> CheckError:
+    digest = (base_of(data) or b"").hex()[:16]
+    return CheckError(
+        f"{shown_name(target)}: verified by itself; its base, with sha256_all {digest}..., is not "
+        "in the repository",
+        hint="wtxtgit diff BASE DELTA compares with a file",
+    )
