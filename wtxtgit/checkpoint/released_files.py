@@ -189,7 +189,7 @@ def released_from(against: str | None, names: Iterable[str]) -> ReleasedFiles:
     if Path(against).is_dir():
         return FilesOfFolder(Path(against))
     if os.path.lexists(against):
-        raise UsageError(f"{shown(against)} is no folder, and no revision")
+        raise UsageError(f"{shown(against)} is neither a folder nor a revision")
     return FilesOfCommit.at(Repository.discover(), against, names)
 
 
