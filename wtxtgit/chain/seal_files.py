@@ -472,7 +472,7 @@ class ContentReader:
         if is_filtered and not facts.is_canonical:
             raise CheckError(
                 f"{shown_path(path)}: a valid text, but not the one that clean gives",
-                hint=f"git add --renormalize -- {self.files.quoted(path)}",
+                hint=f"wtxtgit install, then git add --renormalize -- {self.files.quoted(path)}",
             )
         self._check_sign_line(path, content)
         if path == SIGNERS_PATH:
@@ -494,7 +494,8 @@ class ContentReader:
         wsum = path + WSUM_SUFFIX
         if self.files.is_staged and wsum_at(self.files.repo.file(wsum)) is not None:
             return f"git add -- {self.files.quoted(wsum)}"
-        return f"wtxtgit finalize -- {self.files.quoted(path)}"
+        staged = f", then git add -- {self.files.quoted(wsum)}" if self.files.is_staged else ""
+        return f"wtxtgit finalize -- {self.files.quoted(path)}{staged}"
 
     def _check_sign_line(self, path: bytes, content: SealedContent) -> None:
         """Refuse a native text's own signature that does not hold: its seal replaces none."""
@@ -528,6 +529,10 @@ def _keys(signers: ByteView | None) -> frozenset[bytes]:
         return frozenset()
 
 
+def _threshold_hint(threshold: int) -> str:
+    return f"wtxtgit signers threshold {threshold}, then git add -- :/{os.fsdecode(SIGNERS_PATH)}"
+
+
 def _refuse_broken_signers(content: bytes) -> None:
     """Raise CheckError for a signers file that nobody will take: a seal would make it no better."""
     name = os.fsdecode(SIGNERS_PATH)
@@ -537,7 +542,7 @@ def _refuse_broken_signers(content: bytes) -> None:
         hint = f"git restore --source=HEAD --staged --worktree -- :/{name}"
         try:
             rest = signers_file.parse(signers_file.without_threshold(content), name).signers
-            hint = f"wtxtgit signers threshold {max(1, min(MAX_THRESHOLD, len(rest.principals)))}"
+            hint = _threshold_hint(max(1, min(MAX_THRESHOLD, len(rest.principals))))
         except KeyFileError:
             pass
         raise CheckError(f"{error.message}: nobody will take these signers", hint=hint) from None
@@ -546,7 +551,7 @@ def _refuse_broken_signers(content: bytes) -> None:
         raise CheckError(
             f"{name}: a threshold of {signers.threshold}, and {counted(there, 'principal')}: "
             "nobody will take these signers",
-            hint=f"wtxtgit signers threshold {there}",
+            hint=_threshold_hint(there),
         )
 
 

@@ -66,7 +66,9 @@ def default_output(delta: str) -> Path:
         raise UsageError(f"{shown_name(delta)} is no file in {ENDING}: say where to, with -o")
     out = path.with_suffix("")
     if os.path.lexists(out):
-        raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")
+        raise UsageError(
+            f"{shown(out)} is there already", hint=f"-o {shlex.quote(shown(out))} replaces it"
+        )
     return out
 
 

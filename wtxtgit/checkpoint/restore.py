@@ -7,6 +7,7 @@ an .npz or .safetensors file, by the ending of the output.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def default_output(target: str) -> Path:
         raise UsageError(f"{shown(text)} does not end in {TEXT_ENDING}: say where to, with -o")
     out = text.with_suffix("")
     if os.path.lexists(out):
-        raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")
+        raise UsageError(
+            f"{shown(out)} is there already", hint=f"-o {shlex.quote(shown(out))} replaces it"
+        )
     return out
 
 
