@@ -28,6 +28,7 @@ from bench import (
     start,
     stores,
     text,
+    verbs,
 )  # fmt: skip
 from bench.chart import chart
 from bench.measure import BenchError, Place, Row
@@ -54,6 +55,7 @@ PARTS: dict[str, Part] = {
     "protocol": lambda place, o: protocol.filters(place, o.size, o.runs),
     "git": lambda place, o: git.adds_and_checkouts(place, o.size, o.runs),
     "detached": lambda place, o: detached.adds_and_checkouts(place, o.size, o.runs),
+    "verbs": lambda place, o: verbs.verbs(place, o.size, o.runs),
     "growth": lambda place, o: growth.versions(place, o.size),
     "beside": lambda place, o: growth.beside(place, o.size),
     "store": lambda place, o: stores.versions(place, o.size),

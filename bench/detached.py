@@ -6,6 +6,7 @@ stores it like the first.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.data import weights_of
+from bench.floors import copying
 from bench.git import NAME, Repository, repository
 from bench.measure import (
     MIB,
@@ -28,9 +30,11 @@ from bench.measure import (
 )
 
 LFS, FILTER, OWN = "git-lfs", "git", "wtxtgit"
+COPY, HASH = "a filter that copies", "a filter that copies and hashes"
 _MOST = {FILTER: 1.0, OWN: 0.8}
 """Of git-lfs's time."""
 _KINDS = {LFS: "lfs", FILTER: "detached", OWN: "own-detached"}
+_CHECKOUT = "checkout"
 
 
 def adds_and_checkouts(place: Place, size: int, runs: int, *, bf16: bool = True) -> list[Row]:
@@ -47,14 +51,17 @@ def _of_model(place: Place, dtype: str, size: int, runs: int) -> list[Row]:
     repositories = {who: repository(place, kind, model) for who, kind in kinds.items()}
     steps = (
         ("add", model, Repository.renew),
-        ("checkout", model, Repository.drop_file),
+        (_CHECKOUT, model, Repository.drop_file),
         ("add, tuned", later, partial(_again, later=later)),
         ("checkout, tuned", later, Repository.drop_file),
     )
     found = []
     for step, content, before in steps:
         runner = _Step(dtype.lower(), step, content.stat().st_size, before)
-        found += runner.rows(repositories, runs)
+        floors = _floors(repositories[FILTER], model) if step == _CHECKOUT else {}
+        found += runner.rows(repositories | floors, runs)
+        for floor in floors.values():
+            floor.remove()
         for who, repo in repositories.items():
             if repo.file.read_bytes() != content.read_bytes():
                 raise BenchError(f"{dtype}: {who} {step}: the file differs")
@@ -64,6 +71,19 @@ def _of_model(place: Place, dtype: str, size: int, runs: int) -> list[Row]:
     for path in (model, later):
         path.unlink()
     return found
+
+
+def _floors(repo: Repository, model: Path) -> dict[str, Repository]:
+    """Copies of a repository whose filters compute nothing, and no more than the chunks' hashes."""
+    made: dict[str, Repository] = {}
+    for name, hashes in ((COPY, False), (HASH, True)):
+        copy = Repository(repo.place, f"floor-{len(made)}", model)
+        shutil.copytree(repo.path, copy.path, symlinks=True)
+        program = shlex.join(map(str, copying(model, hashes=hashes)))
+        key = "filter.wtxt-detached.process"
+        command(repo.place, "git", "config", key, program, cwd=copy.path)
+        made[name] = copy
+    return made
 
 
 def _again(repo: Repository, later: Path) -> None:
@@ -102,14 +122,14 @@ class _Step:
         return Entrant(
             name,
             self.nbytes,
-            () if who == LFS else (Against(self._name(LFS), _MOST[who]),),
+            () if who == LFS else (Against(self._name(LFS), _MOST.get(who)),),
             action=partial(self._timed, name, repo),
             before=partial(self.before, repo),
             stored=repo.stored if self.what.startswith("add") else None,
         )
 
     def _name(self, who: str) -> str:
-        return f"{self.dtype}: {who} {self.what}"
+        return f"{self.dtype}: {who} {self.what}" if who in _KINDS else f"{self.dtype}: {who}"
 
     def _timed(self, name: str, repo: Repository) -> Sample:
         sample = command(repo.place, *_argv(repo, self.what.split(",")[0]), cwd=repo.path)

@@ -36,6 +36,44 @@ assert not (changed[0] & changed[1]).any()
 rows[1][changed[1]] = rows[2][changed[1]]
 ours.tofile(sys.argv[4])
 """
+COPY = """
+import os, sys
+from hashlib import sha256
+from io import FileIO
+from functools import partial
+from wtxtgit.git.filter_protocol import (
+    MAX_PAYLOAD, PACKETS_A_CALL, FilterProcess, PacketReader, PacketWriter, widen_pipe,
+)
+from wtxtgit.io.view import write_all, write_parts
+from wtxtgit.io.workers import Workers, default_threads
+
+class Output:
+    def write(self, data):
+        write_all(1, (data,))
+    def writelines(self, parts):
+        write_parts(1, parts)
+    def flush(self):
+        pass
+
+def block(place):
+    data = memoryview(os.pread(file, SIZE, place))
+    if hashes:
+        for start in range(0, len(data), 65536):
+            sha256(data[start : start + 65536]).digest()
+    return data
+
+SIZE = MAX_PAYLOAD * PACKETS_A_CALL
+file = os.open(sys.argv[1], os.O_RDONLY)
+hashes = sys.argv[2:] == ["hash"]
+blocks = [partial(block, place) for place in range(0, os.fstat(file).st_size, SIZE)]
+for descriptor in (0, 1):
+    widen_pipe(descriptor)
+process = FilterProcess(PacketReader(FileIO(0, closefd=False)), PacketWriter(Output()))
+process.handshake()
+for request in process.requests():
+    with Workers(blocks, default_threads()) as made:
+        process.success(made)
+"""
 
 Command = tuple[str | Path, ...]
 
@@ -48,6 +86,11 @@ def hashing(*files: Path) -> Command:
 def comparing(a: Path, b: Path) -> Command:
     """The floor of a diff: both files hashed once, and compared with numpy."""
     return (PYTHON, "-c", COMPARE, a, b)
+
+
+def copying(file: Path, *, hashes: bool) -> Command:
+    """A filter that gives git a file, whatever it is asked for; each 64 KiB are hashed before."""
+    return (PYTHON, "-E", "-P", "-c", COPY, file, *(["hash"] * hashes))
 
 
 def merging(base: Path, ours: Path, theirs: Path, out: Path) -> Command:

@@ -12,6 +12,8 @@ from bench.measure import MIB, WTXTGIT, Entrant, Place, Row, Sample, command, ra
 from bench.stores import HISTORIES, History, data_of
 
 VERSIONS = 10
+_LITTLE = ("-c", "pack.window=2", "-c", "pack.threads=1")
+"""What ends the gc of large versions in minutes: git tries two others for each, not ten."""
 _KINDS = {"raw git": "raw", "git-lfs": "lfs", "texts": "own", "detached texts": "own-detached"}
 
 
@@ -47,8 +49,8 @@ def versions(place: Place, size: int) -> list[Row]:
 def beside(place: Place, size: int) -> list[Row]:
     """What versions take under .git of each kind of repository, after a `git gc`, which is timed.
 
-    These are the histories of the store's own figures. They are small, as git looks very long
-    for deltas between versions all of whose values changed.
+    These are the histories of the store's own figures. Git is to look for few deltas: between
+    versions all of whose values changed it looks very long, and finds next to none.
     """
     found = []
     for history in HISTORIES:
@@ -75,7 +77,7 @@ def _of_history(place: Place, history: History, size: int) -> list[Row]:
             Entrant(
                 name,
                 VERSIONS * size * MIB,
-                action=partial(_collected, place, repo),
+                action=partial(_collected, place, repo, _LITTLE),
                 stored=repo.stored,
             )
             for name, repo in repos.items()
@@ -112,5 +114,5 @@ def _commit(repo: Repository, version: int) -> None:
     command(repo.place, *said, cwd=repo.path)
 
 
-def _collected(place: Place, repo: Repository) -> Sample:
-    return command(place, "git", "gc", "--quiet", "--prune=now", cwd=repo.path)
+def _collected(place: Place, repo: Repository, settings: tuple[str, ...] = ()) -> Sample:
+    return command(place, "git", *settings, "gc", "--quiet", "--prune=now", cwd=repo.path)

@@ -26,6 +26,12 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
+def phrase(message: str) -> str:
+    """A message of somebody else's in our words' form: one line, lower case, no full stop."""
+    line = " ".join(message.split())
+    return (line[:1].lower() + line[1:]).rstrip(".")
+
+
 def _escape(c: str) -> str:
     code = ord(c)
     if code in _UNDECODED:

@@ -178,7 +178,7 @@ def test_models_have_every_element_and_their_tags() -> None:
     assert checked(data) == Findings()
     found = describe(memoryview(data))
     assert found.tags == tags
-    assert found.untold == ()
+    assert found.untold == ("chunk 'llm_manifest'", "chunk 'metrics'")
     assert [(t.name, t.element, t.shape, bytes(t.data)) for t in tensors(found)] == [
         (f"torch_state/{t.name}", t.element, t.shape, b"".join(t.blocks())) for t in given
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 
@@ -282,3 +283,43 @@ def test_parts_of_a_fold(repo: Repo) -> None:
     index, _ = read_fold(file_of(repo, "compressed.fold"))
     assert [entry["flags"] for entry in index["chunks"]] == [1, 1]
     assert_merged(repo, FOLD, ours, "compressed.fold")
+
+
+@slow
+@pytest.mark.parametrize("way", ["merge", "rebase"])
+def test_a_large_merged_text_is_written_before_git_does(repo: Repo, way: str) -> None:
+    """Deflating it takes git longer than the merge."""
+    model = {"w": np.random.default_rng(1).standard_normal((1024, 256), np.float32)}
+    ours, theirs = edited(model, {"w": {3: 1.0}}), edited(model, {"w": {700: 2.0}})
+    both = edited(ours, {"w": {700: 2.0}})
+    diverge(repo, {"m.safetensors": (save(model), save(ours), save(theirs))})
+    bring(repo, way)
+    assert (repo.path / "m.safetensors").read_bytes() == save(both)
+    oid = repo.git("rev-parse", "HEAD:m.safetensors").decode().strip()
+    stored = (repo.path / ".git/objects" / oid[:2] / oid[2:]).read_bytes()
+    # Its head stands in a block that is not deflated, which git's own writing has none of.
+    assert stored[2] == 0
+    assert_clean(repo)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("way", ["merge", "rebase"])
+def test_checkpoints_of_torch_that_both_gave_a_tensor_have_both(repo: Repo, way: str) -> None:
+    import torch
+
+    def saved(**further: float) -> bytes:
+        file = io.BytesIO()
+        made = {name: torch.full((4, 4), value) for name, value in further.items()}
+        torch.save({"w": torch.ones(4, 4), **made}, file)
+        return file.getvalue()
+
+    repo.track("*.pt")
+    diverge(repo, {"model.pt": (saved(), saved(ours=2.0), saved(theirs=3.0))})
+    bring(repo, way)
+    found = torch.load(repo.path / "model.pt", weights_only=True)
+    assert {name: float(tensor[0, 0]) for name, tensor in found.items()} == {
+        "w": 1.0,
+        "ours": 2.0,
+        "theirs": 3.0,
+    }
+    assert_clean(repo)

@@ -14,6 +14,7 @@ from functools import partial
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 import zstandard
@@ -22,7 +23,7 @@ from tests.containers import distributed_pickles
 from tests.data import cases, ledger_cases, signers_lines
 from tests.fuzz.container_oracle import OPTIONS
 from tests.fuzz.many import FILES, ledger, tiny_changes, whole_arrays
-from tests.fuzz.test_limits import BASE, FACTOR, hold, hold_work
+from tests.fuzz.test_limits import BASE, FACTOR, SLACK, hold, hold_work
 from tests.kit import Repo, text_of
 from tests.kit.changes import LIMITS
 from tests.kit.resident import STATM, growth_of, made
@@ -36,7 +37,7 @@ from wtxtgit.errors import InputError, WtxtgitError
 from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, greeting
 from wtxtgit.git.store.files import PackIndex
 from wtxtgit.history.lines import ImportLines, exported, imported
-from wtxtgit.io.view import Buffer, ByteView, Pages, pieces
+from wtxtgit.io.view import ByteView, Pages, pieces
 from wtxtgit.merge.container import Merger
 from wtxtgit.merge.policy import Policy
 from wtxtgit.merge.texts import merge_texts
@@ -90,19 +91,31 @@ def _table(n: int) -> bytes:
     return b"".join(map(bytes, format_table(table_of([("ab" * 32, 1000, index)]))))
 
 
-def _stored(folder: Path, view: ByteView) -> None:
-    assert _damage(folder, view).damaged
-
-
-def _damage(folder: Path, view: Buffer) -> StoreVerdict:
-    """What is wrong with a store that has these bytes as its pack."""
-    data = bytes(view)
-    path = folder / "packs" / f"{sha256(data).hexdigest()}.pack"
-    path.parent.mkdir(exist_ok=True)
+def _stored(folder: Path, data: bytes) -> Path:
+    """A store that has these bytes as its pack."""
+    folder /= sha256(data).hexdigest()
+    path = folder / "packs" / f"{folder.name}.pack"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    found = check_store(Store(folder), threads=1)
-    path.unlink()
-    return found
+    return folder
+
+
+def _damage(folder: Path) -> StoreVerdict:
+    return check_store(Store(folder), threads=1)
+
+
+def _hold_store(folder: Path, make: Callable[[int], bytes], n: int) -> None:
+    """As `hold`: the input is a file already, and no byte of this process."""
+    sizes, growths = [], []
+    for count in (n, 4 * n):
+        data = make(count)
+        sizes.append(len(data))
+        store = _stored(folder, data)
+        del data
+        growths.append(growth_of(partial(_damage, store)))
+        assert growths[-1] < BASE + FACTOR * sizes[-1]
+        rmtree(store)
+    assert growths[1] - growths[0] < SLACK + FACTOR * (sizes[1] - sizes[0])
 
 
 def _conversation(view: ByteView) -> None:
@@ -300,18 +313,17 @@ def test_work_grows_with_the_input_alone(name: str, monkeypatch: pytest.MonkeyPa
 def test_a_store_of_very_many_damaged_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = partial(_stored, tmp_path)
-    hold(read, _pack, 5_000 * MANY)
+    _hold_store(tmp_path, _pack, 5_000 * MANY)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    hold_work(read, _pack, 500)
-    found = _damage(tmp_path, _pack(1500))
+    hold_work(lambda view: _damage(_stored(tmp_path, bytes(view))), _pack, 500)
+    found = _damage(_stored(tmp_path / "told", _pack(1500)))
     assert (len(found.damaged[0].chunks), found.damaged[0].more) == (1000, 500)
     assert (len(found.lost), found.more_lost) == (1000, 500)
     assert found.as_dict()["damaged"][0]["more"] == 500
 
 
 def test_chunks_of_a_store_that_decode_to_very_much(tmp_path: Path) -> None:
-    hold(partial(_stored, tmp_path), _bombs, 3 * MANY)
+    _hold_store(tmp_path, _bombs, 3 * MANY)
 
 
 def test_an_index_of_git_of_very_much(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from wtxtgit.filter.process import is_adding, stores
+from wtxtgit.filter.process import is_adding, is_merging, merges, stores
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,12 @@ from wtxtgit.filter.process import is_adding, stores
         "git commit -qam message",
         "git commit --all -m text",
         "git commit -am pz --no-verify",
+        "git commit -m message path",
+        "git commit -mmessage path",
+        "git commit --message text --author me path",
+        "git commit --message=text --only path",
+        "git commit -qm message -- path",
+        "git commit -uno -m message path",
         "git update-index -z --add --remove --stdin",
     ],
 )
@@ -50,7 +56,14 @@ def test_what_stores(line: str) -> None:
         "git commit -a --dry",
         "git commit -ap",
         "git commit --all --short",
-        "git commit -m x -- -a",
+        "git commit -F file",
+        "git commit --message text",
+        "git commit --author me --date now -m message",
+        "git commit --unknown value",
+        "git commit --mess text",
+        "git commit --dry-run path",
+        "git commit -p path",
+        "git commit -m message --",
         "git update-index --refresh",
         "git update-index --really-refresh --add",
         "git hash-object --path=add x",
@@ -64,5 +77,18 @@ def test_what_only_looks(line: str) -> None:
     assert not stores(line.split())
 
 
+@pytest.mark.parametrize("command", ["merge", "rebase", "cherry-pick", "revert", "stash", "am"])
+def test_what_stores_merges(command: str) -> None:
+    assert merges(["/usr/bin/git", "-c", "a.b=show", command, "x"])
+
+
+@pytest.mark.parametrize(
+    "line", ["git show --remerge-diff", "git log merge", "git", "", "notgit merge x"]
+)
+def test_what_merges_to_show(line: str) -> None:
+    assert not merges(line.split())
+
+
 def test_this_is_no_git() -> None:
     assert not is_adding()
+    assert not is_merging()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.checkpoint.contents import Checkpoint
+from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.files import shown
@@ -29,20 +30,28 @@ _RAW = np.dtype("V1")
 class _OfCheckpoint(NamedArrays[_T]):
     """The tensors of a checkpoint by name.
 
-    `format` is the checkpoint's, `metadata` plain data of what it says of itself, `tags` the short
-    texts among it that a file of another format can hold, `notes` are words on what could not be
-    read.
+    `format` is the checkpoint's, `metadata` plain data of what it says of itself, `tags` the texts
+    among it that a file of another format can hold (the training metadata of FOLD, `llm_manifest`,
+    `metrics`, `history` and `telemetry`, as JSON), `notes` are words on what could not be read.
     """
 
     def __init__(self, checkpoint: Checkpoint, arrays: Mapping[str, _T]) -> None:
         super().__init__(arrays)
         self.format = checkpoint.format
         self.metadata = checkpoint.metadata
-        self.tags = checkpoint.tags
+        self.tags = _chunk_tags(checkpoint) | checkpoint.tags
         self.notes = checkpoint.notes
 
     def _title(self) -> str:
         return self.format
+
+
+def _chunk_tags(checkpoint: Checkpoint) -> dict[str, str]:
+    known = registry.by_name(checkpoint.format)
+    inner = checkpoint.metadata.get("in chunks")
+    if known is None or not isinstance(inner, dict):
+        return {}
+    return any_format.chunk_tags(known, inner.items())
 
 
 class Tensors(_OfCheckpoint[NDArray[Any]]):

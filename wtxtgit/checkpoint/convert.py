@@ -208,7 +208,9 @@ def convert(
     asked = asked_of(target, extras or {})
     description, sources, dropped, unfit = _read(source, options, threads)
     notes = []
-    chunk = common_chunk(description, sources)
+    is_own = description.own is not None and by_name(description.format) is target
+    # A file of the same format has its chunks again, unless its tensors are the whole of it.
+    chunk = None if is_own else common_chunk(description, sources)
     if chunk is not None:
         sources = without_chunk(sources, chunk)
         notes.append(f"tensors are named as inside of chunk {quoted(chunk)}")
@@ -224,7 +226,6 @@ def convert(
     _refuse_unfit(unfit, skip=skip, is_some_left=bool(sources))
     notes += fitted.notes
     values: Mapping[str, object] = fitted.tags
-    is_own = description.own is not None and by_name(description.format) is target
     if description.own is not None and is_own:
         # All that the file says goes along, not only texts.
         values = description.own()
@@ -357,7 +358,13 @@ def _read(
     # Tensors may come from files in chunks, which have hashes of their own.
     for problem in any_format.check_nested(description, options).errors:
         raise CheckError(f"{name}: the file in {problem}")
-    dropped = list(description.untold)
+    known = registry.by_name(description.format)
+    told: dict[str, str] = {}
+    if known is not None and known.chunk_values is not None:
+        told = any_format.chunk_tags(known, known.chunk_values().chunk_values(target.data, options))
+    description = replace(description, tags=told | description.tags)
+    closed = {f"chunk {quoted(name)}" for name in told}
+    dropped = [what for what in description.untold if what not in closed]
     unfit: list[str] = []
     sources = sources_of(name, description, options, len(target.data), dropped, unfit)
     # An empty file of another format would look like a conversion that went well.
@@ -451,7 +458,9 @@ def _prove(
     """Raise CheckError unless a file's tensors are those that are wanted."""
     sources = sources_of(name, description, options, size)
     chunk = common_chunk(description, sources)
-    written = digests(sources if chunk is None else without_chunk(sources, chunk))
+    if chunk is not None and wanted.keys() != {source.name for source in sources}:
+        sources = without_chunk(sources, chunk)
+    written = digests(sources)
     for key in {**wanted, **written}:
         if wanted.get(key) != written.get(key):
             raise CheckError(f"{name}: tensor {quoted(key)} would not be what it was")

@@ -7,14 +7,13 @@ container counts as the container, as a checkout gives it.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.checkpoint.emit import key_bytes
-from wtxtgit.checkpoint.open import is_blob, is_file, read, read_attached, shown_name
+from wtxtgit.checkpoint.open import is_blob, is_file, read, read_attached
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import shown
@@ -53,23 +52,6 @@ class _Opened:
 
     side: DeltaSide
     is_file: bool
-
-
-def default_output(delta: str) -> Path:
-    """The target beside the delta that makes it: its name without `.wtxtdelta`.
-
-    Raises UsageError for another ending, and where that file is there already:
-    what is overwritten has to be named.
-    """
-    path = Path(delta)
-    if not is_file(delta) or path.suffix != ENDING or not path.stem:
-        raise UsageError(f"{shown_name(delta)} is no file in {ENDING}: say where to, with -o")
-    out = path.with_suffix("")
-    if os.path.lexists(out):
-        raise UsageError(
-            f"{shown(out)} is there already", hint=f"-o {shlex.quote(shown(out))} replaces it"
-        )
-    return out
 
 
 def make(

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import payload_for, refuse_text, repository_of
+from wtxtgit.checkpoint.open import attached_pieces, payload_for, refuse_text, repository_of
 from wtxtgit.errors import InputError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import shown, view_file, write_output
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
-from wtxtgit.text.detached import attached, rewritten
+from wtxtgit.text.detached import rewritten
 from wtxtgit.text.grammar import is_detached, is_text
-from wtxtgit.text.index import index, quote
+from wtxtgit.text.index import quote
 from wtxtgit.text.verify import verify
 
 Write = Callable[[Iterable[Buffer]], None]
@@ -37,13 +37,13 @@ def attach(
     for one that does not verify, or whose payload is not at hand.
     """
     text = _read(path)
-    indexed = index(text, payload=payload_for(str(path), text))
-    indexed.want_payload()
-    report = verify(text, indexed=indexed, threads=threads, progress=progress)
-    refuse_text(report, shown(path))
     if is_detached(text):
-        _put(attached(text, report.index, report.layout, threads=threads), out, write)
-    elif out != path:
+        payload = payload_for(str(path), text)
+        made = attached_pieces(shown(path), text, payload, threads=threads, progress=progress)
+        _put(made, out, write)
+        return
+    refuse_text(verify(text, threads=threads, progress=progress), shown(path))
+    if out != path:
         _put(pieces(text), out, write)
 
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import posixpath
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from wtxtgit.checkpoint.wsum import ENDING, wsum_at, wsum_path
 from wtxtgit.errors import CheckError, EnvironmentFailure, LacksPayload, UsageError
 from wtxtgit.io.files import failures, shown, view_file
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.model.array import NO_PAYLOAD, PayloadSource
 from wtxtgit.remotes import urls
@@ -29,6 +29,7 @@ from wtxtgit.text.grammar import MAX_WSUM, WSUM_MAGIC, is_detached, is_text
 
 if TYPE_CHECKING:  # Files alone take neither git nor what reads texts.
     from wtxtgit.git.repository import Repository
+    from wtxtgit.io.progress import Progress
     from wtxtgit.text.verify import TextReport
 
 
@@ -105,6 +106,23 @@ def file_of(target: str, otherwise: str) -> Path:
         return Path(target)
     where = "in a commit" if is_blob(target) else "at a URL"
     raise UsageError(f"{shown_name(target)} is {where}: {otherwise}")
+
+
+def output_beside(target: str, ending: str) -> Path:
+    """The file beside a text or delta that is made of it: its name without `ending`.
+
+    Raises UsageError for what is no file, for another ending, and where that file is there already:
+    what is overwritten has to be named.
+    """
+    path = file_of(target, "say where to, with -o")
+    if path.suffix != ending or not path.stem:
+        raise UsageError(f"{shown(path)} does not end in {ending}: say where to, with -o")
+    out = path.with_suffix("")
+    if os.path.lexists(out):
+        raise UsageError(
+            f"{shown(out)} is there already", hint=f"-o {shlex.quote(shown(out))} replaces it"
+        )
+    return out
 
 
 def public_name(target: str) -> str:
@@ -285,15 +303,27 @@ def attached_with(
     """The same of data that messages call `name`, with the payload given."""
     if not is_detached(data):
         return data
+    return spooled(attached_pieces(name, data, payload, threads=threads))
+
+
+def attached_pieces(
+    name: str,
+    data: ByteView,
+    payload: PayloadSource,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Buffer]:
+    """The same of a detached text, in pieces; what raises does so before the first one."""
     from wtxtgit.text.detached import attached
     from wtxtgit.text.index import index
     from wtxtgit.text.verify import verify
 
     indexed = index(data, payload=payload)
     indexed.want_payload()
-    report = verify(data, indexed=indexed, threads=threads)
+    report = verify(data, indexed=indexed, threads=threads, progress=progress)
     refuse_text(report, name)
-    return spooled(attached(data, report.index, report.layout, threads=threads))
+    return attached(data, report.index, report.layout, threads=threads)
 
 
 def refuse_text(report: TextReport, name: str) -> None:

@@ -61,8 +61,6 @@ class ChunkFate(JsonObject):
 class ArrayFate(JsonObject):
     """An array of a text: how many of its chunks are what, and those that are not intact."""
 
-    KEYS = "name bytes intact mended healed lost chunks"
-
     name: str
     bytes: int | None
     intact: int

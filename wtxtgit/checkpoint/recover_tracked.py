@@ -9,7 +9,7 @@ from wtxtgit.checkpoint import open as opener
 from wtxtgit.checkpoint import other_copies
 from wtxtgit.checkpoint.recover import RecoveredText, recover_text
 from wtxtgit.errors import CheckError, UsageError
-from wtxtgit.git import index, staging, work_tree
+from wtxtgit.git import history, index, staging, work_tree
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.index import FileChange
 from wtxtgit.git.repository import Repository
@@ -52,13 +52,8 @@ def _is_kept(repo: Repository, path: bytes, oid: str) -> bool:
     change = index.changes(repo).get(path, FileChange.NONE)
     if change is FileChange.NONE or not os.path.lexists(file):
         return True
-    return any(work_tree.file_is_blob(file, one) for one in (oid, _committed(repo, path)) if one)
-
-
-def _committed(repo: Repository, path: bytes) -> str | None:
-    """The blob that HEAD has at a path."""
-    found = repo.call("rev-parse", "--verify", "--quiet", b"HEAD:" + path, ok=(0, 1, 128))
-    return None if found.code else found.stdout.decode("ascii").strip()
+    committed = history.find(repo, f"HEAD:{os.fsdecode(path)}")
+    return any(work_tree.file_is_blob(file, one) for one in (oid, committed) if one)
 
 
 def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None) -> RecoveredText:
@@ -96,7 +91,7 @@ def _staged_before(
     repo: Repository, path: bytes, given: Iterable[str], threads: int | None
 ) -> RecoveredText | None:
     """What is staged, where that is what HEAD's text is recovered to: nobody came to commit it."""
-    old = _committed(repo, path)
+    old = history.find(repo, f"HEAD:{os.fsdecode(path)}")
     if old is None:
         return None
     data = opener.blob(repo, old, threads)

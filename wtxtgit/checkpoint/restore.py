@@ -6,13 +6,10 @@ an .npz or .safetensors file, by the ending of the output.
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from wtxtgit.checkpoint.open import (
-    file_of,
     payload_for,
     read,
     refuse_text,
@@ -22,7 +19,7 @@ from wtxtgit.checkpoint.open import (
 from wtxtgit.checkpoint.wsum import given_wsum
 from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, InputError, UsageError, clipped
-from wtxtgit.io.files import shown, write_output
+from wtxtgit.io.files import write_output
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, write_all
 from wtxtgit.text.arrays import Weights, weights_of
@@ -33,23 +30,6 @@ from wtxtgit.text.restoring import verify_into
 from wtxtgit.text.verify import TextReport, verify
 
 TEXT_ENDING = ".wtxt"
-
-
-def default_output(target: str) -> Path:
-    """The file beside the text that it was made of: its name without `.wtxt`.
-
-    Raises UsageError for what is no file, for another ending, and where that file is there already:
-    what is overwritten has to be named.
-    """
-    text = file_of(target, "say where to, with -o")
-    if text.suffix != TEXT_ENDING or not text.stem:
-        raise UsageError(f"{shown(text)} does not end in {TEXT_ENDING}: say where to, with -o")
-    out = text.with_suffix("")
-    if os.path.lexists(out):
-        raise UsageError(
-            f"{shown(out)} is there already", hint=f"-o {shlex.quote(shown(out))} replaces it"
-        )
-    return out
 
 
 def restore(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.options import CheckpointTarget, completed, read_options, reading_options
+from wtxtgit.cli.options import FILE, CheckpointTarget, completed, read_options, reading_options
 from wtxtgit.cli.output import file_size, progress, write_json
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import shown, write_output
@@ -31,7 +31,7 @@ _MOST_SHOWN = 1024 * 1024
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="OUT",
     help="Write to this file, tensors in the format that its ending names; - is standard output.",
 )

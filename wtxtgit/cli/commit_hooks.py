@@ -83,7 +83,8 @@ def _seal(head: Head, merged: tuple[str, ...]) -> None:
     repo = head.repo
     if is_partial_commit(repo) or len(parents_of_next(head, merged)) > 1:
         return
-    from wtxtgit.chain.seal import Action, SealOptions, seal
+    from wtxtgit.chain.seal import seal
+    from wtxtgit.chain.seal_plan import Action, SealOptions
     from wtxtgit.cli.keys import signing_key
     from wtxtgit.cli.seal import tell_doubts
 

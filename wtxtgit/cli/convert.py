@@ -8,6 +8,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
+    FILE,
     CheckpointTarget,
     Size,
     max_chunk_option,
@@ -23,7 +24,7 @@ from wtxtgit.report.figures import size
 
 @click.command()
 @click.argument("source", metavar="A", type=CheckpointTarget())
-@click.argument("output", metavar="B", type=click.Path(path_type=Path, readable=False))
+@click.argument("output", metavar="B", type=FILE)
 @click.option(
     "--max-shard",
     type=Size(),
@@ -113,11 +114,11 @@ def convert(
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, readable=False))
+@click.argument("file", type=FILE)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     help="Write to this file instead of replacing FILE.",
 )
 @click.option(

@@ -14,7 +14,14 @@ import click
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.keys import asker
-from wtxtgit.cli.options import CheckpointTarget, PathOrUrl, passphrase_option, scheduler_option
+from wtxtgit.cli.options import (
+    FILE,
+    CheckpointTarget,
+    PathOrUrl,
+    passphrase_option,
+    scheduler_option,
+    sign_option,
+)
 from wtxtgit.cli.output import file_size, progress, raw_size
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import write_output
@@ -42,16 +49,11 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 @click.option("--ts", help="Time of the generation, as 2025-10-09T03:12:45Z.")
 @click.option("--build", help="What made the weights, such as a commit.")
 @click.option("--prev", metavar="HASH", help="merkle_this of the generation before.")
-@click.option(
-    "--sign",
-    type=click.Path(path_type=Path, readable=False),
-    metavar="KEY",
-    help="Sign with the ed25519 key in this file.",
-)
+@sign_option
 @passphrase_option
 @click.option(
     "--hmac-key",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="Authenticate every array with the bytes of this file.",
 )
@@ -221,12 +223,12 @@ def _field(item: str) -> tuple[str, str]:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     help="Write to this file; - is a pipe.",
 )
 @click.option(
     "--wsum",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="The WSUM of TEXT, if not TEXT.root.wsum.",
 )
@@ -245,9 +247,10 @@ def restore(text: str, output: Path | None, wsum: Path | None) -> int:
     wtxtgit restore model.fold@gen:12 -o old.fold
     """
     from wtxtgit.checkpoint import restore as checkpoint_restore
+    from wtxtgit.checkpoint.open import output_beside
 
     to_pipe = output is not None and str(output) == "-"
-    out = None if to_pipe else output or checkpoint_restore.default_output(text)
+    out = None if to_pipe else output or output_beside(text, checkpoint_restore.TEXT_ENDING)
     with progress(Path(text).name, raw_size(Path(text))) as advance:
         checkpoint_restore.restore(
             text,
@@ -273,9 +276,7 @@ def delta() -> None:
 @delta.command()
 @click.argument("base", type=CheckpointTarget())
 @click.argument("target", type=CheckpointTarget())
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, readable=False), help="Write to this file."
-)
+@click.option("-o", "--output", type=FILE, help="Write to this file.")
 @click.option(
     "--plain",
     is_flag=True,
@@ -314,14 +315,14 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     help="Write to this file; - is a pipe.",
 )
 @click.option("--ts", help="Time of the generation that a plain delta makes.")
 @click.option("--build", help="What made the weights, where the delta is plain.")
 @click.option(
     "--hmac-key",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="Check every array's HMAC with the bytes of this file; a plain delta's are made anew.",
 )
@@ -345,9 +346,10 @@ def apply(
     wtxtgit delta apply HEAD:model.fold mailed.wtxtdelta -o model.fold
     """
     from wtxtgit.checkpoint import delta as checkpoint_delta
+    from wtxtgit.checkpoint.open import output_beside
 
     to_pipe = output is not None and str(output) == "-"
-    out = None if to_pipe else output or checkpoint_delta.default_output(delta)
+    out = None if to_pipe else output or output_beside(delta, checkpoint_delta.ENDING)
     with progress("applying", 2 * file_size(Path(base))) as advance:
         pieces = checkpoint_delta.apply(
             base,

@@ -11,12 +11,7 @@ import click
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.keys import asker, new_passphrase
-from wtxtgit.cli.options import (
-    PathOrUrl,
-    identity_option,
-    passphrase_option,
-    piped,
-)
+from wtxtgit.cli.options import FILE, PathOrUrl, identity_option, passphrase_option, piped
 from wtxtgit.cli.output import file_size, is_printed, print_line, progress
 from wtxtgit.errors import UsageError
 from wtxtgit.io.view import Buffer, write_all
@@ -54,7 +49,7 @@ def recipient_options(command: _Command) -> _Command:
         "--recipients-file",
         "lists",
         multiple=True,
-        type=click.Path(path_type=Path, readable=False),
+        type=FILE,
         metavar="FILE",
         help="Encrypt for the keys in this file, one a line; repeatable.",
     )
@@ -176,7 +171,7 @@ def decrypt(
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path, readable=False))
+@click.argument("files", nargs=-1, type=FILE)
 @identity_option
 @passphrase_option
 @recipient_options

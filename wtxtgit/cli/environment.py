@@ -77,13 +77,10 @@ def facts_key(no_cache: bool = False) -> Path | None:
     """
     if no_cache:
         return None
-    base = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if not base.is_absolute():
-        try:
-            base = Path.home() / ".local" / "state"
-        except RuntimeError:
-            return None
-    return base / "wtxtgit" / "facts.key"
+    from wtxtgit.io.files import user_folder
+
+    folder = user_folder("XDG_STATE_HOME", ".local/state")
+    return None if folder is None else folder / "facts.key"
 
 
 def take_signing_key() -> bytes | None:

@@ -8,18 +8,13 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.keys import asker
-from wtxtgit.cli.options import passphrase_option
+from wtxtgit.cli.options import FILE, passphrase_option, sign_option
 from wtxtgit.cli.output import is_printed, print_line, progress, raw_size
 
 
 @click.command()
-@click.argument("text", type=click.Path(path_type=Path, readable=False))
-@click.option(
-    "--sign",
-    type=click.Path(path_type=Path, readable=False),
-    metavar="KEY",
-    help="Sign with the ed25519 key in this file.",
-)
+@click.argument("text", type=FILE)
+@sign_option
 @passphrase_option
 @click.option(
     "--prev",

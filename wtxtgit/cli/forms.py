@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
+from wtxtgit.cli.options import FILE
 from wtxtgit.cli.output import progress, raw_size
 from wtxtgit.io.view import write_all
 
@@ -37,13 +38,13 @@ def _convert(convert: Callable[..., None], text: Path, output: Path | None) -> i
 _output = click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     help="Write to this file, and leave TEXT as it is; - is a pipe.",
 )
 
 
 @click.command()
-@click.argument("text", type=click.Path(path_type=Path, readable=False))
+@click.argument("text", type=FILE)
 @_output
 def attach(text: Path, output: Path | None) -> int:
     """Put the data into the detached text TEXT, which then stands for itself.
@@ -61,7 +62,7 @@ def attach(text: Path, output: Path | None) -> int:
 
 
 @click.command()
-@click.argument("text", type=click.Path(path_type=Path, readable=False))
+@click.argument("text", type=FILE)
 @_output
 def detach(text: Path, output: Path | None) -> int:
     """Take the data of large arrays out of TEXT, into the repository's store.

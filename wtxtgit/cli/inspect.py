@@ -13,6 +13,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.options import (
+    FILE,
     CheckpointTarget,
     PathOrUrl,
     cluster,
@@ -194,13 +195,13 @@ def _share(statistics: Statistics) -> str:
 @click.argument("files", nargs=-1, required=True, type=PathOrUrl())
 @click.option(
     "--wsum",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="The WSUM that goes with FILE, if not FILE.root.wsum.",
 )
 @click.option(
     "--hmac-key",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="Check every array's HMAC, and FOLD's, with the bytes of this file.",
 )
@@ -209,7 +210,7 @@ def _share(statistics: Statistics) -> str:
 )
 @click.option(
     "--signers",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="Known signers: allowed_signers lines, or a .pub file.",
 )
@@ -224,7 +225,7 @@ def _share(statistics: Statistics) -> str:
 )
 @click.option(
     "--public-key",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="F",
     help="The key of the signer of a release bundle or FOLD file: PEM, or a .pub file.",
 )

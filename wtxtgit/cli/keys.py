@@ -16,7 +16,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note
-from wtxtgit.cli.options import completed, discover, passphrase_option
+from wtxtgit.cli.options import FILE, completed, discover, passphrase_option
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 
@@ -76,7 +76,7 @@ def new(name: str | None, no_passphrase: bool, passphrase_fd: int | None, as_jso
 
 
 @key.command("import")
-@click.argument("file", type=click.Path(path_type=Path, readable=False))
+@click.argument("file", type=FILE)
 @click.option("--name", help="Name of the key; the file's if not given.")
 @_no_passphrase
 @passphrase_option

@@ -10,7 +10,7 @@ import click
 
 from wtxtgit.cli import boundary, front_page
 from wtxtgit.cli.front_page import COMMANDS, MAX_COLUMNS
-from wtxtgit.errors import UsageError
+from wtxtgit.errors import UsageError, phrase
 from wtxtgit.version import __version__
 
 if TYPE_CHECKING:  # a shell asks for it
@@ -84,16 +84,10 @@ def _run(arguments: list[str]) -> int:
         click.echo(error.format_message())
         return UsageError.exit_code
     except click.ClickException as error:
-        raise UsageError(_lower(error.format_message()), hint=_help_hint(error)) from error
+        raise UsageError(phrase(error.format_message()), hint=_help_hint(error)) from error
     except click.Abort:
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0
-
-
-def _lower(message: str) -> str:
-    """A message of click's in our words' form: one line, lower case, no full stop."""
-    line = " ".join(message.split())
-    return (line[:1].lower() + line[1:]).rstrip(".")
 
 
 def _help_hint(error: click.ClickException) -> str:

@@ -14,7 +14,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note
 from wtxtgit.cli.merge_driver import CONFLICT, PLAIN, outcome, rows_of, sealing
-from wtxtgit.cli.options import discover, read_options, rewriting_options
+from wtxtgit.cli.options import FILE, discover, key_option, read_options, rewriting_options
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.merge.driver import side_names
@@ -49,17 +49,12 @@ _take_option = click.option(
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     help="Write to this file instead of replacing OURS; - for standard output.",
 )
 @_strategy_option("Where both sides changed the same rows")
 @_take_option
-@click.option(
-    "--key",
-    type=click.Path(path_type=Path, readable=False),
-    metavar="F",
-    help="File with the AES-256 key of encrypted FOLD chunks: 32 bytes, or 64 hex digits.",
-)
+@key_option
 @rewriting_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was merged as JSON.")
 def merge_file(

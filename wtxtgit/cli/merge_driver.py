@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.boundary import complain, note
@@ -24,6 +26,10 @@ from wtxtgit.merge.driver import (
 )
 from wtxtgit.merge.policy import WHOLE
 from wtxtgit.report.merge import Conflict, MergedKind, MergeReport
+
+if TYPE_CHECKING:
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.git.store.reader import ObjectStore
 
 CONFLICT = CheckError.exit_code
 _MOST_NAMED = 3
@@ -69,7 +75,9 @@ def _merge(base: Path, ours: Path, theirs: Path, path: str | None) -> int:
     try:
         # Each file that both sides have starts this: git is asked once.
         repo = Repository.find()
-        report = merge(repo, base, ours, theirs, from_top, threads=environment.threads())
+        store = partial(_store, repo)
+        threads = environment.threads()
+        report = merge(repo, base, ours, theirs, from_top, threads=threads, store=store)
     except WtxtgitError as error:
         complain(f"{shown}: {error.message}; ours is kept for now", error.hint)
         return CONFLICT
@@ -91,6 +99,16 @@ def _merge(base: Path, ours: Path, theirs: Path, path: str | None) -> int:
         # What to do is told where the ledger conflicts, and by the hooks.
         note(sealing(shown)[0])
     return 0
+
+
+def _store(repo: Repository | None) -> ObjectStore | None:
+    """Where git will look for the merged text before it writes that as an object."""
+    if repo is None:
+        return None
+    from wtxtgit.filter.process import is_merging
+    from wtxtgit.git.store.reader import ObjectStore
+
+    return ObjectStore.ahead_of_git(repo) if is_merging() else None
 
 
 def _complain(path: str, report: MergeReport, names: SideNames) -> None:

@@ -33,6 +33,8 @@ _MAX_PIPED = 1024 * 1024
 _GIT_URL = "git+"
 """Begins the URL of a file in a repository elsewhere."""
 CLUSTER_KEY = "cluster-facts.key"
+FILE = click.Path(path_type=Path, readable=False)
+"""A file or folder. Whether it is there and can be read is seen, and told, by who reads."""
 no_cache_option = click.option(
     "--no-cache",
     is_flag=True,
@@ -49,7 +51,7 @@ identity_option = click.option(
     "--identity",
     "identities",
     multiple=True,
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="FILE",
     help="Decrypt with the keys in this file, age's or OpenSSH's; repeatable.",
 )
@@ -60,7 +62,7 @@ scheduler_option = click.option(
 )
 html_option = click.option(
     "--html",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="OUT",
     help="Write a self-contained HTML page to this file; - is standard output.",
 )
@@ -136,22 +138,27 @@ max_chunk_option = click.option(
 )
 
 
+key_option = click.option(
+    "--key",
+    type=FILE,
+    metavar="F",
+    help="File with the AES-256 key of encrypted FOLD chunks: 32 bytes, or 64 hex digits.",
+)
+sign_option = click.option(
+    "--sign", type=FILE, metavar="KEY", help="Sign with the ed25519 key in this file."
+)
+
+
 def reading_options(command: _Command) -> _Command:
     """Add --key and --max-chunk to a command, as `key` and `max_chunk`."""
-    key = click.option(
-        "--key",
-        type=click.Path(path_type=Path, readable=False),
-        metavar="F",
-        help="File with the AES-256 key of encrypted FOLD chunks: 32 bytes, or 64 hex digits.",
-    )
-    return key(max_chunk_option(command))
+    return key_option(max_chunk_option(command))
 
 
 def rewriting_options(command: _Command) -> _Command:
     """Add --hmac-key and --max-chunk to a command that writes a container again."""
     key = click.option(
         "--hmac-key",
-        type=click.Path(path_type=Path, readable=False),
+        type=FILE,
         metavar="F",
         help="File whose bytes are the key of FOLD's HMACs.",
     )
@@ -171,7 +178,7 @@ def cluster_options(command: _Command) -> _Command:
     """Add --scheduler and --worker-clone to a command."""
     clone = click.option(
         "--worker-clone",
-        type=click.Path(path_type=Path, readable=False),
+        type=FILE,
         metavar="PATH",
         help="With --scheduler: where its workers have a clone. Default: the path of this one.",
     )

@@ -221,11 +221,7 @@ def _store() -> ObjectStore | None:
     if not is_adding():
         return None
     try:
-        repo = _repository()
-        # Who wants objects brought to the disk at once has git do it.
-        if repo.config.get("core.fsync") or repo.config.is_true("core.fsyncObjectFiles"):
-            return None
-        return ObjectStore(repo)
+        return ObjectStore.ahead_of_git(_repository())
     except EnvironmentFailure:
         return None
 

@@ -12,7 +12,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note
-from wtxtgit.cli.options import CheckpointTarget, rewriting_options
+from wtxtgit.cli.options import FILE, CheckpointTarget, rewriting_options
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.io.files import shown
@@ -34,7 +34,7 @@ _MOST = 20
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     help="Write what was recovered: a text where the name ends in .wtxt, else the file itself.",
 )
 @click.option(

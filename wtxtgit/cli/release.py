@@ -10,7 +10,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.audit import print_report
 from wtxtgit.cli.keys import asker, key_options, signing_key
-from wtxtgit.cli.options import completed, discover, facts_key, no_cache_option, root_of_trust
+from wtxtgit.cli.options import FILE, completed, discover, facts_key, no_cache_option, root_of_trust
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.io.files import write_output
@@ -31,7 +31,7 @@ _PEM_ENDING = ".pem"
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     default=_DEFAULT_OUT,
     help="Write the bundle to this file; model.sig if not given.",
 )

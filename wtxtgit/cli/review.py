@@ -15,6 +15,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_cells, print_metadata, print_tensors, totals
 from wtxtgit.cli.options import (
+    FILE,
     cluster,
     cluster_options,
     comparer,
@@ -60,9 +61,7 @@ _T = TypeVar("_T")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @no_cache_option
 @cluster_options
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, readable=False), help="Write to this file."
-)
+@click.option("-o", "--output", type=FILE, help="Write to this file.")
 def review(
     range_: str | None,
     trust_root: str | None,

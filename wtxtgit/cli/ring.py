@@ -10,7 +10,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.keys import key_options, signing_key
-from wtxtgit.cli.options import identity_option, passphrase_option
+from wtxtgit.cli.options import FILE, identity_option, passphrase_option
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.report.figures import size
@@ -285,7 +285,7 @@ def verify(
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="OUT",
     help="Write to this file, in the format of its name; gen-N.wtxt if not given.",
 )

@@ -98,8 +98,8 @@ def seal(
     wtxtgit seal --cosign .wtxt/signers --key bob
     wtxtgit seal --countersign --key alice
     """
-    from wtxtgit.chain.seal import SealOptions
     from wtxtgit.chain.seal import seal as run
+    from wtxtgit.chain.seal_plan import SealOptions
 
     if cosign and reseal is not None:
         raise UsageError("--cosign appends no record, and --reseal does: take one of them")

@@ -10,13 +10,12 @@ import click
 
 from wtxtgit.cli.boundary import warn
 from wtxtgit.cli.inspect import print_verdict
+from wtxtgit.cli.options import FILE
 from wtxtgit.cli.output import file_size, print_json, progress
 from wtxtgit.io.view import pieces, write_all
 
-_INDEX = click.Path(path_type=Path, readable=False)
-_FOLDER = click.Path(path_type=Path, readable=False)
 _shards = click.option(
-    "--shards", type=_FOLDER, metavar="DIR", help="Where the tars are; beside F if not given."
+    "--shards", type=FILE, metavar="DIR", help="Where the tars are; beside F if not given."
 )
 
 
@@ -33,12 +32,12 @@ def taridx() -> None:
 
 
 @taridx.command()
-@click.argument("shards", nargs=-1, required=True, type=_INDEX, metavar="SHARD...")
+@click.argument("shards", nargs=-1, required=True, type=FILE, metavar="SHARD...")
 @click.option(
     "-o",
     "--output",
     required=True,
-    type=_INDEX,
+    type=FILE,
     metavar="F",
     help="Write to this file; - is a pipe.",
 )

@@ -10,13 +10,14 @@ of them list is bounded by what they take up in the container.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from wtxtgit.containers import ranges
+from wtxtgit.containers import json_text, ranges
 from wtxtgit.containers.cursor import ListingBudget, quoted
-from wtxtgit.containers.format import Container, FileSet, OpenMember, WholeFiles
+from wtxtgit.containers.format import Container, FileSet, Format, OpenMember, WholeFiles
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.registry import (
     FORMATS,
@@ -85,6 +86,16 @@ def describe(
     if is_foreign(data):
         raise FormatError(reason, offset=0, field="magic")
     return Description("opaque", metadata={"reason": reason})
+
+
+def chunk_tags(known: Format, values: Iterable[tuple[str, object]]) -> dict[str, str]:
+    """Values of chunks in JSON as tags: those that files of other formats keep so."""
+    texts = {
+        name: json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        for name, value in values
+        if name in known.chunks_as_tags
+    }
+    return {name: text for name, text in texts.items() if json_text.is_text(text)}
 
 
 def is_compressed(data: ByteView) -> bool:

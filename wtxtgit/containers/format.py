@@ -402,6 +402,8 @@ class Format(NamedTuple):
     """Whether `write` leaves the bytes of tensors out unless it is told `inline_data`."""
 
     reseal: Lazy[Resealer] | None = None
+    adds_last: bool = False
+    """Whether what comes to a file stands behind what it has, whatever the order elsewhere."""
     value_rules: Lazy[ValueRules] | None = None
     repack: Lazy[Repacker] | None = None
     signed: Lazy[SignedFields] | None = None
@@ -429,6 +431,8 @@ class Format(NamedTuple):
     tags_apart: bool = False
     """Whether the tags that a file describes are not in its metadata."""
     chunk_values: Lazy[ChunkValues] | None = None
+    chunks_as_tags: tuple[str, ...] = ()
+    """Such chunks that files of other formats keep as tags, and that come of such tags again."""
     parts: Lazy[PartLister] | None = None
 
     nested: Lazy[NestedReader] | None = None

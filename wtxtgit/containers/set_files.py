@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from wtxtgit.containers import json_text
@@ -10,10 +11,21 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import TensorSource
 
 
-def listed(data: ByteView, key: str, most: int) -> list[str]:
-    """The files that an index of ours lists, which stands for what no file lists.
+def index_of(key: str, files: Sequence[str]) -> ByteView:
+    """An index of ours, which lists under one key the files of a set that no file lists."""
+    return memoryview(_start(key) + json.dumps(files).encode() + b"}")
 
-    Raises FormatError; what the names may be is for the format to say.
+
+def is_index(key: str, data: ByteView) -> bool:
+    """Whether bytes are such an index."""
+    start = _start(key)
+    return data[: len(start)] == start
+
+
+def listed(key: str, data: ByteView, most: int) -> tuple[str, ...]:
+    """The files that such an index lists, each once; raises FormatError.
+
+    Which paths the names may be is for the format to say.
     """
     value = json_text.parse(data, "index", unique_keys=True)
     files = value.get(key) if isinstance(value, dict) else None
@@ -21,7 +33,13 @@ def listed(data: ByteView, key: str, most: int) -> list[str]:
         fail("index has no list of files", offset=0, field=key)
     if len(files) > most:
         fail(f"index lists {len(files)} files", offset=0, field=key, kind="limit")
-    return files
+    for file in files:
+        json_text.check_name(file, "file name", offset=0)
+    return tuple(dict.fromkeys(files))
+
+
+def _start(key: str) -> bytes:
+    return f'{{"{key}":'.encode()
 
 
 def numbered(stem: str, number: int, count: int, ending: str) -> str:

@@ -8,12 +8,11 @@ Spec: `docs/spec/npz.md`, "Checks"
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from operator import attrgetter
 
 from wtxtgit.containers import zip_read
 from wtxtgit.containers.budget import DecodingBudget
-from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
+from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_read import (
     BLOCK,
@@ -21,13 +20,10 @@ from wtxtgit.containers.zip_read import (
     END,
     END_MAGIC,
     ENTRY,
-    EXTRA,
     LOCAL,
-    MAX_32,
     STORED,
     UTF8_NAME,
     WITH_DESCRIPTOR,
-    ZIP64_EXTRA,
     ZIP64_LOCATOR,
     ZIP64_LOCATOR_MAGIC,
     Directory,
@@ -128,7 +124,7 @@ def _check_entry(data: ByteView, member: ZipMember, findings: Findings) -> None:
         findings.error("member is a folder and has content", "attributes", at, member)
     start = at + ENTRY.size
     extra = start + entry[NAME]
-    for kind, body in _extra_fields(data[extra : extra + entry[EXTRA_LENGTH]]):
+    for kind, body in zip_read.extra_fields(data[extra : extra + entry[EXTRA_LENGTH]]):
         if kind is None:
             findings.error("extra fields are cut short", "extra fields", at, member)
         elif kind == UNICODE_NAME and bytes(body[5:]) != bytes(data[start:extra]):
@@ -147,7 +143,8 @@ def _check_local(data: ByteView, member: ZipMember, findings: Findings) -> None:
     start = at + LOCAL.size
     entry = member.entry + ENTRY.size
     entry_name = data[entry : entry + unpack_at(ENTRY, data, member.entry)[NAME]]
-    length, size = _wide_sizes(data, start + name_length, extra_length, length, size)
+    after = start + name_length
+    length, size = zip_read.wide_sizes(data[after : after + extra_length], length, size)
     # Behind a descriptor's flag the header may have zeros instead.
     is_told_later = bool(flags & WITH_DESCRIPTOR)
     free = (0,) if is_told_later else ()
@@ -164,37 +161,6 @@ def _check_local(data: ByteView, member: ZipMember, findings: Findings) -> None:
         if not holds:
             message = f"local header has another {field} than the directory"
             findings.error(message, field, at, member)
-
-
-def _wide_sizes(
-    data: ByteView, start: int, extra_length: int, length: int, size: int
-) -> tuple[int, int]:
-    """Sizes of a local header, from its zip64 field where they are all ones."""
-    if MAX_32 not in (length, size):
-        return length, size
-    for kind, body in _extra_fields(data[start : start + extra_length]):
-        if kind == ZIP64_EXTRA:
-            wide = iter(
-                int.from_bytes(bytes(body[n : n + COUNT]), "little")
-                for n in range(0, len(body) - COUNT + 1, COUNT)
-            )
-            size = next(wide, size) if size == MAX_32 else size
-            length = next(wide, length) if length == MAX_32 else length
-            break
-    return length, size
-
-
-def _extra_fields(raw: ByteView) -> Iterator[tuple[int | None, ByteView]]:
-    """Ids and bodies of extra fields; the id is None of what is none, but for zeros that pad."""
-    cursor = Cursor(raw)
-    while cursor.remaining >= EXTRA.size:
-        kind, length = cursor.record(EXTRA, "extra field")
-        if length > cursor.remaining:
-            yield None, raw[cursor.pos :]
-            return
-        yield kind, cursor.take(length, "extra field")
-    if not is_zeros(raw[cursor.pos :]):
-        yield None, raw[cursor.pos :]
 
 
 def _check_gaps(data: ByteView, directory: Directory, findings: Findings) -> None:

@@ -9,19 +9,20 @@ Spec: `docs/spec/npz.md`, "zip"; PKWARE's APPNOTE.TXT 6.3.10
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 from wtxtgit.containers.cursor import Cursor, ListingBudget, check_inside, fail, quoted, unpack_at
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
-from wtxtgit.model.tensor import NamedPart, PartNote
+from wtxtgit.io.view import Buffer, ByteView, is_zeros, mapped, pieces
+from wtxtgit.model.tensor import NamedPart, PartNote, ReadOptions
 
 STORED = 0
 DEFLATED = 8
@@ -179,11 +180,23 @@ def _note(member: ZipMember) -> PartNote:
     return PartNote(member.start, about, is_compressed=True)
 
 
-def named_parts(data: ByteView, directory: Directory, limit: int) -> Iterator[NamedPart]:
-    """The members, of which none is inflated to over `limit` bytes."""
-    for member in directory.members:
-        nbytes = member.end - member.start
-        yield NamedPart(member.name, member.start, nbytes, partial(blocks, data, member, limit))
+class ZipContainer(Protocol):
+    """A file of any format that is a zip."""
+
+    @property
+    def data(self) -> ByteView:
+        """The file."""
+
+    @property
+    def directory(self) -> Directory:
+        """Its members."""
+
+
+def named_parts(container: ZipContainer, options: ReadOptions) -> Iterator[NamedPart]:
+    """The members, of which none is inflated to over `options.max_chunk` bytes."""
+    for member in container.directory.members:
+        content = partial(blocks, container.data, member, options.max_chunk)
+        yield NamedPart(member.name, member.start, member.end - member.start, content)
 
 
 def content(data: ByteView, member: ZipMember, limit: int) -> ByteView:
@@ -319,15 +332,37 @@ def read_name(cursor: Cursor, length: int, flags: int) -> str:
 def zip64_extra(extra: ByteView, offset: int) -> Cursor | None:
     """The first zip64 field: those of size, length and offset that are all ones in the entry,
     of 8 bytes each, then the disk, of 4. None where there is no such field."""
-    cursor = Cursor(extra)
-    while cursor.remaining >= EXTRA.size:
-        kind, length = cursor.record(EXTRA, "extra field")
-        if length > cursor.remaining:
+    for kind, body in extra_fields(extra):
+        if kind is None and len(body) >= EXTRA.size:
             fail("extra field is cut short", offset=offset, field="extra fields")
         if kind == ZIP64_EXTRA:
-            return Cursor(cursor.take(length, "extra field"))
-        cursor.skip(length, "extra field")
+            return Cursor(body)
     return None
+
+
+def wide_sizes(extra: ByteView, length: int, size: int) -> tuple[int, int]:
+    """Sizes of a local header: those that are all ones from its zip64 field, as far as it goes."""
+    if MAX_32 in (length, size):
+        with contextlib.suppress(FormatError):
+            field = zip64_extra(extra, 0)
+            if field is not None:
+                size = field.integer(8, "zip64 field") if size == MAX_32 else size
+                length = field.integer(8, "zip64 field") if length == MAX_32 else length
+    return length, size
+
+
+def extra_fields(raw: ByteView) -> Iterator[tuple[int | None, ByteView]]:
+    """Ids and bodies of extra fields; the id is None of what is none, but for zeros that pad."""
+    cursor = Cursor(raw)
+    while cursor.remaining >= EXTRA.size:
+        start = cursor.pos
+        kind, length = cursor.record(EXTRA, "extra field")
+        if length > cursor.remaining:
+            yield None, raw[start:]
+            return
+        yield kind, cursor.take(length, "extra field")
+    if not is_zeros(raw[cursor.pos :]):
+        yield None, raw[cursor.pos :]
 
 
 def _payload(data: ByteView, header: int) -> int:

@@ -28,7 +28,6 @@ from wtxtgit.containers.zip_read import (
     ENTRY_MAGIC,
     LAYOUTS,
     LOCAL,
-    MAX_32,
     STORED,
     WITH_DESCRIPTOR,
     Directory,
@@ -206,7 +205,7 @@ class _MemberSearch:
             extra = cursor.take(extra_length, "extra fields")
         except FormatError:
             return None
-        length, size = _wide(extra, length, size)
+        length, size = zip_read.wide_sizes(extra, length, size)
         start = cursor.pos
         made = ZipMember(name, method, crc32, start, start + length, size, pos, pos, flags)
         if entry is not None:
@@ -366,18 +365,6 @@ def _of_entry(entry: ZipEntry, start: int) -> ZipMember:
         entry.at,
         entry.flags,
     )
-
-
-def _wide(extra: ByteView, length: int, size: int) -> tuple[int, int]:
-    """Sizes of a local header, from its zip64 field where they are all ones."""
-    try:
-        field = zip_read.zip64_extra(extra, 0) if MAX_32 in (length, size) else None
-        if field is not None:
-            size = field.integer(8, "zip64 field") if size == MAX_32 else size
-            length = field.integer(8, "zip64 field") if length == MAX_32 else length
-    except FormatError:
-        pass
-    return length, size
 
 
 def _places(data: ByteView, magic: bytes) -> array[int]:

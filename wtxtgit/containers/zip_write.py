@@ -373,19 +373,11 @@ def _extras(data: ByteView, directory: Directory) -> bytes | None:
 
 def _telling(raw: ByteView) -> Iterator[bytes]:
     """The extra fields that do not follow from the writing, and bytes that are in no field."""
-    cursor = Cursor(raw)
-    while cursor.remaining >= EXTRA.size:
-        start = cursor.pos
-        kind, length = cursor.record(EXTRA, "extra field")
-        if length > cursor.remaining:
-            cursor.pos = start
-            break
-        cursor.skip(length, "extra field")
-        if kind not in OF_THE_WRITING:
-            yield bytes(raw[start : cursor.pos])
-    left = bytes(raw[cursor.pos :])
-    if left.strip(b"\0"):
-        yield left
+    for kind, body in zip_read.extra_fields(raw):
+        if kind is None:
+            yield bytes(body)
+        elif kind not in OF_THE_WRITING:
+            yield _extra(kind, bytes(body))
 
 
 def _of_local(data: ByteView, member: ZipMember) -> ByteView:

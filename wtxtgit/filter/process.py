@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from wtxtgit.errors import EnvironmentFailure, counted, explain
 from wtxtgit.git.filter_protocol import CAN_DELAY, LIST, FilterProcess, Request
 from wtxtgit.io import view
-from wtxtgit.io.files import shown
+from wtxtgit.io.files import shown_path
 from wtxtgit.io.spool import IN_MEMORY, Spool
 from wtxtgit.io.view import Buffer, ByteView, Windowed
 from wtxtgit.io.workers import in_background
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Warn = Callable[[str, str | None], None]
 """Takes a message and a hint."""
 
-_WORTH_STORING = 1024 * 1024
+WORTH_STORING = 1024 * 1024
 """Bytes of a text from which on git's own deflating takes longer than finding the store."""
 _MOST_EXPECTED = 64 * 1024**3
 """A file's length costs nothing to claim, a plan for so many bytes does."""
@@ -182,7 +182,7 @@ def _answer(
             if as_text:
                 lacking.note(request)
         except Exception as error:  # noqa: BLE001 - a checkout goes on, an add is refused
-            about = f"{_shown(request.pathname)}: {explain(error)}"
+            about = f"{shown_path(request.pathname)}: {explain(error)}"
             if request.command == "smudge":
                 warn(f"{about}, left as text", None)
                 answer = Answer(view.pieces(data))
@@ -228,7 +228,7 @@ def filtered(
     if cleaned is None:
         cleaned = _cleaned(data, path, settings)
     if cleaned.warning is not None:
-        warn(f"{_shown(path)}: {cleaned.warning}, stored as it is", None)
+        warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)
     writer = cleaned.writer
 
     def prove() -> None:
@@ -238,7 +238,7 @@ def filtered(
             proved.put_kept(writer.stream(), source, writer.payload())
 
     # Git deflates little texts faster than we find the object store.
-    if writer is None or writer.size < _WORTH_STORING:
+    if writer is None or writer.size < WORTH_STORING:
         return Answer(cleaned.pieces(), prove)
     store = settings.store()
     if store is None:
@@ -307,7 +307,7 @@ def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) 
     if not paths:
         return
     first, *others = paths
-    names = _shown(first) + (f" and {counted(len(others), 'more file')}" if others else "")
+    names = shown_path(first) + (f" and {counted(len(others), 'more file')}" if others else "")
     reason = "" if why is None else f" ({why})"
     warn(
         f"left as detached texts, since not all of their data are in the store{reason}: {names}",
@@ -319,9 +319,9 @@ def warn_of_text(path: bytes, made: Smudged, warn: Warn) -> None:
     """Tell why a text is left as it is."""
     hint = "wtxtgit fetch takes the damaged pack out of use, and brings its data again"
     if not made.damaged_payload:
-        name = shlex.quote(_shown(path))
+        name = shlex.quote(shown_path(path))
         hint = f"wtxtgit recover -- {name} says what can be mended, or healed from other copies"
-    warn(f"{_shown(path)}: {made.warning}", hint)
+    warn(f"{shown_path(path)}: {made.warning}", hint)
 
 
 class _Ahead:
@@ -390,17 +390,13 @@ def _expected(request: Request) -> int | None:
         status = os.lstat(request.pathname)
     except (OSError, ValueError):
         return None
-    is_likely = stat.S_ISREG(status.st_mode) and _WORTH_STORING <= status.st_size <= _MOST_EXPECTED
+    is_likely = stat.S_ISREG(status.st_mode) and WORTH_STORING <= status.st_size <= _MOST_EXPECTED
     return status.st_size if is_likely else None
 
 
 def is_smudged(path: bytes, settings: FilterSettings) -> bool:
     """Whether the settings let a path be smudged at all."""
     return not settings.skip_smudge and settings.wanted(path)
-
-
-def _shown(path: bytes) -> str:
-    return shown(Path(os.fsdecode(path)))
 
 
 INCLUDE = "wtxtgit.smudgeInclude"
@@ -466,34 +462,54 @@ _COMMIT_VALUES = frozenset("mFCctSu")
 _COMMIT_LOOKING = (
     "--dry-run", "--patch", "--interactive", "--short", "--porcelain", "--long", "--null",
 )  # fmt: skip
+_COMMIT_ALONE = (
+    "--all", "--include", "--only", "--amend", "--signoff", "--no-signoff", "--verbose",
+    "--quiet", "--no-verify", "--edit", "--no-edit", "--no-status", "--no-gpg-sign",
+    "--reset-author", "--allow-empty", "--allow-empty-message", "--no-post-rewrite",
+)  # fmt: skip
+"""Options of commit after which the next word is none of theirs."""
+_COMMIT_WITH_VALUE = (
+    "--message", "--file", "--author", "--date", "--cleanup", "--template", "--reuse-message",
+    "--reedit-message", "--fixup", "--squash", "--trailer",
+)  # fmt: skip
+_MERGING = ("merge", "rebase", "cherry-pick", "revert", "stash", "am")
 _SHELLS = ("sh", "dash", "bash", "busybox")
 _MOST = 64 * 1024
 
 
 def is_adding() -> bool:
     """Whether this process was started by a git command that stores what it is given."""
+    return stores(_git_words())
+
+
+def is_merging() -> bool:
+    """Whether this process was started by a git command that stores what it merges."""
+    return merges(_git_words())
+
+
+def merges(words: Sequence[str]) -> bool:
+    """Whether a command line is that of a git command that stores what it merges."""
+    rest = _command(words)
+    return bool(rest) and rest[0] in _MERGING
+
+
+def _git_words() -> list[str]:
+    """The command line of the process that started this one."""
     process = os.getppid()
     for _ in range(2):
         words = _command_line(process)
-        if words and words[0].rpartition("/")[2] in _SHELLS:
-            # Git starts a command that has quotes in it through a shell.
-            process = _parent(process)
-            continue
-        return stores(words)
-    return False
+        if not words or words[0].rpartition("/")[2] not in _SHELLS:
+            return words
+        # Git starts a command that has quotes in it through a shell.
+        process = _parent(process)
+    return []
 
 
 def stores(words: Sequence[str]) -> bool:
     """Whether a command line is that of a git command that stores what it has cleaned."""
-    if not words or words[0].rpartition("/")[2] != "git":
-        return False
-    rest = list(words[1:])
-    while rest and rest[0].startswith("-"):
-        option = rest.pop(0)
-        if option in _WITH_VALUE and rest:
-            rest.pop(0)
+    rest = _command(words)
     if rest and rest[0] == "commit":
-        return _commits_all(rest[1:])
+        return _commits_files(rest[1:])
     if rest and rest[0] == "update-index":
         # What a stash is made with: paths that were found to differ come on standard input.
         return {"--add", "--remove", "--stdin"} <= set(rest)
@@ -511,26 +527,51 @@ def stores(words: Sequence[str]) -> bool:
     return True
 
 
-def _commits_all(words: Sequence[str]) -> bool:
-    """Whether these are the arguments of a `git commit` that adds all changes of tracked files.
+def _command(words: Sequence[str]) -> list[str]:
+    """A git command and its arguments, without git's own options; empty for no git."""
+    if not words or words[0].rpartition("/")[2] != "git":
+        return []
+    rest = list(words[1:])
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option in _WITH_VALUE and rest:
+            rest.pop(0)
+    return rest
+
+
+def _commits_files(words: Sequence[str]) -> bool:
+    """Whether these are the arguments of a `git commit` that adds files: named ones, or all.
 
     Where that can't be told from them alone, git writes the objects by itself.
     """
     adds = False
-    for word in words:
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
         if word == "--":
-            break
+            return adds or bool(rest)
         if word.startswith("--"):
             if len(word) > 2 and any(option.startswith(word) for option in _COMMIT_LOOKING):
                 return False
             adds = adds or word == "--all"
+            if word in _COMMIT_WITH_VALUE:
+                del rest[:1]
+            elif "=" not in word and word not in _COMMIT_ALONE:
+                # What comes next may be its value.
+                return adds
         elif match := _COMMIT_LETTERS.match(word):
-            for letter in match[1]:
+            letters = match[1]
+            for place, letter in enumerate(letters):
                 if letter in _COMMIT_VALUES:
+                    # Of two of them the value is in the same word, or nowhere.
+                    if letter not in "uS" and len(word) == place + 2:
+                        del rest[:1]
                     break
                 if letter in "pz":
                     return False
                 adds = adds or letter == "a"
+        else:
+            adds = True
     return adds
 
 

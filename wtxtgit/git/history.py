@@ -400,12 +400,18 @@ def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
 
 def resolve(repo: Repository, revision: str) -> str:
     """Give the object id that a revision names; raises EnvironmentFailure."""
+    oid = find(repo, revision)
+    if oid is None:
+        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
+    return oid
+
+
+def find(repo: Repository, revision: str) -> str | None:
+    """Give the object id that a revision names, None where it names nothing."""
     parsed = repo.call(
         "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
     )
-    if parsed.code:
-        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
-    return parsed.stdout.decode("ascii").strip()
+    return None if parsed.code else parsed.stdout.decode("ascii").strip()
 
 
 def resolve_commit(repo: Repository, revision: str) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -35,7 +35,25 @@ from wtxtgit.io.view import (
 
 NOT_REGULAR = "no regular file"
 _UMASK_PROBE = 0o666
+_READABLE = 0o444
 _UMASK_LOCK = Lock()
+
+
+def user_folder(
+    variable: str, otherwise: str, environment: Mapping[str, str] = os.environ
+) -> Path | None:
+    """Our folder among the user's, by the XDG Base Directory Specification; None without a home.
+
+    `variable` names the folder that ours is in, which is `otherwise` in the home if it is not set.
+    """
+    base = Path(environment.get(variable, ""))
+    if not base.is_absolute():
+        # The specification asks for one that is relative, too, to count for nothing.
+        try:
+            base = Path.home() / otherwise
+        except RuntimeError:
+            return None
+    return base / "wtxtgit"
 
 
 def view_file(path: Path, folder: Path | None = None) -> ByteView:
@@ -97,6 +115,17 @@ def read_small(path: Path, limit: int, what: str) -> bytes:
     if len(content) > limit:
         raise InputError(f"{shown(path)}: over {limit} bytes, too large for {what}")
     return content
+
+
+def make_folder(path: Path, shared: int) -> None:
+    """Make a folder where there is none, with permission bits beyond the umask; raises OSError."""
+    if path.is_dir():
+        return
+    path.mkdir(exist_ok=True)
+    if shared:
+        mode = stat.S_IMODE(path.stat().st_mode) | shared
+        # Who may read it may enter it, and what is made there is the group's.
+        path.chmod(mode | (mode & _READABLE) >> 2 | stat.S_ISGID)
 
 
 def replace_file(path: Path, write: Callable[[int], None], *, is_new: bool = False) -> None:

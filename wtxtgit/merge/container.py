@@ -104,6 +104,7 @@ class Merger:
                 self,
                 resealer,
                 None if known.value_rules is None else known.value_rules(),
+                known.adds_last,
                 prefix,
                 depth,
                 None if base is None else self.opener.version(resealer, "base", base),
@@ -147,6 +148,7 @@ class EntryMerge:
     merger: Merger
     resealer: Resealer
     rules: ValueRules | None
+    adds_last: bool
     prefix: str
     depth: int
     base: Version | None
@@ -175,7 +177,14 @@ class EntryMerge:
         # Spooled, since it is read again whole before any of it is given.
         data = spooled(self.resealer.reseal(container, list(placed.values()), changed, options))
         versions = [one for one in (self.base, self.ours, self.theirs) if one is not None]
-        written = self.merger.opener.prove(data, self.resealer, placed, versions, values)
+        written = self.merger.opener.prove(
+            data,
+            self.resealer,
+            placed,
+            versions,
+            values,
+            adds_last=self.adds_last,
+        )
         rest = self.resealer.rest(written, options)
         self.notes += [
             f"{self.prefix}{what}: not kept, since the file had to be laid out anew"
@@ -221,6 +230,11 @@ class EntryMerge:
             raise FormatError(f"{changes}: that can't be put together")
         if wanted:
             return next(iter(wanted.values()))
+        # What is only added to can't lose anything: it has to be the file that did.
+        if self.adds_last and self.base is not None:
+            names = self.base.numbers.keys()
+            if names - self.theirs.numbers.keys() and names <= self.ours.numbers.keys():
+                return self.theirs
         # What only theirs did to the structure comes with their file.
         is_old = self.base is not None and self.ours.is_built_as(self.base)
         return self.theirs if is_old else self.ours
@@ -350,9 +364,7 @@ class EntryMerge:
                 return self.base.placed(key)
             return None if choice == remover else side.placed(key)
         reason = f"{remover} removed it, {side.name} changed it"
-        if choice is not Strategy.FAIL:
-            reason += f", which {choice} does not settle"
-        self._conflict(key, entry, reason)
+        self._conflict(key, entry, reason, choice)
         return side.placed(key)
 
     def _rows(
@@ -446,9 +458,7 @@ class EntryMerge:
         if side is not None and key in side.numbers:
             self._settle(key, entry, str(choice), choice)
             return side.placed(key)
-        if choice is not Strategy.FAIL:
-            reason += f", which {choice} does not settle"
-        self._conflict(key, entry, reason)
+        self._conflict(key, entry, reason, choice)
         return self.ours.placed(key)
 
     def _name(self, key: Key) -> str:
@@ -459,7 +469,12 @@ class EntryMerge:
         kind = MergedKind.PART if entry.tensor is None else MergedKind.TENSOR
         self.settled.append(Settled(self._name(key), kind, how, strategy))
 
-    def _conflict(self, key: Key, entry: Entry, reason: str) -> None:
+    def _conflict(
+        self, key: Key, entry: Entry, reason: str, choice: Strategy = Strategy.FAIL
+    ) -> None:
+        """Note what stays open, though a strategy was chosen for it, unless that is to fail."""
+        if choice is not Strategy.FAIL:
+            reason += f", which {choice} does not settle"
         kind = MergedKind.PART if entry.tensor is None else MergedKind.TENSOR
         self.conflicts.append(Conflict(self._name(key), kind, reason))
 

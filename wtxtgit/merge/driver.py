@@ -13,6 +13,7 @@ others need is imported where it is used.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,12 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, UNSET, UNSPECIFIED, Repository
 from wtxtgit.io.files import read_whole, replace_file, view_file
-from wtxtgit.io.view import pieces, write_all
+from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.policy import Policy, parse_strategy, stored_side_taken
 from wtxtgit.report.merge import MergeReport, Strategy
 
 if TYPE_CHECKING:
+    from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.model.tensor import ReadOptions
 
 ATTRIBUTE = "wtxt-merge"
@@ -42,12 +44,14 @@ def merge(
     path: bytes | None = None,
     *,
     threads: int | None = None,
+    store: Callable[[], ObjectStore | None] = lambda: None,
 ) -> MergeReport:
     """Merge three contents as git stores them, given as files; the result stands in `ours`.
 
     `base` is empty where both sides added the file. `path`, from the top
-    level of `repo`, is whose attribute and record it is. Raises UsageError for
-    a strategy that there is not.
+    level of `repo`, is whose attribute and record it is. `store` gives where a merged
+    content becomes an object before git deflates it, None where git is to do that. Raises
+    UsageError for a strategy that there is not.
     """
     if repo is not None and path is not None:
         # Of a merge before this one.
@@ -70,7 +74,9 @@ def merge(
         threads=threads,
     )
     if report.ok:
-        replace_file(ours, lambda descriptor: write_all(descriptor, pieces(merged)))
+        # What is taken whole is an object already.
+        content = _stored(merged, store, threads) if report.taken is None else pieces(merged)
+        replace_file(ours, lambda descriptor: write_all(descriptor, content))
     elif repo is not None and path is not None:
         try:
             oid = repo.git("hash-object", "--no-filters", "--", os.fsencode(ours.absolute()))
@@ -80,6 +86,21 @@ def merge(
             # The merge is what it is without a record of it.
             return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
     return report
+
+
+def _stored(
+    merged: ByteView, find: Callable[[], ObjectStore | None], threads: int | None
+) -> Iterable[Buffer]:
+    """The bytes of a merged content; once they are taken, it is an object if that is worth it."""
+    from wtxtgit.filter.process import WORTH_STORING
+
+    if len(merged) < WORTH_STORING or (store := find()) is None:
+        return pieces(merged)
+    from wtxtgit.git.store.streams import PlainContent
+    from wtxtgit.git.store.writing import stored
+    from wtxtgit.io.workers import default_threads
+
+    return stored(store, PlainContent(merged), threads or default_threads())
 
 
 def reading_options(repo: Repository | None) -> ReadOptions:

@@ -136,23 +136,27 @@ class Opener:
         placed: Mapping[Key, PlacedEntry],
         versions: Iterable[Version],
         values: Mapping[str, object],
+        *,
+        adds_last: bool,
     ) -> Container:
         """Read again what was merged; raises FormatError unless it is what it has to be.
 
-        `versions` are those that something was taken from.
+        `versions` are those that something was taken from; `adds_last` as of a Format.
         """
         # (1) The file holds by itself: structure, limits and every hash.
         container = self.checked(data, "what was merged does not hold")
         sources = {id(version.container): version.entries for version in versions}
         written = resealer.entries(container, self.options)
         # (2) It has the entries that were decided on, in their order, and no other.
-        if [entry.name for entry in written] != [name for name, _ in placed]:
+        keys = list(keys_of(entry.name for entry in written))
+        if keys != list(placed) and not (adds_last and set(keys) == set(placed)):
             raise FormatError("what was merged does not hold what it should", field="entries")
         # (3) Each has the form and the content of the entry that it was taken from or made of.
-        for entry, ((name, _), one) in zip(written, placed.items(), strict=True):
+        for entry, key in zip(written, keys, strict=True):
+            one = placed[key]
             wanted = sources[id(one.source)][one.number]
             if entry.form != wanted.form or not self._holds(entry, wanted, one.content):
-                raise FormatError(f"{name!a} would not be what was merged", field="entries")
+                raise FormatError(f"{key[0]!a} would not be what was merged", field="entries")
         # (4) The metadata are those that were merged.
         if not equal_values(resealer.values(container, self.options), values):
             raise FormatError("the metadata would not be what was merged", field="metadata")

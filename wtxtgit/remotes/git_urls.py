@@ -21,7 +21,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.transfer import FETCH, PLAIN, WITH_PASSWORD, failure, transfer, words_of
 from wtxtgit.git.trees import TreeReader
 from wtxtgit.git.turn import turn
-from wtxtgit.io.files import failures, shown
+from wtxtgit.io.files import failures, shown, user_folder
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.urls import GIT, is_loopback, shown_url
@@ -234,11 +234,8 @@ def _names_by_sha256(repo: Repository, url: str) -> bool:
 
 
 def _cache() -> Path:
-    """Where clones are kept, by the XDG Base Directory Specification."""
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():
-        try:
-            base = Path.home() / ".cache"
-        except RuntimeError:
-            raise EnvironmentFailure("there is no home for a cache: HOME is not set") from None
-    return base / "wtxtgit" / _CLONES
+    """Where clones are kept."""
+    folder = user_folder("XDG_CACHE_HOME", ".cache")
+    if folder is None:
+        raise EnvironmentFailure("there is no home for a cache: HOME is not set")
+    return folder / _CLONES

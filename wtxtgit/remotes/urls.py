@@ -22,6 +22,7 @@ from wtxtgit.errors import (
     RemoteRefused,
     RemoteUnavailable,
     WtxtgitError,
+    phrase,
 )
 from wtxtgit.io.files import replace_file, shown, view_file
 from wtxtgit.io.spool import spooled
@@ -241,7 +242,7 @@ def _opened(url: str) -> tuple[Any, str]:
         raise InputError(f"{shown_url(url)}: no store is known for such URLs") from None
     except ImportError as error:
         # Its words name the package that is missing.
-        raise EnvironmentFailure(f"{shown_url(url)}: {_phrase(error)}") from None
+        raise EnvironmentFailure(f"{shown_url(url)}: {phrase(str(error))}") from None
     return fs, str(path)
 
 
@@ -340,8 +341,3 @@ def _failures(url: str, missing: type[WtxtgitError] = InputError) -> Iterator[No
         is_final = status in _NEVER or isinstance(error, PermissionError) or _DENIED.search(kind)
         failure = RemoteRefused if is_final else RemoteUnavailable
         raise failure(f"{shown_url(url)}: can't be reached: {kind}{code}") from None
-
-
-def _phrase(error: Exception) -> str:
-    words = " ".join(str(error).split())
-    return (words[:1].lower() + words[1:]).rstrip(".")

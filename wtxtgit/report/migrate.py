@@ -96,11 +96,6 @@ class Migrated(JsonObject):
     sealed. Where objects are `lacking` `why_lacking` is why one of them did not come.
     """
 
-    KEYS = (
-        "commits rewritten files blobs signatures refs backup map passed_over others stashes "
-        "sealed unsealed trust_root unwritten lacking why_lacking dry_run"
-    )
-
     commits: int
     rewritten: int
     files: tuple[bytes, ...]

@@ -136,8 +136,6 @@ class Sealing(StrEnum):
 class ReviewedGeneration(JsonObject):
     """A record of the ledger that the branch adds, and the commit that brought it."""
 
-    KEYS = "gen ts commit signers verdict"
-
     gen: int
     ts: str
     commit: str | None

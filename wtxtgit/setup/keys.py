@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
-from wtxtgit.io.files import failures, shown
+from wtxtgit.io.files import failures, shown, user_folder
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.keyring import (
@@ -187,14 +187,10 @@ def users_keyring(environment: Mapping[str, str]) -> Keyring:
 
     Raises EnvironmentFailure where there is no home.
     """
-    base = Path(environment.get("XDG_CONFIG_HOME", ""))
-    if not base.is_absolute():
-        # As the XDG Base Directory Specification asks for one that is relative or empty.
-        try:
-            base = Path.home() / ".config"
-        except RuntimeError:
-            raise EnvironmentFailure("there is no home for keys: HOME is not set") from None
-    return Keyring(base / "wtxtgit" / "keys")
+    folder = user_folder("XDG_CONFIG_HOME", ".config", environment)
+    if folder is None:
+        raise EnvironmentFailure("there is no home for keys: HOME is not set")
+    return Keyring(folder / "keys")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import contextlib
 from array import array as numbers
 from collections.abc import Iterable, Iterator
 from functools import partial
+from heapq import merge
+from itertools import groupby
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from wtxtgit.store.store import Store
 
 MOST_TOLD = Problems.MOST
 """Chunks that are told of a pack, and as lost: of others there is a count."""
+_BLOCK = 1 << 16
 _OTHER_NAME = "has another SHA-256 than its name says"
 
 
@@ -39,9 +42,23 @@ def list_store(store: Store) -> StoreListing:
         packs.append(StoredPack(name, nbytes, index.count, index.nbytes))
     borrowed = tuple(folder.folder for folder in store.borrowed)
     # A chunk may be in several packs. As columns: there may be very many.
-    _, firsts = np.unique(np.frombuffer(b"".join(names), f"S{NAME_SIZE}"), return_index=True)
-    payload = int(np.concatenate([np.empty(0, "<u8"), *sizes])[firsts].sum())
-    return StoreListing(store.folder, borrowed, len(firsts), payload, tuple(packs))
+    payload = np.concatenate([np.empty(0, "<u8"), *sizes])
+    count = nbytes = 0
+    for rows in _firsts(b"".join(names)):
+        count += len(rows)
+        nbytes += int(payload[rows].sum())
+    return StoreListing(store.folder, borrowed, count, nbytes, tuple(packs))
+
+
+def _firsts(names: bytes) -> Iterator[Column]:
+    """The first of the rows that each name has, some at a time."""
+    held = np.frombuffer(names, f"S{NAME_SIZE}")
+    order = held.argsort(kind="stable")
+    yield order[:1]
+    for start in range(0, len(order) - 1, _BLOCK):
+        rows = order[start : start + _BLOCK + 1]
+        here = held[rows]
+        yield rows[1:][here[1:] != here[:-1]]
 
 
 def check_store(
@@ -79,16 +96,19 @@ def check_store(
 
 def _names_of(own: PackFolder, damaged: Iterable[DamagedPack]) -> Iterator[bytes]:
     """The names of all chunks that are damaged in a pack, in order, each once."""
-    names = b""
+    names: list[memoryview] = []
     for found in damaged:
         # Repacked meanwhile, it is not there.
         with contextlib.suppress(FileNotFoundError):
             if found.rows and (pack := own.opened(found.pack)) is not None:
-                held = np.frombuffer(pack.index.names, f"S{NAME_SIZE}")
-                names += held[np.asarray(found.rows)].tobytes()
-    # Of an item of numpy's zeros at the end would be gone.
-    ascending = np.unique(np.frombuffer(names, f"S{NAME_SIZE}")).tobytes()
-    return (ascending[at : at + NAME_SIZE] for at in range(0, len(ascending), NAME_SIZE))
+                held = np.frombuffer(pack.index.names, f"V{NAME_SIZE}")
+                names.append(held[np.sort(found.rows)].view(np.uint8).data)
+    # Names ascend with a pack's rows. Copied once: all of them may be very many.
+    return (name for name, _ in groupby(merge(*map(_each, names))))
+
+
+def _each(names: memoryview) -> Iterator[bytes]:
+    return (bytes(names[at : at + NAME_SIZE]) for at in range(0, len(names), NAME_SIZE))
 
 
 def packs_size(store: Store) -> int:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from wtxtgit.errors import EnvironmentFailure, FormatError
 from wtxtgit.io import clock
-from wtxtgit.io.files import failures, opened_regular, read_view, shown
+from wtxtgit.io.files import failures, make_folder, opened_regular, read_view, shown
 from wtxtgit.io.spool import IN_MEMORY, spooled
 from wtxtgit.io.temporary import new_file, opened_folder
 from wtxtgit.io.view import Buffer, mapped, write_all
@@ -46,7 +46,6 @@ _ROW = NAME_SIZE + 4 + 4
 _PACK = NAME_SIZE + 8
 _DIGEST = 32
 _INDEX_MODE = 0o644
-_READ_ONLY = 0o444
 # What the index does not tell of is read from each pack: up to so many packs, and so large a part
 # of all, that writing an index again is a small part of having written the packs.
 _UNTOLD_PACKS = 64
@@ -151,6 +150,9 @@ def together(parts: Sequence[ChunkTable]) -> ChunkTable:
 
     Beside these and itself it takes a third of a table's memory: a store may have millions.
     """
+    parts = [part for part in parts if part.files]
+    if len(parts) == 1:
+        return parts[0]
     files = sorted(file for part in parts for file in part.files)
     numbers = {file: number for number, file in enumerate(files)}
     count = sum(part.count for part in parts)
@@ -292,11 +294,7 @@ class PackFolder:
         """Make the folder of the packs where there is none; raises OSError."""
         missing = [path for path in (self.packs, *self.packs.parents) if not path.exists()]
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
-            if self.shared:
-                mode = stat.S_IMODE(path.stat().st_mode) | self.shared
-                # Who may read it may enter it, and what is made there is the group's.
-                path.chmod(mode | (mode & _READ_ONLY) >> 2 | stat.S_ISGID)
+            make_folder(path, self.shared)
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:

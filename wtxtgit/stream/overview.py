@@ -60,8 +60,6 @@ class RankState(JsonObject):
 class RankedState(JsonObject):
     """What the logs of all ranks say."""
 
-    KEYS = "world ranks generations"
-
     world: int
     ranks: tuple[RankState, ...]
     generations: tuple[RankedGeneration, ...]

@@ -21,7 +21,8 @@ from wtxtgit.text import armor, grammar
 from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.index import ArrayIndex, TextIndex
 from wtxtgit.text.layout import parse_layout
-from wtxtgit.text.recovery.reading import FoundArray, FoundChunk, FoundText, read
+from wtxtgit.text.recovery.found import FoundArray, FoundChunk, FoundText
+from wtxtgit.text.recovery.reading import read
 from wtxtgit.text.verify import Block, checked_bytes
 
 HINT = "wtxtgit recover says what can be had back"

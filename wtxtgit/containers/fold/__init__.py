@@ -29,5 +29,6 @@ FORMAT = Format(
         *below(("chunks", ANY), "offset", "comp_len", "uncomp_len", "ecc_len", "sha256"),
     ),
     chunk_values=Lazy(f"{__name__}.describe"),
+    chunks_as_tags=("llm_manifest", "metrics", "history", "telemetry"),
     parts=Lazy(f"{__name__}.describe"),
 )

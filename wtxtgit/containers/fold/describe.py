@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial, reduce
+from math import isfinite
 
 from wtxtgit.containers import json_text, tensor_header
 from wtxtgit.containers.budget import Budget, DecodedParts
@@ -78,7 +79,39 @@ def describe(fold: Fold, options: ReadOptions) -> Description:
         tags,
         (*chunks.untold, *untold),
         parts=tuple(map(_part, fold.chunks)),
+        own=partial(own_values, fold, options) if _has_own_values(fold) else None,
     )
+
+
+def _has_own_values(fold: Fold) -> bool:
+    """Whether all of a file can be written again: names are distinct, nothing is closed."""
+    names = [chunk.name for chunk in fold.chunks]
+    is_open = all(
+        chunk.flags in (UNCOMPRESSED, ZSTD) and not chunk.encrypted for chunk in fold.chunks
+    )
+    return is_open and len(set(names)) == len(names) and not any("/" in name for name in names)
+
+
+def own_values(fold: Fold, options: ReadOptions) -> dict[str, object]:
+    """What a file holds beside tensors, as `write.build_model` takes it; raises FormatError."""
+    from wtxtgit.containers.fold import write  # reading needs no writer
+
+    chunks: dict[str, write.ChunkSource | None] = {}
+    for chunk in fold.chunks:
+        content = partial(_content, fold.data, chunk, options)
+        source = write.ChunkSource(chunk.name, chunk.ctype, chunk.uncomp_len, content)
+        # What its type says need not hold: where there are no tensors it is taken as it is.
+        has_tensors = chunk.ctype in FILE_CTYPES and chunk.uncomp_len
+        chunks[chunk.name] = None if has_tensors else source
+    metadata = fold.index.get("metadata")
+    kept = metadata if isinstance(metadata, dict) else {}
+    created = fold.index.get("created_at_unix")
+    own = write.OwnValues(
+        {key: value for key, value in kept.items() if key not in OF_THE_WRITING},
+        created if isinstance(created, int | float) and isfinite(created) else 0,
+        chunks,
+    )
+    return {write.OWN: own}
 
 
 class _SortedChunks:

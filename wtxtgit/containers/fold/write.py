@@ -20,7 +20,7 @@ from typing import Literal, get_args
 from wtxtgit.containers import json_text, replacing, tensor_header, zstd_limits
 from wtxtgit.containers.budget import refuse_long
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.fold import MAGIC, payloads
+from wtxtgit.containers.fold import FORMAT, MAGIC, payloads
 from wtxtgit.containers.fold.payloads import (
     CHUNK_HASHES,
     HEX_DIGITS,
@@ -32,6 +32,7 @@ from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
     CODEWORD,
     HEADER,
+    JSON_CTYPE,
     MERKLE_ROOT,
     TAGS,
     TENSOR_CTYPE,
@@ -48,7 +49,14 @@ from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.tensor import ReadOptions, TensorSource
 
 VERSION = "1.2.0"
-MODEL_CHUNK = "torch_state"
+MODEL_CHUNK, MANIFEST_CHUNK, METRICS_CHUNK = "torch_state", "llm_manifest", "metrics"
+"""What pyfolds loads: the weights, what the model is, what was measured of it."""
+TOLD = (MANIFEST_CHUNK, METRICS_CHUNK)
+JSON_CHUNKS = FORMAT.chunks_as_tags
+MODEL_TYPES = ("model_type", "architecture", "model_name")
+"""Tags that say which class of models it is, the first one that there is counts."""
+OWN = "\0own"
+"""The key of a file's own values, which is no tag."""
 
 NOT_IN_LIBRARY = "C128"
 """A dtype that is read, and that the safetensors library does not know."""
@@ -98,15 +106,34 @@ def build(
 
 
 def build_model(
-    tensors: Sequence[TensorSource], tags: Mapping[str, str], *, ecc: int = 0
+    tensors: Sequence[TensorSource], tags: Mapping[str, object], *, ecc: int = 0
 ) -> Iterator[Buffer]:
-    """A file with one chunk `torch_state`, a safetensors file of `tensors`.
+    """A file with a chunk `torch_state`, a safetensors file of `tensors`, and what tells of it.
 
-    `ecc` is n of the parity `rs(n)`. Raises FormatError for names and dtypes
-    that it can't hold, before the first piece.
+    `tags` are texts, or what a FOLD file says of itself (`describe.own_values`): then its other
+    chunks and its metadata go along, and tensors that are called `chunk/tensor` go to chunks of
+    their own. `ecc` is n of the parity `rs(n)`. Raises FormatError for names and dtypes that it
+    can't hold, before the first piece.
     """
-    for text in (*tags.keys(), *tags.values()):
+    own = tags.get(OWN)
+    if isinstance(own, OwnValues):
+        chunks = _with_tensors(own.chunks, tensors)
+        return build(chunks, ecc=ecc, metadata=own.metadata, created_at_unix=own.created_at_unix)
+    texts = {key: str(value) for key, value in tags.items()}
+    for text in (*texts.keys(), *texts.values()):
         json_text.check_name(text, "tag", offset=0)
+    told = _told(texts)
+    # As a FOLD file that was loaded calls them.
+    if tensors and all(tensor.name.startswith(f"{MODEL_CHUNK}/") for tensor in tensors):
+        tensors = [replace(t, name=t.name.removeprefix(f"{MODEL_CHUNK}/")) for t in tensors]
+    texts = {key: text for key, text in texts.items() if key not in told}
+    chunks = [_of_tensors(MODEL_CHUNK, tensors)]
+    chunks += [_of_json(name, value) for name, value in told.items()]
+    return build(chunks, ecc=ecc, metadata={TAGS: texts} if texts else None)
+
+
+def _of_tensors(name: str, tensors: Sequence[TensorSource]) -> ChunkSource:
+    """A chunk that holds a safetensors file."""
     entries = []
     for tensor in tensors:
         if tensor.element not in DTYPES:
@@ -117,10 +144,73 @@ def build_model(
         entries.append((tensor.name, DTYPES[tensor.element], tensor.shape, tensor.nbytes))
     header = tensor_header.format_header(entries)
     length = len(header) + sum(tensor.nbytes for tensor in tensors)
-    source = ChunkSource(
-        MODEL_CHUNK, TENSOR_CTYPE, length, partial(replacing.behind, header, tensors)
-    )
-    return build([source], ecc=ecc, metadata={TAGS: dict(tags)} if tags else None)
+    return ChunkSource(name, TENSOR_CTYPE, length, partial(replacing.behind, header, tensors))
+
+
+def _of_json(name: str, value: object) -> ChunkSource:
+    raw = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return ChunkSource(name, JSON_CTYPE, len(raw), partial(iter, (raw,)))
+
+
+def _told(texts: Mapping[str, str]) -> dict[str, object]:
+    """The chunks in JSON that pyfolds reads, as far as tags say what is in them."""
+    # Tags that come from such chunks are what was in them.
+    told: dict[str, object] = {
+        name: value for name in JSON_CHUNKS if (value := _object(texts.get(name))) is not None
+    }
+    known = [texts[key] for key in MODEL_TYPES if key in texts]
+    manifest: dict[str, object] = {
+        "format": "fold",
+        "version": VERSION,
+        "created_at_unix": 0,
+        "model_type": known[0] if known else None,
+        "hyperparameters": _object(texts.get("hyperparameters")) or {},
+        "tags": {key: text for key, text in texts.items() if key not in told},
+        "routing": {"resume_training": MODEL_CHUNK, "audit": list(TOLD)},
+        "chunks_expected": [MODEL_CHUNK, *TOLD],
+    }
+    return {MANIFEST_CHUNK: manifest, METRICS_CHUNK: {}} | told
+
+
+def _object(text: str | None) -> dict[str, object] | None:
+    """The JSON object that a tag spells, None for any other."""
+    try:
+        value = None if text is None else json_text.parse(memoryview(text.encode()), "tag")
+    except FormatError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnValues:
+    """What a file holds beside tensors: its metadata, without hashes, and chunks in their order.
+
+    A chunk with tensors is None.
+    """
+
+    metadata: dict[str, object]
+    created_at_unix: float
+    chunks: Mapping[str, ChunkSource | None]
+
+
+def _with_tensors(
+    chunks: Mapping[str, ChunkSource | None], tensors: Sequence[TensorSource]
+) -> list[ChunkSource]:
+    """The chunks of a file, those with tensors made anew of what is called `chunk/tensor`."""
+    inside: dict[str, list[TensorSource]] = {name: [] for name, one in chunks.items() if not one}
+    first = next(iter(inside), MODEL_CHUNK)
+    for tensor in tensors:
+        chunk, slash, name = tensor.name.partition("/")
+        if slash and chunk in inside:
+            inside[chunk].append(replace(tensor, name=name))
+        else:
+            inside.setdefault(first, []).append(tensor)
+    if first in chunks and chunks[first] is not None:
+        raise FormatError(f"chunk {quoted(first)} holds no tensors", field="chunks")
+    made = {name: _of_tensors(name, held) for name, held in inside.items()}
+    return [one or made[name] for name, one in chunks.items()] + [
+        one for name, one in made.items() if name not in chunks
+    ]
 
 
 Compression = Literal["none", "zstd"]

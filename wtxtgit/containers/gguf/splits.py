@@ -9,12 +9,12 @@ tools/gguf-split/gguf-split.cpp.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from wtxtgit.containers import json_text, set_files
+from wtxtgit.containers import set_files
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.format import FileSet, OpenMember, is_in_folder
 from wtxtgit.containers.gguf import MAGIC, check
@@ -36,7 +36,7 @@ from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "gguf-split"
 _FILES_KEY = "split_gguf"
-_START = f'{{"{_FILES_KEY}":'.encode()
+is_index = partial(set_files.is_index, _FILES_KEY)
 _NAME = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
 
 
@@ -51,24 +51,18 @@ def make_index(names: Sequence[str]) -> ByteView | None:
         raise InputError(f"{len(models)} split models stand in one folder", hint="name a file")
     ((stem, count),) = models
     files = [f"{stem}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
-    return memoryview(_START + json.dumps(files).encode() + b"}")
-
-
-def is_index(data: ByteView) -> bool:
-    """Whether bytes are such an index."""
-    return data[: len(_START)] == _START
+    return set_files.index_of(_FILES_KEY, files)
 
 
 def read(data: ByteView, open_member: OpenMember) -> SplitModel:
     """Read such an index; raises FormatError. `open_member` opens its files when needed."""
-    files = set_files.listed(data, _FILES_KEY, MAX_SPLITS)
+    files = set_files.listed(_FILES_KEY, data, MAX_SPLITS)
     if not files:
         fail("index lists 0 files", offset=0, field=_FILES_KEY, kind="limit")
     for file in files:
-        json_text.check_name(file, "file name", offset=0)
         if not is_in_folder(file):
             fail(f"{quoted(file)} is no path in the folder", offset=0, field=_FILES_KEY)
-    return SplitModel(tuple(dict.fromkeys(files)), open_member)
+    return SplitModel(files, open_member)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,5 +23,5 @@ FORMAT = Format(
     repack=Lazy(f"{__name__}.reseal"),
     derived=(("members",),),
     nested=Lazy(f"{__name__}.read"),
-    parts=Lazy(f"{__name__}.read"),
+    parts=Lazy("wtxtgit.containers.zip_read"),
 )

@@ -15,7 +15,7 @@ from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.model.tensor import Description, NamedPart, PackedBytes, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 HEADER_ROLE = "_npy"
 DIRECTORY_ROLE = "_directory"
@@ -73,11 +73,6 @@ def describe(container: Npz, options: ReadOptions) -> Description:
         untold=tuple(others),
         parts=zip_read.part_notes(container.directory),
     )
-
-
-def named_parts(container: Npz, options: ReadOptions) -> Iterator[NamedPart]:
-    """The members of the zip."""
-    return zip_read.named_parts(container.data, container.directory, options.max_chunk)
 
 
 def read(data: ByteView, listing: ListingBudget | None = None) -> Npz:

@@ -9,7 +9,6 @@ torch 2.13.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ OFFSETS_KEY = "saved_offsets"
 TORCH_TAGS = frozenset({SHARDING_KEY, "DCP_VERSION"})
 MAX_RANK = 64
 _FILES_KEY = "numbered_shards"
-_START = f'{{"{_FILES_KEY}":'.encode()
+is_index = partial(set_files.is_index, _FILES_KEY)
 _NUMBERED = re.compile(
     r"(?P<rank>shard-[0-9]{5,9}-)?(?P<stem>.*)-(?P<number>[0-9]{5,9})-of-(?P<count>[0-9]{5,9})"
     r"\.safetensors",
@@ -73,20 +72,12 @@ def make_index(names: Sequence[str]) -> ByteView | None:
             for number in range(1, count + 1)
         )
         files = list(dict.fromkeys((*wanted, *files)))
-    return memoryview(_START + json.dumps(files).encode() + b"}")
-
-
-def is_index(data: ByteView) -> bool:
-    """Whether bytes are such an index."""
-    return data[: len(_START)] == _START
+    return set_files.index_of(_FILES_KEY, files)
 
 
 def read(data: ByteView, open_member: OpenMember) -> NumberedShards:
     """Read such an index; raises FormatError."""
-    files = set_files.listed(data, _FILES_KEY, MAX_SET_FILES)
-    for file in files:
-        json_text.check_name(file, "file name", offset=0)
-    return NumberedShards(tuple(dict.fromkeys(files)), open_member)
+    return NumberedShards(set_files.listed(_FILES_KEY, data, MAX_SET_FILES), open_member)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

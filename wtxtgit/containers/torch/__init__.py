@@ -31,6 +31,7 @@ FORMAT = Format(
     endings=(".pt", ".pth"),
     write=Lazy(f"{__name__}.write"),
     reseal=Lazy(f"{__name__}.reseal"),
+    adds_last=True,
     salvage=Lazy(f"{__name__}.salvage"),
     repack=Lazy(f"{__name__}.zip_layout"),
     whole=Lazy(f"{__name__}.legacy"),
@@ -43,5 +44,5 @@ FORMAT = Format(
     derived=(("members",),),
     tags_apart=True,
     nested=Lazy(f"{__name__}.read"),
-    parts=Lazy(f"{__name__}.read"),
+    parts=Lazy("wtxtgit.containers.zip_read"),
 )

@@ -10,7 +10,8 @@ Spec: `docs/spec/torch.md`, "Resealing"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -18,6 +19,7 @@ from hashlib import sha256
 from wtxtgit.containers import zip_read
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, overlay
+from wtxtgit.containers.torch.items import items_of
 from wtxtgit.containers.torch.overlay import TensorSpan
 from wtxtgit.containers.torch.pickle_read import (
     FLOAT,
@@ -27,8 +29,8 @@ from wtxtgit.containers.torch.pickle_read import (
     List,
     LongInteger,
     Pickle,
-    Set,
 )
+from wtxtgit.containers.torch.pickle_read import Set as PickledSet
 from wtxtgit.containers.torch.read import (
     ALIGNMENT,
     BYTEORDER,
@@ -76,10 +78,12 @@ class TorchContents:
         arrays = (array.listed(container.data) for array in container.arrays.values())
         self.tensors = tensors = (*container.tensors(options), *arrays)
         views = [view for _, view in container.listing.tensors]
+        self.items = items_of(container, Counter(t.name for t in tensors if t.absent is None))
         self.entries: list[Entry] = []
         self.places: list[TensorPlace | None] = []
         for tensor, view in zip(tensors, views, strict=False):
-            self.entries.append(_entry(tensor, PICKLED))
+            item = self.items.tensors.get(tensor.name)
+            self.entries.append(_entry(tensor, PICKLED, None if item is None else item.form))
             self.places.append(_place(container, tensor, view))
         for number, tensor in zip(container.arrays, tensors[len(views) :], strict=True):
             self.entries.append(_entry(tensor, ARRAY))
@@ -99,11 +103,14 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
     """
     container.refuse_shared_bytes()
     content = partial(zip_read.content, container.data, container.pickle_member, MAX_JSON)
+    listed = TorchContents(container, options)
+    items = listed.items
     by_name: dict[str, object] = {
-        PICKLE: digest(container.pickle, lambda: mapped(content())),
+        PICKLE: digest(container.pickle, lambda: mapped(content()), items.left_out),
         BYTEORDER: container.byteorder,
+        **items.versions,
     }
-    tensors = _members_of_tensors(container)
+    tensors = _members_of_tensors(container, items.storages)
     for member in container.directory.members:
         name = shown(container, member)
         is_told = member.entry in tensors or name in (PICKLE, BYTEORDER, *FROM_LAYOUT)
@@ -111,7 +118,7 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
             blocks, size = _readable(container, member, options)
             by_name[name] = _short(blocks(), size)
     spans_of: dict[int, list[TensorSpan]] = {}
-    for place in dict.fromkeys(TorchContents(container, options).places):
+    for place in dict.fromkeys(listed.places):
         if place is not None:
             spans_of.setdefault(place.member.entry, []).append(place.span)
     for entry, (name, member) in tensors.items():
@@ -131,14 +138,15 @@ def _short(blocks: Iterable[Buffer], size: int) -> bytes:
     return hashed(sha256(), blocks).digest()
 
 
-def _members_of_tensors(container: Torch) -> dict[int, tuple[str, ZipMember]]:
+def _members_of_tensors(container: Torch, of_items: Set[str]) -> dict[int, tuple[str, ZipMember]]:
     """Storages and arrays, with the names that `values` has for them, by their entries."""
     arrays = {
         container.directory.members[number].entry: container.directory.members[number]
         for number in container.arrays
     }
     named = {entry: (shown(container, member), member) for entry, member in arrays.items()}
-    numbers = {key: n for n, key in enumerate(dict.fromkeys(s.key for s in container.named))}
+    keys = dict.fromkeys(s.key for s in container.named if s.key not in of_items)
+    numbers = {key: n for n, key in enumerate(keys)}
     for key, member in container.storages.items():
         name = f"{STORAGE}{numbers[key]}" if key in numbers else f"{STORAGE}-{key}"
         named[member.entry] = name, member
@@ -163,9 +171,10 @@ def _readable(
     return partial(container.blocks, member, options), member.size
 
 
-def _entry(tensor: Tensor, kind: str) -> Entry:
+def _entry(tensor: Tensor, kind: str, item: Hashable = None) -> Entry:
     form = (
         kind,
+        item,
         tensor.dtype,
         tensor.shape,
         tensor.element,
@@ -187,12 +196,15 @@ def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:
     return TensorPlace(container.storages[view.storage.key], span)
 
 
-def digest(pickle: Pickle, content: Callable[[], Buffer]) -> bytes:
+def digest(
+    pickle: Pickle, content: Callable[[], Buffer], left_out: Set[int] = frozenset()
+) -> bytes:
     """The SHA-256 of the value of a pickle; `content` gives its bytes.
 
-    Those count as well where they hold an integer that was passed over.
+    Those count as well where they hold an integer that was passed over. `left_out` are the ids of
+    objects without which their dicts count.
     """
-    walk = _ValueWalk()
+    walk = _ValueWalk(left_out)
     walk.run(pickle.root)
     if walk.has_unknown:
         walk.add(b"*", sha256(content()).digest())
@@ -202,7 +214,8 @@ def digest(pickle: Pickle, content: Callable[[], Buffer]) -> bytes:
 class _ValueWalk:
     """One walk over a value, each object of it once, in the order of the pickle."""
 
-    def __init__(self) -> None:
+    def __init__(self, left_out: Set[int]) -> None:
+        self.left_out = left_out
         self.has_unknown = False
         self.hash = sha256()
         self.held = bytearray()
@@ -282,13 +295,13 @@ class _ValueWalk:
                 self._children(b"t", value)
             case List():
                 self._children(b"l", value.items)
-            case Set():
+            case PickledSet():
                 self._children(b"e", value.items)
             case Dict():
-                self._children(b"d", _flat(value.pairs))
+                self._children(b"d", self._flat(value.pairs))
             case CallResult():
                 self.add(b"m", len(value.states), len(value.items))
-                pairs = _flat(value.pairs)
+                pairs = self._flat(value.pairs)
                 children = (
                     value.callee,
                     value.args,
@@ -309,9 +322,8 @@ class _ValueWalk:
         self.add(word, len(children))
         self.left += reversed(children)
 
-
-def _flat(pairs: list[tuple[object, object]]) -> list[object]:
-    return [value for pair in pairs for value in pair]
+    def _flat(self, pairs: list[tuple[object, object]]) -> list[object]:
+        return [value for pair in pairs if id(pair[1]) not in self.left_out for value in pair]
 
 
 def updated_id(old: bytes, was: Iterable[int], now: Iterable[int]) -> bytes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, TypeGuard
+from typing import NoReturn
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import fail, quoted
@@ -22,7 +22,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.tensor_chunks import ChunkBox
 from wtxtgit.containers.torch import pickle_read
 from wtxtgit.containers.torch.pickle_read import CallResult, Dict, Global, List
-from wtxtgit.containers.torch.views import MAX_SIZE, SIZES, dtype_name, sizes
+from wtxtgit.containers.torch.views import SIZES, dtype_name, is_size, sizes
 from wtxtgit.errors import PICKLE
 from wtxtgit.io.view import ByteView
 
@@ -236,7 +236,7 @@ class _MetadataReader:
         # Paths lead to files that are opened: none may lead out of the folder.
         if not is_in_folder(path):
             _refuse(f"names {quoted(path)}, which is not a path in its folder")
-        if not _is_size(start) or not _is_size(length):
+        if not is_size(start) or not is_size(length):
             _refuse(f"has a wrong offset or length in {quoted(path)}")
         return SavedItem(path, start, length, _transforms(own.get("transform_descriptors")))
 
@@ -277,10 +277,6 @@ def _attributes(value: object, module: str, name: str) -> dict[str, object]:
     if len(own) < len(state.pairs):
         _refuse(f"has a {name} with a wrong attribute")
     return own
-
-
-def _is_size(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value <= MAX_SIZE
 
 
 def _refuse(message: str, *, offset: int = 0, kind: str = "structure") -> NoReturn:

@@ -319,14 +319,14 @@ def _indexed(items: Iterable[object]) -> Iterator[Child]:
 
 def _keyed(pairs: list[tuple[object, object]]) -> Iterator[Child]:
     """Each key once, where it is first, with its last value, as a dict has it."""
-    last = {_identity(key): value for key, value in pairs}
+    last = {identity_of(key): value for key, value in pairs}
     for key, _ in pairs:
-        identity = _identity(key)
+        identity = identity_of(key)
         if identity in last:
-            yield _word(key), last.pop(identity)
+            yield word_of(key), last.pop(identity)
 
 
-def _identity(key: object) -> str:
+def identity_of(key: object) -> str:
     """The same for keys that are equal in Python, as far as they are plain and short.
 
     A text, because files could be made of integers with equal hashes; short,
@@ -345,7 +345,7 @@ def _identity(key: object) -> str:
     return f"o{id(key)}"
 
 
-def _word(key: object) -> str:
+def word_of(key: object) -> str:
     """A key as a part of a path."""
     if isinstance(key, str):
         return key
@@ -355,7 +355,7 @@ def _word(key: object) -> str:
         return str(key)
     if isinstance(key, tuple):
         inner = [
-            "..." if isinstance(k, tuple) else _word(k)[:MAX_COMPARED] for k in key[:MAX_INNER]
+            "..." if isinstance(k, tuple) else word_of(k)[:MAX_COMPARED] for k in key[:MAX_INNER]
         ]
         return f"({', '.join(inner)})"
     if isinstance(key, LongInteger):

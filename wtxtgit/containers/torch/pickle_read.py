@@ -80,9 +80,13 @@ class Set:
 
 @dataclass(slots=True, eq=False)
 class Dict:
-    """A dict, pairs as written: a key may be there twice, then the last one counts."""
+    """A dict, pairs as written: a key may be there twice, then the last one counts.
+
+    `filled_at` is where the opcodes end that put its last pair there: it is on top of the stack.
+    """
 
     pairs: list[tuple[object, object]] = field(default_factory=list)
+    filled_at: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +94,7 @@ class CallResult:
     """What a call of `callee` with `args` would have made, had anything been called.
 
     `states` are what would have been given to its `__setstate__`, `items`
-    and `pairs` what would have been added to it as to a list or a dict.
+    and `pairs` what would have been added to it as to a list or a dict; `filled_at` as of a Dict.
     """
 
     callee: object
@@ -99,6 +103,7 @@ class CallResult:
     states: list[object] = field(default_factory=list)
     items: list[object] = field(default_factory=list)
     pairs: list[tuple[object, object]] = field(default_factory=list)
+    filled_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -341,6 +346,7 @@ class _PickleMachine:
         if not isinstance(target, Dict | CallResult):
             self._fail("sets items of what is no dict")
         target.pairs.extend(self._pairs(items))
+        target.filled_at = self.pos
 
     def _pairs(self, items: list[object]) -> list[tuple[object, object]]:
         if len(items) % 2:
@@ -370,7 +376,7 @@ class _PickleMachine:
         callee = self._pop()
         encoded = self._encoded(callee, args)
         if encoded is None:
-            self._push_container(CallResult(callee, args))
+            self._push_container(CallResult(callee, args, filled_at=self.pos))
         else:
             self.stack.append(encoded)
 
@@ -470,8 +476,8 @@ _STEPS: dict[int, _Step] = {
         b"\x85": lambda m: m.tuple_of(1),
         b"\x86": lambda m: m.tuple_of(2),
         b"\x87": lambda m: m.tuple_of(3),
-        b"}": lambda m: m._push_container(Dict()),
-        b"d": lambda m: m._push_container(Dict(m._pairs(m._pop_mark()))),
+        b"}": lambda m: m._push_container(Dict(filled_at=m.pos)),
+        b"d": lambda m: m._push_container(Dict(m._pairs(m._pop_mark()), m.pos)),
         b"s": lambda m: m.set_pairs([m._pop(), m._pop()][::-1]),
         b"u": lambda m: m.set_pairs(m._pop_mark()),
         b"\x8f": lambda m: m._push_container(Set()),

@@ -32,7 +32,7 @@ from wtxtgit.containers.torch.views import (
 from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.tensor import Description, NamedPart, PackedBytes, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 STORAGE = "data/"
 BYTEORDER = "byteorder"
@@ -219,11 +219,6 @@ def describe(container: Torch, options: ReadOptions) -> Description:
         untold=container.listing.untold,
         parts=zip_read.part_notes(container.directory),
     )
-
-
-def named_parts(container: Torch, options: ReadOptions) -> Iterator[NamedPart]:
-    """The members of the zip."""
-    return zip_read.named_parts(container.data, container.directory, options.max_chunk)
 
 
 def read(data: ByteView, counts: ListingBudget | None = None) -> Torch:

@@ -1,28 +1,39 @@
 """Writing a torch file anew with other bytes of its tensors.
 
-The pickle is a program and is not written anew: what tensors there are, of
-which dtypes, shapes and strides, and everything beside them stays as one of
-the files has it.
+The pickle is a program and is not written anew: which dtypes, shapes and
+strides tensors have, and everything beside them, stays as one of the files has
+it. Tensors of another file that nothing else refers to can come to its dicts
+(`items`).
 Spec: `docs/spec/torch.md`, "Resealing"
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from itertools import groupby
+from itertools import count, groupby
 
 from wtxtgit.containers import zip_read, zip_write
+from wtxtgit.containers.budget import refuse_long
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.torch import contents, overlay, zip_layout
+from wtxtgit.containers.signatures import MAX_JSON
+from wtxtgit.containers.torch import PICKLE, contents, overlay, zip_layout
 from wtxtgit.containers.torch.contents import TensorPlace, TorchContents, shown, values
+from wtxtgit.containers.torch.items import (
+    FRAME,
+    TensorItem,
+    Versions,
+    versions_behind,
+    with_items,
+)
 from wtxtgit.containers.torch.overlay import TensorSpan
-from wtxtgit.containers.torch.read import SERIALIZATION_ID, Torch
+from wtxtgit.containers.torch.read import SERIALIZATION_ID, STORAGE, Torch
 from wtxtgit.containers.torch.zip_layout import ChangedMember
 from wtxtgit.containers.zip_read import ZipMember
+from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, hashed, pieces
 from wtxtgit.model.tensor import Entry, Key, NewContent, PlacedEntry, ReadOptions, keys_of
@@ -47,20 +58,46 @@ def reseal(
 ) -> Iterator[Buffer]:
     """The bytes of a file that has these tensors, all of those that it has.
 
-    Where it has not, or other `values`, that of the files placed is taken for
-    it that has them all: one side may have gained a tensor. The order is that
-    of the pickle. Raises FormatError before the first of the bytes.
+    Where it can't have them, or other `values`, that of the files placed is taken for
+    it that can. The order is that of the pickle: what comes to it stands behind the rest of its
+    dict. Raises FormatError before the first of the bytes.
     """
-    files = _TensorFiles(options)
-    written, contents = files.fit(container, placed, values)
-    if not contents:
-        return pieces(written.container.data)
-    written.container.refuse_shared_bytes()
-    changed = _changed(written, contents, options)
+    written = _TensorFiles(options).fit(container, placed, values)
+    file = written.file
+    if not written.contents and not written.is_larger:
+        return pieces(file.container.data)
+    file.container.refuse_shared_bytes()
+    changed = _changed(file, written.contents, options)
+    if written.is_larger:
+        changed, added = _larger(written, changed, options)
+        return zip_layout.laid_out(file.container, _by_entry(changed), options, added=added)
+    if file.container.has_crc32:
+        # Without CRC-32 the fingerprint is that of zeros, and stays.
+        changed += _fingerprint(file.container, changed)
     if all(one.member.stored for one in changed):
-        return zip_layout.in_place(written.container, changed)
-    by_entry = {one.member.entry: one for one in changed}
-    return zip_layout.laid_out(written.container, by_entry, options)
+        return zip_layout.in_place(file.container, changed)
+    return zip_layout.laid_out(file.container, _by_entry(changed), options)
+
+
+def _by_entry(changed: Iterable[ChangedMember]) -> dict[int, ChangedMember]:
+    return {one.member.entry: one for one in changed}
+
+
+@dataclass(slots=True)
+class _FittingFile:
+    """The file to be written, the bytes of its tensors that are not its own, and what comes to it.
+
+    `gained` are tensors with their bytes, `versions` what is said of modules.
+    """
+
+    file: TorchContents
+    contents: dict[int, NewContent]
+    gained: list[tuple[TensorItem, NewContent]]
+    versions: dict[str, Versions]
+
+    @property
+    def is_larger(self) -> bool:
+        return bool(self.gained or self.versions)
 
 
 class _TensorFiles:
@@ -80,49 +117,85 @@ class _TensorFiles:
 
     def fit(
         self, container: Torch, placed: Sequence[PlacedEntry], wanted: Mapping[str, object] | None
-    ) -> tuple[TorchContents, dict[int, NewContent]]:
-        """The file to be written, and the bytes of its tensors that are not its own.
+    ) -> _FittingFile:
+        """The file to be written, with what is not its own.
 
         Raises FormatError with the reason why `container` is not that file,
         where none is.
         """
-        first = self.of(container)
-        why = self._why_not(first, placed, wanted)
-        if why is None:
-            return first, self._contents(first, placed)
-        if wanted is not None:
-            for source in {id(one.source): one.source for one in placed}.values():
-                other = self.of(source)
-                if other is not first and self._why_not(other, placed, wanted) is None:
-                    return other, self._contents(other, placed)
-        raise why
+        sources = {id(one.source): one.source for one in placed}
+        files = {id(one): one for one in map(self.of, (container, *sources.values()))}
+        why: FormatError | None = None
+        for file in files.values():
+            if file.container is not container and wanted is None:
+                wanted = values(container, self._options)
+            try:
+                gained = self._gained(file, placed)
+                versions = self._versions(file, wanted)
+            except FormatError as error:
+                why = why or error
+                continue
+            if (gained or versions) and FRAME in file.container.pickle.opcodes:
+                raise _refused("gain anything where their pickles are in frames")
+            there = [one for place, one in enumerate(placed) if place not in gained]
+            contents = self._contents(file, there)
+            items = [(item, self._bytes_of(placed[place])) for place, item in gained.items()]
+            return _FittingFile(file, contents, items, versions)
+        raise why or _refused("have no file")
 
-    def _why_not(
-        self,
-        file: TorchContents,
-        placed: Sequence[PlacedEntry],
-        wanted: Mapping[str, object] | None,
-    ) -> FormatError | None:
+    def _gained(self, file: TorchContents, placed: Sequence[PlacedEntry]) -> dict[int, TensorItem]:
+        """Which of the tensors, by their places in `placed`, come to a file as items of its dicts.
+
+        Raises FormatError where the file can't have just these tensors.
+        """
         # Names may be there more than once: they are paired in their order.
         own = dict(zip(_keys(file.entries), file.entries, strict=True))
         listed = [self.of(one.source).entries[one.number] for one in placed]
-        given = dict(zip(_keys(listed), listed, strict=True))
-        gained = next((name for name, n in given if (name, n) not in own), None)
-        if gained is not None:
-            return _refused(f"gain tensor {quoted(gained)}")
+        given = dict(zip(_keys(listed), enumerate(listed), strict=True))
         for key, entry in own.items():
             name = quoted(entry.name)
             if key not in given:
-                return _refused(f"lose tensor {name}")
-            if given[key].form != entry.form:
-                return _refused(f"give tensor {name} another dtype, shape or strides")
-        if wanted is not None:
-            by_member = values(file.container, self._options)
-            missing = object()
-            for member in {**by_member, **wanted}:
-                if by_member.get(member, missing) != wanted.get(member, missing):
-                    return _refused(f"take another {quoted(member)}")
-        return None
+                raise _refused(f"lose tensor {name}")
+            if given[key][1].form != entry.form:
+                raise _refused(f"give tensor {name} another dtype, shape or strides")
+        return {
+            place: self._item(file, self.of(placed[place].source), entry.name)
+            for key, (place, entry) in given.items()
+            if key not in own
+        }
+
+    def _item(self, file: TorchContents, source: TorchContents, name: str) -> TensorItem:
+        """A tensor of another file that a dict of this one can hold; raises FormatError."""
+        item = source.items.tensors.get(name)
+        if item is None or item.path not in file.items.dicts:
+            raise _refused(f"gain tensor {quoted(name)}")
+        if file.items.has_key(item.path, item.key):
+            raise _refused(f"gain tensor {quoted(name)}")
+        if source.container.byteorder != file.container.byteorder:
+            raise _refused(f"gain tensor {quoted(name)} of another byte order")
+        return item
+
+    def _versions(
+        self, file: TorchContents, wanted: Mapping[str, object] | None
+    ) -> dict[str, Versions]:
+        """What is said of modules that is not said in this file; raises FormatError.
+
+        Nor may the file have another value than is `wanted`, None for those of the file itself.
+        """
+        if wanted is None:
+            return {}
+        by_member = values(file.container, self._options)
+        missing = object()
+        further: dict[str, Versions] = {}
+        for member in {**by_member, **wanted}:
+            before, after = by_member.get(member, missing), wanted.get(member, missing)
+            if before == after:
+                continue
+            more = versions_behind(before, after) if member in file.items.versions else None
+            if more is None:
+                raise _refused(f"take another {quoted(member)}")
+            further[member] = more
+        return further
 
     def _contents(
         self, written: TorchContents, placed: Sequence[PlacedEntry]
@@ -148,6 +221,18 @@ class _TensorFiles:
             if written.places[number] is not None:
                 contents[number] = content
         return contents
+
+    def _bytes_of(self, one: PlacedEntry) -> NewContent:
+        """The bytes of a tensor that comes to a file; raises FormatError."""
+        source = self.of(one.source)
+        size = source.tensors[one.number].nbytes
+        content = one.content or self._taken(source, one.number)
+        if content.nbytes != size:
+            name = quoted(source.tensors[one.number].name)
+            raise FormatError(
+                f"tensor {name} has {size} bytes, not {content.nbytes}", field="entries"
+            )
+        return content
 
     def _taken(self, source: TorchContents, number: int) -> NewContent:
         """The bytes of a tensor of another file, whose storage must not be damaged."""
@@ -182,10 +267,43 @@ def _changed(
         old = partial(written.container.blocks, member, options)
         blocks = partial(overlay.overlaid, old, member.size, spans)
         changed.append(ChangedMember(member, blocks, zip_write.crc32_of(blocks())))
-    # Without CRC-32 the fingerprint is that of zeros, and stays.
-    return changed + (
-        _fingerprint(written.container, changed) if written.container.has_crc32 else []
+    return changed
+
+
+def _larger(
+    written: _FittingFile, changed: list[ChangedMember], options: ReadOptions
+) -> tuple[list[ChangedMember], dict[int, list[NewMember]]]:
+    """The changed members of a file to which something comes, and new storages, with the last one.
+
+    The last one is known by its entry.
+    """
+    container = written.file.container
+    pickle, keys = container.pickle_member, _new_keys(container)
+    gained = [(item, next(keys), content) for item, content in written.gained]
+    raw = bytes(zip_read.content(container.data, pickle, MAX_JSON))
+    start = pickle.start if pickle.stored else 0
+    tensors = [(item, key) for item, key, _ in gained]
+    raw = with_items(raw, start, written.file.items, tensors, written.versions)
+    refuse_long(len(raw), MAX_JSON, PICKLE, PICKLE)
+    changed.append(
+        ChangedMember(pickle, partial(iter, (raw,)), zip_write.crc32_of([raw]), len(raw))
     )
+    storages = [
+        zip_layout.new_member(
+            f"{container.folder}{STORAGE}{key}".encode(), content.nbytes, content.blocks
+        )
+        for _, key, content in gained
+    ]
+    last = max((m.entry for m in container.storages.values()), default=pickle.entry)
+    added = {last: storages}
+    changed += _fingerprint(container, changed, added)
+    return changed, added
+
+
+def _new_keys(container: Torch) -> Iterator[str]:
+    """Keys that no storage has, as torch counts them."""
+    taken = {storage.key for storage in container.named} | container.storages.keys()
+    return (key for key in map(str, count(len(taken))) if key not in taken)
 
 
 def _spans_of(
@@ -209,21 +327,28 @@ def _spans_of(
     return by_member
 
 
-def _fingerprint(container: Torch, changed: Sequence[ChangedMember]) -> list[ChangedMember]:
+def _fingerprint(
+    container: Torch,
+    changed: Sequence[ChangedMember],
+    added: Mapping[int, Sequence[NewMember]] | None = None,
+) -> list[ChangedMember]:
     """torch's own fingerprint of all members, made anew where it was right."""
     member = container.member(SERIALIZATION_ID)
     size = 2 * contents.ID_DIGITS
     if member is None or member.size != size:
         return []
     old = bytes(zip_read.content(container.data, member, size))
-    now = {one.member.entry: one.crc32 for one in changed}
+    by_entry = _by_entry(changed)
     # torch passes over members that are empty.
     others = [m for m in container.directory.members if m is not member and m.size]
-    fingerprint = contents.updated_id(
-        old,
-        (other.crc32 for other in others),
-        (now.get(other.entry, other.crc32) for other in others),
-    )
+    now: list[int] = []
+    for other in container.directory.members:
+        one = by_entry.get(other.entry)
+        if other is not member and (other.size if one is None else one.size or other.size):
+            now.append(other.crc32 if one is None else one.crc32)
+        here = (added or {}).get(other.entry, ())
+        now += [zip_write.crc32_of(new.payload()) for new in here if new.size]
+    fingerprint = contents.updated_id(old, (other.crc32 for other in others), now)
     if fingerprint == old:
         return []
     return [ChangedMember(member, partial(iter, (fingerprint,)), zip_write.crc32_of([fingerprint]))]
@@ -231,7 +356,7 @@ def _fingerprint(container: Torch, changed: Sequence[ChangedMember]) -> list[Cha
 
 def _refused(what: str) -> FormatError:
     return FormatError(
-        f"torch files can't {what}: only bytes of tensors are changed in them", field="entries"
+        f"torch files can't {what}: their pickles are only added to", field="entries"
     )
 
 
@@ -262,7 +387,7 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
         if (comment := zip_write.kept(data, member).comment)
     }
     parts: dict[str, object] = {
-        DEVICES: _devices(container),
+        DEVICES: _devices(container, TorchContents(container, options).items.storages),
         COMPRESSED: sorted(shown(container, member) for member in members if not member.stored),
         COMMENTS: comments,
         REPEATED: _hashes(container, repeated),
@@ -272,11 +397,9 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
     return {**zip_write.rest(data, container.directory), **beside}
 
 
-def _devices(container: Torch) -> object:
-    runs = [
-        [device, len(list(group))]
-        for device, group in groupby(storage.device for storage in container.named)
-    ]
+def _devices(container: Torch, of_items: Set[str]) -> object:
+    devices = (storage.device for storage in container.named if storage.key not in of_items)
+    runs = [[device, len(list(group))] for device, group in groupby(devices)]
     return runs[0][0] if len(runs) == 1 else runs
 
 

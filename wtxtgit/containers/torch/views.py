@@ -13,7 +13,7 @@ Spec: `docs/spec/torch.md`, "Tensors"; torch/storage.py, `_dtype_to_storage_type
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.torch.pickle_read import CallResult, Dict, Global, List
@@ -215,14 +215,14 @@ def storage(pid: object, offset: int) -> object:
     dtype = STORAGES.get(kind.name) or _printable(kind)
     if not isinstance(key, str) or len(key) > MAX_KEY:
         _fail("persistent id has a wrong key", offset)
-    if not _is_size(numel):
+    if not is_size(numel):
         _fail(f"storage {quoted(key)} has a wrong numel", offset)
     # Where a storage was says nothing of its bytes, so any object may stand there.
     device = location if isinstance(location, str) else ""
     part = rest[0] if rest else None
     if part is None:
         return Storage(key, dtype, numel, device=device, items=len(pid))
-    if not isinstance(part, tuple) or len(part) != 3 or not all(map(_is_size, part[1:])):
+    if not isinstance(part, tuple) or len(part) != 3 or not all(map(is_size, part[1:])):
         _fail(f"storage {quoted(key)} has wrong view metadata", offset)
     _view_key, first, count = part
     # Python's integers do not overflow: both were checked to be sizes.
@@ -265,7 +265,7 @@ def view(value: object, offset: int) -> View | None:
         _fail(f"{name} has no storage", offset)
     stored = args[0]
     first = args[1]
-    if not isinstance(first, int) or not _is_size(first):
+    if not is_size(first):
         _fail(f"{name} has a wrong offset", offset)
     shape, strides = _shape_and_strides(args[2:4], name, offset)
     dtype = stored.dtype
@@ -301,7 +301,7 @@ def sizes(value: object) -> tuple[int, ...] | None:
     # Checked before the items are: a list in a pickle can have millions.
     if not isinstance(items, tuple | list) or len(items) > MAX_RANK:
         return None
-    return tuple(items) if all(map(_is_size, items)) else None
+    return tuple(items) if all(map(is_size, items)) else None
 
 
 def _meta_view(args: tuple[object, ...], offset: int) -> View:
@@ -345,7 +345,8 @@ def _flips(args: tuple[object, ...]) -> tuple[str, ...]:
     return tuple(bit for bit in VIEW_BITS if any(k == bit and v is True for k, v in pairs))
 
 
-def _is_size(value: object) -> bool:
+def is_size(value: object) -> TypeGuard[int]:
+    """Whether a value of a pickle is a size or a place."""
     return type(value) is int and 0 <= value <= MAX_SIZE
 
 

@@ -23,6 +23,7 @@ from wtxtgit.model.tensor import TensorSource
 PROTOCOL = 2
 LOCATION = "cpu"
 UNTYPED = ("torch.storage", "UntypedStorage")
+UNTYPED_DTYPE = STORAGES["UntypedStorage"]
 # Items that are set at a time, as Python's own pickler has it.
 BATCH = 1000
 STORAGE_OF = {dtype: kind for kind, dtype in STORAGES.items() if not kind.endswith("pedStorage")}
@@ -33,11 +34,12 @@ FORMAT_VERSION = (".format_version", b"1")
 FILE_VERSION = b"3\n"
 
 
-class _PickleWriter:
-    """The bytes of a pickle, and what its memo holds."""
+class PickleWriter:
+    """The bytes of opcodes, and what their memo holds, where they have one (`remembers`)."""
 
-    def __init__(self) -> None:
-        self.parts: list[bytes] = [b"\x80", bytes([PROTOCOL])]
+    def __init__(self, *, remembers: bool = True) -> None:
+        self.remembers = remembers
+        self.parts: list[bytes] = []
         self.memo: dict[str | tuple[str, str], int] = {}
 
     def put(self, *parts: bytes) -> None:
@@ -54,6 +56,8 @@ class _PickleWriter:
         return key in self.memo
 
     def _remember(self, key: str | tuple[str, str]) -> None:
+        if not self.remembers:
+            return
         self.memo[key] = len(self.memo)
         self.put(b"q", bytes([self.memo[key]]))
 
@@ -78,6 +82,9 @@ class _PickleWriter:
             raw = value.to_bytes(value.bit_length() // 8 + 1, "little")
             self.put(b"\x8a", bytes([len(raw)]), raw)
 
+    def put_bool(self, value: bool) -> None:
+        self.put(b"\x88" if value else b"\x89")
+
     def put_sizes(self, values: Sequence[int]) -> None:
         if not values:
             self.put(b")")
@@ -98,36 +105,53 @@ def state_dict(tensors: Sequence[tuple[TensorSource, str]], items: Sequence[int]
     The storages' keys are "0", "1", ... in the same order; `items` says how
     many items each has.
     """
-    pickle = _PickleWriter()
+    pickle = PickleWriter()
+    pickle.put(b"\x80", bytes([PROTOCOL]))
     pickle.put_ordered_dict()
     for first in range(0, len(tensors), BATCH):
         pickle.put(b"(")
         for place in range(first, min(first + BATCH, len(tensors))):
             source, dtype = tensors[place]
             pickle.put_text(source.name)
-            _put_tensor(pickle, source.shape, dtype, str(place), items[place])
+            put_tensor(
+                pickle,
+                source.shape,
+                contiguous_strides(source.shape),
+                dtype,
+                str(place),
+                items[place],
+            )
         pickle.put(b"u")
     pickle.put(b".")
     return b"".join(pickle.parts)
 
 
-def _put_tensor(
-    pickle: _PickleWriter, shape: tuple[int, ...], dtype: str, key: str, items: int
+def put_tensor(
+    pickle: PickleWriter,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: str,
+    key: str,
+    items: int,
+    location: str = LOCATION,
+    *,
+    requires_grad: bool = False,
 ) -> None:
+    """Put the call that rebuilds a tensor of all `items` items of the storage `key`."""
     is_typed = dtype in STORAGE_OF
     pickle.put_global("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
     pickle.put(b"((")
     pickle.put_word("storage")
     pickle.put_global(*(("torch", STORAGE_OF[dtype]) if is_typed else UNTYPED))
     pickle.put_text(key)
-    pickle.put_word(LOCATION)
+    pickle.put_word(location)
     pickle.put_integer(items)
     pickle.put(b"tQ")
     pickle.put_integer(0)
     pickle.put_sizes(shape)
-    pickle.put_sizes(contiguous_strides(shape))
-    # requires_grad is false, and there are no backward hooks.
-    pickle.put(b"\x89")
+    pickle.put_sizes(strides)
+    pickle.put_bool(requires_grad)
+    # There are no backward hooks.
     pickle.put_ordered_dict()
     if not is_typed:
         pickle.put_global("torch", dtype)

@@ -107,11 +107,12 @@ def encoded_name(member: ZipMember) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangedMember:
-    """Another content of a member, of as many bytes, and its CRC-32."""
+    """Another content of a member, and its CRC-32; of as many bytes where `size` is None."""
 
     member: ZipMember
     blocks: Blocks
     crc32: int
+    size: int | None = None
 
 
 def in_place(container: Torch, changed: Sequence[ChangedMember]) -> Iterator[Buffer]:
@@ -137,11 +138,12 @@ def laid_out(
     options: ReadOptions,
     *,
     compresses: bool = True,
+    added: Mapping[int, Sequence[NewMember]] | None = None,
 ) -> Iterator[Buffer]:
     """The bytes of the file as torch lays it out, with other contents of some members.
 
-    `changed` has them by the place of their entries. Members are compressed as
-    they were, or stored where it `compresses` none. Raises FormatError before
+    `changed` has them by the place of their entries, `added` what comes behind one. Members are
+    compressed as they were, or stored where it `compresses` none. Raises FormatError before
     the first of the bytes for members that can't be read, inflate to over
     `max_chunk` bytes, or do not have the CRC-32 that the directory says, where
     it says any.
@@ -153,13 +155,16 @@ def laid_out(
         blocks: Blocks = partial(container.blocks, member, options)
         crc32 = check_crc32(container, member, options) if one is None else one.crc32
         packed: Blocks = partial(pieces, container.data[member.start : member.end])
+        size = member.size
         if one is not None:
             blocks, packed = one.blocks, partial(zip_write.deflated, one.blocks)
+            size = size if one.size is None else one.size
         if member.method == DEFLATED and compresses:
             length = sum(map(len, packed()))
-            contents.append(new_member(name, member.size, packed, (length, crc32)))
+            contents.append(new_member(name, size, packed, (length, crc32)))
         else:
-            contents.append(new_member(name, member.size, blocks))
+            contents.append(new_member(name, size, blocks))
+        contents += (added or {}).get(member.entry, ())
     return build(contents, container.alignment)
 
 

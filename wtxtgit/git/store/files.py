@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import mmap
 import os
-import stat
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -25,14 +24,13 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import opened_regular
+from wtxtgit.io.files import make_folder, opened_regular
 
 PACKS = "pack"
 """The folder of packs, in that of objects."""
 _MOST_BORROWED = 64
 _MOST_ALTERNATES = 1024 * 1024
 _READ_ONLY = 0o444
-_FOLDER = 0o777
 _WRITING = 0o222
 _GROUP, _ALL = 0o660, 0o664
 _SHARED = {
@@ -84,12 +82,7 @@ class Places:
         """Make a folder below the objects' where there is none."""
         folder = self.folder / name
         with write_failures(folder):
-            if not folder.is_dir():
-                folder.mkdir(mode=_FOLDER, exist_ok=True)
-                if self.shared:
-                    mode = stat.S_IMODE(folder.stat().st_mode) | self.shared
-                    # Who may read it may enter it, and what is made there is the group's.
-                    folder.chmod(mode | (mode & _READ_ONLY) >> 2 | stat.S_ISGID)
+            make_folder(folder, self.shared)
         return folder
 
     @contextlib.contextmanager

@@ -64,6 +64,16 @@ class ObjectStore:
         self.places = Places.of(repo)
         self._idle: list[BlobReader] = []
 
+    @classmethod
+    def ahead_of_git(cls, repo: Repository) -> Self | None:
+        """Where git will look for an object before it writes one; None where it is to write it.
+
+        Who wants objects brought to the disk at once has git do it.
+        """
+        if repo.config.get("core.fsync") or repo.config.is_true("core.fsyncObjectFiles"):
+            return None
+        return cls(repo)
+
     def __enter__(self) -> Self:
         return self
 

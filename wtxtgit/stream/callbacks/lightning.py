@@ -6,8 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from wtxtgit.errors import UsageError
-from wtxtgit.stream.callbacks.words import numbers
+from wtxtgit.stream.callbacks.steps import StepPublisher
 from wtxtgit.stream.snapshots import Snapshots
 
 
@@ -20,24 +19,19 @@ class LightningSnapshots(Callback):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, snapshots: Snapshots, *, every: int = 500) -> None:
-        if every < 1:
-            raise UsageError(f"every is {every}, at least 1 is wanted")
-        self._snapshots = snapshots
-        self._every = every
-        self._last = -1
+        self._publisher = StepPublisher(snapshots, every)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         # With gradients that are gathered over batches a step takes several of them.
-        step = trainer.global_step
-        if step % self._every == 0 and step != self._last:
-            self._publish(trainer, pl_module)
+        self._publish(trainer, pl_module)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        if trainer.global_step != self._last:
-            self._publish(trainer, pl_module)
+        self._publish(trainer, pl_module, is_end=True)
 
-    def _publish(self, trainer: Any, module: Any) -> None:
-        if trainer.is_global_zero or not self._snapshots.rank.is_alone:
-            self._last = trainer.global_step
-            audit = numbers(trainer.callback_metrics)
-            self._snapshots.publish(module.state_dict(), gen=self._last, audit=audit)
+    def _publish(self, trainer: Any, module: Any, *, is_end: bool = False) -> None:
+        self._publisher.publish(
+            trainer.global_step,
+            lambda: (module.state_dict(), trainer.callback_metrics),
+            is_first=trainer.is_global_zero,
+            is_end=is_end,
+        )

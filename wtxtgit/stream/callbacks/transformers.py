@@ -6,8 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from wtxtgit.errors import UsageError
-from wtxtgit.stream.callbacks.words import numbers
+from wtxtgit.stream.callbacks.steps import StepPublisher
 from wtxtgit.stream.snapshots import Snapshots
 
 
@@ -20,22 +19,18 @@ class TrainerSnapshots(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, snapshots: Snapshots, *, every: int = 500) -> None:
-        if every < 1:
-            raise UsageError(f"every is {every}, at least 1 is wanted")
-        self._snapshots = snapshots
-        self._every = every
-        self._last = -1
+        self._publisher = StepPublisher(snapshots, every)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        if state.global_step % self._every == 0:
-            self._publish(state, given["model"])
+        self._publish(state, given["model"])
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        if state.global_step != self._last:
-            self._publish(state, given["model"])
+        self._publish(state, given["model"], is_end=True)
 
-    def _publish(self, state: Any, model: Any) -> None:
-        if state.is_world_process_zero or not self._snapshots.rank.is_alone:
-            logs = state.log_history[-1] if state.log_history else None
-            self._last = state.global_step
-            self._snapshots.publish(model.state_dict(), gen=self._last, audit=numbers(logs))
+    def _publish(self, state: Any, model: Any, *, is_end: bool = False) -> None:
+        self._publisher.publish(
+            state.global_step,
+            lambda: (model.state_dict(), state.log_history[-1] if state.log_history else None),
+            is_first=state.is_world_process_zero,
+            is_end=is_end,
+        )

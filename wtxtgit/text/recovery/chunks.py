@@ -25,6 +25,7 @@ from wtxtgit.text.recovery.chunk import (
     mend,
     mend_more,
 )
+from wtxtgit.text.recovery.found import FoundChunk
 from wtxtgit.text.recovery.order import rearrange
 from wtxtgit.text.recovery.pieces import (
     ArmoredBytes,
@@ -35,7 +36,6 @@ from wtxtgit.text.recovery.pieces import (
     SlotTable,
     decoded,
 )
-from wtxtgit.text.recovery.reading import FoundChunk
 
 _HEX = frozenset("0123456789abcdef")
 _MOST_SPARE = 16_384

@@ -31,8 +31,8 @@ from wtxtgit.model.array import (
 from wtxtgit.text import armor, grammar
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 from wtxtgit.text.recovery.chunk import is_near
+from wtxtgit.text.recovery.found import ChunkPlaces, FoundArray, FoundChunk, FoundChunks
 from wtxtgit.text.recovery.lines import KEYS, fields
-from wtxtgit.text.recovery.reading import ChunkPlaces, FoundArray, FoundChunk, FoundChunks
 
 
 class ChunkState(StrEnum):

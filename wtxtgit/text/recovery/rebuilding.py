@@ -23,8 +23,9 @@ from wtxtgit.text.layout import parse_layout, schema_of
 from wtxtgit.text.recovery import lines
 from wtxtgit.text.recovery.chunk import is_near
 from wtxtgit.text.recovery.chunks import OtherCopies, settle
+from wtxtgit.text.recovery.found import FoundText
 from wtxtgit.text.recovery.pieces import ArrayPieces, SlotTable, healed_array, pieces_of
-from wtxtgit.text.recovery.reading import FoundText, distance, read
+from wtxtgit.text.recovery.reading import distance, read
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.write import TextWriter
 

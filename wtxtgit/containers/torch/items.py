@@ -1,0 +1,328 @@
+"""What can be added to a pickle without running it: items of dicts that nothing else refers to.
+
+A tensor is such an item where it stands in a dict under a text, has all of a storage for itself,
+and neither is met anywhere else in the pickle. Then its opcodes can stand behind those of any
+dict's last item, spelled in full: they neither take from the memo nor put into it. The versions of
+modules, which torch keeps at a state dict, are such items too.
+Spec: `docs/spec/torch.md`, "Resealing"
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from wtxtgit.containers.json_text import is_text
+from wtxtgit.containers.torch import PICKLE
+from wtxtgit.containers.torch.listing import (
+    MAX_COMPARED,
+    MAX_DEPTH,
+    MODULE_METADATA,
+    ORDERED_DICT,
+    PARAMETERS,
+    calls,
+    identity_of,
+    word_of,
+)
+from wtxtgit.containers.torch.pickle_read import CallResult, Dict, Global, List, Set
+from wtxtgit.containers.torch.read import Torch
+from wtxtgit.containers.torch.views import (
+    REBUILT_METADATA,
+    SIZES,
+    UTILS,
+    Storage,
+    View,
+    view,
+)
+from wtxtgit.containers.torch.write import STORAGE_OF, UNTYPED_DTYPE, PickleWriter, put_tensor
+
+FRAME = 0x95
+"""An opcode with the length of what follows: a pickle that has it gets no items."""
+Mapped = Dict | CallResult
+"""A dict, or an OrderedDict."""
+Path = tuple[str, ...]
+"""Keys that lead to a dict, as they are told apart."""
+Versions = dict[str, dict[str, int]]
+"""By module what is said of it: numbers by words."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorItem:
+    """A tensor that is an item of a dict and nothing else's: where, and how it is spelled.
+
+    `as_parameter` is what a parameter says of its gradient, None for a mere tensor.
+    """
+
+    path: Path
+    key: str
+    view: View
+    storage: Storage
+    requires_grad: bool
+    as_parameter: bool | None
+
+    @property
+    def form(self) -> Hashable:
+        """All that the pickle says of it but the key of its storage, and what its view says."""
+        return self.path, self.storage.device, self.requires_grad, self.as_parameter
+
+
+@dataclass(slots=True)
+class PickledItems:
+    """The items of a pickle, by the names of their tensors; `dicts` are where more can stand.
+
+    `left_out` are the ids of all that is told apart from the rest of the pickle.
+    """
+
+    tensors: dict[str, TensorItem] = field(default_factory=dict)
+    dicts: dict[Path, Mapped] = field(default_factory=dict)
+    versions: dict[str, Versions] = field(default_factory=dict)
+    versioned: dict[str, Mapped] = field(default_factory=dict)
+    left_out: set[int] = field(default_factory=set)
+
+    @property
+    def storages(self) -> set[str]:
+        """The keys of the tensors' storages."""
+        return {item.storage.key for item in self.tensors.values()}
+
+    def has_key(self, path: Path, key: str) -> bool:
+        """Whether a dict has anything under a key."""
+        return any(identity_of(k) == identity_of(key) for k, _ in self.dicts[path].pairs)
+
+
+def items_of(container: Torch, names: Mapping[str, int]) -> PickledItems:
+    """The items of a file's pickle; `names` are how many tensors of a name have their bytes."""
+    met, storages = _references(container.pickle.root)
+    found = PickledItems()
+    left: list[tuple[Path, tuple[str, ...], Mapped]] = []
+
+    def look(path: Path, words: tuple[str, ...], value: object) -> None:
+        # Of what several places refer to an item would have several names.
+        if is_plain_dict(value) and met[id(value)] == 1 and len(path) < MAX_DEPTH:
+            left.append((path, words, value))
+
+    look((), (), container.pickle.root)
+    while left:
+        path, words, value = left.pop()
+        found.dicts[path] = value
+        _find_versions(found, ".".join((*words, MODULE_METADATA)), value, met)
+        keys = Counter(identity_of(key) for key, _ in value.pairs)
+        for key, child in value.pairs:
+            identity = identity_of(key)
+            if keys[identity] > 1:
+                continue
+            look((*path, identity), (*words, word_of(key)), child)
+            item = _tensor_item(container, path, key, child)
+            name = ".".join((*words, word_of(key)))
+            if item is None or names.get(name) != 1:
+                continue
+            if met[id(child)] == 1 and storages[item.storage.key] == 1:
+                found.tensors[name] = item
+                found.left_out.add(id(child))
+    return found
+
+
+def is_plain_dict(value: object) -> TypeGuard[Mapped]:
+    """Whether a value is a dict, or an OrderedDict that was made empty."""
+    if isinstance(value, CallResult):
+        is_made_empty = not value.args and value.kwargs is None and not value.items
+        return calls(value, ORDERED_DICT) and is_made_empty
+    return isinstance(value, Dict)
+
+
+def _references(root: object) -> tuple[Counter[int], Counter[str]]:
+    """How often each object is referred to, by its id, and each storage, by its key."""
+    met: Counter[int] = Counter()
+    storages: Counter[str] = Counter()
+    left = [root]
+    while left:
+        value = left.pop()
+        if isinstance(value, Storage):
+            storages[value.key] += 1
+        elif isinstance(value, tuple | List | Set | Dict | CallResult):
+            met[id(value)] += 1
+            if met[id(value)] == 1:
+                left += _inside(value)
+    return met, storages
+
+
+def _inside(value: object) -> Iterator[object]:
+    if isinstance(value, tuple):
+        yield from value
+        return
+    if isinstance(value, CallResult):
+        yield from (value.callee, value.args, value.kwargs, *value.states)
+    if isinstance(value, List | Set | CallResult):
+        yield from value.items
+    if isinstance(value, Dict | CallResult):
+        for pair in value.pairs:
+            yield from pair
+
+
+def _tensor_item(container: Torch, path: Path, key: object, value: object) -> TensorItem | None:
+    """The tensor under a key, None where it is none, or is spelled as torch does not spell it."""
+    if not isinstance(key, str) or len(key) > MAX_COMPARED:
+        return None
+    as_parameter = None
+    if calls(value, PARAMETERS[0]) and isinstance(value, CallResult):
+        if not (len(value.args) == 3 and _is_bare(value) and _has_no_hooks(value.args[2])):
+            return None
+        value, said = value.args[:2]
+        if not isinstance(said, bool):
+            return None
+        as_parameter = said
+    found = view(value, 0)
+    if found is None or found.storage is None or not isinstance(value, CallResult):
+        return None
+    requires_grad = value.args[4] if len(value.args) > 5 else None
+    if not (_is_bare(value) and isinstance(requires_grad, bool) and _has_no_hooks(value.args[5])):
+        return None
+    if not _is_spelled_by_us(found, value) or not _has_all_of_its_storage(container, found):
+        return None
+    return TensorItem(path, key, found, found.storage, requires_grad, as_parameter)
+
+
+def _is_bare(value: CallResult) -> bool:
+    return value.kwargs is None and not (value.states or value.items or value.pairs)
+
+
+def _has_no_hooks(value: object) -> bool:
+    return is_plain_dict(value) and isinstance(value, CallResult) and _is_bare(value)
+
+
+def _is_spelled_by_us(found: View, value: CallResult) -> bool:
+    """Whether a call is the one that is written for its tensor."""
+    storage = found.storage
+    callee = value.callee
+    if storage is None or not isinstance(callee, Global) or storage.items != 5:
+        return False
+    is_typed = found.dtype in STORAGE_OF
+    name = "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3"
+    if callee != Global(UTILS, name) or len(value.args) > REBUILT_METADATA[name]:
+        return False
+    is_plain = all(isinstance(sizes, tuple) for sizes in value.args[2:4])
+    return is_plain and storage.dtype == (found.dtype if is_typed else UNTYPED_DTYPE)
+
+
+def _has_all_of_its_storage(container: Torch, found: View) -> bool:
+    """Whether a tensor's items are those of its storage, without gaps, in any order."""
+    storage = found.storage
+    member = None if storage is None else container.storages.get(storage.key)
+    if storage is None or member is None or found.dtype not in SIZES or found.offset != 0:
+        return False
+    step = 1
+    for stride, size in sorted(zip(found.strides, found.shape, strict=True)):
+        if size > 1 and stride != step:
+            return False
+        step *= size if size > 1 else 1
+    nbytes = found.numel * found.item
+    return nbytes == member.size == storage.nbytes
+
+
+def _find_versions(found: PickledItems, name: str, value: Mapped, met: Mapping[int, int]) -> None:
+    """Note the versions of modules that an OrderedDict has, where they are plain."""
+    state = value.states[0] if isinstance(value, CallResult) and len(value.states) == 1 else None
+    if not isinstance(state, Dict) or len(state.pairs) != 1 or met[id(state)] != 1:
+        return
+    key, versions = state.pairs[0]
+    if key != MODULE_METADATA or not isinstance(versions, Dict | CallResult):
+        return
+    plain = _plain_versions(versions, met)
+    if plain is not None and name not in found.versions:
+        found.versions[f"{PICKLE}:{name}"] = plain
+        found.versioned[f"{PICKLE}:{name}"] = versions
+        found.left_out.add(id(versions))
+
+
+def _plain_versions(value: Mapped, met: Mapping[int, int]) -> Versions | None:
+    if not is_plain_dict(value) or met[id(value)] != 1:
+        return None
+    if isinstance(value, CallResult) and value.states:
+        return None
+    versions: Versions = {}
+    for module, said in value.pairs:
+        if not isinstance(module, str) or not is_text(module) or module in versions:
+            return None
+        if not isinstance(said, Dict) or met[id(said)] != 1:
+            return None
+        words = dict(_plain_words(said))
+        if len(words) != len(said.pairs):
+            return None
+        versions[module] = words
+    return versions
+
+
+def _plain_words(said: Dict) -> Iterator[tuple[str, int]]:
+    for word, number in said.pairs:
+        if isinstance(word, str) and is_text(word) and type(number) is int and 0 <= number < 2**31:
+            yield word, number
+
+
+def versions_behind(before: object, after: object) -> Versions | None:
+    """What comes to versions of modules; None where that is not all that changes."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return None
+    if any(module not in after or after[module] != said for module, said in before.items()):
+        return None
+    return {module: said for module, said in after.items() if module not in before}
+
+
+def with_items(
+    content: bytes,
+    start: int,
+    items: PickledItems,
+    tensors: Iterable[tuple[TensorItem, str]],
+    versions: Mapping[str, Versions],
+) -> bytes:
+    """A pickle, whose bytes start at `start`, with more tensors, of storages of these keys.
+
+    `versions` are those that come to what is said of modules, by the names of `PickledItems`.
+    """
+    added: dict[int, PickleWriter] = {}
+
+    def writer(dict_: Mapped) -> PickleWriter:
+        return added.setdefault(dict_.filled_at - start, PickleWriter(remembers=False))
+
+    for item, key in tensors:
+        _put_item(writer(items.dicts[item.path]), item, key)
+    for name, more in versions.items():
+        for module, words in more.items():
+            _put_words(writer(items.versioned[name]), module, words)
+    parts: list[bytes] = []
+    done = 0
+    for at in sorted(added):
+        parts += (content[done:at], b"(", *added[at].parts, b"u")
+        done = at
+    return b"".join((*parts, content[done:]))
+
+
+def _put_item(pickle: PickleWriter, item: TensorItem, key: str) -> None:
+    pickle.put_text(item.key)
+    if item.as_parameter is not None:
+        pickle.put_global(PARAMETERS[0].module, PARAMETERS[0].name)
+        pickle.put(b"(")
+    found, storage = item.view, item.storage
+    put_tensor(
+        pickle,
+        found.shape,
+        found.strides,
+        found.dtype,
+        key,
+        storage.numel,
+        storage.device,
+        requires_grad=item.requires_grad,
+    )
+    if item.as_parameter is not None:
+        pickle.put_bool(item.as_parameter)
+        pickle.put_ordered_dict()
+        pickle.put(b"tR")
+
+
+def _put_words(pickle: PickleWriter, module: str, words: Mapping[str, int]) -> None:
+    pickle.put_text(module)
+    pickle.put(b"}(")
+    for word, number in words.items():
+        pickle.put_text(word)
+        pickle.put_integer(number)
+    pickle.put(b"u")

@@ -1,0 +1,51 @@
+"""What the callbacks of all frameworks do: publish after so many steps, and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from wtxtgit.errors import UsageError
+from wtxtgit.stream.snapshots import Snapshots
+
+Logs: TypeAlias = Mapping[str, Any] | None
+
+
+class StepPublisher:
+    """Publishes after each `every` steps, and at the end what came since; each step once."""
+
+    def __init__(self, snapshots: Snapshots, every: int) -> None:
+        if every < 1:
+            raise UsageError(f"every is {every}, at least 1 is wanted")
+        self._snapshots = snapshots
+        self._every = every
+        self._last = -1
+
+    def publish(
+        self,
+        step: int,
+        give: Callable[[], tuple[Any, Logs]],
+        *,
+        is_first: bool = True,
+        is_end: bool = False,
+    ) -> None:
+        """Publish what `give` gives, arrays and what was logged, where the step is due.
+
+        `is_first` tells the rank that publishes for all, where snapshots are not of each rank.
+        """
+        is_due = is_end or step % self._every == 0
+        if is_due and step != self._last and (is_first or not self._snapshots.rank.is_alone):
+            arrays, logs = give()
+            self._last = step
+            self._snapshots.publish(arrays, gen=step, audit=_numbers(logs))
+
+
+def _numbers(logs: Logs) -> dict[str, float]:
+    """Those of the logged values that are numbers, by names that an audit line can hold."""
+    found = {}
+    for name, value in (logs or {}).items():
+        try:
+            found[str(name).replace(" ", "_")] = float(value)
+        except (TypeError, ValueError, RuntimeError):
+            continue  # a report, a table, a tensor of many
+    return found
