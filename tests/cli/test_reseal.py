@@ -29,14 +29,14 @@ def changed(wtxtgit: Command, part: Path) -> None:
     change(part, max(listed, key=lambda tensor: tensor["size"])["name"])
 
 
-def change(part: Path, name: str) -> None:
+def change(part: Path, name: str, by: int = 1) -> None:
     """Other bytes in a tensor of a part, whose hashes are made anew."""
     container = read.read(memoryview(part.read_bytes()))
     placed = []
     for n, entry in enumerate(reseal.entries(container, ReadOptions())):
         new = None
         if entry.name == name and entry.tensor is not None:
-            content = bytes(b ^ 1 for b in entry.tensor.data)
+            content = bytes(b ^ by for b in entry.tensor.data)
             new = NewContent(len(content), lambda content=content: iter([content]))
         placed.append(PlacedEntry(container, n, new))
     part.write_bytes(b"".join(reseal.reseal(container, placed, None, ReadOptions())))
@@ -119,4 +119,78 @@ def test_a_merge_says_that_a_set_is_to_be_resealed(repo: Repo, driver: None) -> 
     assert b"wtxtgit reseal set/model.aeroset.json" in done.stderr
     assert repo.wtxtgit("verify", "set", ok=(1,)).returncode == 1
     repo.wtxtgit("reseal", "set")
+    assert repo.wtxtgit("verify", "set").returncode == 0
+
+
+def set_of_two(repo: Repo) -> None:
+    """An AEROSET of which both branches changed the same part, and made the index anew."""
+    repo.track("*.aero")
+    for file in (FIXTURES / "aero/aeroset_multi_a").iterdir():
+        repo.write(f"set/{file.name}", file.read_bytes())
+    repo.add()
+    repo.commit("base")
+    part = repo.path / "set/part-000.aero"
+    entries = read.read(memoryview(part.read_bytes())).entries
+    for branch, entry in (("topic", entries[0]), ("main", entries[-1])):
+        repo.git("checkout", "-q", "-B", branch, "main" if branch == "main" else "HEAD")
+        change(part, entry.name)
+        repo.wtxtgit("reseal", "set")
+        repo.git("commit", "-qam", branch)
+        if branch == "topic":
+            repo.git("branch", "-f", "main", "HEAD^")
+
+
+@pytest.mark.parametrize("way", ["merge", "rebase", "cherry-pick"])
+def test_one_command_ends_the_conflict_of_a_set_whose_parts_merged(
+    way: str, repo: Repo, driver: None
+) -> None:
+    set_of_two(repo)
+    how = {
+        "merge": ("merge", "--no-edit", "topic"),
+        "rebase": ("rebase", "topic"),
+        "cherry-pick": ("cherry-pick", "topic"),
+    }[way]
+    done = repo.run("git", *how, ok=(1,))
+    assert b"wtxtgit reseal set/model.aeroset.json" in done.stderr
+    said = repo.wtxtgit("reseal", "set").stdout
+    assert b"model.aeroset.json: written anew, staged" in said
+    assert repo.git("ls-files", "-u") == b""
+    assert repo.wtxtgit("verify", "set").returncode == 0
+    if way == "merge":
+        repo.git("commit", "-q", "--no-edit")
+    else:
+        repo.git("-c", "core.editor=true", way, "--continue")
+    assert repo.git("status", "--porcelain") == b""
+    assert repo.wtxtgit("verify", "HEAD:set").returncode == 0
+    listed = json.loads((repo.path / "set/model.aeroset.json").read_text())
+    assert listed["parts"][0]["sha256"] != ""
+
+
+def test_what_follows_from_no_file_is_for_people_to_decide(repo: Repo, driver: None) -> None:
+    set_of_two(repo)
+    listing = repo.path / "set/model.aeroset.json"
+    value = json.loads(listing.read_text())
+    listing.write_text(json.dumps({**value, "model": {"name": "another"}}, indent=2))
+    repo.git("commit", "-qam", "another name")
+    repo.run("git", "merge", "topic", ok=(1,))
+    said = repo.wtxtgit("reseal", "set", ok=(1,)).stderr
+    assert b"say something else of the model" in said
+    repo.git("checkout", "--ours", "--", "set/model.aeroset.json")
+    repo.git("add", "set/model.aeroset.json")
+    repo.wtxtgit("reseal", "set")
+    assert repo.wtxtgit("verify", "set").returncode == 0
+
+
+def test_a_part_in_conflict_is_settled_first(repo: Repo, driver: None) -> None:
+    set_of_two(repo)
+    # Main changes what topic changed.
+    part = repo.path / "set/part-000.aero"
+    change(part, read.read(memoryview(part.read_bytes())).entries[0].name, by=2)
+    repo.git("commit", "-qam", "the same rows")
+    repo.run("git", "merge", "topic", ok=(1,))
+    said = repo.wtxtgit("reseal", "set", ok=(1,)).stderr
+    assert b"set/part-000.aero: is in conflict" in said
+    repo.wtxtgit("resolve", "set/part-000.aero", "--strategy", "theirs")
+    repo.wtxtgit("reseal", "set")
+    assert repo.git("ls-files", "-u") == b""
     assert repo.wtxtgit("verify", "set").returncode == 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.checkpoint.emit import key_bytes
+from wtxtgit.checkpoint.key_file import key_bytes
 from wtxtgit.checkpoint.open import is_blob, is_file, read, read_attached
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError

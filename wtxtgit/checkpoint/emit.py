@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from wtxtgit.checkpoint.key_file import key_bytes
 from wtxtgit.checkpoint.open import TargetPlace, read_attached, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.filter.clean import Cleaned, detached_text, text_of
-from wtxtgit.io.files import read_small, shown, write_output
+from wtxtgit.io.files import write_output
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.array import Keep, Meta, Signature, Snapshot, rows_for
@@ -29,7 +30,6 @@ from wtxtgit.text.write import TextWriter
 from wtxtgit.trust.signing import AskPassphrase
 
 TEXT_SUFFIX = ".wtxt"
-MAX_HMAC_KEY = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +110,6 @@ def write_text(emitted: Cleaned, out: Path | str) -> None:
         urls.write_url(str(out), write)
     else:
         write_output(Path(out), write)
-
-
-def key_bytes(path: Path | None) -> bytes | None:
-    """The bytes of a key file, as they are; raises InputError for an empty one."""
-    if path is None:
-        return None
-    key = read_small(path, MAX_HMAC_KEY, "a key")
-    if not key:
-        raise InputError(f"{shown(path)}: the key file is empty")
-    return key
 
 
 def signer(path: Path, ask: AskPassphrase | None = None) -> Callable[[bytes], Signature]:

@@ -1,4 +1,4 @@
-"""Files with the keys of FOLD: an AES-256 key of its own, HMAC keys as they are."""
+"""Files with keys that are shared secrets: of encrypted FOLD chunks (AES-256), and of HMACs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from wtxtgit.io.files import read_small, shown
 
 _KEY_BYTES = 32
 _MAX_KEY_FILE = 4096
+_MAX_HMAC_KEY = 1024 * 1024
 _HEX = re.compile(rb"[0-9A-Fa-f]{64}")
 
 
@@ -22,3 +23,13 @@ def aes_key(path: Path) -> bytes:
     if _HEX.fullmatch(digits) is None:
         raise InputError(f"{shown(path)}: no key of 32 bytes or 64 hex digits")
     return bytes.fromhex(digits.decode())
+
+
+def key_bytes(path: Path | None) -> bytes | None:
+    """The bytes of a key file, as they are; raises InputError for an empty one."""
+    if path is None:
+        return None
+    key = read_small(path, _MAX_HMAC_KEY, "a key")
+    if not key:
+        raise InputError(f"{shown(path)}: the key file is empty")
+    return key

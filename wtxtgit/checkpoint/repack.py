@@ -7,6 +7,7 @@ all of them. Without compression git stores what changed alone.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,7 @@ from wtxtgit.io.view import ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
-from wtxtgit.tensors import tensor_bytes
-
-_Facts = list[tuple[str, str, tuple[int, ...], bytes]]
+from wtxtgit.tensors.tensor_bytes import Content, contents_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def repack(
         )
     # The facts are taken from the source as it is now, and compared with the file that is written.
     container = any_format.read(data)
-    before = _facts(data, options, progress)
+    before = _contents(data, options, progress)
     sizes = []
 
     def write(descriptor: int) -> None:
@@ -79,22 +78,18 @@ def repack(
             write_all(descriptor, repacker.repack(container, compression, options))
         written = view_of(descriptor)
         refuse_errors(shown(out), written, options)
-        if _facts(written, options, progress) != before:
+        if _contents(written, options, progress) != before:
             raise CheckError(f"{shown(out)}: the tensors would not be what they were")
         sizes.append(len(written))
 
     (replace_file if out == path else write_output)(out, write)
     broken = known.signed().broken_by_repack(container) if known.signed is not None else ()
-    return Repacking(str(out), known.name, len(data), sizes[0], len(before), broken)
+    return Repacking(str(out), known.name, len(data), sizes[0], before.total(), broken)
 
 
-def _facts(data: ByteView, options: ReadOptions, progress: Progress | None) -> _Facts:
-    """Name, dtype, shape and SHA-256 of every tensor."""
-    facts = []
-    for tensor in any_format.tensors(any_format.describe(data, options), options):
-        digest = tensor_bytes.sha256_of(tensor, progress)
-        facts.append((tensor.name, tensor.dtype, tensor.shape, digest))
-    return sorted(facts)
+def _contents(data: ByteView, options: ReadOptions, progress: Progress | None) -> Counter[Content]:
+    tensors = any_format.tensors(any_format.describe(data, options), options)
+    return contents_of(tensors, progress)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ where all its bytes are there: most formats have no hashes. The damaged file is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from wtxtgit.io.view import Buffer, ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, Span, TensorState
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
-from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.tensor_bytes import contents_of
 
 _MOST_FINDINGS = 5
 """Of what `verify` finds in a file of which no tensor is lost: it lists all."""
@@ -185,18 +184,13 @@ def _keep(
     out: Path, pieces: Iterable[Buffer], tensors: Iterable[Tensor], options: ReadOptions
 ) -> None:
     """Write a file in its own format with these tensors alone, and read it again."""
-    wanted = _facts(tensors)
+    wanted = contents_of(tensors)
 
     def write(descriptor: int) -> None:
         write_all(descriptor, pieces)
         data = view_of(descriptor)
         convert.refuse_errors(shown(out), data, options)
-        if _facts(any_format.describe(data, options).tensors) != wanted:
+        if contents_of(any_format.describe(data, options).tensors) != wanted:
             raise CheckError(f"{shown(out)}: the tensors would not be what they were")
 
     write_output(out, write)
-
-
-def _facts(tensors: Iterable[Tensor]) -> Counter[tuple[str, str, tuple[int, ...], bytes]]:
-    """Name, dtype, shape and SHA-256 of every tensor."""
-    return Counter((t.name, t.dtype, t.shape, tensor_bytes.sha256_of(t)) for t in tensors)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wtxtgit.checkpoint.bundle import MAX_PUBLIC_KEY, is_bundle, parse_release_key
-from wtxtgit.checkpoint.emit import key_bytes
+from wtxtgit.checkpoint.key_file import key_bytes
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import (
     HERE,

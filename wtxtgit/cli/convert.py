@@ -147,7 +147,7 @@ def repack(
     wtxtgit repack model.fold
     wtxtgit repack model.fold --compression zstd -o small.fold
     """
-    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import key_bytes
     from wtxtgit.checkpoint.repack import repack as repack_checkpoint
 
     options = ReadOptions(
@@ -172,7 +172,8 @@ def reseal(target: str, max_chunk: int, as_json: bool) -> int:
     """Rewrite the index of a SET after its files were merged or changed.
 
     SET is an AEROSET: its .aeroset.json, or the folder with it. Its files have to
-    hold; tensors, sizes and SHA-256 are listed as they are now.
+    hold; tensors, sizes and SHA-256 are listed as they are now. Where a merge, a
+    rebase or a pick left the index in conflict, that is staged and ends the conflict.
 
     \b
     wtxtgit reseal model.aeroset.json
@@ -184,7 +185,7 @@ def reseal(target: str, max_chunk: int, as_json: bool) -> int:
     if is_printed(done, as_json):
         return 0
     for file in done.changed:
-        print_line(f"{file}: written anew")
+        print_line(f"{file}: written anew{', staged' if file in done.staged else ''}")
     state = "is as its files are" if done.changed else "was as its files are"
     print_line(f"{done.path}: {done.format}, {counted(done.tensors, 'tensor')}, {state}")
     return 0

@@ -79,7 +79,7 @@ def merge_file(
     wtxtgit merge-file base.fold mine.fold theirs.fold --strategy average -o merged.fold
     wtxtgit merge-file base.fold mine.fold theirs.fold --take 'layers.3.*=theirs'
     """
-    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import key_bytes
     from wtxtgit.merge.container import Merger
     from wtxtgit.merge.policy import Policy, parse_strategy, parse_takes
     from wtxtgit.merge.resolve import STDOUT, merge_files

@@ -190,7 +190,7 @@ def _salvage(
     as_json: bool,
 ) -> int:
     from wtxtgit.checkpoint import salvage as salvaging
-    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import key_bytes
 
     decoding = environment.decoding()
     options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key), decoding=decoding)
@@ -241,7 +241,7 @@ def _print_salvage(report: ContainerRecovery) -> None:
 def _mend_from_parity(
     target: str, output: Path | None, hmac_key: Path | None, max_chunk: int, as_json: bool
 ) -> int:
-    from wtxtgit.checkpoint.emit import key_bytes
+    from wtxtgit.checkpoint.key_file import key_bytes
     from wtxtgit.checkpoint.repack import recover as recover_checkpoint
 
     hashed, limit = key_bytes(hmac_key), environment.decoding()

@@ -110,8 +110,7 @@ def reading_options(repo: Repository | None) -> ReadOptions:
     paths = [None if repo is None else repo.config.get(key) for key in (FOLD_KEY, FOLD_HMAC_KEY)]
     if repo is None or not any(paths):
         return ReadOptions()
-    from wtxtgit.checkpoint.emit import key_bytes
-    from wtxtgit.checkpoint.key_file import aes_key
+    from wtxtgit.checkpoint.key_file import aes_key, key_bytes
 
     # From home, from the root, or from the top level.
     top = repo.top or repo.git_dir

@@ -10,12 +10,13 @@ import contextlib
 import mmap
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -28,6 +29,9 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, hashed, pieces, same_bytes
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
+
+Content: TypeAlias = tuple[str, str, tuple[int, ...], bytes]
+"""A tensor's name, dtype, shape and SHA-256."""
 
 BLOCK = 4 * 1024 * 1024
 """Bytes of a block, unless the caller says otherwise."""
@@ -120,6 +124,11 @@ def sha256_of(tensor: Tensor, advance: Progress | None = None) -> bytes:
     Raises FormatError as `blocks` does.
     """
     return hashed(sha256(), blocks(tensor), advance).digest()
+
+
+def contents_of(tensors: Iterable[Tensor], advance: Progress | None = None) -> Counter[Content]:
+    """What tensors are, whatever file they stand in and in which order; raises as `sha256_of`."""
+    return Counter((t.name, t.dtype, t.shape, sha256_of(t, advance)) for t in tensors)
 
 
 def array(tensor: Tensor) -> NDArray[Any]:
