@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from tests.kit import CONFIG, LAUNCHER, Repo, changes, safetensors
 from tests.kit.starts import PYTHON, TRUE_START, WTXTGIT, served
+from wtxtgit.cli.boundary import COLLECTED
 from wtxtgit.git import run
 
 # Timings are never judged, and what is tried is the same in every run, so that a
@@ -41,13 +42,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without the collector of garbage, which would look at all tests again and again.
 
-    They stay to the end, so it leaves them aside from then on, too.
+    They stay to the end, so it leaves them aside from then on, too, and looks as seldom as it does
+    in commands.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(*COLLECTED)
         gc.enable()
 
 
@@ -134,11 +137,20 @@ def repo(tmp_path: Path) -> Repo:
     return made
 
 
-@pytest.fixture
-def driver(home: Path) -> None:
-    """The driver in the global config, as install sets it."""
+@pytest.fixture(scope="session")
+def driver_config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What git writes for the driver: made once, each of its settings is a process."""
+    file = tmp_path_factory.mktemp("driver") / "config"
     for key, value in LAUNCHER.values().items():
-        run.git("config", "--global", key, value, cwd=home)
+        run.git("config", "--file", os.fsencode(file), key, value)
+    return file.read_text()
+
+
+@pytest.fixture
+def driver(home: Path, driver_config: str) -> None:
+    """The driver in the global config, as install sets it."""
+    with (home / ".gitconfig").open("a") as file:
+        file.write(driver_config)
 
 
 @pytest.fixture

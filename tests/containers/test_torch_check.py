@@ -184,6 +184,15 @@ def test_which_globals_are_safe() -> None:
     assert [is_safe(Global(*words.split())) for words in unsafe] == [False] * len(unsafe)
 
 
+def test_a_string_of_python_2_whose_encoding_nobody_knows() -> None:
+    value = named(w=vector("0", 6), k=b"U\x02\xff\xfe")
+    fields = [problem.field for problem in found(archive(value, {"0": FLOATS})).warnings]
+    assert fields == [".storage_alignment", "data.pkl"]
+    told = only(found(legacy(named(k=b"U\x02\xff\xfe"), {})).warnings)
+    assert (told.field, "encoding" in told.message) == ("pickle", True)
+    assert found(legacy(named(k=b"U\x02ab"), {})) == Findings()
+
+
 def test_legacy_storages() -> None:
     value = named(w=vector("0", 6, "FloatStorage").replace(b"tQ", b"NtQ", 1))
     assert found(legacy(value, {"0": (6, FLOATS)})) == Findings()

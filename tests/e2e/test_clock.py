@@ -67,7 +67,8 @@ def test_a_clock_that_goes_backwards_and_beyond_2262(
             repo.add(NAME)
         repo.wtxtgit("seal", *KEY, NAME)
         repo.git("add", f"{NAME}.wsum")
-        for command in (("check", "--staged"), ("store", "prune"), ("doctor",)):
+        # By the clock of before, too, other tests run these.
+        for command in (("check", "--staged"), ("store", "prune"), ("doctor",)) if number else ():
             repo.wtxtgit(*command, ok=(0, 1))
         # Git itself takes no date beyond 2099 for a commit's.
         in_years(0)

@@ -15,8 +15,8 @@ import numpy as np
 Read = dict[str, tuple[tuple[int, ...], bytes]]
 """The shape and the bytes of each tensor, by name; numbers little-endian, rows first."""
 
-UNREAD = ("Unsupported global", "Unsupported operand", "is blocked")
-"""Words of torch about pickles that it would load without weights_only."""
+UNREAD = ("Unsupported global", "Unsupported operand", "is blocked", "can't decode byte")
+"""Words of torch about pickles that it would load without weights_only, or with an encoding."""
 
 
 class Refused(Exception):

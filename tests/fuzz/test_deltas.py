@@ -26,6 +26,7 @@ from tests.fuzz.test_memory import (
 )
 from tests.kit.changes import TEXT, why_all
 from tests.text.deltas import applied, made, side
+from tests.text.edits import in_turn, inside_of_words
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import Snapshot
@@ -77,7 +78,10 @@ def test_every_byte_changed(case: DeltaCase) -> None:
     text = case.delta
     accepted = 0
     for at in range(0, len(text), 1 if why_all(TEXT) else 3):
-        for other in {*OTHER, text[at] ^ 1, text[at] ^ 0x20} - {text[at]}:
+        kinds: Sequence[int] = (*OTHER, text[at] ^ 1, text[at] ^ 0x20)
+        if at in inside_of_words(text):
+            kinds = in_turn(kinds, at)
+        for other in {*kinds} - {text[at]}:
             mutant = text[:at] + bytes([other]) + text[at + 1 :]
             accepted += check_mutant(case, mutant, **given(case))
     # Only what no hash covers can be something else: schema, host, cuda, cap, audit.

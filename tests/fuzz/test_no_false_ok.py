@@ -50,7 +50,7 @@ def test_much_that_is_ok_is_read_by_the_formats_own_reader(group: str, batch: in
 
 @pytest.mark.torch
 @pytest.mark.parametrize("group", WITH_TORCH)
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", range(share("torch", BATCHES)))
 def test_what_is_ok_is_loaded_by_torch(group: str, batch: int) -> None:
     assert check_ok(group, str(batch), BATCH) >= 50
 

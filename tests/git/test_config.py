@@ -48,6 +48,29 @@ def test_a_foreign_value_stays_unless_forced(repo: Repo) -> None:
     assert Config(repo.path).get("filter.wtxt.clean").endswith("clean -- %f")
 
 
+def test_keys_of_others_and_without_a_value_are_read_as_git_has_them(repo: Repo) -> None:
+    (repo.path / ".git/config").write_bytes(
+        b'[filter]\n\twtxt = x\n[Filter "wtxt"]\n\tRequired\n\tclean = a\n\tclean = b\n'
+        b'[filter "WTXT"]\n\tclean = c\n[diff "wtxt=y"]\n\tcommand = d\n'
+    )
+    found = install.driver_values(scope="local", cwd=repo.path)
+    assert {key: values for key, values in found.items() if values} == {
+        key: values_in(key, scope="local", cwd=repo.path)
+        for key in ("filter.wtxt.required", "filter.wtxt.clean")
+    }
+    assert found["filter.wtxt.clean"] == ["a", "b"]
+
+
+def test_git_is_asked_once_for_what_is_set(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install.set_driver(LAUNCHER, scope="local", cwd=repo.path)
+    trace = tmp_path / "trace"
+    monkeypatch.setenv("GIT_TRACE2_EVENT", str(trace))
+    install.set_driver(LAUNCHER, scope="local", cwd=repo.path)
+    assert trace.read_bytes().count(b'"event":"start"') == 1
+
+
 def test_an_older_install_of_ours_is_replaced(repo: Repo) -> None:
     repo.git("config", "filter.wtxt.process", "/old/python -E -P -m wtxtgit filter-process")
     repo.git("config", "filter.wtxt.smudge", "'/o l d/bin/git-wtxt' smudge -- %f")

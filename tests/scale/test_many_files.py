@@ -78,7 +78,7 @@ def worked_with(repo: Repo, count: int) -> dict[str, int]:
 
 
 def test_processes_do_not_grow_with_files(tmp_path: Path) -> None:
-    few, *others = (worked_in(tmp_path / str(count), count) for count in (3, 40, 500 * MANY))
+    few, *others = (worked_in(tmp_path / str(count), count) for count in (3, 40, 200 * MANY))
     # Where there is much to read, each processor has a process of git's for it.
     most = 2 * (os.cpu_count() or 1)
     for found in others:

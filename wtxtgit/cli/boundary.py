@@ -23,7 +23,7 @@ from wtxtgit.io import progress
 
 BUG = 70
 _STDOUT, _STDERR = 1, 2
-_COLLECTED = (10_000, 10, 100)
+COLLECTED = (10_000, 10, 100)
 """Objects more, and rounds, after which garbage in cycles is looked for.
 
 There is next to none, and Python's own figures have all that is held of 100,000
@@ -45,7 +45,7 @@ def run(command: Callable[[], int | None]) -> int:
     """
     progress.how = _shown
     collected, turn = gc.get_threshold(), sys.getswitchinterval()
-    gc.set_threshold(*_COLLECTED)
+    gc.set_threshold(*COLLECTED)
     sys.setswitchinterval(_TURN)
     try:
         return _run(command)

@@ -180,7 +180,8 @@ class Cluster:
             raise EnvironmentFailure(f"a task failed: {type(error).__name__}: {error}") from error
 
 
-def _client(address: str) -> Any:
+def import_distributed() -> Any:
+    """Import Dask's client, told to say nothing itself."""
     try:
         import dask
 
@@ -191,6 +192,11 @@ def _client(address: str) -> Any:
         raise EnvironmentFailure(
             "--scheduler needs dask.distributed", hint="pip install 'wtxtgit[dask]'"
         ) from None
+    return distributed
+
+
+def _client(address: str) -> Any:
+    distributed = import_distributed()
     _check_address(address)
     try:
         # A client of Dask's waits without end for a server of another kind to say something.
@@ -200,8 +206,7 @@ def _client(address: str) -> Any:
         with warnings.catch_warnings():
             # What tasks are made of is checked to be the same: our own version.
             warnings.simplefilter("ignore", distributed.versions.VersionMismatchWarning)
-            typed: Any = distributed
-            return typed.Client(address, timeout=SECONDS, set_as_default=False)
+            return distributed.Client(address, timeout=SECONDS, set_as_default=False)
     except WtxtgitError:
         raise
     except OSError as error:

@@ -118,6 +118,16 @@ def values_in(key: str, *, scope: str, cwd: Path | None = None) -> list[str]:
     return [os.fsdecode(value) for value in run.records(output)]
 
 
+def values_like(pattern: str, *, scope: str, cwd: Path | None = None) -> dict[str, list[str]]:
+    """Read all values of all keys in one scope that a regular expression of git's finds."""
+    command = ("config", f"--{scope}", "-z", "--get-regexp", pattern)
+    found: dict[str, list[str]] = {}
+    for record in run.records(run.call(*command, cwd=cwd, ok=(0, 1)).stdout):
+        key, _, value = record.partition(b"\n")
+        found.setdefault(os.fsdecode(key), []).append(os.fsdecode(value))
+    return found
+
+
 def change_config(scope: str, *arguments: str | bytes, cwd: Path | None = None) -> None:
     """Have git write to one scope; what was read before is read again."""
     global _writes

@@ -24,7 +24,7 @@ from wtxtgit.filter.status import (
 from wtxtgit.git import driver, index, run, staging, work_tree
 from wtxtgit.git.attributes import FILE_NAME
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import DRIVER, UNSET, Config, Repository, values_in
+from wtxtgit.git.repository import DRIVER, UNSET, Config, Repository
 from wtxtgit.io.files import view_file
 from wtxtgit.setup import diagnosis, hooks, install, leftovers, sizes, track
 from wtxtgit.setup.diagnosis import (
@@ -464,9 +464,7 @@ def _hook(repo: Repository) -> CheckResult:
 
 def _fix_driver(repo: Repository | None, settings: FilterSettings | None = None) -> list[str]:
     scope = "global"
-    if repo is not None and any(
-        values_in(key, scope="local", cwd=repo.home) for key in driver.KEYS
-    ):
+    if repo is not None and any(install.driver_values(scope="local", cwd=repo.home).values()):
         scope = "local"
     done = install.install(scope=scope, with_hooks=False, force=False, repo=repo, settings=settings)
     return [f"set {key} in the {scope} config" for key in done.keys]

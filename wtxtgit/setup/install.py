@@ -24,8 +24,8 @@ from wtxtgit.git import index, index_file, run, staging, work_tree
 from wtxtgit.git.driver import COMMANDS, KEYS, PROGRAMS, Launcher, is_ours
 from wtxtgit.git.filter_protocol import PacketReader, ProtocolError, check_greeting, greeting
 from wtxtgit.git.index import FileChange, TreeEntry
-from wtxtgit.git.repository import Config, Repository, change_config, values_in
-from wtxtgit.git.work_tree import moment
+from wtxtgit.git.repository import Config, Repository, change_config, values_like
+from wtxtgit.git.work_tree import moment, work_trees
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import hooks, sizes, track
@@ -126,9 +126,7 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
 
 def _refresh(repo: Repository) -> None:
     """Have git know of all files as they stand, in each work tree: later it can't clean them."""
-    listed = repo.git("worktree", "list", "--porcelain").splitlines()
-    folders = (line.removeprefix(b"worktree ") for line in listed if line.startswith(b"worktree "))
-    for folder in map(os.fsdecode, folders):
+    for folder in (os.fsdecode(one[b"worktree"]) for one in work_trees(repo)):
         # Exit code 1 tells of files that did change; one that is gone, or bare, has no index.
         refresh = ("-C", folder, "update-index", "-q", "--refresh")
         repo.call(*refresh, ok=(0, 1, 128))
@@ -195,6 +193,8 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
 
 
 _START_SECONDS = 60
+_DRIVERS = r"^(filter|diff|merge)\.wtxt"
+"""Where the driver's keys are, for git's own regular expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ def set_driver(
     Raises CheckError, with nothing changed, where a value is not ours.
     """
     wanted = launcher.values()
-    present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
+    present = driver_values(scope=scope, cwd=cwd)
     foreign = _foreign(present)
     # Before the first key is written: either all are ours, or nothing changes.
     if foreign and not force:
@@ -292,12 +292,18 @@ def set_driver(
 
 def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
     """Unset the driver's keys in one scope; values that are not ours stay."""
-    present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
+    present = driver_values(scope=scope, cwd=cwd)
     foreign = _foreign(present)
     ours = [key for key in KEYS if present[key] and key not in foreign]
     for key in ours:
         change_config(scope, "--unset-all", key, cwd=cwd)
     return Changed(tuple(ours), foreign)
+
+
+def driver_values(*, scope: str, cwd: Path | None = None) -> dict[str, list[str]]:
+    """The values of the driver's keys in one scope."""
+    found = values_like(_DRIVERS, scope=scope, cwd=cwd)
+    return {key: found.get(key, []) for key in KEYS}
 
 
 def _foreign(present: Mapping[str, Iterable[str]]) -> dict[str, str]:

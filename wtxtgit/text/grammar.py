@@ -10,10 +10,12 @@ one spelling, so a formatter is its parser's inverse.
 from __future__ import annotations
 
 import re
+import sys
 from binascii import Error as Base64Error
 from binascii import a2b_base64, a2b_hex, b2a_base64
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView
@@ -297,7 +299,8 @@ def parse_array(text: Buffer, pos: int) -> tuple[ArrayLine, int] | None:
         return None
     return ArrayLine(
         m[1].decode("ascii"),
-        m[2].decode("ascii"),
+        # There may be very many arrays: what they mostly have in common is one object.
+        sys.intern(m[2].decode("ascii")),
         shape,
         int(m[4]),
         a2b_hex(m[5]),
@@ -361,7 +364,13 @@ def format_array_hashes(sha256: bytes, hmac: bytes, salt: bytes) -> bytes:
 def parse_rows(text: Buffer, pos: int) -> tuple[Rows, int] | None:
     if (m := _ROWS.match(text, pos)) is None:
         return None
-    return Rows(int(m[1]), int(m[2]), m[3] == b"on"), m.end()
+    return _rows(*m.groups()), m.end()
+
+
+@lru_cache(maxsize=64)
+def _rows(per_chunk: bytes, size: bytes, blocking: bytes) -> Rows:
+    """One object for all arrays that are cut alike, of which there may be very many."""
+    return Rows(int(per_chunk), int(size), blocking == b"on")
 
 
 def check_rows(rows: Rows, dtype: str) -> str | None:

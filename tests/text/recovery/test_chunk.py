@@ -203,6 +203,20 @@ def test_lines_of_another_chunk() -> None:
     assert mend(b"".join(line + b"\n" for line in missing), claim, spare) == one
 
 
+@pytest.mark.parametrize("size", [114, 228, 5700])
+def test_a_last_line_that_is_as_long_as_the_others(size: int) -> None:
+    raw, lines, claim = chunk(size, seeded("last"))
+    first, *between, last = lines
+    for damaged in (
+        [last, *between, first],
+        [last, first, *between],
+        [first, last, *between, last],
+        [first, *between, last, last],
+    ):
+        assert mend(b"".join(damaged), claim) == raw
+    assert mend(b"".join(lines[:-1]), claim, spare=[last[:-1]]) == raw
+
+
 @pytest.mark.parametrize("field", ["sha256", "crc32c"])
 def test_a_wrong_digit_in_a_hash(field: str) -> None:
     rng = seeded(field)

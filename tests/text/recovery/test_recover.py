@@ -13,9 +13,15 @@ from tests.containers import samples
 from tests.data import case_named, seeded, valid_cases
 from tests.text.recovery.damage import (
     TRANSPORTS,
+    folded,
+    indented,
     is_mendable,
+    marked,
+    printable,
     recovered,
     texts,
+    wide,
+    wrapped,
     wrong_characters,
 )
 from wtxtgit import dumps
@@ -67,6 +73,22 @@ def test_what_a_transport_does_is_undone(transport: Callable[[bytes], bytes]) ->
         done = recover(memoryview(transport(text)))
         assert done.undone
         assert recovered(transport(text)) == text
+
+
+PLAIN_TRANSPORTS = [one for one in TRANSPORTS if one is not wide]
+"""Those that bytes of ASCII go through, whatever came before."""
+
+
+@pytest.mark.parametrize("first", PLAIN_TRANSPORTS, ids=lambda one: one.__name__)
+def test_what_two_transports_do_is_undone(first: Callable[[bytes], bytes]) -> None:
+    once = first(SHORT)
+    for second in TRANSPORTS:
+        if (first, second) not in ONE_WAY and not (second is wide and first is marked):
+            assert recovered(second(once)) == SHORT, second.__name__
+
+
+ONE_WAY = {(printable, wrapped), (printable, folded), (printable, indented)}
+"""Of quoted-printable: `=3D` may be broken in two, and a line may begin with a blank of its own."""
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS[:6], ids=lambda one: one.__name__)

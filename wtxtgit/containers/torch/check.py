@@ -170,7 +170,7 @@ def check_views(
 
 
 def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> None:
-    """Warn of all in a pickle that `torch.load` refuses with weights_only=True."""
+    """Warn of all in a pickle that `torch.load` refuses unless it is told more."""
     for named in pickle.globals:
         if not _is_utf8(named):
             findings.error(f"global {quoted(named.path)} is no text", "global", start)
@@ -183,6 +183,12 @@ def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> 
     if pickle.opcodes - OPCODES:
         findings.warn(
             f"pickle of protocol {pickle.protocol} has opcodes that weights_only does not read",
+            field,
+            start,
+        )
+    if pickle.is_encoded:
+        findings.warn(
+            "a string of Python 2 is not UTF-8: torch.load has to be told its encoding",
             field,
             start,
         )

@@ -108,13 +108,17 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pickle:
-    """A pickle that was read: the value, the globals it names, where it ends."""
+    """A pickle that was read: the value, the globals it names, where it ends.
+
+    `is_encoded` tells that a string of Python 2 is no UTF-8: one needs to know in what it is.
+    """
 
     root: object
     protocol: int
     opcodes: frozenset[int]
     globals: tuple[Global, ...]
     end: int
+    is_encoded: bool
 
 
 ENCODE = Global("_codecs", "encode")
@@ -156,6 +160,7 @@ class _PickleMachine:
         self.opcodes = bytearray(256)
         self.containers = 0
         self.protocol = 0
+        self.is_encoded = False
 
     def run(self) -> Pickle:
         data, start, size = self.data, self.start, self.size
@@ -186,7 +191,7 @@ class _PickleMachine:
             self._fail("stops with an open mark")
         opcodes = frozenset(code for code in range(256) if self.opcodes[code])
         names = tuple(self.globals.values())
-        return Pickle(self._pop(), self.protocol, opcodes, names, self.pos)
+        return Pickle(self._pop(), self.protocol, opcodes, names, self.pos, self.is_encoded)
 
     def _fail(self, message: str, kind: str = "structure") -> NoReturn:
         fail(f"{self.what} {message}", offset=self.at, field=self.what, kind=kind)
@@ -322,6 +327,7 @@ class _PickleMachine:
         try:
             self.stack.append(raw.decode())
         except UnicodeDecodeError:
+            self.is_encoded = True
             self.stack.append(raw)
 
     # Containers.

@@ -42,20 +42,24 @@ class _Rearranged:
         if self.claim.crc32c is None or any(d not in HEX for d in self.claim.crc32c.encode()):
             return None
         count = line_count(self.claim.size)
-        # The last line has another length: it stays where it is.
+        # The last line stays where it is, unless it is as long as the others.
         length = self.claim.size - (count - 1) * LINE_RAW
+        ends = length < LINE_RAW
         states = [
             LineState.of(line, length if at == len(self.lines) - 1 else LINE_RAW)
             for at, line in enumerate(self.lines)
         ]
         if not states or any(state.is_off for state in states):
             return None
-        rows = np.array([state.sextets for state in states[:-1]], np.uint8)
+        rows = np.array([state.sextets for state in states[: -1 if ends else None]], np.uint8)
         own = packed(rows.reshape(-1, LINE_BASE64))
-        tail = packed(np.append(states[-1].sextets, [0] * LINE_BASE64)[None, :LINE_BASE64])
-        search = _LineSearch(_cut(own), self._spare_lines(), tail[:length], self.claim)
+        tail = b""
+        if ends:
+            last = np.append(states[-1].sextets, [0] * LINE_BASE64)[None, :LINE_BASE64]
+            tail = packed(last)[:length]
+        search = _LineSearch(_cut(own), self._spare_lines(), tail, self.claim)
         for lines in islice(search.orders(), MOST_PROOFS):
-            raw = b"".join(lines) + tail[:length]
+            raw = b"".join(lines) + tail
             if self.claim.proves(raw):
                 return raw
         return None
@@ -73,15 +77,15 @@ _MOST_SPARE = 8192
 class _LineSearch:
     """In which order whole lines give a chunk's CRC-32C.
 
-    `own` are the raw bytes of its lines but for the last, those of which are `tail`; `spare`
-    those of others.
+    `own` are the raw bytes of its lines but for a last one that is shorter, those of which are
+    `tail`; `spare` those of others.
     """
 
     def __init__(
         self, own: list[bytes], spare: list[bytes], tail: bytes, claim: ChunkClaim
     ) -> None:
         self._own, self._spare = own, spare
-        self._count = line_count(claim.size) - 1
+        self._count = claim.size // LINE_RAW
         self._tail = len(tail)
         self._at = self._syndromes(own)
         ends = syndromes.of_bytes(np.frombuffer(tail, np.uint8)[None])

@@ -21,7 +21,10 @@ _TRAILING = re.compile(rb"(?m)[ \t\r\f\v]+$")
 _START = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(?:WTXT 1\s*$|WTXT-DELTA 2 |WLEDGER 1 )")
 _END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(endwtxt|enddelta)\s*$")
 _EMPTY = re.compile(rb"\n{2,}")
+_FILLED = re.compile(rb"(?m)^.")
+_MOST_TRANSPORTS = 4
 _WHITE = re.compile(rb"\s+")
+_WHITE_OR_QUOTED = re.compile(rb"[\s>|]+")
 _NEAR = 64 * 1024
 """Bytes of a text's start in which marks of a transport show."""
 
@@ -87,28 +90,34 @@ def _undone(
     plain: bytes, within: Callable[[bytes], bytes] | None = None
 ) -> tuple[bytes, tuple[str, ...]]:
     """The same of bytes, but for line breaks; `within` cuts what is before and after."""
-    changes: list[str] = []
+    changes: dict[str, None] = {}
 
     def change(what: str, changed: bytes) -> None:
         nonlocal plain
         if changed != plain:
-            changes.append(what)
+            changes[what] = None
             plain = changed
 
-    if plain[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        change("UTF-16", plain.decode("utf-16", "replace").encode("ascii", "replace"))
-    change("byte order mark", plain.removeprefix(b"\xef\xbb\xbf"))
-    if b"\r" in plain:
-        change("line ends", plain.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
-    if re.search(rb"schema=3D|ext=3D|sha256_all=3D|name=3D", plain):
-        change("quoted-printable", _from_quoted_printable(plain))
-    if within is not None:
-        change(_AROUND, within(plain))
-    for what, pattern, instead in _ON_EACH_LINE:
-        # On a few lines it is damage, which their chunks show how to mend.
-        lines = plain.count(b"\n")
-        if 2 * sum(1 for _ in pattern.finditer(plain)) >= lines:
-            change(what, pattern.sub(instead, plain))
+    # One transport after the other: what was quoted may have been indented since.
+    for _ in range(_MOST_TRANSPORTS):
+        before = plain
+        if plain[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            change("UTF-16", plain.decode("utf-16", "replace").encode("ascii", "replace"))
+        change("byte order mark", plain.removeprefix(b"\xef\xbb\xbf"))
+        if b"\r" in plain:
+            change("line ends", plain.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+        if within is not None:
+            change(_AROUND, within(plain))
+        for what, pattern, instead in _ON_EACH_LINE:
+            # On a few lines it is damage, which their chunks show how to mend.
+            lines = sum(1 for _ in _FILLED.finditer(plain))
+            if 2 * sum(1 for _ in pattern.finditer(plain)) >= lines:
+                change(what, pattern.sub(instead, plain))
+        # Which joins lines: what is at the beginning of each must not stand in between.
+        if re.search(rb"schema=3D|ext=3D|sha256_all=3D|name=3D", plain):
+            change("quoted-printable", _from_quoted_printable(plain))
+        if plain == before:
+            break
     return plain, tuple(changes)
 
 
@@ -156,7 +165,13 @@ def _within(text: bytes) -> bytes:
 
 def _lined(text: bytes) -> bytes:
     """A text whose lines were broken elsewhere, with those that it had."""
-    solid = _WHITE.sub(b"", text)
+    for between in (_WHITE, _WHITE_OR_QUOTED):
+        if (lined := _lined_of(between.sub(b"", text))) is not None:
+            return lined
+    return text
+
+
+def _lined_of(solid: bytes) -> bytes | None:
     lined = bytearray()
     at = 0
     while at < len(solid):
@@ -169,7 +184,7 @@ def _lined(text: bytes) -> bytes:
                 at = m.end()
                 break
         else:
-            return text
+            return None
         if lined.endswith(grammar.LAST_LINE):
             break
     return bytes(lined)
