@@ -34,8 +34,11 @@ UNJUDGED = (3, 5)
 REWRITTEN = "ledger-rewritten"
 UNTRUSTED = ("untrusted-signer", "missing-signature", "bad-signature", REWRITTEN)
 """One of these is told of a record that nobody trusted has signed."""
-# Tests don't see what the variables of this run say.
-_WAYS = 4 if changes.is_nightly() else 2 if changes.why_all(changes.AUDIT) else 1
+WAYS = 4 if changes.is_nightly() else 2 if changes.why_all(changes.AUDIT) else 1
+"""Of the ways in which a tip is audited so many are tried.
+
+Found out here: tests don't see what the variables of this run say.
+"""
 
 
 # What must come of it
@@ -67,11 +70,7 @@ def assert_refused(
     ways: list[tuple[str, ...]] = [(tip,), (EVERY, tip)]
     if was:
         ways = [ways[0], (EVERY, f"{was}..{tip}"), (f"{was}..{tip}", "--was", was), ways[1]]
-    if len(ways) > _WAYS:
-        # Pairs are next to each other.
-        first = zlib.crc32(f"{os.environ['PYTEST_CURRENT_TEST']} {kinds}".encode()) // _WAYS * _WAYS
-        ways = [ways[(first + n) % len(ways)] for n in range(_WAYS)]
-    for arguments in ways:
+    for arguments in chosen(ways, WAYS, str(kinds)):
         said = audit(repo, *arguments, root=root)
         if unjudged and said.code in UNJUDGED:
             assert said.err
@@ -79,6 +78,17 @@ def assert_refused(
         assert said.code in (1, 4), (arguments, said)
         if kinds:
             assert errors(said) & set(kinds), (arguments, said.found)
+
+
+def chosen(ways: Sequence[tuple[str, ...]], most: int, told: str = "") -> Sequence[tuple[str, ...]]:
+    """So many of the ways in which an audit goes, next to each other: which, the test's name says.
+
+    Pairs, where some are, begin at even places.
+    """
+    if len(ways) <= most:
+        return ways
+    first = zlib.crc32(f"{os.environ['PYTEST_CURRENT_TEST']} {told}".encode()) // most * most
+    return [ways[(first + n) % len(ways)] for n in range(most)]
 
 
 def errors(said: Said) -> set[str]:
@@ -92,8 +102,11 @@ def errors_at(said: Said) -> set[tuple[str, str]]:
 
 
 def honest(repo: Sealed, tip: str = "HEAD", root: str | None = ROOT) -> str:
-    """The id of a tip that every audit takes: the control, without which a refusal says nothing."""
-    for arguments in ((tip,), (EVERY, tip)):
+    """The id of a tip that every audit takes: the control, without which a refusal says nothing.
+
+    One of both ways where nothing that audits has changed.
+    """
+    for arguments in chosen(((tip,), (EVERY, tip)), WAYS):
         assert_holds(repo, "--require-signed", *arguments, root=root)
     return repo.oid(tip)
 

@@ -167,6 +167,31 @@ def test_a_remote_loses_nothing_that_nobody_confirmed(grown: Sealed, tmp_path: P
     pruned(grown, "--keep-last", "2", "--confirm", "origin")
 
 
+def test_a_remote_whose_branches_are_kept_elsewhere_is_one(grown: Sealed, tmp_path: Path) -> None:
+    there = tmp_path / "there.git"
+    grown.git("init", "-q", "--bare", str(there))
+    grown.git("remote", "add", "up", str(there))
+    grown.git("config", "remote.up.fetch", "+refs/heads/*:refs/up/*")
+    grown.generation(7.0)
+    grown.git("push", "-q", "up", "main")
+    grown.git("reset", "-q", "--hard", "HEAD~1")
+    old = grown.head
+    said = grown.call("prune", *APPLY, "--keep-last", "2", ok=(5,))
+    assert "up has commits of main that are not here" in said.err
+    grown.git("reset", "-q", "--hard", "refs/up/main")
+    said = grown.call("prune", *APPLY, "--keep-last", "2", ok=(2,))
+    assert "up would lose" in said.err
+    grown.git("reset", "-q", "--hard", old)
+
+
+def test_notes_that_stay_with_the_old_ids_are_told_of(grown: Sealed) -> None:
+    grown.git("notes", "add", "-m", "a note", "HEAD~1")
+    tree = grown.git("rev-parse", "HEAD^{tree}").decode().strip()
+    grown.git("notes", "--ref", "other", "add", "-m", "a note", tree)
+    report = pruned(grown, "--keep-last", "2", "--keep-tagged")
+    assert report["others"] == ["refs/notes/commits"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -275,6 +276,76 @@ def test_files_are_those_that_are_named_and_no_links(tagged: Sealed, tmp_path: P
     assert kinds(verdict(tagged, *asked, ok=(1,))) == ["missing"]
     (folder / "sub").unlink()
     assert kinds(verdict(tagged, *asked, ok=(1,))) == ["missing"]
+
+
+def test_what_is_beside_is_seen_in_all_its_forms(tagged: Sealed, tmp_path: Path) -> None:
+    bundle = released(tagged, "--key", "alice")
+    folder = tagged.path.parent / "model"
+    (folder / ".git").mkdir()
+    (folder / ".git/config").write_bytes(b"[core]\n")
+    shutil.copy(bundle, folder / "v1.sig")
+    asked = ("--signers", ".wtxt/signers", "--against", str(folder), "--strict")
+    verdict(tagged, str(folder / "v1.sig"), *asked, ok=(0,))
+
+    def is_seen() -> None:
+        told = verdict(tagged, str(folder / "v1.sig"), *asked, ok=(1,))
+        assert kinds(told) == ["unnamed"]
+
+    # A link to a folder is walked into by nobody, and by whoever imports what is in it.
+    (folder / "code").symlink_to(tmp_path)
+    is_seen()
+    (folder / "code").unlink()
+    (folder / "sub/.git").mkdir()
+    (folder / "sub/.git/config").write_bytes(b"[core]\n")
+    is_seen()
+    shutil.rmtree(folder / "sub/.git")
+    (folder / "other.sig").symlink_to("v1.sig")
+    is_seen()
+
+
+def test_a_commit_is_as_a_checkout_writes_it(tagged: Sealed) -> None:
+    """The blobs are those that were released, and attributes came that change what is written."""
+    bundle = str(released(tagged, "--key", "alice", "--all-files"))
+    asked = ("--signers", ".wtxt/signers", "--against", "HEAD")
+    tagged.write(".git/info/attributes", b"README.md ident\n")
+    verdict(tagged, bundle, *asked, ok=(0,))
+    for attribute in ("eol=crlf", "ident", "working-tree-encoding=UTF-16", "filter=lfs"):
+        tagged.write("sub/.gitattributes", b"other.safetensors -text\n")
+        tagged.write(
+            ".gitattributes",
+            tagged.blob(".gitattributes", TAG) + b"README.md %b\n" % attribute.encode(),
+        )
+        tagged.commit_all()
+        told = verdict(tagged, bundle, *asked, ok=(1,))
+        assert sorted(kinds(told)) == ["sha256", "structure"]
+
+
+def test_what_nobody_sealed_is_not_signed_beside_a_checkpoint(tagged: Sealed) -> None:
+    """A contributor adds a file of the name that a WSUM would have."""
+    tagged.write(f"{MODEL}.root.wsum", b"WSUM 1 of nothing\n")
+    tagged.commit_all()
+    tagged.git("tag", "-f", TAG)
+    bundle = str(released(tagged, "--key", "alice"))
+    told = verdict(tagged, bundle, "--signers", ".wtxt/signers", "--against", TAG, ok=(0,))
+    assert f"{MODEL}.root.wsum" not in [file["path"] for file in told["release"]["files"]]
+
+
+def test_the_record_of_a_pruning_is_no_part_of_a_model(tagged: Sealed) -> None:
+    tagged.git("tag", "-d", "root")
+    pruned = tagged.call(
+        "prune", "--keep-last", "1", "--trust-root", "HEAD~4", "--key", "alice", "--apply", "--json"
+    ).report
+    out = tagged.path.parent / "v1.sig"
+    tagged.call("release", TAG, "--trust-root", pruned["root"], "--key", "alice", "-o", str(out))
+    told = verdict(tagged, str(out), "--signers", ".wtxt/signers", "--against", TAG, ok=(0,))
+    assert [file["path"] for file in told["release"]["files"]] == [MODEL, OTHER, f"sub/{OTHER}"]
+
+
+def test_a_bundle_names_the_root_that_the_audit_took(tagged: Sealed) -> None:
+    """A commit comes first: whoever can add a file must not be able to take its place."""
+    tagged.write("root", b"a file\n")
+    bundle = json.loads(released(tagged, "--key", "alice").read_bytes())
+    assert _payload(bundle)["predicate"]["wtxtgit"]["trust_root"] == tagged.oid("root")
 
 
 def test_a_commit_with_other_content_is_told(tagged: Sealed) -> None:

@@ -50,6 +50,7 @@ _ROOMS = {
         *("wtxtgit/chain/", "wtxtgit/trust/", "wtxtgit/git/", "wtxtgit/text/", "wtxtgit/model/"),
         *("wtxtgit/filter/content.py", "wtxtgit/cli/audit.py", "wtxtgit/report/audit.py"),
         *("wtxtgit/errors.py", "pyproject.toml", "tests/e2e/hostile.py", "tests/e2e/sealed.py"),
+        "tests/chain/",
     ),
 }
 """What is tried beside the formats, or sampled, and what that hangs on."""

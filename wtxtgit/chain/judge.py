@@ -20,9 +20,9 @@ from functools import cache, cached_property
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.content import ArtifactFacts, with_wsum
-from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line
+from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line, altering
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
-from wtxtgit.git.repository import FILTERS, UNSPECIFIED
+from wtxtgit.git.repository import FILTERS
 from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.findings import total
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
@@ -34,7 +34,6 @@ from wtxtgit.trust.state import TrustFacts, Violation, quoted
 FactsOf = Callable[[str], ArtifactFacts]
 """What is known of a blob, by its id."""
 
-_UNSET = (UNSPECIFIED, b"unset")
 _Found = tuple[str, str, Severity]
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 _FILTERS = {b"filter=" + name for name in FILTERS}
@@ -231,11 +230,11 @@ def _judge_path(
 
 def _judge_attributes(path: bytes, files: JudgedFiles) -> Iterator[_Found]:
     values, folded = files.attributes.get(path, ()), files.folded.get(path, ())
-    altered = _altered(values)
+    altered = next(altering(values), None)
     if altered is not None:
         yield "altered-checkout", f"the attribute {altered} changes what a checkout writes", _ERROR
-    elif folded and (folded[0] != values[0] or _altered(folded) is not None):
-        what = _altered(folded) or f"filter={_shown(folded[0])}"
+    elif folded and (folded[0] != values[0] or any(altering(folded))):
+        what = next(altering(folded), None) or f"filter={_shown(folded[0])}"
         message = f"where names differ in case alone, {what} changes what a checkout writes"
         yield "altered-checkout", message, _ERROR
 
@@ -264,31 +263,6 @@ def _ledger_at(
     more = total(report.problems) - 1
     others = f", and {more} more" if more else ""
     return None, f"{report.problems[0]}{others}"
-
-
-def _altered(values: tuple[bytes, ...]) -> str | None:
-    """The attribute by which a checkout writes other bytes than are sealed, as it is spelled."""
-    if not values:
-        return None
-    driver, text, crlf, eol, ident, encoding, subst = values
-    # Another filter's smudge writes what it likes in the place of what is sealed.
-    if driver not in (*_UNSET, *FILTERS):
-        return f"filter={_shown(driver)}"
-    # What `crlf` says counts where `text` says nothing.
-    kind = crlf if text == UNSPECIFIED else text
-    if kind == b"unset":
-        pass  # then `eol` says nothing
-    elif kind == b"input" or eol == b"lf":
-        pass
-    elif eol not in _UNSET:
-        return f"eol={_shown(eol)}"
-    elif kind != UNSPECIFIED:
-        return "text" if kind == b"set" else f"text={_shown(kind)}"
-    for name, value in (("ident", ident), ("working-tree-encoding", encoding),
-                        ("export-subst", subst)):  # fmt: skip
-        if value not in _UNSET:
-            return name
-    return None
 
 
 def detached_texts(files: Iterable[JudgedFiles], facts_of: FactsOf) -> DetachedTexts | None:

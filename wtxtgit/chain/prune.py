@@ -26,7 +26,7 @@ from wtxtgit.chain.reader import ChainReader, Facts
 from wtxtgit.chain.walk import commit_of
 from wtxtgit.errors import CheckError, EnvironmentFailure, TrustError, UsageError, counted
 from wtxtgit.filter.content import opaque_hash
-from wtxtgit.git import history, index, staging
+from wtxtgit.git import history, index, run, staging
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.fast_stream import Change, StreamedCommit, scratch
@@ -44,6 +44,7 @@ from wtxtgit.history.refs import (
     list_refs,
     move_refs,
     next_backup,
+    notes_refs,
     refuse_partial,
 )
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
@@ -201,8 +202,8 @@ def _planned(
     is_shorter = len(kept) < len(everything)
     moving = [ref.name, *(tag.name for tag in tags if tag.commit in kept)]
     refs = _others(repo, everything, next(iter(kept)), moving) if is_shorter else ()
-    names = repo.git("remote").decode("utf-8", "surrogateescape").split()
-    remotes = [name for name in names if any(r.startswith(f"{_REMOTES}{name}/") for r in refs)]
+    places = _tracking(repo)
+    remotes = [name for name in places if any(_is_of(ref, places[name]) for ref in refs)]
     others = tuple(name for name in refs if not name.startswith(_REMOTES))
     before_line = len(everything) - len(line)
     return PruneReport(ref.name, ref.commit, before_line, told, tuple(remotes), others)
@@ -260,19 +261,53 @@ def _others(
     """The refs besides those that moved which lead to what goes; `kept` is the oldest kept."""
     # Whoever leads to a commit that goes leads to the first of the line, too, unless that stays.
     oldest = next((commit.oid for commit in everything if commit.oid != kept), kept)
-    return tuple(leading_to(repo, [oldest], moved))
+    notes = _noting(repo, {commit.oid for commit in everything})
+    return tuple(sorted([*leading_to(repo, [oldest], moved), *notes]))
+
+
+def _noting(repo: Repository, line: set[str]) -> Iterator[str]:
+    """The notes about commits of the line: those of what was kept stay with its old id, too."""
+    with CommitReader(repo) as commits, TreeReader(repo) as trees:
+        for ref in notes_refs(repo):
+            # git-notes(1): a note's path is the object's id, cut into folders.
+            paths = trees.listing(commits.commit(ref.commit).tree)
+            if not line.isdisjoint(path.replace(b"/", b"").decode("latin-1") for path in paths):
+                yield ref.name
+
+
+def _tracking(repo: Repository) -> dict[str, list[tuple[str, str]]]:
+    """Each remote's refs: what begins them, or is one, at the remote, and what does so here."""
+    names = repo.git("remote").decode("utf-8", "surrogateescape").split()
+    found = {name: [(_HEADS, f"{_REMOTES}{name}/")] for name in names}
+    asked = ("config", "--null", "--get-regexp", r"^remote\..*\.fetch$")
+    for record in run.records(repo.call(*asked, ok=(0, 1)).stdout):
+        key, _, spec = record.decode("utf-8", "surrogateescape").partition("\n")
+        source, _, target = spec.removeprefix("+").partition(":")
+        name = key.removeprefix("remote.").removesuffix(".fetch")
+        if target and name in found:
+            found[name].append((source.partition("*")[0], target.partition("*")[0]))
+    return found
+
+
+def _is_of(ref: str, places: list[tuple[str, str]]) -> bool:
+    """Whether a ref of here is where one of a remote is kept."""
+    return any(ref.startswith(here) for _, here in places)
 
 
 def _refuse_unconfirmed(repo: Repository, options: PruneOptions, report: PruneReport) -> None:
     """Raise where a remote has what this branch has not, or would lose what goes."""
     branch = report.branch.removeprefix(_HEADS)
+    places = _tracking(repo)
     for remote in report.remotes:
-        there = f"{_REMOTES}{remote}/{branch}"
-        if list_refs(repo, there) == [there] and not history.is_ancestor(repo, there, report.tip):
-            raise EnvironmentFailure(
-                f"{remote} has commits of {branch} that are not here, and would lose them",
-                hint="git pull, first",
-            )
+        for there, here in places[remote]:
+            if not report.branch.startswith(there):
+                continue
+            ref = here + report.branch.removeprefix(there)
+            if list_refs(repo, ref) == [ref] and not history.is_ancestor(repo, ref, report.tip):
+                raise EnvironmentFailure(
+                    f"{remote} has commits of {branch} that are not here, and would lose them",
+                    hint="git pull, first",
+                )
     lost = [remote for remote in report.remotes if remote not in options.confirmed]
     if lost:
         gone = len(report.commits) - len(report.kept) + report.before

@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from wtxtgit.chain.audit import AuditRequest, audit
+from wtxtgit.chain.pruned import PRUNED
 from wtxtgit.chain.reader import ChainReader, Facts, artifacts
 from wtxtgit.chain.walk import commit_of
 from wtxtgit.checkpoint.bundle import Manifest, Resource, check_file_name, in_order, signed_bundle
 from wtxtgit.checkpoint.released_files import FilesOfCommit
-from wtxtgit.checkpoint.wsum import ENDING
-from wtxtgit.errors import CheckError, InputError, TrustError, UsageError
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TrustError, UsageError
+from wtxtgit.filter.content import with_wsum
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import resolve_commit
@@ -28,6 +28,7 @@ from wtxtgit.model.ledger import SIGNERS_PATH
 from wtxtgit.remotes.lfs_pointer import read_pointer
 from wtxtgit.report.audit import AuditReport
 from wtxtgit.report.release import ReleaseReport, SignedFile
+from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
 from wtxtgit.trust.pem_keys import EcSecretKey, ed25519_hint
 from wtxtgit.trust.signing import SigningKey
@@ -70,8 +71,10 @@ def release(
         signer = None if key is None else key()
         if signer is not None and not isinstance(signer, EcSecretKey):
             _refuse_untrusted(signer, blobs.read(listing[SIGNERS_PATH].oid, MAX_SIGNERS_FILE))
-        chosen = list(_chosen(snapshot, listing, options, blobs))
         chain = ChainReader(blobs)
+        sealed = artifacts(snapshot) - {SIGNERS_PATH, PRUNED}
+        sealed |= {*_wsums(snapshot, listing, sealed, facts, chain)}
+        chosen = list(_chosen(sealed, listing, options, blobs))
         generations = {path: _generation(chain, snapshot, path) for path in chosen}
     files = FilesOfCommit(
         repo, {path: listing[path].oid for path in chosen}, snapshot.filtered & {*chosen}
@@ -107,8 +110,12 @@ def tagged_commit(repo: Repository, tag: str) -> str:
 
 
 def _root_id(repo: Repository, trust_root: str) -> str:
-    # A file of signers has no id of git's: its path is told to nobody.
-    return "signers file" if Path(trust_root).is_file() else commit_of(repo, trust_root)
+    try:
+        return commit_of(repo, trust_root)
+    except EnvironmentFailure:
+        # A file of signers, which the audit takes where there is no such commit, has no id of
+        # git's: its path is told to nobody.
+        return "signers file"
 
 
 def _refuse_untrusted(key: SigningKey, content: bytes) -> None:
@@ -121,15 +128,36 @@ def _refuse_untrusted(key: SigningKey, content: bytes) -> None:
         )
 
 
-def _chosen(
+def _wsums(
     snapshot: CommitFiles,
+    listing: dict[bytes, TreeEntry],
+    sealed: set[bytes],
+    facts: Facts,
+    chain: ChainReader,
+) -> Iterator[bytes]:
+    """The WSUMs that are sealed together with their texts: what else stands there nobody sealed."""
+    beside = {
+        path: listing[path].oid
+        for path in sealed
+        if path in listing
+        and (entry := listing.get(path + WSUM_SUFFIX)) is not None
+        and entry.is_file
+        and chain.wsum(entry.oid) is not None
+    }
+    known = facts.of(beside.values())
+    for path, oid in beside.items():
+        wsum = chain.wsum(listing[path + WSUM_SUFFIX].oid) or b""
+        if with_wsum(known[oid], wsum, is_filtered=path in snapshot.filtered).has_wsum:
+            yield path + WSUM_SUFFIX
+
+
+def _chosen(
+    sealed: set[bytes],
     listing: dict[bytes, TreeEntry],
     options: ReleaseOptions,
     blobs: BlobReader,
 ) -> Iterator[bytes]:
     """The paths of the files that are named."""
-    sealed = artifacts(snapshot) - {SIGNERS_PATH}
-    sealed |= {path + ENDING.encode() for path in sealed}
     chosen = [
         path
         for path, entry in listing.items()

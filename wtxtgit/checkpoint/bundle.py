@@ -1,6 +1,7 @@
 """Release bundles: which bytes files have, signed by one key, as OpenSSF Model Signing has it.
 
-The format and what it proves are in `docs/spec/release.md`. Pure: bytes and keys in, a value out.
+The format and what it proves are in `docs/spec/release.md`; the numbers are those of its rules, of
+which 5 and 6 are in `released_files`. Pure: bytes and keys in, a value out.
 """
 
 from __future__ import annotations
@@ -108,10 +109,10 @@ def signed_bundle(release: Manifest, sign: Callable[[bytes], bytes], hint: str) 
 
 
 def parse_bundle(data: ByteView) -> Bundle:
-    """Read a bundle; raises FormatError, and proves nothing of what is in it."""
+    """Read a bundle; raises FormatError, and proves nothing of what is in it: 1."""
     if len(data) > MAX_SIZE:
         raise FormatError(f"{len(data)} bytes, a bundle has at most {MAX_SIZE}", kind="limit")
-    bundle = _object(parse(data, "bundle", unique_keys=True), "bundle")
+    bundle = _object(_json(data, "bundle"), "bundle")
     _expect(bundle.get("mediaType"), _MEDIA_TYPE, "mediaType")
     envelope = _object(bundle.get("dsseEnvelope"), "dsseEnvelope")
     _expect(envelope.get("payloadType"), _PAYLOAD_TYPE, "payloadType")
@@ -128,6 +129,7 @@ def verified(bundle: Bundle, keys: Sequence[ReleaseKey]) -> tuple[Manifest, Rele
 
     Raises TrustError where none of them has, and FormatError for what is no statement.
     """
+    # 2.
     message = _covered(bundle.payload)
     for key in keys:
         if isinstance(key, bytes):
@@ -148,7 +150,8 @@ def _covered(payload: bytes) -> bytes:
 
 
 def _release(payload: bytes) -> Manifest:
-    told = _object(parse(memoryview(payload), "statement", unique_keys=True), "statement")
+    # 3.
+    told = _object(_json(memoryview(payload), "statement"), "statement")
     _expect(told.get("_type"), _STATEMENT, "_type")
     _expect(told.get("predicateType"), _PREDICATE, "predicateType")
     predicate = _object(told.get("predicate"), "predicate")
@@ -170,6 +173,7 @@ def _release(payload: bytes) -> Manifest:
     said = origin if isinstance(origin, dict) else {}
     words = {key: value for key, value in said.items() if isinstance(value, str)}
     release = Manifest(name, resources, words)
+    # 4.
     if release.digest != digest:
         raise FormatError("the subject's digest is not that of its files", kind="manifest")
     return release
@@ -195,6 +199,10 @@ def check_file_name(name: str) -> None:
         _refuse("name", f"{name!a} is not UTF-8")
     if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         _refuse("name", f"{name!a} is no path below the top level")
+
+
+def _json(text: ByteView, what: str) -> object:
+    return parse(text, what, unique_keys=True, constants=False)
 
 
 def _object(value: object, what: str) -> dict[str, object]:

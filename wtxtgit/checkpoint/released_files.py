@@ -1,6 +1,6 @@
 """The files that a release is of: as a folder has them, or as a checkout of a commit would.
 
-`docs/spec/release.md`, "The claim" and "What is named".
+`docs/spec/release.md`, whose rules have the numbers that stand here.
 """
 
 from __future__ import annotations
@@ -84,27 +84,50 @@ class FilesOfFolder:
         return self._real / name
 
     def beside(self, names: frozenset[str]) -> Iterator[str]:
-        for folder, folders, files in os.walk(self._real):
-            folders[:] = sorted(one for one in folders if one != _GIT)
-            for file in sorted(files):
-                name = os.path.relpath(Path(folder, file), self._real)
-                if name not in names and file != _GIT:
-                    yield name
+        unread: list[Path] = []
+
+        def note(error: OSError) -> None:
+            unread.append(Path(error.filename))
+
+        for name, folders, files in os.walk(self._real, onerror=note):
+            folder = Path(name)
+            # The repository's own is none of the model's; what is called so further down is.
+            if folder == self._real:
+                folders[:] = [one for one in folders if one != _GIT]
+                files = [one for one in files if one != _GIT]
+            folders.sort()
+            # What stands for a folder somewhere else is not walked into.
+            links = [one for one in folders if (folder / one).is_symlink()]
+            yield from self._others((folder / one for one in files + links), names)
+        yield from self._others(unread, names)
+
+    def _others(self, paths: Iterable[Path], names: frozenset[str]) -> Iterator[str]:
+        found = (os.fspath(path.relative_to(self._real)) for path in paths)
+        yield from sorted(name for name in found if name not in names)
 
 
 class FilesOfCommit:
     """The files of a commit, as a checkout writes them: `filtered` go through the filter."""
 
     def __init__(
-        self, repo: Repository, blobs: Mapping[bytes, str], filtered: Iterable[bytes]
+        self,
+        repo: Repository,
+        blobs: Mapping[bytes, str],
+        filtered: Iterable[bytes],
+        altered: Mapping[bytes, str] | None = None,
     ) -> None:
         self._repo = repo
         self._blobs = blobs
         self._filtered = frozenset(filtered)
+        self._altered = altered or {}
 
     @classmethod
-    def at(cls, repo: Repository, revision: str) -> FilesOfCommit:
-        """Those of a revision; raises EnvironmentFailure where it names no commit."""
+    def at(cls, repo: Repository, revision: str, names: Iterable[str]) -> FilesOfCommit:
+        """Those of a revision, of which some are asked for by their names.
+
+        Raises EnvironmentFailure where it names no commit.
+        """
+        from wtxtgit.git.attributes import CHECKOUT
         from wtxtgit.git.commit_files import CommitFilesReader
         from wtxtgit.git.history import resolve_commit
 
@@ -112,12 +135,18 @@ class FilesOfCommit:
         with CommitFilesReader(repo) as reader:
             listing = reader.listing(commit).items()
             blobs = {path: entry.oid for path, entry in listing if entry.is_file}
-            return cls(repo, blobs, reader.files(commit).filtered)
+            files = reader.files(commit)
+            asked = sorted({os.fsencode(name) for name in names} & blobs.keys())
+            values = reader.attributes(files, asked, CHECKOUT)
+            altered = {path: why for path in asked if (why := _altering(values[path])) is not None}
+            return cls(repo, blobs, files.filtered, altered)
 
     def sha256(self, name: str, progress: Progress | None) -> str:
         path = os.fsencode(name)
         if (oid := self._blobs.get(path)) is None:
             raise FileMissing("the commit has no such file")
+        if path in self._altered:
+            raise CheckError(f"the attribute {self._altered[path]} changes what a checkout writes")
         content = blob(self._repo, oid)
         if path not in self._filtered:
             return _sha256(content, progress)
@@ -134,12 +163,24 @@ class FilesOfCommit:
         yield from sorted({os.fsdecode(path) for path in self._filtered & set(self._blobs)} - names)
 
 
+def _altering(values: tuple[bytes, ...]) -> str | None:
+    """The attribute by which every checkout writes other bytes than the filter gives."""
+    from wtxtgit.git.attributes import altering
+
+    # What text makes of a file is a matter of the configuration, and export-subst of archives.
+    mild = ("text", "export-subst")
+    return next((one for one in altering(values) if not one.startswith(mild)), None)
+
+
 def _sha256(content: ByteView, progress: Progress | None) -> str:
     return hashed(sha256(), pieces(content), progress).hexdigest()
 
 
-def released_from(against: str | None) -> ReleasedFiles:
-    """What --against names: a folder, or a revision; the work tree, or this folder, without it."""
+def released_from(against: str | None, names: Iterable[str]) -> ReleasedFiles:
+    """What --against names: a folder, or a revision; the work tree, or this folder, without it.
+
+    `names` are those that are asked for.
+    """
     from wtxtgit.git.repository import Repository
 
     if against is None:
@@ -149,7 +190,7 @@ def released_from(against: str | None) -> ReleasedFiles:
         return FilesOfFolder(Path(against))
     if os.path.lexists(against):
         raise UsageError(f"{shown(against)} is no folder, and no revision")
-    return FilesOfCommit.at(Repository.discover(), against)
+    return FilesOfCommit.at(Repository.discover(), against, names)
 
 
 def bundle_verdict(
@@ -180,14 +221,15 @@ def _verdict(
     progress: Progress | None,
 ) -> FileVerdict:
     release, key = verified(bundle, keys)
+    # 5.
     try:
-        files = released_from(against)
+        files = released_from(against, [one.name for one in release.resources])
     except (UsageError, EnvironmentFailure) as error:
         problem = Problem("missing", error.message)
         return FileVerdict(path, BUNDLE, (problem,), known=False, failure=error)
     looked_at = (_wrong(one, files, progress) for one in release.resources)
     errors = [problem for problem in looked_at if problem is not None]
-    # The bundle itself may lie there.
+    # 6. The bundle itself may lie there.
     names = frozenset(one.name for one in release.resources)
     beside = [name for name in files.beside(names) if not _is_same(name, path, files)]
     notes = [_not_named(beside)] if beside else []
@@ -209,7 +251,7 @@ def _is_same(name: str, path: str, files: ReleasedFiles) -> bool:
     if not isinstance(files, FilesOfFolder):
         return False
     try:
-        return files.file(name).samefile(path)
+        return not files.file(name).is_symlink() and files.file(name).samefile(path)
     except OSError:
         return False
 

@@ -59,14 +59,16 @@ def parse(
     *,
     offset: int = 0,
     unique_keys: bool = False,
+    constants: bool = True,
     listing: ListingBudget | None = None,
     repeated: list[str] | None = None,
 ) -> object:
     """The value of a JSON text that starts at `offset` of its file.
 
-    NaN and Infinity are read. Of equal keys the last one counts, unless
-    `unique_keys` refuses them; `repeated` is given them. `what` names the text
-    in errors, its values count in the `listing` of its file.
+    NaN and Infinity are read, unless there are to be no `constants`. Of equal
+    keys the last one counts, unless `unique_keys` refuses them; `repeated` is
+    given them. `what` names the text in errors, its values count in the
+    `listing` of its file.
 
     Raises FormatError (limit or structure).
     """
@@ -87,9 +89,16 @@ def parse(
             repeated.append(what)
         return value
 
+    def constant(word: str) -> float:
+        if not constants:
+            fail(f"{what} has {word}, which is not JSON", offset=offset, field=what)
+        return float(word)
+
     hook = unique if unique_keys or repeated is not None else None
     try:
-        value: object = json.loads(text, parse_int=integer, object_pairs_hook=hook)
+        value: object = json.loads(
+            text, parse_int=integer, parse_constant=constant, object_pairs_hook=hook
+        )
     except json.JSONDecodeError as error:
         fail(f"{what} is not JSON", offset=offset + _bytes_before(text, error.pos), field=what)
     except RecursionError:

@@ -33,6 +33,7 @@ FILE_NAME = ".gitattributes"
 MAX_LINE = 2048
 """Git ignores a line that has so many bytes before its ending, or more."""
 
+_UNSET = (UNSPECIFIED, b"unset")
 _BLANK = b" \t\r\n"
 _BLANKS = re.compile(rb"[" + _BLANK + rb"]+")
 _MACRO = b"[attr]"
@@ -187,6 +188,36 @@ def _is_ignored(raw: bytes) -> bool:
 def _unescaped(escape: re.Match[bytes]) -> bytes:
     spelled = escape[1]
     return bytes([int(spelled, 8) if len(spelled) == 3 else _UNESCAPES[spelled[0]]])
+
+
+def altering(values: tuple[bytes, ...]) -> Iterator[str]:
+    """The attributes by which a checkout writes other bytes than a blob has, as they are spelled.
+
+    `values` are those of `CHECKOUT`, or none. A filter of ours is none of them. Nor need `text`
+    be one, which says what a user's own configuration makes of a file.
+    """
+    if not values:
+        return
+    driver, text, crlf, eol, ident, encoding, subst = values
+    # Another filter's smudge writes what it likes in the place of what is sealed.
+    if driver not in (*_UNSET, *FILTERS):
+        yield f"filter={_spelled(driver)}"
+    # What `crlf` says counts where `text` says nothing.
+    kind = crlf if text == UNSPECIFIED else text
+    if kind == b"unset" or kind == b"input" or eol == b"lf":
+        pass  # where it is unset `eol` says nothing
+    elif eol not in _UNSET:
+        yield f"eol={_spelled(eol)}"
+    elif kind != UNSPECIFIED:
+        yield "text" if kind == b"set" else f"text={_spelled(kind)}"
+    for name, value in (("ident", ident), ("working-tree-encoding", encoding),
+                        ("export-subst", subst)):  # fmt: skip
+        if value not in _UNSET:
+            yield name
+
+
+def _spelled(value: bytes) -> str:
+    return _shown(value)[1:-1]
 
 
 def _shown(pattern: bytes) -> str:

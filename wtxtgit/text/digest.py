@@ -91,6 +91,7 @@ def keyid(public_key: bytes) -> str:
     return xxh64_hexdigest(public_key)
 
 
+_SIGNATURE_SIZE = 64
 _POINT_SIZE = 32
 # How many keys are not looked at again: an audit asks for the same few all the time.
 _KEYS_KNOWN = 1024
@@ -140,6 +141,9 @@ def signed_with(signature: bytes, message: bytes, keys: Iterable[bytes]) -> byte
     from nacl.exceptions import BadSignatureError
     from nacl.signing import VerifyKey
 
+    # Of another kind of key, as a bundle's may be.
+    if len(signature) != _SIGNATURE_SIZE:
+        return None
     for key in keys:
         try:
             # libsodium's check, which takes keys and R of small order in some releases: refused
