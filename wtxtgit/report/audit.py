@@ -22,17 +22,20 @@ _STAYS = "COMMIT itself can only be cleared by a later trust root or a rewritten
 _RESEAL = "wtxtgit seal --reseal -- PATH"
 _REVERT = "git revert --no-commit COMMIT && wtxtgit seal --reseal"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
-FROM_LFS = "wtxtgit install && git cat-file blob :PATH | git lfs smudge > PATH && git add -- PATH"
+FROM_LFS = "wtxtgit install && git cat-file blob :./PATH | git lfs smudge > PATH && git add -- PATH"
 PULL = "git lfs pull fetches all files that HEAD has pointers for"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 _OF_WARNINGS = {
     "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
-    "&& git add -- '*.gitattributes' && wtxtgit seal --staged -- PATH",
+    "&& git add -- ':/*.gitattributes' && wtxtgit seal --staged -- PATH",
     "unsealed": "wtxtgit seal --staged -- PATH",
     "untrusted-signer": "wtxtgit signers list  # add the signer's key, or sign the text again",
 }
 """What to do where a kind is told as a warning."""
-_PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH")
+_SIGNERS = ".wtxt/signers"
+# Git takes `:/` before a path for the top level; what takes paths alone is told it from here.
+_PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH|(?<=-- )\.wtxt/signers")
+_TRACKS = "wtxtgit track"
 
 
 def _mended(command: str, about: str = "") -> str:
@@ -61,12 +64,12 @@ HINTS = {
     "missing-signature": _mended(_COUNTERSIGN),
     "untrusted-signer": _mended(_COUNTERSIGN, "with a trusted signer's key"),
     "signers-changed": _mended(
-        "git checkout COMMIT^ -- .wtxt",
+        "git checkout COMMIT^ -- :/.wtxt",
         "or wtxtgit seal --staged --cosign -- .wtxt/signers, by as many of the earlier signers "
         "as their threshold requires",
     ),
-    "bad-root": "git log --oneline -- .wtxt/signers  # choose a trust root that the tip descends "
-    "from and that has signers",
+    "bad-root": "git log --oneline -- :/.wtxt/signers  # only a trust root that the tip descends "
+    "from, and that has signers, ends this",
     "shallow": "git fetch --unshallow",
     ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; if the file is "
     "fine, audit without --strict",
@@ -98,16 +101,32 @@ class Finding(JsonObject):
     severity: Severity = Severity.ERROR
 
 
-def hint(finding: Finding) -> str:
-    """What to do about a finding, with its own names."""
-    return pasted(_spelled(finding), finding)
+def hint(finding: Finding, here: str = "") -> str:
+    """What to do about a finding, with its own names; `here` as for `pasted`."""
+    return pasted(_spelled(finding), finding, here)
 
 
-def pasted(spelled: str, finding: Finding) -> str:
-    """A hint with a finding's own commit and path, quoted for a shell."""
-    commit, path = finding.commit[:OID_SHOWN], shlex.quote(os.fsdecode(finding.path))
-    ledger = shlex.quote(f"{os.fsdecode(finding.path)}.wsum")
-    words = {"COMMIT": commit, "PATH.wsum": ledger, "PATH": path}
+def pasted(spelled: str, finding: Finding, here: str = "") -> str:
+    """A hint with a finding's own commit and path, quoted for a shell.
+
+    `here` is the folder, from the top level, in which it will be pasted.
+    """
+    command, mark, about = spelled.partition("  # ")
+    # Patterns are written where the command is, and lead down alone.
+    if here and _TRACKS in command:
+        up = shlex.quote(os.path.relpath(".", here))
+        return f"cd {up} && {pasted(command, finding)}{mark}{pasted(about, finding, here)}"
+
+    def quoted(path: str) -> str:
+        return shlex.quote(os.path.relpath(path, here) if here and path else path)
+
+    path = os.fsdecode(finding.path)
+    words = {
+        "COMMIT": finding.commit[:OID_SHOWN],
+        "PATH.wsum": quoted(f"{path}.wsum"),
+        "PATH": quoted(path),
+        _SIGNERS: quoted(_SIGNERS),
+    }
     return _PLACEHOLDER.sub(lambda match: words[match[0]], spelled)
 
 

@@ -20,8 +20,8 @@ HINTS = {
     "raw-binary": _CLEAN,
     "corrupt-text": "git restore --staged -- PATH  # wtxtgit verify -- PATH shows the problems",
     "not-canonical": _CLEAN,
-    "untracked-artifact": "git restore --staged --worktree -- PATH '*.gitattributes'",
-    "altered-checkout": "git restore --staged --worktree -- '*.gitattributes'",
+    "untracked-artifact": "git restore --staged --worktree -- PATH ':/*.gitattributes'",
+    "altered-checkout": "git restore --staged --worktree -- ':/*.gitattributes'",
     "unsealed": _SEAL,
     "content-mismatch": _SEAL,
     "moved-unsealed": _SEAL,
@@ -33,8 +33,8 @@ HINTS = {
     "untrusted-signer": f"{_COUNTERSIGN}  # with a trusted signer's key",
     "signers-changed": "wtxtgit seal --staged --cosign -- .wtxt/signers  # by as many of the "
     "earlier signers as their threshold requires",
-    "bad-root": "git log --oneline -- .wtxt/signers  # set the config wtxtgit.trustRoot to a "
-    "commit that HEAD descends from and that has signers",
+    "bad-root": "git log --oneline -- :/.wtxt/signers  # only a config wtxtgit.trustRoot that HEAD "
+    "descends from, and that has signers, ends this",
     ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH shows the "
     "problems; git config --unset wtxtgit.strict if the file is fine",
     UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize "
@@ -69,10 +69,10 @@ class Occasion(StrEnum):
     PATHS = "paths"
 
 
-def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT) -> str:
-    """What to do about a finding, as commands that can be pasted."""
+def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT, here: str = "") -> str:
+    """What to do about a finding, as commands that can be pasted; `here` as for `pasted`."""
     hints = {Occasion.MERGE: _IN_A_MERGE, Occasion.PATHS: _OF_PATHS}.get(occasion, {})
-    return pasted(hints.get(finding.kind) or HINTS[finding.kind], finding)
+    return pasted(hints.get(finding.kind) or HINTS[finding.kind], finding, here)
 
 
 @dataclass(frozen=True, slots=True)
