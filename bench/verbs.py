@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -52,6 +54,7 @@ class _History:
 
     repo: Repository
     sides: dict[str, Path]
+    turns: Iterator[int] = field(default_factory=lambda: itertools.count(3))
 
     def git(self, *words: str) -> None:
         command(self.repo.place, "git", *words, cwd=self.repo.path)
@@ -74,6 +77,11 @@ class _History:
         self.repo.drop_file()
         shutil.copyfile(file, self.repo.file)
 
+    def train(self) -> None:
+        """Have one that was never there."""
+        self.repo.drop_file()
+        changed_rows(self.repo.model, self.repo.file, turn=next(self.turns))
+
     def go_to(self, base: str) -> None:
         """A branch `work` there, whose file is older than the index: git need not read it."""
         self.git("reset", "-q", "--hard")
@@ -87,12 +95,12 @@ class _History:
 
 @dataclass(frozen=True)
 class _Verb:
-    """A command, where it starts from, and what the file is changed to before, if anything."""
+    """A command, where it starts from, and what was done before it."""
 
     name: str
     words: tuple[str, ...]
     base: str = "main"
-    change: str | None = None
+    is_changed: bool = False
     is_stashed: bool = False
     merges: bool = False
 
@@ -105,11 +113,11 @@ _VERBS = (
     _Verb("merge, both sides changed it", _MERGE, base="ours", merges=True),
     _Verb("cherry-pick", ("cherry-pick", "theirs")),
     _Verb("rebase", ("rebase", "-q", "main"), base="theirs"),
-    _Verb("stash", ("stash", "-q"), change="ours"),
-    _Verb("stash pop", ("stash", "pop", "-q"), change="ours", is_stashed=True),
-    _Verb("add", ("add", NAME), change="ours"),
-    _Verb("commit -a", ("commit", "-q", "-a", "-m", "changed"), change="ours"),
-    _Verb("commit FILE", ("commit", "-q", "-m", "changed", NAME), change="ours"),
+    _Verb("stash", ("stash", "-q"), is_changed=True),
+    _Verb("stash pop", ("stash", "pop", "-q"), is_changed=True, is_stashed=True),
+    _Verb("add", ("add", NAME), is_changed=True),
+    _Verb("commit -a", ("commit", "-q", "-a", "-m", "changed"), is_changed=True),
+    _Verb("commit FILE", ("commit", "-q", "-m", "changed", NAME), is_changed=True),
 )
 
 
@@ -118,9 +126,8 @@ def _entrant(verb: _Verb, who: str, history: _History) -> Entrant:
 
     def before() -> None:
         history.go_to(verb.base)
-        if verb.change is not None:
-            history.change(history.sides[verb.change])
-            _prune(history)
+        if verb.is_changed:
+            history.train()
         if verb.is_stashed:
             history.git("stash", "-q")
 
@@ -131,9 +138,3 @@ def _entrant(verb: _Verb, who: str, history: _History) -> Entrant:
         action=partial(command, repo.place, "git", *verb.words, cwd=repo.path),
         before=before,
     )
-
-
-def _prune(history: _History) -> None:
-    """Have the objects go that a run before this one made."""
-    history.git("reflog", "expire", "--expire=now", "--all")
-    history.git("prune", "--expire=now")

@@ -68,5 +68,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What help and completion show, before any of it is loaded."""
-    return sorted({*globals(), *__all__})
+    """What completion shows, before any of it is loaded."""
+    return [*__all__, "__doc__"]

@@ -198,7 +198,7 @@ def test_what_is_damaged_is_not_loaded(path: Path) -> None:
 
 
 def test_the_module_shows_what_there_is() -> None:
-    assert set(wtxtgit.__all__) <= set(dir(wtxtgit))
+    assert set(dir(wtxtgit)) == {*wtxtgit.__all__, "__doc__"}
     for name in set(wtxtgit.__all__) - {"__version__"}:
         assert getattr(wtxtgit, name).__doc__, name
 
@@ -218,3 +218,25 @@ def test_representations_are_short_and_tables_escape_names(path: Path) -> None:
         assert len(repr(opened["w"])) < 100
     assert len(repr(wtxtgit.diff(path, path))) < 200
     assert len(repr(wtxtgit.verify(path))) < 400
+
+
+@pytest.mark.parametrize(
+    ("ending", "index"), [("safetensors", "m.safetensors.index.json"), ("aero", "m.aeroset.json")]
+)
+def test_arrays_go_to_several_files(ending: str, index: str, tmp_path: Path) -> None:
+    arrays = {f"w{n}": np.full((16, 4), n, "f4") for n in range(5)}
+    wtxtgit.dump({"deep": arrays}, tmp_path / f"m.{ending}", max_shard=600)
+    assert not (tmp_path / f"m.{ending}").exists()
+    assert len(list(tmp_path.glob(f"m-*.{ending}"))) >= 3
+    found = wtxtgit.load(tmp_path / index)
+    assert found.keys() == {f"deep.{name}" for name in arrays}
+    assert all((found[f"deep.{name}"] == values).all() for name, values in arrays.items())
+    assert wtxtgit.verify(tmp_path / index).ok
+
+
+def test_sets_are_for_formats_that_have_them(tmp_path: Path) -> None:
+    arrays = {"w": np.zeros(3)}
+    with pytest.raises(UsageError, match="has no sets of files"):
+        wtxtgit.dump(arrays, tmp_path / "m.fold", max_shard=10)
+    with pytest.raises(UsageError, match="a text has no tags"):
+        wtxtgit.dump(arrays, tmp_path / "m.wtxt", max_shard=10)

@@ -140,3 +140,16 @@ def test_the_fingerprint_and_the_keys_of_storages_are_as_torch_makes_them(torch:
     assert made.storages.keys() == whole.storages.keys() == {"0", "1", "2"}
     crc32s = [m.crc32 for m in made.directory.members if m.size and m is not made.member(ID)]
     assert made.word(ID)[ID_DIGITS:].encode() == updated_id(b"0" * 40, [], crc32s)[ID_DIGITS:]
+
+
+def test_what_lies_too_deep_or_in_too_many_dicts_is_no_item(torch: Any) -> None:
+    def deep(levels: int, **further: Any) -> Any:
+        value: Any = {"w": torch.ones(2), **further}
+        for _ in range(levels):
+            value = {"in": value}
+        return value
+
+    mine, other = {"mine": torch.ones(3)}, {"other": torch.zeros(3)}
+    for levels, is_merged in ((16, True), (17, False)):
+        done = merged(torch, deep(levels), deep(levels, **mine), deep(levels, **other))
+        assert (not done.conflicts) is is_merged

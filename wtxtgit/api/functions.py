@@ -57,6 +57,7 @@ def dump(
     path: File,
     *,
     tags: Mapping[str, str] | None = None,
+    max_shard: int | None = None,
     ecc: int | None = None,
     tensor_hashes: bool = False,
     page_size: int | None = None,
@@ -75,8 +76,10 @@ def dump(
     knows them, WTXT for any other. `arrays` are numpy arrays, torch tensors, and what else gives an
     array, by any names; mappings in it give names that are joined with a dot.
 
-    `tags` are short texts by name, for formats that have a place for them; `ecc`, `tensor_hashes`
-    and `page_size` are for FOLD and AERO, as in `convert`. All other arguments are
+    `tags` are short texts by name, for formats that have a place for them. With `max_shard` bytes
+    the arrays go to several files beside one another (safetensors, GGUF, AERO), `ecc` bytes of
+    parity go behind each block of FOLD, `tensor_hashes`, and hashes of pages of `page_size` bytes,
+    into AERO: as in `convert`. All other arguments are
     for texts: `prev` is the merkle_this (32 bytes) of the generation before, `audit` the text of
     the audit line, `hmac_key` a key that authenticates every array, `sign` a
     function that signs bytes (`wtxtgit.model.Signature`). What `load` returned of a native text
@@ -89,11 +92,13 @@ def dump(
         if pending or any(
             x is not None for x in (meta, prev, audit, rows_per_chunk, hmac_key, sign)
         ):
-            raise UsageError(f"{shown(Path(path))}: a {target.name} file takes tags alone")
+            raise UsageError(
+                f"{shown(Path(path))}: arguments for texts, which a {target.name} file is not"
+            )
         extras = {"ecc": ecc, "tensor_hashes": tensor_hashes, "page_size": page_size}
-        _dump_container(given_arrays(arrays), Path(path), tags or {}, extras)
+        _dump_container(given_arrays(arrays), Path(path), tags or {}, extras, max_shard)
         return
-    if tags or ecc is not None or tensor_hashes or page_size is not None:
+    if tags or any((ecc, max_shard, page_size)) or tensor_hashes:
         raise UsageError(f"{shown(Path(path))}: a text has no tags, parity and further hashes")
     snapshot = _snapshot(arrays, meta, prev, audit, rows_per_chunk, pending)
     writer = TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
@@ -403,8 +408,9 @@ def _dump_container(
     path: Path,
     tags: Mapping[str, str],
     extras: Mapping[str, object],
+    max_shard: int | None,
 ) -> None:
-    """Write arrays as a file of the format that its ending says."""
+    """Write arrays as a file of the format that its ending says, or several (`max_shard`)."""
     from wtxtgit.checkpoint import convert
 
     target, writer = convert.target_of(path)
@@ -416,6 +422,10 @@ def _dump_container(
     digests = convert.digests(sources)
     inline_data = target.lists_only
     asked = convert.asked_of(target, extras)
+    if max_shard is not None:
+        build = convert.set_writer_of(target)
+        convert.write_set(path, build, sources, tags, max_shard, digests, ReadOptions(), asked)
+        return
     convert.write_file(
         path, sources, tags, digests, ReadOptions(), inline_data=inline_data, asked=asked
     )

@@ -7,6 +7,7 @@ file is read again and its tensors compared before it takes its place.
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -172,6 +173,14 @@ def target_of(out: Path) -> tuple[Format, FileWriter]:
     return named, named.write()
 
 
+def set_writer_of(target: Format) -> SetWriter:
+    """What writes sets of a format; raises UsageError for one that has none."""
+    if target.write_set is None:
+        with_sets = " and ".join(f.name for f in registry.FORMATS if f.write_set)
+        raise UsageError(f"{target.name} has no sets of files: --max-shard is for {with_sets}")
+    return target.write_set()
+
+
 def convert(
     source: str,
     out: Path,
@@ -195,12 +204,7 @@ def convert(
     does not hold.
     """
     target, writer = target_of(out)
-    set_writer = None
-    if max_shard is not None:
-        if target.write_set is None:
-            with_sets = " and ".join(f.name for f in registry.FORMATS if f.write_set)
-            raise UsageError(f"{target.name} has no sets of files: --max-shard is for {with_sets}")
-        set_writer = target.write_set()
+    set_writer = None if max_shard is None else set_writer_of(target)
     if inline_data and not target.lists_only:
         endings = ", ".join(e for f in registry.FORMATS if f.lists_only for e in f.endings)
         raise UsageError(f"--inline-data is for {endings} files")
@@ -239,7 +243,7 @@ def convert(
             for source in sources
             if source.nbytes > max_shard
         ]
-        files = _write_set(out, set_writer, sources, values, max_shard, wanted, options, asked)
+        files = write_set(out, set_writer, sources, values, max_shard, wanted, options, asked)
     else:
         dropped[:0] = write_file(
             out, sources, values, wanted, options, inline_data=inline_data, asked=asked
@@ -342,14 +346,16 @@ def _read(
         if target.report.lacks_payload:
             refuse_text(target.report, shown_name(name))
         raise InputError(
-            f"{name}: a native text", hint=f"wtxtgit restore {name} -o FILE.npz gives its arrays"
+            f"{name}: a native text",
+            hint=f"wtxtgit restore -o FILE.npz -- {shlex.quote(name)} gives its arrays",
         )
     open_member = members(name, threads=threads)
     if any_format.identify(target.data) is None:
         raise InputError(f"{name}: no container that we know")
     for problem in any_format.check(target.data, options, open_member).errors:
         raise CheckError(
-            f"{name}: {problem}", hint=f"wtxtgit verify {name} lists all that is wrong"
+            f"{name}: {problem}",
+            hint=f"wtxtgit verify -- {shlex.quote(name)} lists all that is wrong",
         )
     description = any_format.describe(target.data, options, open_member)
     # Tensors may come from files in chunks, which have hashes of their own.
@@ -401,7 +407,7 @@ def _write(
     write_output(out, write)
 
 
-def _write_set(
+def write_set(
     out: Path,
     writer: SetWriter,
     sources: Sequence[TensorSource],
@@ -411,7 +417,10 @@ def _write_set(
     options: ReadOptions,
     asked: Mapping[str, object],
 ) -> list[Path]:
-    """Write the files of a set, read the set again, and put them in their places."""
+    """Write the files of a set, read the set again, and put them in their places.
+
+    Arguments are as those of `write_file`, which raises the same; gives the files, the index last.
+    """
     with named(out):
         build: Callable[..., Iterable[tuple[str, Iterator[Buffer]]]] = writer.build_set
         built = build(sources, tags, out.stem, max_shard, **asked)

@@ -1,4 +1,4 @@
-"""Writing files of the work tree, and nothing outside of it.
+"""The work tree: its files, and nothing outside of it, written and read; and what others there are.
 
 Paths are the repository's, which may be hostile: no folder on the way may be
 a link, and what stands at a path is replaced whole, never written through.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from wtxtgit.git.blobs import new_hash
+from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import opened_regular
 from wtxtgit.io.temporary import new_file
 
@@ -147,3 +148,10 @@ def file_is_blob(path: Path, oid: str) -> bool:
             raise
         return False
     return digest.hexdigest() == oid
+
+
+def work_trees(repo: Repository) -> list[dict[bytes, bytes]]:
+    """What git says of each work tree of a repository, the first one first: git-worktree(1)."""
+    listed = repo.git("worktree", "list", "--porcelain").removesuffix(b"\n\n").split(b"\n\n")
+    lines = (record.split(b"\n") for record in listed)
+    return [{key: value for key, _, value in (o.partition(b" ") for o in one)} for one in lines]

@@ -24,7 +24,7 @@ from wtxtgit.git.history import CommitReader, resolve_commit
 from wtxtgit.git.index_file import StagedFile, drop_stale_lock, note_files, refuse_locked
 from wtxtgit.git.repository import FILTERS, Repository
 from wtxtgit.git.trees import TreeEntry, TreeReader
-from wtxtgit.git.work_tree import Moment, moment, moment_of
+from wtxtgit.git.work_tree import Moment, moment, moment_of, work_trees
 from wtxtgit.history.migrations import LFS
 from wtxtgit.io.files import opened_regular, read_view
 from wtxtgit.io.view import hashed, pieces
@@ -131,16 +131,13 @@ def _follow(
 
 
 def _check_others(repo: Repository, refs: Sequence[str]) -> None:
-    listed = repo.git("worktree", "list", "--porcelain").split(b"\n\n")
-    for words in listed:
-        lines = [line.partition(b" ") for line in words.split(b"\n")]
-        said = {key: os.fsdecode(value) for key, _, value in lines}
-        folder = said.get(b"worktree", "")
-        if said.get(b"branch") not in refs:
+    for said in work_trees(repo):
+        folder, branch = (os.fsdecode(said.get(key, b"")) for key in (b"worktree", b"branch"))
+        if branch not in refs:
             continue
         if repo.top is None or os.path.realpath(folder) != os.path.realpath(repo.top):
             raise EnvironmentFailure(
-                f"another work tree has {said[b'branch']}: {folder!a}",
+                f"another work tree has {branch}: {folder!a}",
                 hint="git worktree remove, or have it on another branch",
             )
 

@@ -25,7 +25,7 @@ from wtxtgit.git.driver import COMMANDS, KEYS, PROGRAMS, Launcher, is_ours
 from wtxtgit.git.filter_protocol import PacketReader, ProtocolError, check_greeting, greeting
 from wtxtgit.git.index import FileChange, TreeEntry
 from wtxtgit.git.repository import Config, Repository, change_config, values_like
-from wtxtgit.git.work_tree import moment
+from wtxtgit.git.work_tree import moment, work_trees
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import hooks, sizes, track
@@ -126,9 +126,7 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
 
 def _refresh(repo: Repository) -> None:
     """Have git know of all files as they stand, in each work tree: later it can't clean them."""
-    listed = repo.git("worktree", "list", "--porcelain").splitlines()
-    folders = (line.removeprefix(b"worktree ") for line in listed if line.startswith(b"worktree "))
-    for folder in map(os.fsdecode, folders):
+    for folder in (os.fsdecode(one[b"worktree"]) for one in work_trees(repo)):
         # Exit code 1 tells of files that did change; one that is gone, or bare, has no index.
         refresh = ("-C", folder, "update-index", "-q", "--refresh")
         repo.call(*refresh, ok=(0, 1, 128))

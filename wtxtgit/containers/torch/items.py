@@ -18,7 +18,6 @@ from wtxtgit.containers.json_text import is_text
 from wtxtgit.containers.torch import PICKLE
 from wtxtgit.containers.torch.listing import (
     MAX_COMPARED,
-    MAX_DEPTH,
     MODULE_METADATA,
     ORDERED_DICT,
     PARAMETERS,
@@ -38,6 +37,9 @@ from wtxtgit.containers.torch.views import (
 )
 from wtxtgit.containers.torch.write import STORAGE_OF, UNTYPED_DTYPE, PickleWriter, put_tensor
 
+# Dicts that are looked into, and dicts in one another: of each its path is kept.
+MAX_DICTS = 10_000
+MAX_DICT_DEPTH = 16
 FRAME = 0x95
 """An opcode with the length of what follows: a pickle that has it gets no items."""
 Mapped = Dict | CallResult
@@ -80,6 +82,7 @@ class PickledItems:
     versions: dict[str, Versions] = field(default_factory=dict)
     versioned: dict[str, Mapped] = field(default_factory=dict)
     left_out: set[int] = field(default_factory=set)
+    _keys: dict[Path, set[str]] = field(default_factory=dict)
 
     @property
     def storages(self) -> set[str]:
@@ -88,7 +91,9 @@ class PickledItems:
 
     def has_key(self, path: Path, key: str) -> bool:
         """Whether a dict has anything under a key."""
-        return any(identity_of(k) == identity_of(key) for k, _ in self.dicts[path].pairs)
+        if path not in self._keys:
+            self._keys[path] = {identity_of(k) for k, _ in self.dicts[path].pairs}
+        return identity_of(key) in self._keys[path]
 
 
 def items_of(container: Torch, names: Mapping[str, int]) -> PickledItems:
@@ -96,31 +101,37 @@ def items_of(container: Torch, names: Mapping[str, int]) -> PickledItems:
     met, storages = _references(container.pickle.root)
     found = PickledItems()
     left: list[tuple[Path, tuple[str, ...], Mapped]] = []
-
-    def look(path: Path, words: tuple[str, ...], value: object) -> None:
-        # Of what several places refer to an item would have several names.
-        if is_plain_dict(value) and met[id(value)] == 1 and len(path) < MAX_DEPTH:
-            left.append((path, words, value))
-
-    look((), (), container.pickle.root)
-    while left:
+    root = container.pickle.root
+    if is_plain_dict(root) and met[id(root)] == 1:
+        left.append(((), (), root))
+    while left and len(found.dicts) < MAX_DICTS:
         path, words, value = left.pop()
         found.dicts[path] = value
         _find_versions(found, ".".join((*words, MODULE_METADATA)), value, met)
         keys = Counter(identity_of(key) for key, _ in value.pairs)
         for key, child in value.pairs:
-            identity = identity_of(key)
-            if keys[identity] > 1:
+            # Of what several places refer to an item would have several names.
+            if met[id(child)] != 1 or not _is_plain_key(key) or keys[identity_of(key)] > 1:
                 continue
-            look((*path, identity), (*words, word_of(key)), child)
+            if is_plain_dict(child):
+                if len(path) < MAX_DICT_DEPTH:
+                    left.append(((*path, identity_of(key)), (*words, word_of(key)), child))
+                continue
             item = _tensor_item(container, path, key, child)
-            name = ".".join((*words, word_of(key)))
-            if item is None or names.get(name) != 1:
+            if item is None or storages[item.storage.key] != 1:
                 continue
-            if met[id(child)] == 1 and storages[item.storage.key] == 1:
+            name = ".".join((*words, item.key))
+            if names.get(name) == 1:
                 found.tensors[name] = item
                 found.left_out.add(id(child))
     return found
+
+
+def _is_plain_key(key: object) -> bool:
+    """Whether a key is short: paths and names of many dicts are made of it."""
+    if isinstance(key, str):
+        return len(key) <= MAX_COMPARED
+    return type(key) is int and key.bit_length() < 64
 
 
 def is_plain_dict(value: object) -> TypeGuard[Mapped]:
@@ -162,7 +173,7 @@ def _inside(value: object) -> Iterator[object]:
 
 def _tensor_item(container: Torch, path: Path, key: object, value: object) -> TensorItem | None:
     """The tensor under a key, None where it is none, or is spelled as torch does not spell it."""
-    if not isinstance(key, str) or len(key) > MAX_COMPARED:
+    if not isinstance(key, str):
         return None
     as_parameter = None
     if calls(value, PARAMETERS[0]) and isinstance(value, CallResult):

@@ -49,7 +49,7 @@ def of_commits(
     repo: Repository, tips: Sequence[str], known: Iterable[str] = ()
 ) -> Iterator[DetachedText]:
     """The texts of all commits that tips reach and those `known` do not, the oldest ones first."""
-    return _read(repo, blobs_of_commits(repo, tips, known))
+    return of_blobs(repo, blobs_of_commits(repo, tips, known))
 
 
 def standing(repo: Repository, texts: Iterable[DetachedText]) -> Iterator[DetachedText]:
@@ -61,7 +61,7 @@ def standing(repo: Repository, texts: Iterable[DetachedText]) -> Iterator[Detach
 
 def of_tree(repo: Repository, revision: str, paths: Sequence[bytes]) -> Iterator[DetachedText]:
     """The texts of a commit's tree, at paths or in folders from the top level; none means all."""
-    return _read(repo, blobs_of_tree(repo, revision, paths))
+    return of_blobs(repo, blobs_of_tree(repo, revision, paths))
 
 
 def blobs_of_commits(
@@ -86,12 +86,7 @@ def blobs_of_tree(repo: Repository, revision: str, paths: Sequence[bytes]) -> di
 def of_index(repo: Repository, pathspecs: Sequence[str]) -> Iterator[DetachedText]:
     """The texts of the index."""
     entries = index.entries(repo, pathspecs)
-    return _read(repo, {entry.oid: entry.path for entry in entries if entry.is_file})
-
-
-def of_blobs(repo: Repository, paths: dict[str, bytes]) -> Iterator[DetachedText]:
-    """The texts among blobs, which are given with a path of each."""
-    return _read(repo, paths)
+    return of_blobs(repo, {entry.oid: entry.path for entry in entries if entry.is_file})
 
 
 def _is_chosen(path: bytes, paths: Sequence[bytes]) -> bool:
@@ -102,7 +97,8 @@ def _is_within(path: bytes, chosen: bytes) -> bool:
     return chosen == b"." or path == chosen or path.startswith(chosen.rstrip(b"/") + b"/")
 
 
-def _read(repo: Repository, paths: dict[str, bytes]) -> Iterator[DetachedText]:
+def of_blobs(repo: Repository, paths: dict[str, bytes]) -> Iterator[DetachedText]:
+    """The texts among blobs, which are given with a path of each."""
     sizes = known_sizes(repo, paths) if paths else {}
     likely = [oid for oid, size in sizes.items() if size > len(DETACHED_FIRST_LINE)]
     heads = blob_heads(repo, likely) if likely else {}

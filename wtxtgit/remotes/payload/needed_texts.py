@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from wtxtgit.git import run
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.work_tree import work_trees
 from wtxtgit.io.files import read_small
 from wtxtgit.remotes.payload.detached_texts import DetachedText, of_blobs
 
@@ -88,8 +89,7 @@ def _listed(repo: Repository, tips: Iterable[str], *arguments: str) -> FoundText
 
 def _heads(repo: Repository) -> list[str]:
     """The commits that work trees are at."""
-    told = repo.git("worktree", "list", "--porcelain").splitlines()
-    heads = [line[5:].decode("utf-8", "replace") for line in told if line.startswith(b"HEAD ")]
+    heads = [one.get(b"HEAD", b"").decode("utf-8", "replace") for one in work_trees(repo)]
     return there(repo, [head for head in heads if _OID.fullmatch(head)])
 
 
