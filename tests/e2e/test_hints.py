@@ -55,16 +55,21 @@ def repo(chain: Sealed, tmp_path: Path) -> Sealed:
     script = folder / "wtxtgit"
     script.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
     script.chmod(0o755)
+    (chain.path / HERE).mkdir()
     chain.generation(2.0)
     return chain
 
 
-def run(repo: Sealed, command: str) -> str:
+HERE = "a folder"
+"""Where hints are pasted that were told there, too: paths in them start there."""
+
+
+def run(repo: Sealed, command: str, folder: str = HERE) -> str:
     """Run a hint in a shell, as one who pastes it."""
     path = f"{repo.path.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command],
-        cwd=repo.path,
+        cwd=repo.path / folder,
         env={**os.environ, "PATH": path, "GIT_EDITOR": "true"},
         capture_output=True,
         check=False,
@@ -277,7 +282,7 @@ class TestCommits:
         made = repo.head
         finding, *_ = said(repo, kind)
         assert finding.commit == made
-        hint = audit.hint(finding)
+        hint = audit.hint(finding, HERE)
         run(repo, hint)
         commit(repo)
         assert said(repo, kind, "HEAD~1..HEAD") == []
@@ -297,7 +302,7 @@ class TestCommits:
         signers_by_themselves(repo)
         repo.commit("made")
         finding, *_ = said(repo, "signers-changed")
-        (command,) = re.findall(r"or (wtxtgit seal .*?), by as many", audit.hint(finding))
+        (command,) = re.findall(r"or (wtxtgit seal .*?), by as many", audit.hint(finding, HERE))
         run(repo, command)
         commit(repo)
         assert repo.audit("HEAD~1..HEAD").found == []
@@ -320,7 +325,7 @@ class TestCommits:
         repo.commit("made")
         finding, *_ = said(repo, "unsealed")
         assert finding.severity is Severity.WARNING
-        run(repo, audit.hint(finding))
+        run(repo, audit.hint(finding, HERE))
         commit(repo)
         assert repo.audit("HEAD~1..HEAD").found == []
 
@@ -341,7 +346,7 @@ class TestCommits:
         assert said(repo, "bad-signature")
         refused = repo.call("seal", "--reseal", "--", NATIVE, ok=(4,)).err
         (command,) = re.findall(r"hint: (git checkout .*?) takes the text", refused)
-        run(repo, command)
+        run(repo, command, "")
         commit(repo)
         assert said(repo, "bad-signature", "HEAD~1..HEAD") == []
 
@@ -352,7 +357,7 @@ class TestCommits:
         found = repo.audit(root="other")
         assert found.kinds == {"bad-root"}
         finding = Finding("", b"", "bad-root", "")
-        *_, oldest = run(repo, audit.hint(finding)).splitlines()
+        *_, oldest = run(repo, audit.hint(finding, HERE)).splitlines()
         assert repo.audit(root=oldest.split()[0]).found == []
 
     def test_a_shallow_clone(self, repo: Sealed) -> None:
@@ -362,7 +367,7 @@ class TestCommits:
         root = repo.oid(ROOT)
         found = shallow.audit(root=root)
         assert found.kinds == {"shallow"}
-        run(shallow, audit.hint(Finding("", b"", "shallow", "")))
+        run(shallow, audit.hint(Finding("", b"", "shallow", "")), "")
         assert shallow.audit(root=root).found == []
 
 
@@ -373,7 +378,7 @@ class TestStaged:
         done = repo.call("check", "--staged", "--json", ok=(0, 1, 4)).report
         for told in done["findings"]:
             if told["kind"] == kind:
-                yield check.hint(read(told))
+                yield check.hint(read(told), here=HERE)
 
     def follow(self, repo: Sealed, kind: str) -> None:
         (hint, *_) = self.hints(repo, kind)
@@ -425,7 +430,7 @@ class TestStaged:
         unstaged, about = hint.split("  # ")
         (command,) = re.findall(r"^(wtxtgit track --detached) PATTERN before git add", about)
         run(repo, unstaged)
-        run(repo, f"{command} 'new*.safetensors'")
+        run(repo, f"{command} 'new*.safetensors'", "")
         repo.add()
         assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
 

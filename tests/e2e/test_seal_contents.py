@@ -224,7 +224,9 @@ class TestSigners:
         file = (chain.path / SIGNERS).read_text()
         said = self.refused(chain, file.replace("threshold: 1", f"threshold: {number}"))
         assert "nobody will take these signers" in said
-        assert "wtxtgit: hint: wtxtgit signers threshold 1\n" in said
+        assert (
+            "wtxtgit: hint: wtxtgit signers threshold 1, then git add -- :/.wtxt/signers\n" in said
+        )
         chain.call("signers", "threshold", "1")
         chain.add(SIGNERS)
         assert chain.seal(SIGNERS).err == ""

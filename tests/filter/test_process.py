@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO, FileIO
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from wtxtgit.git.filter_protocol import (
     ProtocolError,
 )
 from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.io import progress
 from wtxtgit.io.view import ByteView, Windowed
 from wtxtgit.text.write import TextWriter
 
@@ -227,3 +229,24 @@ def test_what_can_not_be_learnt_is_no_reason_to_fail(repo: Repo, here: Path) -> 
         text_of(MODEL),
         text_of(OTHER),
     ]
+
+
+def test_what_comes_and_what_goes_is_counted_where_somebody_looks(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def how(name: str) -> Iterator[Callable[[int], None]]:
+        counts[name] = 0
+
+        def advance(count: int) -> None:
+            counts[name] += count
+
+        yield advance
+
+    monkeypatch.setattr(progress, "how", how)
+    content = safetensors(1.0, 2.0)
+    made = text_of(content)
+    assert list(answers(request(content), request(made, command=b"smudge"))) == [made, content]
+    assert counts == dict.fromkeys(("making text", "restoring"), len(content) + len(made))

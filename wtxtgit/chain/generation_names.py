@@ -49,7 +49,7 @@ def resolved(target: str) -> str:
         revision, path = "HEAD", named
     elif not path.startswith(("./", "../")):
         # As git has it, such a path starts from the top level.
-        path = os.path.relpath(path, os.fsdecode(repo.prefix) or ".")
+        path = repo.path_from_here(os.fsencode(path))
     return _found(repo, named, revision, path, number, signer)
 
 

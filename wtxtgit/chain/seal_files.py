@@ -147,7 +147,8 @@ class SealedFiles:
             if is_deleted and has_ledger(path):
                 return {path}
             raise InputError(
-                f"{shown(Path(given))}: no tracked file", hint=f"git add -- {shown(Path(given))}"
+                f"{shown(Path(given))}: no tracked file",
+                hint=f"git add -- {shlex.quote(shown(Path(given)))}",
             )
         return below | ({path} & present)
 
@@ -185,12 +186,16 @@ class SealedFiles:
     def _is_in_tree(self, path: bytes) -> bool:
         return os.path.lexists(self.repo.file(path))
 
+    def quoted(self, path: bytes) -> str:
+        """A path as a shell takes it where the command was given."""
+        return self.repo.quoted(path)
+
     def check_settled(self, path: bytes) -> None:
         """Raise CheckError for an artifact in a conflict: none of its sides is what is sealed."""
         stages = self.conflicts.get(path)
         if stages is None:
             return
-        name = quoted(path)
+        name = self.quoted(path)
         if not stages >= _BOTH_SIDES:
             hint = f"git add -- {name} keeps it, git rm -- {name} does not; then seal again"
         elif path in self.filtered:
@@ -228,7 +233,7 @@ class SealedFiles:
         if ledger_path in self.conflicts:
             raise CheckError(
                 f"{shown_path(ledger_path)}: both sides went on",
-                hint=f"wtxtgit seal --reseal -- {shown_path(path)}",
+                hint=f"wtxtgit seal --reseal -- {self.quoted(path)}",
             )
         entry = self.entries.get(ledger_path)
         file = self.repo.file(ledger_path)
@@ -242,7 +247,7 @@ class SealedFiles:
         if in_tree != in_index and not (entry is not None and (entry.skipped or in_tree is None)):
             adopted = self._continued(path, in_tree, in_index)
             if adopted is None:
-                name = quoted(ledger_path)
+                name = self.quoted(ledger_path)
                 raise CheckError(
                     f"{shown_path(ledger_path)}: the work tree has another ledger than the index",
                     hint=f"rm -- {name} takes it away, if it is not meant"
@@ -317,7 +322,7 @@ class SealedFiles:
         if report.ledger is None or not report.ok:
             raise CheckError(
                 f"{shown_path(ledger_path)}: {report.problems[0]}",
-                hint=f"git restore --source=HEAD --staged --worktree -- {shown_path(ledger_path)}",
+                hint=f"git restore --source=HEAD --staged --worktree -- {self.quoted(ledger_path)}",
             )
         return report.ledger
 
@@ -452,12 +457,12 @@ class ContentReader:
         if facts.is_pointer:
             raise CheckError(
                 f"{shown_path(path)}: {POINTER}",
-                hint=f"git lfs pull brings the file, then git add -- {quoted(path)}",
+                hint=f"git lfs pull brings the file, then git add -- {self.files.quoted(path)}",
             )
         if self.files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
                 f"{shown_path(path)}: staged as a binary, not as the text of the filter",
-                hint=f"wtxtgit install, then git add --renormalize -- {quoted(path)}",
+                hint=f"wtxtgit install, then git add --renormalize -- {self.files.quoted(path)}",
             )
         content = content_of(facts, is_filtered=is_filtered)
         is_taken_for_text = path.endswith(TEXT_SUFFIX) or facts.has_wsum
@@ -467,7 +472,7 @@ class ContentReader:
         if is_filtered and not facts.is_canonical:
             raise CheckError(
                 f"{shown_path(path)}: a valid text, but not the one that clean gives",
-                hint=f"git add --renormalize -- {quoted(path)}",
+                hint=f"wtxtgit install, then git add --renormalize -- {self.files.quoted(path)}",
             )
         self._check_sign_line(path, content)
         if path == SIGNERS_PATH:
@@ -485,11 +490,12 @@ class ContentReader:
         if facts.lacks_payload:
             return "wtxtgit fetch brings what is lacking"
         if facts.pending_root is None or facts.has_wsum:
-            return f"wtxtgit verify -- {quoted(path)}"
+            return f"wtxtgit verify -- {self.files.quoted(path)}"
         wsum = path + WSUM_SUFFIX
         if self.files.is_staged and wsum_at(self.files.repo.file(wsum)) is not None:
-            return f"git add -- {quoted(wsum)}"
-        return f"wtxtgit finalize -- {quoted(path)}"
+            return f"git add -- {self.files.quoted(wsum)}"
+        staged = f", then git add -- {self.files.quoted(wsum)}" if self.files.is_staged else ""
+        return f"wtxtgit finalize -- {self.files.quoted(path)}{staged}"
 
     def _check_sign_line(self, path: bytes, content: SealedContent) -> None:
         """Refuse a native text's own signature that does not hold: its seal replaces none."""
@@ -506,8 +512,8 @@ class ContentReader:
             raise TrustError(
                 f"{shown_path(path)}: bad-signature: its own sign line is not by key "
                 f"{signature.keyid}",
-                hint=f"git checkout HEAD^ -- {quoted(path)} takes the text of before back; "
-                "or emit and sign it again",
+                hint=f"git checkout HEAD^ -- {self.files.quoted(path)} takes the text of before "
+                "back; or emit and sign it again",
             )
         if state is SignatureState.UNKNOWN_KEY and self.files.signers:
             by = f"its own sign line is by key {signature.keyid}, none of the signers"
@@ -523,16 +529,20 @@ def _keys(signers: ByteView | None) -> frozenset[bytes]:
         return frozenset()
 
 
+def _threshold_hint(threshold: int) -> str:
+    return f"wtxtgit signers threshold {threshold}, then git add -- :/{os.fsdecode(SIGNERS_PATH)}"
+
+
 def _refuse_broken_signers(content: bytes) -> None:
     """Raise CheckError for a signers file that nobody will take: a seal would make it no better."""
     name = os.fsdecode(SIGNERS_PATH)
     try:
         signers = signers_file.parse(content, name).signers
     except KeyFileError as error:
-        hint = f"git restore --source=HEAD --staged --worktree -- {name}"
+        hint = f"git restore --source=HEAD --staged --worktree -- :/{name}"
         try:
             rest = signers_file.parse(signers_file.without_threshold(content), name).signers
-            hint = f"wtxtgit signers threshold {max(1, min(MAX_THRESHOLD, len(rest.principals)))}"
+            hint = _threshold_hint(max(1, min(MAX_THRESHOLD, len(rest.principals))))
         except KeyFileError:
             pass
         raise CheckError(f"{error.message}: nobody will take these signers", hint=hint) from None
@@ -541,13 +551,8 @@ def _refuse_broken_signers(content: bytes) -> None:
         raise CheckError(
             f"{name}: a threshold of {signers.threshold}, and {counted(there, 'principal')}: "
             "nobody will take these signers",
-            hint=f"wtxtgit signers threshold {there}",
+            hint=_threshold_hint(there),
         )
-
-
-def quoted(path: bytes) -> str:
-    """A path as a shell takes it."""
-    return shlex.quote(shown_path(path))
 
 
 def _replace(file: Path, content: bytes) -> None:

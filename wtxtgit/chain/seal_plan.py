@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from wtxtgit.chain.seal_files import ContentReader, SealedFiles, quoted
+from wtxtgit.chain.seal_files import ContentReader, SealedFiles
 from wtxtgit.chain.seal_state import After, Before, Choice, SealedContent
 from wtxtgit.errors import (
     CheckError,
@@ -323,7 +323,8 @@ class SealPlanner:
         if ledger.place != path:
             raise CheckError(
                 f"{shown_path(path)}: its ledger is that of {shown_path(ledger.place)}",
-                hint=f"wtxtgit seal --staged -- {quoted(ledger.place)}, or put the file back",
+                hint=f"wtxtgit seal --staged -- {self._files.quoted(ledger.place)}, "
+                "or put the file back",
             )
         if is_deletion(ledger.last) and not choice.joins:
             is_other = not self._files.has(path, ledger)
@@ -345,7 +346,7 @@ class SealPlanner:
         if not content.is_named_by(ledger.last):
             raise CheckError(
                 f"{shown_path(path)}: its last record is of other content",
-                hint=f"wtxtgit seal -- {quoted(path)} seals what is there",
+                hint=f"wtxtgit seal -- {self._files.quoted(path)} seals what is there",
             )
         return self._with_signature(path, ledger)
 
@@ -368,7 +369,7 @@ class SealPlanner:
             if wrong is not None:
                 raise TrustError(
                     f"{shown_path(path)}: {wrong.kind}: {wrong.message}",
-                    hint=f"wtxtgit seal --reseal -- {quoted(path)} goes on without it",
+                    hint=f"wtxtgit seal --reseal -- {self._files.quoted(path)} goes on without it",
                 )
             missing = {n for one in (staged, ledger) for n in before.unsigned(one)}
             numbers = tuple(sorted(missing)) if before.is_signed else ()
@@ -413,16 +414,16 @@ class SealPlanner:
                 names = " and ".join(shown_path(one + LEDGER_SUFFIX) for one in some)
                 raise CheckError(
                     f"{shown_path(path)}: it may have been moved with any of {names}",
-                    hint=f"git mv -- {quoted(some[0] + LEDGER_SUFFIX)} "
-                    f"{quoted(path + LEDGER_SUFFIX)} says with which",
+                    hint=f"git mv -- {self._files.quoted(some[0] + LEDGER_SUFFIX)} "
+                    f"{self._files.quoted(path + LEDGER_SUFFIX)} says with which",
                 )
             same = [other for other, others in candidates.items() if others == some and some]
             if len(same) > 1:
                 names = " and ".join(map(shown_path, same))
                 raise CheckError(
                     f"{shown_path(some[0] + LEDGER_SUFFIX)}: it may be the ledger of {names}",
-                    hint=f"git mv -- {quoted(some[0] + LEDGER_SUFFIX)} "
-                    f"{quoted(path + LEDGER_SUFFIX)} says of which",
+                    hint=f"git mv -- {self._files.quoted(some[0] + LEDGER_SUFFIX)} "
+                    f"{self._files.quoted(path + LEDGER_SUFFIX)} says of which",
                 )
         return taken
 
@@ -443,11 +444,11 @@ class SealPlanner:
                 and not extends(ledger, before)
                 and not any(extends(other, before) for other in standing.values())
             ):
-                name = quoted(path + LEDGER_SUFFIX)
+                name = self._files.quoted(path + LEDGER_SUFFIX)
                 raise CheckError(
                     f"{shown_path(path)}: the ledger that stood there has to go on",
                     hint=f"git checkout HEAD -- {name}, then wtxtgit seal --staged -- "
-                    f"{quoted(path)}",
+                    f"{self._files.quoted(path)}",
                 )
 
     def _check_is_left(self, path: bytes, ledger: Ledger) -> None:
@@ -459,7 +460,8 @@ class SealPlanner:
             if shared(there, ledger) == min(len(there.records), len(ledger.records)):
                 raise CheckError(
                     f"{shown_path(path)}: {shown_path(other)} has the same ledger",
-                    hint=f"wtxtgit seal --reseal -- {quoted(path)} begins one of its own",
+                    hint=f"wtxtgit seal --reseal -- {self._files.quoted(path)} "
+                    "begins one of its own",
                 )
 
     def _check_begins(self, path: bytes, chosen: Sequence[bytes]) -> None:
@@ -470,7 +472,8 @@ class SealPlanner:
                 raise CheckError(
                     f"{shown_path(path)}: its ledger was moved to {shown_path(other)}, and "
                     "nobody has sealed that",
-                    hint=f"wtxtgit seal -- {quoted(other)} {quoted(path)} seals both",
+                    hint=f"wtxtgit seal -- {self._files.quoted(other)} "
+                    f"{self._files.quoted(path)} seals both",
                 )
 
     def _repo_of(self, path: bytes) -> bytes:

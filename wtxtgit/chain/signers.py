@@ -172,7 +172,9 @@ def set_threshold(repo: Repository, threshold: int) -> SignersReport:
             )
         file, is_read = _read_but_threshold(repo)
         there = len(file.signers.principals)
-        if threshold > there:
+        # The first signer comes into a file that asks for one: it may be lowered to that.
+        is_first = threshold == 1 < file.signers.threshold
+        if threshold > there and not is_first:
             raise CheckError(
                 f"a threshold of {threshold} needs as many principals, {PATH} has {there}",
                 hint="wtxtgit signers add PRINCIPAL KEY adds one; several keys of one count once",

@@ -7,6 +7,7 @@ file is read again and its tensors compared before it takes its place.
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -345,14 +346,16 @@ def _read(
         if target.report.lacks_payload:
             refuse_text(target.report, shown_name(name))
         raise InputError(
-            f"{name}: a native text", hint=f"wtxtgit restore {name} -o FILE.npz gives its arrays"
+            f"{name}: a native text",
+            hint=f"wtxtgit restore -o FILE.npz -- {shlex.quote(name)} gives its arrays",
         )
     open_member = members(name, threads=threads)
     if any_format.identify(target.data) is None:
         raise InputError(f"{name}: no container that we know")
     for problem in any_format.check(target.data, options, open_member).errors:
         raise CheckError(
-            f"{name}: {problem}", hint=f"wtxtgit verify {name} lists all that is wrong"
+            f"{name}: {problem}",
+            hint=f"wtxtgit verify -- {shlex.quote(name)} lists all that is wrong",
         )
     description = any_format.describe(target.data, options, open_member)
     # Tensors may come from files in chunks, which have hashes of their own.

@@ -119,7 +119,9 @@ def output_beside(target: str, ending: str) -> Path:
         raise UsageError(f"{shown(path)} does not end in {ending}: say where to, with -o")
     out = path.with_suffix("")
     if os.path.lexists(out):
-        raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")
+        raise UsageError(
+            f"{shown(out)} is there already", hint=f"-o {shlex.quote(shown(out))} replaces it"
+        )
     return out
 
 

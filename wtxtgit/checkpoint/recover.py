@@ -35,6 +35,7 @@ from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.text.write import TextWriter
 
+PARTIAL = "--partial writes what is there, with zeros for what is lost"
 LEDGER_ENDING = ".wsum"
 
 
@@ -317,7 +318,7 @@ def write_whole(done: RecoveredText, out: Path, source: str) -> None:
     if done.text is None:
         raise CheckError(
             f"{opener.shown_name(source)}: not all of it could be recovered",
-            hint="--partial writes what is there, with zeros for what is lost",
+            hint=PARTIAL,
         )
     if out.suffix == TEXT_ENDING or done.verified is None:
         text = done.text

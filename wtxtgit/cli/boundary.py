@@ -12,12 +12,12 @@ import select
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
-from wtxtgit.cli.environment import WORDS, coloured, has_colours
+from wtxtgit.cli.environment import WORDS, coloured, has_colours, pager_in_use
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError, explain, lacking
 from wtxtgit.io import progress
 
@@ -55,6 +55,9 @@ def run(command: Callable[[], int | None]) -> int:
 
 
 def _shown(name: str) -> AbstractContextManager[progress.Progress | None]:
+    # A pager has the screen to itself.
+    if not sys.stderr.isatty() or pager_in_use():
+        return nullcontext()
     # Most commands show nothing.
     from wtxtgit.cli import output
 

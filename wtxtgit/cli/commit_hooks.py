@@ -65,7 +65,9 @@ def _warn_of_dropped(repo: Repository) -> None:
     from wtxtgit.merge import conflicts
 
     for path in conflicts.dropped(repo):
-        shown = shlex.quote(os.fsdecode(path))
+        # Git starts hooks at the top level.
+        here = environment.git_prefix()
+        shown = shlex.quote(os.path.relpath(os.fsdecode(path), here or "."))
         warn(
             f"{os.fsdecode(path)}: of a conflict that nobody settled our side is committed, and "
             "nothing that the other one changed",
@@ -107,12 +109,13 @@ def _tell(report: CheckReport) -> None:
     from wtxtgit.report.audit import Severity
     from wtxtgit.report.check import hint
 
+    here = environment.git_prefix()
     for finding in report.findings:
         if finding.severity is Severity.ERROR:
-            complain(finding_line(finding), hint(finding, report.occasion))
+            complain(finding_line(finding), hint(finding, report.occasion, here))
         # Where nobody seals, that nothing is sealed is no news.
         elif finding.kind != "unsealed" or report.is_sealing:
-            warn(finding_line(finding), hint(finding, report.occasion))
+            warn(finding_line(finding), hint(finding, report.occasion, here))
     for line in report.notes:
         note(line)
 

@@ -70,10 +70,11 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"refs": pushed})
         return _worst(codes)
+    here = environment.git_prefix()
     for one in pushed:
         for finding in one.report.findings[:_MOST]:
             say = complain if finding in one.report.errors else warn
-            say(f"{one.ref.local}: {finding_line(finding)}", hint(finding))
+            say(f"{one.ref.local}: {finding_line(finding)}", hint(finding, here))
         if len(one.report.findings) > _MOST:
             more = len(one.report.findings) - _MOST
             complain(f"{one.ref.local}: and {more} more", "wtxtgit audit lists them")

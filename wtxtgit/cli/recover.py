@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
+from wtxtgit.cli.boundary import note
 from wtxtgit.cli.options import FILE, CheckpointTarget, rewriting_options
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
+from wtxtgit.io.files import shown
 from wtxtgit.model.salvage import TensorState
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.figures import extents, size
@@ -130,14 +132,17 @@ def recover(
     code = 0 if done.text is not None else 1
     if not is_printed(report, as_json):
         _print(report)
+        # A text with lost parts would prove nothing: only a file is written in part.
+        if output is not None and output.suffix != ".wtxt" and code and not partial:
+            note(f"{shown(output)} is not written", recovering.PARTIAL)
     return code
 
 
 def _print(report: TextRecovery) -> None:
     for change in report.undone:
         print_line(f"undone: {change}")
-    for note in report.notes:
-        print_line(f"note: {note}")
+    for line in report.notes:
+        print_line(f"note: {line}")
     count = sum(len(array.chunks) for array in report.arrays)
     chunks = ((array.name, chunk) for array in report.arrays for chunk in array.chunks)
     if count:
@@ -227,8 +232,8 @@ def _print_salvage(report: ContainerRecovery) -> None:
     for (state, why), n in others.items():
         if why is not None:
             print_line(f"note: {counted(n, 'tensor')} {state}: {why}")
-    for note in report.notes:
-        print_line(f"note: {note}")
+    for line in report.notes:
+        print_line(f"note: {line}")
     counts = {state: report.count(state) for state in TensorState}
     sizes = [f"{counted(n, 'tensor')} {state}" for state, n in counts.items() if n]
     print_line(f"{report.path}: {_STATES[report.state]}{': ' if sizes else ''}{', '.join(sizes)}")

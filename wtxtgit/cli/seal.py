@@ -218,12 +218,12 @@ def check(
     if as_json:
         print_json(report)
     else:
-        print_report(report)
+        print_report(report, os.fsdecode(repo.prefix))
     return report.exit_code
 
 
-def print_report(report: CheckReport) -> None:
-    """Print a check for people: every file, and what to do about findings."""
+def print_report(report: CheckReport, here: str) -> None:
+    """Print a check for people: every file, and what to do about findings in the folder `here`."""
     from wtxtgit.report.check import hint
 
     if report.files:
@@ -238,7 +238,9 @@ def print_report(report: CheckReport) -> None:
             where = f"{os.fsdecode(finding.path)}: " if finding.path else ""
             print_line(f"{where}{finding.kind}: {finding.message}")
     if report.findings:
-        todo = dict.fromkeys((one.kind, hint(one, report.occasion)) for one in report.findings)
+        todo = dict.fromkeys(
+            (one.kind, hint(one, report.occasion, here)) for one in report.findings
+        )
         print_line()
         print_table(("kind", "what to do"), list(todo))
     print_line(

@@ -15,7 +15,7 @@ import re
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure, counted, explain
 from wtxtgit.git.filter_protocol import CAN_DELAY, LIST, FilterProcess, Request
-from wtxtgit.io import view
+from wtxtgit.io import progress, view
 from wtxtgit.io.files import shown_path
+from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import IN_MEMORY, Spool
 from wtxtgit.io.view import Buffer, ByteView, Windowed
 from wtxtgit.io.workers import in_background
@@ -78,6 +79,10 @@ class FilterSettings(NamedTuple):
     proved: Callable[[], ProvedTexts | None] = lambda: None
 
 
+_SHOWN = {"clean": "making text", "smudge": "restoring"}
+"""What a command is called while its progress is shown."""
+
+
 def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
     """Answer requests until git has no more."""
     process.handshake()
@@ -87,7 +92,8 @@ def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
             if request.command == LIST:
                 process.available(lacking.delayed.available())
             else:
-                _answer(process, request, settings, warn, lacking)
+                with progress.shown(_SHOWN.get(request.command, request.command)) as advance:
+                    _answer(process, request, settings, warn, lacking, advance or _unseen)
     finally:
         warn_of_payload(lacking.paths, warn, lacking.why)
 
@@ -152,6 +158,7 @@ def _answer(
     settings: FilterSettings,
     warn: Warn,
     lacking: _LackingFiles,
+    advance: Progress,
 ) -> None:
     spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
     ahead = _Ahead(request, spool.incoming, settings)
@@ -159,6 +166,7 @@ def _answer(
         ahead.start()
         for piece in request.content:
             spool.write(piece)
+            advance(len(piece))
         spool.end()
         cleaned = ahead.result()
         sent = spool.view()
@@ -190,13 +198,24 @@ def _answer(
                 warn(about, None)
                 process.error()
                 return
-        process.success(answer.pieces)
+        process.success(_counted(answer.pieces, advance))
         # Git has all, and hashes it.
         answer.done()
     finally:
         spool.close()
         lacking.done(request)
         ahead.result()
+
+
+def _unseen(_count: int) -> None:
+    """Where nobody looks."""
+
+
+def _counted(pieces: Iterable[Buffer], advance: Progress) -> Iterator[Buffer]:
+    """The same pieces, each of which is counted once git has taken it."""
+    for piece in pieces:
+        yield piece
+        advance(len(piece))
 
 
 class Answer(NamedTuple):

@@ -338,6 +338,19 @@ class Repository:
         """The path from the top level of one that was given here; `.` for the top level."""
         return os.fsencode(os.path.normpath(Path(os.fsdecode(self.prefix)) / given))
 
+    def path_from_here(self, path: bytes) -> str:
+        """The other way round: a path from the top level as it is given in this folder."""
+        return os.path.relpath(os.fsdecode(path), os.fsdecode(self.prefix) or ".")
+
+    def quoted(self, path: bytes) -> str:
+        """The same as a shell takes it, for a message."""
+        # A filter that has nothing to complain of does without.
+        import shlex
+
+        from wtxtgit.io.files import shown
+
+        return shlex.quote(shown(Path(self.path_from_here(path))))
+
     def file(self, path: bytes) -> Path:
         """The work-tree file of a path that git gave."""
         return self.worktree / os.fsdecode(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,7 +106,7 @@ def resolve(
     sweep(repo)
     from_top = repo.path_from_top(path)
     stages = {e.stage: e for e in index.entries(repo) if e.path == from_top and e.stage}
-    _check(from_top, stages)
+    _check(repo, from_top, stages)
     blobs = {str(stage): entry.oid for stage, entry in sorted(stages.items())}
     before = conflicts.settled(repo, from_top, blobs)
     if before is None:
@@ -155,7 +154,7 @@ def unmerged(repo: Repository) -> list[bytes]:
     return [path for path in paths if drivers[path]["merge"] == DRIVER]
 
 
-def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
+def _check(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:
     shown = shown_path(path)
     if not stages:
         raise InputError(f"{shown}: no conflict", hint="git status lists those that there are")
@@ -165,7 +164,7 @@ def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
         raise InputError(f"{shown}: one side alone has it here", hint="git status says why")
     # Deleted on one side: git keeps the stage of the other, and the user decides.
     if _OURS not in stages or _THEIRS not in stages:
-        quoted = shlex.quote(shown)
+        quoted = repo.quoted(path)
         side = "ours" if _OURS not in stages else "theirs"
         raise InputError(
             f"{shown}: {side} deleted it, there is nothing to merge",
@@ -195,7 +194,7 @@ def _refuse_edited(repo: Repository, path: bytes, oids: set[str]) -> None:
             size = len(made.source) if made.writer is None else made.writer.size
             if blob_id(made.pieces(), size, like=like) in oids:
                 return
-    quoted = shlex.quote(shown_path(path))
+    quoted = repo.quoted(path)
     raise CheckError(
         f"{shown_path(path)}: the file was changed since the merge",
         hint=f"git add -- {quoted} takes it as it is, git checkout --ours -- {quoted} drops it",

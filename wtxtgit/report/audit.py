@@ -22,18 +22,21 @@ _STAYS = "only a new trust root past COMMIT, or a rewritten history, ends this f
 _RESEAL = "wtxtgit seal --reseal -- PATH"
 _REVERT = "git revert --no-commit COMMIT && wtxtgit seal --reseal"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
-FROM_LFS = "wtxtgit install && git cat-file blob :PATH | git lfs smudge > PATH && git add -- PATH"
+FROM_LFS = "wtxtgit install && git cat-file blob :./PATH | git lfs smudge > PATH && git add -- PATH"
 PULL = "git lfs pull brings all that HEAD has pointers for"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 _OF_WARNINGS = {
     "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
-    "&& git add -- '*.gitattributes' && wtxtgit seal --staged -- PATH",
+    "&& git add -- ':/*.gitattributes' && wtxtgit seal --staged -- PATH",
     "unsealed": "wtxtgit seal --staged -- PATH",
     "untrusted-signer": "wtxtgit signers list  # whose key may be added; else the text is to be "
     "signed again",
 }
 """What to do where a kind is told as a warning."""
-_PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH")
+_SIGNERS = ".wtxt/signers"
+# Git takes `:/` before a path for the top level; what takes paths alone is told it from here.
+_PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH|(?<=-- )\.wtxt/signers")
+_TRACKS = "wtxtgit track"
 
 
 def _mended(command: str, about: str = "") -> str:
@@ -62,11 +65,11 @@ HINTS = {
     "missing-signature": _mended(_COUNTERSIGN),
     "untrusted-signer": _mended(_COUNTERSIGN, "with a trusted signer's key"),
     "signers-changed": _mended(
-        "git checkout COMMIT^ -- .wtxt",
+        "git checkout COMMIT^ -- :/.wtxt",
         "or wtxtgit seal --staged --cosign -- .wtxt/signers, by as many signers of before as "
         "their threshold says",
     ),
-    "bad-root": "git log --oneline -- .wtxt/signers  # only a trust root that the tip descends "
+    "bad-root": "git log --oneline -- :/.wtxt/signers  # only a trust root that the tip descends "
     "from, and that has signers, ends this",
     "shallow": "git fetch --unshallow",
     ODD_CHECKPOINT: "wtxtgit verify --strict -- PATH  # once it is checked out; where it is right, "
@@ -99,16 +102,32 @@ class Finding(JsonObject):
     severity: Severity = Severity.ERROR
 
 
-def hint(finding: Finding) -> str:
-    """What to do about a finding, with its own names."""
-    return pasted(_spelled(finding), finding)
+def hint(finding: Finding, here: str = "") -> str:
+    """What to do about a finding, with its own names; `here` as for `pasted`."""
+    return pasted(_spelled(finding), finding, here)
 
 
-def pasted(spelled: str, finding: Finding) -> str:
-    """A hint with a finding's own commit and path, quoted for a shell."""
-    commit, path = finding.commit[:OID_SHOWN], shlex.quote(os.fsdecode(finding.path))
-    ledger = shlex.quote(f"{os.fsdecode(finding.path)}.wsum")
-    words = {"COMMIT": commit, "PATH.wsum": ledger, "PATH": path}
+def pasted(spelled: str, finding: Finding, here: str = "") -> str:
+    """A hint with a finding's own commit and path, quoted for a shell.
+
+    `here` is the folder, from the top level, in which it will be pasted.
+    """
+    command, mark, about = spelled.partition("  # ")
+    # Patterns are written where the command is, and lead down alone.
+    if here and _TRACKS in command:
+        up = shlex.quote(os.path.relpath(".", here))
+        return f"cd {up} && {pasted(command, finding)}{mark}{pasted(about, finding, here)}"
+
+    def quoted(path: str) -> str:
+        return shlex.quote(os.path.relpath(path, here) if here and path else path)
+
+    path = os.fsdecode(finding.path)
+    words = {
+        "COMMIT": finding.commit[:OID_SHOWN],
+        "PATH.wsum": quoted(f"{path}.wsum"),
+        "PATH": quoted(path),
+        _SIGNERS: quoted(_SIGNERS),
+    }
     return _PLACEHOLDER.sub(lambda match: words[match[0]], spelled)
 
 

@@ -20,8 +20,8 @@ HINTS = {
     "raw-binary": _CLEAN,
     "corrupt-text": "git restore --staged -- PATH  # wtxtgit verify -- PATH says what is wrong",
     "not-canonical": _CLEAN,
-    "untracked-artifact": "git restore --staged --worktree -- PATH '*.gitattributes'",
-    "altered-checkout": "git restore --staged --worktree -- '*.gitattributes'",
+    "untracked-artifact": "git restore --staged --worktree -- PATH ':/*.gitattributes'",
+    "altered-checkout": "git restore --staged --worktree -- ':/*.gitattributes'",
     "unsealed": _SEAL,
     "content-mismatch": _SEAL,
     "moved-unsealed": _SEAL,
@@ -33,7 +33,7 @@ HINTS = {
     "untrusted-signer": f"{_COUNTERSIGN}  # with a trusted signer's key",
     "signers-changed": "wtxtgit seal --staged --cosign -- .wtxt/signers  # by as many signers of "
     "before as their threshold says",
-    "bad-root": "git log --oneline -- .wtxt/signers  # only a config wtxtgit.trustRoot that HEAD "
+    "bad-root": "git log --oneline -- :/.wtxt/signers  # only a config wtxtgit.trustRoot that HEAD "
     "descends from, and that has signers, ends this",
     ODD_CHECKPOINT: "git restore --staged -- PATH  # wtxtgit verify --strict -- PATH says what is "
     "wrong; git config --unset wtxtgit.strict where it is right",
@@ -69,10 +69,10 @@ class Occasion(StrEnum):
     PATHS = "paths"
 
 
-def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT) -> str:
-    """What to do about a finding, as commands that can be pasted."""
+def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT, here: str = "") -> str:
+    """What to do about a finding, as commands that can be pasted; `here` as for `pasted`."""
     hints = {Occasion.MERGE: _IN_A_MERGE, Occasion.PATHS: _OF_PATHS}.get(occasion, {})
-    return pasted(hints.get(finding.kind) or HINTS[finding.kind], finding)
+    return pasted(hints.get(finding.kind) or HINTS[finding.kind], finding, here)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ Each check looks at one thing and gives one finding, with what to do about it.
 
 from __future__ import annotations
 
+import os
+import posixpath
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module, metadata
@@ -193,7 +195,7 @@ def _repository_checks(repo: Repository) -> list[CheckResult]:
         _guarded("raw-binary", lambda: _raw(repo, entries, forms())),
         _guarded("unfiltered", lambda: _unfiltered(repo)),
         _guarded("form", lambda: _forms(repo, forms())),
-        _guarded("work-tree", lambda: _work_tree(files())),
+        _guarded("work-tree", lambda: _work_tree(repo, files())),
         *_size_checks(repo, entries),
         _guarded("compression", lambda: _compression(repo, files())),
         _guarded("hook", lambda: _hook(repo)),
@@ -207,6 +209,7 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             "attributes",
             Level.ERROR,
             f"{shown(first.file)}: the line of {shown(first.pattern)} lacks an attribute of ours",
+            f"{_gone_to(repo, posixpath.dirname(first.file))}"
             f"wtxtgit track{' --detached' if first.detached else ''} -- {shown(first.pattern)}",
             fixable=True,
         )
@@ -244,6 +247,12 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             paths=tuple(absent),
         )
     return CheckResult("attributes", Level.OK, f"-text is set for {counted_files(entries)}")
+
+
+def _gone_to(repo: Repository, folder: bytes) -> str:
+    """The command before one that writes patterns, which lead down from where it is given."""
+    there = repo.path_from_here(folder or b".")
+    return "" if there == "." else f"cd {shown(os.fsencode(there))} && "
 
 
 def _absent_attributes(repo: Repository, entries: Sequence[TreeEntry]) -> list[bytes]:
@@ -305,7 +314,7 @@ def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             "nested",
             Level.WARN,
             f"a tracked pattern matches, but other attributes win: {listed(lost)}",
-            f"git check-attr -a -- {shown(lost[0])} shows them",
+            f"git check-attr -a -- {arguments_here(repo, lost[:1])} shows them",
             paths=tuple(lost),
         )
     return CheckResult("nested", Level.OK, "no attribute overrides a tracked pattern")
@@ -352,8 +361,8 @@ def _unfiltered(repo: Repository) -> CheckResult:
             "unfiltered",
             Level.WARN,
             f"text in git that no pattern is for, which a checkout leaves as text: {listed(texts)}",
-            f"wtxtgit track -- {files}, or git add --renormalize -- {files} "
-            "where the file is to be plain, then commit",
+            f"{_gone_to(repo, b'')}wtxtgit track -- {arguments(texts)}, "
+            f"or git add --renormalize -- {files} where the file is to be plain, then commit",
             paths=tuple(texts),
         )
     return CheckResult("unfiltered", Level.OK, "no text lacks its filter")
@@ -373,15 +382,16 @@ def _forms(repo: Repository, forms: StoredForms) -> CheckResult:
     return CheckResult("form", Level.OK, "texts are whole or detached as their attributes say")
 
 
-def _work_tree(files: Sequence[FileStatus]) -> CheckResult:
+def _work_tree(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
     corrupt = [file.path for file in files if file.state is State.CORRUPT]
     if corrupt:
+        first = arguments_here(repo, corrupt[:1])
         return CheckResult(
             "work-tree",
             Level.ERROR,
             f"damaged text: {listed(corrupt)}",
-            f"wtxtgit recover -- {shown(corrupt[0])} says what can be mended; "
-            f"git checkout COMMIT -- {shown(corrupt[0])} brings that of a commit back",
+            f"wtxtgit recover -- {first} says what can be mended; "
+            f"git checkout COMMIT -- {first} brings that of a commit back",
             fixable=True,
             paths=tuple(corrupt),
         )

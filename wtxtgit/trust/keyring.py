@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ class Keyring:
         if mode & _WRITTEN_BY_OTHERS:
             raise EnvironmentFailure(
                 f"{self.folder}: the folder of keys can be written by others",
-                hint=f"chmod 700 {self.folder}",
+                hint=f"chmod 700 {shlex.quote(str(self.folder))}",
             )
 
 
@@ -184,7 +185,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
         mode = stat.S_IMODE(status.st_mode)
         raise EnvironmentFailure(
             f"{path}: the secret key can be read by others (mode {mode:04o})",
-            hint=f"chmod 600 {path}",
+            hint=f"chmod 600 {shlex.quote(str(path))}",
         )
 
 

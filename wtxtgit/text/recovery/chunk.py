@@ -70,6 +70,14 @@ def is_near(computed: str, claimed: str | None) -> bool:
     """Whether a claimed hash is the computed one but for a wrong digit or two."""
     if claimed is None or len(claimed) != len(computed):
         return False
+    # One part of three is as it was then. Asked millions of times, mostly of another hash.
+    part = len(computed) // (NEAR + 1)
+    if (
+        computed[:part] != claimed[:part]
+        and computed[-part:] != claimed[-part:]
+        and computed[part:-part] != claimed[part:-part]
+    ):
+        return False
     return sum(map(str.__ne__, computed, claimed)) <= NEAR
 
 

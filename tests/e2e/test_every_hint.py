@@ -1,0 +1,507 @@
+"""Every hint that the product has is followed, or has a reason why no machine can.
+
+What is followed is made in a small repository, told in a folder of it, pasted there, and is
+gone when the command is given again. A hint without a row fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import wtxtgit as api
+from tests.e2e.hints_not_followed import NOT_FOLLOWED
+from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, Sealed, checkpoint, text
+from tests.kit import LAUNCHER
+from tests.kit.hints import hints
+from wtxtgit.cli.main import main
+
+pytestmark = pytest.mark.slow
+
+HERE = "a folder"
+UP = "../"
+NEW = "new model.safetensors"
+
+
+@dataclass(frozen=True)
+class World(Sealed):
+    """A repository with two sealed checkpoints, in a folder of which commands are given."""
+
+    def said(self, *words: str) -> tuple[int, str, str]:
+        """Exit code and what is printed of a command that is given in the folder."""
+        out, err = io.StringIO(), io.StringIO()
+        kept = {
+            one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
+        with (
+            contextlib.chdir(self.path / HERE),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = main(list(words))
+        for one, handler in kept.items():
+            signal.signal(one, handler)
+        return code, out.getvalue(), err.getvalue()
+
+    def paste(self, command: str, ok: Sequence[int] = (0,)) -> str:
+        path = f"{self.path.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.path / HERE,
+            env={**os.environ, "PATH": path, "GIT_EDITOR": "true"},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode in ok, (command, done.stdout, done.stderr)
+        return done.stdout.decode()
+
+
+Words = list[str]
+Make = Callable[[World], Words]
+"""Makes what is to be told of; gives the command that tells it."""
+
+
+@pytest.fixture
+def world(chain: Sealed) -> World:
+    chain.git("config", "wtxtgit.trustRoot", ROOT)
+    chain.git("config", "wtxtgit.signingKey", "alice")
+    folder = chain.path.parent / "bin"
+    folder.mkdir()
+    script = folder / "wtxtgit"
+    script.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
+    script.chmod(0o755)
+    (chain.path / HERE).mkdir()
+    return World(chain.path)
+
+
+def told(err: str) -> tuple[str, str]:
+    """The first error or warning that has a hint, and that."""
+    found = re.search(r"^wtxtgit: (?:error|warning|note): (.*)\nwtxtgit: hint: (.*)$", err, re.M)
+    assert found, err
+    return found[1], found[2]
+
+
+def as_pattern(row: str) -> str:
+    return ".*".join(re.escape(part) for part in row.split("{}"))
+
+
+# What makes each.
+
+
+def is_there_already(world: World) -> Words:
+    world.write(f"{HERE}/x.wtxt", text(1.0))
+    world.write(f"{HERE}/x", b"other")
+    return ["restore", "x.wtxt"]
+
+
+def delta_target_is_there(world: World) -> Words:
+    for name, value in (("a", 1.0), ("b", 2.0)):
+        world.write(f"{HERE}/{name}", checkpoint(value))
+    assert world.said("delta", "make", "a", "b", "-o", "it s.wtxtdelta")[0] == 0
+    world.write(f"{HERE}/it s", b"other")
+    return ["delta", "apply", "a", "it s.wtxtdelta"]
+
+
+def lost_beyond_recovery(world: World) -> Words:
+    lines = text(3.0).splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if line.startswith(b"ch ")) + 1
+    world.write(f"{HERE}/lost.wtxt", b"".join(lines[:at] + lines[-1:]))
+    return ["recover", "lost.wtxt", "-o", "out.safetensors"]
+
+
+def delta_of_containers_as_plain(world: World) -> Words:
+    for name, value in (("a", 1.0), ("b", 2.0)):
+        world.write(f"{HERE}/{name}", checkpoint(value))
+    return ["delta", "make", "--plain", "a", "b", "-o", "x.wtxtdelta"]
+
+
+def signers_named_like_a_revision(world: World) -> Words:
+    shutil.copy(world.path / SIGNERS, world.path / HERE / "trusted")
+    return ["audit", "--trust-root", "trusted"]
+
+
+def private_key_is_open(world: World) -> Words:
+    (key,) = Path(os.environ["XDG_CONFIG_HOME"]).rglob("alice")
+    key.chmod(0o644)
+    world.put(2.0)
+    return ["seal", "--staged", "--", UP + MODEL]
+
+
+def keyring_is_open(world: World) -> Words:
+    (key,) = Path(os.environ["XDG_CONFIG_HOME"]).rglob("alice")
+    key.parent.chmod(0o777)
+    world.put(2.0)
+    return ["seal", "--staged", "--", UP + MODEL]
+
+
+def not_added(world: World) -> Words:
+    world.write(f"{HERE}/{NEW}", text(2.0))
+    return ["seal", "--", NEW]
+
+
+def not_canonical(world: World) -> Words:
+    world.write("x", checkpoint(2.0))
+    world.call("emit", "x", "-o", "y", "--gen", "7", "--build", "nightly")
+    world.write(MODEL, (world.path / "y").read_bytes())
+    world.add(MODEL)
+    return ["seal", "--staged", "--", UP + MODEL]
+
+
+def a_binary(world: World) -> Words:
+    world.add_raw(MODEL, checkpoint(2.0))
+    return ["seal", "--staged", "--", UP + MODEL]
+
+
+def broken_ledger(world: World) -> Words:
+    world.write(LEDGER, world.ledger() + b"meta\n")
+    world.add(LEDGER)
+    world.put(2.0)
+    return ["seal", "--staged", "--", UP + MODEL]
+
+
+def broken_signers(world: World) -> Words:
+    world.write(SIGNERS, b"nonsense\n")
+    world.add(SIGNERS)
+    return ["seal", "--staged", "--", UP + SIGNERS]
+
+
+def threshold_that_nobody_reaches(world: World) -> Words:
+    world.set_threshold(2)
+    return ["seal", "--staged", "--", UP + SIGNERS]
+
+
+def signer_of_a_threshold(world: World) -> Words:
+    world.add_signer("bob")
+    world.call("signers", "threshold", "2")
+    return ["signers", "remove", "bob@example.com"]
+
+
+def first_signer_below_the_threshold(world: World) -> Words:
+    world.write(SIGNERS, b"# threshold: 2\n")
+    return ["signers", "add", "alice@example.com", "alice"]
+
+
+def other_content_is_cosigned(world: World) -> Words:
+    world.put(2.0)
+    return ["seal", "--staged", "--cosign", "--", UP + MODEL]
+
+
+def ledger_of_a_file_that_went(world: World) -> Words:
+    for end in ("", ".wsum"):
+        world.git("mv", MODEL + end, NEW + end)
+    world.put(5.0)
+    return ["seal", "--staged", "--", UP + MODEL]
+
+
+def same_ledger_twice(world: World) -> Words:
+    world.put(1.0, name=NEW)
+    world.write(f"{NEW}.wsum", world.ledger())
+    world.add(f"{NEW}.wsum")
+    return ["seal", "--staged", "--", UP + NEW]
+
+
+def an_edited_hook(world: World) -> Words:
+    assert world.said("install", "--hooks")[0] == 0
+    (hook,) = (world.path / ".git/hooks").glob("pre-commit")
+    hook.write_bytes(hook.read_bytes() + b"echo mine\n")
+    return ["install", "--hooks"]
+
+
+def another_driver(world: World) -> Words:
+    world.git("config", "filter.wtxt.process", "something else")
+    return ["install", "--local"]
+
+
+def nothing_is_named(world: World) -> Words:
+    assert world.said("install", "--local")[0] == 0
+    world.write(f"{HERE}/{NEW}", checkpoint(2.0))
+    return ["add"]
+
+
+def no_filter(world: World) -> Words:
+    world.write(f"{HERE}/{NEW}", checkpoint(2.0))
+    return ["add", "."]
+
+
+def a_folder_as_pattern(world: World) -> Words:
+    return ["track", "models/"]
+
+
+def staged_alone_is_checked(world: World) -> Words:
+    return ["check"]
+
+
+def damaged_text(world: World) -> Words:
+    world.write(f"{HERE}/it s.wtxt", text(2.0).replace(b"crc32c=", b"crc32c=f", 1))
+    return ["restore", "it s.wtxt", "-o", "x"]
+
+
+def damaged_container(world: World) -> Words:
+    world.write(f"{HERE}/it s.safetensors", checkpoint(2.0)[:-5])
+    return ["convert", "it s.safetensors", "x.npz"]
+
+
+def no_such_generation(world: World) -> Words:
+    return ["verify", f"{UP}{MODEL}@gen:99"]
+
+
+def no_such_signer(world: World) -> Words:
+    return ["signers", "remove", "nobody"]
+
+
+def no_such_key(world: World) -> Words:
+    world.put(2.0)
+    return ["seal", "--staged", "--key", "nobody", "--", UP + MODEL]
+
+
+def no_such_revision(world: World) -> Words:
+    return ["review", "nothing...main"]
+
+
+def no_such_option(world: World) -> Words:
+    return ["seal", "--nothing"]
+
+
+def no_such_tensor(world: World) -> Words:
+    world.write(f"{HERE}/it s", checkpoint(2.0))
+    return ["inspect", "it s", "nothing"]
+
+
+def named_a_little_wrong(world: World) -> Words:
+    world.write(f"{HERE}/x", checkpoint(2.0))
+    return ["cat", "x", "-o", "x.npy", "frist"]
+
+
+def native_text(world: World) -> Words:
+    api.dump({"w": np.ones(3, "f4")}, world.path / HERE / "it s.wtxt")
+    return ["convert", "it s.wtxt", "x.safetensors"]
+
+
+def a_pending_text(world: World) -> Words:
+    world.write(f"{HERE}/x", checkpoint(2.0))
+    assert world.said("emit", "x", "-o", "it s.wtxt", "--pending")[0] == 0
+    return ["delta", "make", "it s.wtxt", "x", "-o", "d.wtxtdelta"]
+
+
+def an_unsealed_pending_text(world: World, *, with_wsum: bool = False) -> Words:
+    api.dump({"w": np.ones(3, "f4")}, world.path / HERE / "x.wtxt")
+    pending = "it s.wtxt"
+    assert world.said("restore", "x.wtxt", "-o", "x.npz")[0] == 0
+    assert world.said("emit", "x.npz", "-o", pending, "--pending")[0] == 0
+    if not with_wsum:
+        (world.path / HERE / f"{pending}.root.wsum").unlink()
+    world.add(f"{HERE}/{pending}")
+    return ["seal", "--staged", "--", pending]
+
+
+def a_pending_text_without_its_wsum(world: World) -> Words:
+    """The WSUM is there, but not staged."""
+    return an_unsealed_pending_text(world, with_wsum=True)
+
+
+def a_conflict(world: World) -> Words:
+    world.branch("topic")
+    world.generation(2.0)
+    world.switch("main")
+    world.generation(3.0)
+    world.run("git", "merge", "topic", ok=(1,))
+    return ["seal", "--", UP + MODEL]
+
+
+def no_ref_is_named(world: World) -> Words:
+    world.git("checkout", "-q", "--detach")
+    return ["migrate", "export"]
+
+
+def what_fits_no_format(world: World) -> Words:
+    api.dump({"w": np.ones(3, "f4"), "c": np.ones(3, "c16")}, world.path / HERE / "x.wtxt")
+    assert world.said("restore", "x.wtxt", "-o", "x.npz")[0] == 0
+    return ["convert", "x.npz", "x.gguf"]
+
+
+def both_sides_of_a_ledger(world: World) -> Words:
+    a_conflict(world)
+    world.git("checkout", "--ours", "--", MODEL)
+    world.add(MODEL)
+    return ["seal", "--staged", "--", UP + MODEL]
+
+
+def moved_away_and_gone(world: World) -> Words:
+    for end in ("", ".wsum"):
+        world.git("mv", MODEL + end, NEW + end)
+    (world.path / NEW).unlink()
+    return ["seal", "--", UP + NEW]
+
+
+def ledger_of_a_text_that_is_damaged(world: World) -> Words:
+    world.write(MODEL, text(2.0).replace(b"crc32c=", b"crc32c=f", 1))
+    world.add(MODEL)
+    return ["seal", "--staged", "--", UP + MODEL]
+
+
+def secret_key_as_signer(world: World) -> Words:
+    (key,) = Path(os.environ["XDG_CONFIG_HOME"]).rglob("mallory")
+    shutil.copy(key, world.path / HERE / "mallory")
+    shutil.copy(key.with_name("mallory.pub"), world.path / HERE / "mallory.pub")
+    return ["signers", "add", "mallory@example.com", "./mallory"]
+
+
+def edited_file(world: World) -> Words:
+    assert world.said("install", "--local")[0] == 0
+    world.write(MODEL, checkpoint(9.0))
+    return ["checkout", "--", UP + MODEL]
+
+
+def outside_of_a_repository(world: World) -> Words:
+    shutil.rmtree(world.path / ".git")
+    return ["status"]
+
+
+COMMAND, INSTEAD, OPTION, NAMED, LISTS = "command", "instead", "option", "named", "lists"
+_CUT = re.compile(
+    r"(,? (says|shows|lists|takes|makes|brings|keeps|replaces|seals|goes on|begins|adds|gives"
+    r"|names|writes|joins|sets|where|in the folder)\b.*|[,;] .*|  # .*| first$)"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A hint: what makes it, and what it is.
+
+    A COMMAND is run, and what was told is gone then. An OPTION is given to the same command. What
+    LISTS only shows more, INSTEAD is run in the place of what was given, and NAMED says how the
+    last word of that is spelled. `then` is the code of the same command afterwards.
+    """
+
+    make: Make
+    what: str = COMMAND
+    then: int = 0
+
+
+FOLLOWED = [
+    ("-o {} replaces it", Row(is_there_already, OPTION)),
+    ("-o {} replaces it", Row(delta_target_is_there, OPTION)),
+    (
+        "--partial writes what is there, with zeros for what is lost",
+        Row(lost_beyond_recovery, OPTION, 1),
+    ),
+    (
+        "--skip leaves out what can't be held, and says what that is",
+        Row(what_fits_no_format, OPTION),
+    ),
+    ("a file of signers is named with its folder: ./{}", Row(signers_named_like_a_revision, NAMED)),
+    (
+        "add another signer first, or lower it: wtxtgit signers threshold {}",
+        Row(signer_of_a_threshold),
+    ),
+    ("chmod 600 {}", Row(private_key_is_open)),
+    ("chmod 700 {}", Row(keyring_is_open)),
+    ("did you mean {}? {}", Row(named_a_little_wrong, NAMED)),
+    ("git add -- {}", Row(not_added)),
+    ("git add -- {}", Row(a_pending_text_without_its_wsum)),
+    ("git log --oneline --all lists the commits that are here", Row(no_such_revision, LISTS)),
+    ("git restore --source=HEAD --staged --worktree -- :/{}", Row(broken_signers)),
+    ("git restore --source=HEAD --staged --worktree -- {}", Row(broken_ledger)),
+    ("go into a repository, or git init", Row(outside_of_a_repository)),
+    ("wtxtgit checkout --force writes over it", Row(edited_file, INSTEAD)),
+    ("wtxtgit seal --reseal -- {}", Row(both_sides_of_a_ledger)),
+    ("wtxtgit verify -- {}", Row(ledger_of_a_text_that_is_damaged, LISTS)),
+    ("{}.pub", Row(secret_key_as_signer, NAMED)),
+    ("mv -i -- {} {} keeps it; then try again", Row(an_edited_hook)),
+    ("name a branch, or --everything takes all", Row(no_ref_is_named, OPTION)),
+    ("wtxtgit add . adds what is here and below", Row(nothing_is_named, INSTEAD)),
+    (
+        "wtxtgit check --staged; wtxtgit verify PATH checks files, wtxtgit audit commits",
+        Row(staged_alone_is_checked, INSTEAD),
+    ),
+    ("wtxtgit finalize -- {}{}", Row(an_unsealed_pending_text)),
+    ("wtxtgit finalize --inline -- {}", Row(a_pending_text, then=2)),
+    ("wtxtgit inspect {} lists all", Row(no_such_tensor, LISTS)),
+    ("wtxtgit install", Row(no_filter)),
+    ("wtxtgit install --{} --force replaces it", Row(another_driver)),
+    ("wtxtgit install, then git add --renormalize -- {}", Row(a_binary)),
+    ("wtxtgit install, then git add --renormalize -- {}", Row(not_canonical)),
+    (
+        "wtxtgit key list names all; a file is given with a slash, as ./{}",
+        Row(no_such_key, LISTS),
+    ),
+    ("wtxtgit log {} {} lists all", Row(no_such_generation, LISTS)),
+    ("wtxtgit resolve {} first", Row(a_conflict, LISTS)),
+    ("wtxtgit restore -o FILE.npz -- {} gives its arrays", Row(native_text, INSTEAD)),
+    ("wtxtgit seal --reseal -- {} begins one of its own", Row(same_ledger_twice)),
+    ("wtxtgit seal -- {} seals what is there", Row(other_content_is_cosigned)),
+    ("wtxtgit seal -- {} {} seals both", Row(ledger_of_a_file_that_went)),
+    ("wtxtgit signers list shows all", Row(no_such_signer, LISTS)),
+    (
+        "wtxtgit signers threshold {}, then git add -- :/{}",
+        Row(threshold_that_nobody_reaches),
+    ),
+    (
+        "wtxtgit signers threshold {}, and raise it when the others are there",
+        Row(first_signer_below_the_threshold),
+    ),
+    ("wtxtgit track -- {}", Row(a_folder_as_pattern, INSTEAD)),
+    ("wtxtgit verify -- {} lists all that is wrong", Row(damaged_text, LISTS)),
+    ("wtxtgit verify -- {} lists all that is wrong", Row(damaged_container, LISTS)),
+    ("{} --help", Row(no_such_option, LISTS)),
+    ("without --plain it can", Row(delta_of_containers_as_plain, OPTION)),
+]
+
+
+def commands(hint: str) -> list[str]:
+    """The commands of a hint, without what is said of them."""
+    steps = hint.rpartition(": ")[2].split(", then ")
+    return [_CUT.sub("", step.removeprefix("go into a repository, or ")).strip() for step in steps]
+
+
+@pytest.mark.parametrize(("hint", "row"), FOLLOWED, ids=[row.make.__name__ for _, row in FOLLOWED])
+def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
+    words = row.make(world)
+    code, _, err = world.said(*words)
+    assert code
+    message, found = told(err)
+    assert re.fullmatch(as_pattern(hint), found), (hint, found, message)
+    match row.what:
+        case "lists":
+            # What is wrong with a file makes its list end with 1.
+            assert world.paste(commands(found)[0], ok=(0, 1)).strip()
+            return
+        case "instead":
+            world.paste(commands(found)[0].replace("FILE", "file"))
+            return
+        case "option" if found.startswith("without"):
+            words = [word for word in words if word not in found.split()]
+        case "option":
+            option = re.match(r"(?:.*or )?(-o .*(?= replaces)|--[a-z]+)", found)
+            assert option
+            words = [*words, *shlex.split(option[1])]
+        case "named":
+            spelled = re.search(r"\./\w+|^\S+\.pub$|(?<=mean )\S+(?=\?)", found)
+            assert spelled
+            words = [*words[:-1], *shlex.split(spelled[0])]
+        case _:
+            for command in commands(found):
+                world.paste(command)
+    again, _, after = world.said(*words)
+    assert message not in after
+    assert again == row.then, after
+
+
+def test_every_hint_has_a_row() -> None:
+    followed = {hint for hint, _ in FOLLOWED}
+    others = [hint for listed in NOT_FOLLOWED.values() for hint in listed]
+    assert len(others) == len(set(others))
+    assert followed.isdisjoint(others)
+    assert followed | set(others) == set(hints())
