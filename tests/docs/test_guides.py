@@ -57,7 +57,7 @@ def test_a_sealed_reviewed_audited_and_pushed_checkpoint_takes_eleven_commands()
     assert typed[-3:-1] == ['git commit -q -m "first checkpoint"', "wtxtgit review"]
     # The hook that audits is set up among them.
     assert "wtxtgit install --local --hooks" in typed
-    assert "eleven commands" in " ".join(line.text for line in lines(TUTORIAL))
+    assert "Eleven commands" in " ".join(line.text for line in lines(TUTORIAL))
 
 
 def test_large_models(tmp_path: Path, home: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_readmes_figures_are_those_of_the_bench() -> None:
     def under_git(name: str) -> float:
         return float(re.search(r"(\d+) MiB under .git", rows[name])[1])  # type: ignore[index]
 
-    told = re.search(r"take (\d+) MiB of git.* keeps (\d+) MiB, where git-lfs keeps (\d+)",
+    told = re.search(r"take (\d+) MiB in git.* adds (\d+) MiB to the store; git-lfs adds (\d+)",
                      prose("README.md"))  # fmt: skip
     assert told
     second = [
