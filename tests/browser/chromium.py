@@ -129,6 +129,7 @@ def chromium(folder: Path) -> Iterator[Tab]:
         options.add_argument("--no-sandbox")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     own = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / ".config")}
+    own["XDG_CACHE_HOME"] = str(folder / ".cache")
     service = Service(driver, env={**os.environ, **own})
     with Chrome(options, service) as window:
         yield Tab(window)

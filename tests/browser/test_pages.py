@@ -20,7 +20,7 @@ from wtxtgit.cli.main import main
 
 pytestmark = [pytest.mark.browser, pytest.mark.sampled(PAGES)]
 
-TENSORS = 1000
+TENSORS = 3000
 LONG = "x" * 200
 WIDTHS = (400, 1000, 1600)
 KINDS = ("inspect", "diff", "history")

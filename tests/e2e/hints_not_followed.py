@@ -134,6 +134,7 @@ NOT_FOLLOWED = {
         "{}; where the forge takes more, git config {} tells how much",
     ),
     "the user has to choose, to decide, or to have something first": (
+        "git checkout --ours -- {} or --theirs takes one, then git add -- {}",
         "--confirm {} says that it may lose it",
         "--key F opens what is encrypted",
         "--key names one of wtxtgit signers list, or an EC key's file",
@@ -189,6 +190,7 @@ NOT_FOLLOWED = {
         "{}wtxtgit track -- {}, or git add --renormalize -- {} where the file is to be plain, then commit",
     ),
     "no test follows it yet": (
+        "wtxtgit resolve {} shows it",
         "./{} is the file",
         "git add --renormalize -- {}, then commit{}",
         "git add .wtxt, then wtxtgit seal --staged, then git commit",
