@@ -25,7 +25,7 @@ def test_lines_of_git() -> None:
     "line", [b"a", b"a b c d", f"a {ONE} b".encode(), f"a {ONE} b {TWO} e".encode(), b"\xff"]
 )
 def test_other_lines(line: bytes) -> None:
-    with pytest.raises(UsageError, match="other lines"):
+    with pytest.raises(UsageError, match="not a line that git passes"):
         push.parse(line)
 
 

@@ -380,7 +380,7 @@ class TestList:
             wtxtgit("key", "new", "--name", name, "--no-passphrase")
         assert wtxtgit("key", "show").code == 2
         assert wtxtgit("key", "show", "a").out.endswith(b" a\n")
-        assert wtxtgit("key", "show", "c").complaint() == 'there is no key "c"'
+        assert wtxtgit("key", "show", "c").complaint() == 'no key "c"'
 
 
 def test_outside_of_a_repository_there_are_no_signers(wtxtgit: Command) -> None:

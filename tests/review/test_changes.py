@@ -136,7 +136,9 @@ class TestPathsWithoutEnd:
         found = self.both(repo, {b"a": content[0]}, {long: content[0]})
         assert {one.fate for one in found.artifacts} == {Fate.ADDED, Fate.REMOVED}
         (note,) = [note for note in found.notes if "renames" in note]
-        assert note.endswith("not looked for: 2 files came or went, with paths too long")
+        assert note.endswith(
+            "not searched for renames by content: 2 files added or removed, with paths too long"
+        )
 
     def test_paths_longer_than_all_arguments(self, repo: Repo) -> None:
         gone, come = (
@@ -146,7 +148,9 @@ class TestPathsWithoutEnd:
         found = self.both(repo, gone, come)
         assert [one.fate for one in found.artifacts].count(Fate.ADDED) == 249
         assert len(found.artifacts) == 498
-        assert any("498 files came or went, with paths too long" in note for note in found.notes)
+        assert any(
+            "498 files added or removed, with paths too long" in note for note in found.notes
+        )
 
     def test_too_many_files(self, repo: Repo) -> None:
         gone, come = ({b"%b%d" % (kind, n): b"x" for n in range(251)} for kind in (b"g", b"c"))

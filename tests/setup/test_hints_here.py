@@ -18,7 +18,7 @@ NAMES = ("it's.safetensors", "b.safetensors")
 def hinted(repo: Repo, said: bytes) -> None:
     """Run what follows `git add --renormalize`, in the folder."""
     (line,) = [one for one in said.decode().splitlines() if "--renormalize" in one]
-    command = re.search(r"git add --renormalize -- .*?(?= makes |, then commit)", line)
+    command = re.search(r"git add --renormalize -- .*?(?= stages |, then commit)", line)
     assert command, line
     repo.run("sh", "-c", command[0], cwd=FOLDER)
 

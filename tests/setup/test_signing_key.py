@@ -55,7 +55,7 @@ def test_the_order(sources: KeySources, tmp_path: Path) -> None:
 
 
 def test_there_is_no_key(sources: KeySources) -> None:
-    with pytest.raises(UsageError, match="there is no key") as caught:
+    with pytest.raises(UsageError, match="no keys") as caught:
         choose_key(sources)
     assert caught.value.hint == "wtxtgit key new makes one"
 

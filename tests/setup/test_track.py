@@ -130,7 +130,7 @@ def test_sizes_are_told_before_the_first_add(repo: Repo) -> None:
     assert warning.path == b"big.fold"
     assert "core.bigFileThreshold" in warning.message
     assert "100 MiB (about 72 MiB of binary)" in warning.message
-    assert "in memory" in warning.message
+    assert "of memory" in warning.message
     assert found.long == 1
 
 

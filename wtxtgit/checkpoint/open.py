@@ -120,7 +120,7 @@ def output_beside(target: str, ending: str) -> Path:
     out = path.with_suffix("")
     if os.path.lexists(out):
         raise UsageError(
-            f"{shown(out)} is there already", hint=f"-o {shlex.quote(shown(out))} replaces it"
+            f"{shown(out)} already exists", hint=f"-o {shlex.quote(shown(out))} replaces it"
         )
     return out
 

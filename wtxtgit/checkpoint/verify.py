@@ -406,6 +406,6 @@ def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVer
 def _unknown(data: ByteView) -> str:
     """What to say of a file that is nothing that we know."""
     if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
-        return "a WSUM says nothing without its text: verify the text, with --wsum and this file"
+        return "a WSUM is useless without its text: verify the text, with --wsum and this file"
     head = quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
     return f"not a WTXT text, ledger, delta or known container; it starts with {head}"

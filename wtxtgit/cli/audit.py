@@ -99,7 +99,7 @@ def audit(
     form: str,
     as_json: bool,
 ) -> int:
-    """Prove that every commit's checkpoints are signed and trusted.
+    """Prove the signed chain of every checkpoint across commits.
 
     RANGE is a revision (default HEAD) or A..B. The audit judges the whole tree of the
     tip, and the changes of each commit after A on the line of first parents. Which keys

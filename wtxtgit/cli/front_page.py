@@ -93,7 +93,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "key": ("keys:key", "Make, import and list signing keys."),
         "signers": ("keys:signers", "Say who may sign in a repository."),
         "log": ("audit:log", "List the sealed generations of a checkpoint."),
-        "audit": ("audit:audit", "Prove that every commit's checkpoints are signed and trusted."),
+        "audit": ("audit:audit", "Prove the signed chain of every checkpoint across commits."),
         "prune": ("prune:prune", "Make a history shorter, from a new trust root."),
         "release": ("release:release", "Sign a list of the checkpoints at a tag."),
     },

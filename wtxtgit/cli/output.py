@@ -42,6 +42,8 @@ _PIECES = 1 << 16
 """Pieces that are kept until they are written."""
 _PATIENCE = 1.0
 """Seconds without a word."""
+_FIGURES = 30
+"""Columns beside a bar: bytes of all bytes, bytes per second."""
 
 
 def print_json(value: object) -> None:
@@ -329,19 +331,21 @@ class _Bar:
         from rich.progress import (
             BarColumn,
             DownloadColumn,
+            FileSizeColumn,
             Progress,
+            ProgressColumn,
             TextColumn,
             TransferSpeedColumn,
         )
 
-        shown = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
+        console = Console(stderr=True)
+        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
+        if self._total is None:
+            columns += [FileSizeColumn(), TransferSpeedColumn()]
+        else:
+            width = console.width - len(self._label) - _FIGURES
+            columns += [BarColumn(min(max(width, 1), 40)), DownloadColumn(), TransferSpeedColumn()]
+        shown = Progress(*columns, console=console, transient=True)
         task = shown.add_task(self._label, total=self._total, completed=self._done)
         shown.start()
         self._show = lambda done: shown.update(task, completed=done)

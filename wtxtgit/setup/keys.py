@@ -262,7 +262,7 @@ def _of_ring(sources: KeySources, name: str) -> SeedKey:
     with failures(ring.folder):
         if name not in ring.names():
             raise UsageError(
-                f'no keys "{name}"',
+                f'no key "{name}"',
                 hint=f"wtxtgit key list lists them; a file is given with a slash, as ./{name}",
             )
         public = ring.public(name)

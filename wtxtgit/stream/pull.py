@@ -106,7 +106,7 @@ def pull(
     output = out or Path(f"gen-{format_gen(number)}{TEXT_ENDING}")
     if out is None and os.path.lexists(output):
         raise UsageError(
-            f"{shown(output)} is there already", hint=f"-o {shlex.quote(shown(output))} replaces it"
+            f"{shown(output)} already exists", hint=f"-o {shlex.quote(shown(output))} replaces it"
         )
     texts = {rank: fetch.text(number, rank) for rank in fetch.ranks(number)}
     follows = []

@@ -202,7 +202,7 @@ def _taken(name: str) -> UsageError:
 
 
 def _unknown(name: str) -> UsageError:
-    return UsageError(f'there is no key "{name}"', hint="wtxtgit key list lists them")
+    return UsageError(f'no key "{name}"', hint="wtxtgit key list lists them")
 
 
 class PassphraseError(KeyFileError):

@@ -363,7 +363,7 @@ class _StepWork:
             return None
         if not ledger.records[n].signatures:
             return "missing-signature", "is not signed"
-        return "untrusted-signer", "is signed by no key that is trusted now"
+        return "untrusted-signer", "is not signed by any key that is trusted now"
 
     def _why_not_added(self, line: LedgerLine, ledger: Ledger, n: int) -> tuple[str, str] | None:
         """Why signatures that an accepted record got do not count, None where they do."""
