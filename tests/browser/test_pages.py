@@ -176,6 +176,17 @@ def test_keys_alone_do_all(tab: Tab, pages: Mapping[str, Path], kind: str) -> No
     assert tab.run("return document.activeElement.tabIndex") == 0
 
 
+def test_keys_go_on_where_more_rows_come(tab: Tab, pages: Mapping[str, Path]) -> None:
+    tab.open(pages["inspect"])
+    names = tab.run("return [...document.querySelectorAll('.rows tbody a')].map(a => a.textContent)")
+    tab.run("document.querySelectorAll('.rows tbody a')[80].focus()")
+    for n in range(81, 100):
+        tab.press(Keys.ARROW_DOWN)
+        tab.answered("requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))")
+        assert tab.run("return document.activeElement.textContent") == names[n]
+    assert tab.run("return document.querySelectorAll('.rows tbody tr').length") > 100
+
+
 def test_more_rows_come_where_somebody_scrolls(tab: Tab, pages: Mapping[str, Path]) -> None:
     tab.open(pages["inspect"])
     there = "return document.querySelectorAll('.rows tbody tr').length"

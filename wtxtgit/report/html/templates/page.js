@@ -16,6 +16,8 @@
     // The page hides those until now, so that they are never laid out.
     for (const row of one.rows) row.classList.remove("later");
     const fit = () => body.replaceChildren(...shownOf(one).slice(0, one.limit));
+    // Rows that are there stay: one that is taken out and put back loses the focus.
+    const grow = () => body.append(...shownOf(one).slice(body.rows.length, one.limit));
     one.reset = () => {
       one.limit = STEP;
       fit();
@@ -24,14 +26,14 @@
     one.reveal = (row) => {
       if (row.isConnected) return;
       one.limit = shownOf(one).indexOf(row) + STEP;
-      fit();
+      grow();
     };
     box.addEventListener("scroll", () => {
       if (box.scrollTop + 2 * box.clientHeight < box.scrollHeight || one.limit > one.rows.length) {
         return;
       }
       one.limit += STEP;
-      fit();
+      grow();
     }, { passive: true });
     addEventListener("beforeprint", () => body.replaceChildren(...shownOf(one)));
     addEventListener("afterprint", fit);
