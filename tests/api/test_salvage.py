@@ -38,5 +38,5 @@ def test_the_damaged_file_stays(tmp_path: Path) -> None:
 def test_a_file_of_no_format(tmp_path: Path) -> None:
     other = tmp_path / "notes"
     other.write_bytes(b"no checkpoint")
-    with pytest.raises(InputError, match="no checkpoint"):
+    with pytest.raises(InputError, match="not a known checkpoint"):
         wtxtgit.salvage(other)

@@ -434,7 +434,7 @@ class TestRefused:
     def test_a_text_of_no_checkpoint(self, good: Path) -> None:
         bad = good.with_name("bad")
         bad.write_bytes(b"just notes" * 100)
-        with pytest.raises(InputError, match="no checkpoint"):
+        with pytest.raises(InputError, match="not a known checkpoint"):
             run(text_of(bad), text_of(good))
 
     def test_a_file_that_is_not_there(self, good: Path) -> None:

@@ -110,11 +110,11 @@ class TestFailures:
     def test_no_checkpoint(self, old: Path, tmp_path: Path) -> None:
         bad = tmp_path / "bad"
         bad.write_bytes(b"junk")
-        with pytest.raises(InputError, match=r"^after: no checkpoint"):
+        with pytest.raises(InputError, match=r"^after: not a known checkpoint"):
             compared(old, bad)
-        with pytest.raises(InputError, match=r"^before: no checkpoint"):
+        with pytest.raises(InputError, match=r"^before: not a known checkpoint"):
             compared(bad, old)
-        with pytest.raises(InputError, match=r"^sub/m: no checkpoint"):
+        with pytest.raises(InputError, match=r"^sub/m: not a known checkpoint"):
             listed(bad, None)
 
     def test_a_damaged_text(self, old: Path, new: Path) -> None:

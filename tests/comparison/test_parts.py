@@ -69,7 +69,7 @@ CASES = {
     "one that is gone": (
         FOLD + b"abc",
         FOLD,
-        [f"3 bytes at offset {len(FOLD)} that belong to no tensor or part are gone"],
+        [f"3 bytes at offset {len(FOLD)} that belong to no tensor or part were removed"],
     ),
     "padding": (FOLD, FOLD + bytes(9), []),
     "tensors and their checksums": (ARRAYS, npz(w=np.arange(60.0) + 1), []),

@@ -25,7 +25,8 @@ def facts(found: Description) -> object:
         + (() if each.absent else (sha256(each.data).hexdigest(),))
         for each in tensors(found, OPTIONS, untold)
     ]
-    return listed, untold, found.metadata, found.tags, found.parts, found.untold
+    # NaN is not equal to itself, but has one spelling.
+    return listed, untold, repr(found.metadata), found.tags, found.parts, found.untold
 
 
 def described(data: ByteView) -> object:

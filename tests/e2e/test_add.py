@@ -246,7 +246,7 @@ def test_warnings_are_those_of_the_filter(here: Sealed) -> None:
     here.write(MODEL, b"WTXT 1\nno text\n")
     said = here.call("add", MODEL)
     assert "not a valid text" in said.err
-    assert "stored as it is" in said.err
+    assert "stored unchanged" in said.err
     assert here.blob(MODEL) == b"WTXT 1\nno text\n"
 
 

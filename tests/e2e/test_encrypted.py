@@ -191,7 +191,7 @@ def test_the_repositorys_list_is_whom_files_are_for(chain: Sealed, key: str) -> 
     first = chain.path.joinpath(NAME).read_bytes()
     # Bob is known by the list alone, which was the same when the file came.
     assert chain.call("rekey", "-i", key).out == f"unchanged {NAME}\n"
-    assert "left as it is" in chain.call("encrypt", "model.wtxt", "-o", NAME, "-i", key).err
+    assert "left alone" in chain.call("encrypt", "model.wtxt", "-o", NAME, "-i", key).err
     assert chain.path.joinpath(NAME).read_bytes() == first
     # One for another; the header shows the same.
     other = pyrage.x25519.Identity.generate()

@@ -371,8 +371,8 @@ def outside_of_a_repository(world: World) -> Words:
 
 COMMAND, INSTEAD, OPTION, NAMED, LISTS = "command", "instead", "option", "named", "lists"
 _CUT = re.compile(
-    r"(,? (says|shows|lists|takes|makes|brings|keeps|replaces|seals|goes on|begins|adds|gives"
-    r"|names|writes|joins|sets|where|in the folder)\b.*|[,;] .*|  # .*| first$)"
+    r"(,? (says|shows|lists|checks|overwrites|takes|makes|brings|keeps|replaces|seals|goes on"
+    r"|begins|adds|gives|names|writes|joins|sets|where|in the folder)\b.*|[,;] .*|  # .*| first$)"
 )
 
 
@@ -401,7 +401,7 @@ FOLLOWED = [
         "--skip leaves out what can't be held, and says what that is",
         Row(what_fits_no_format, OPTION),
     ),
-    ("a file of signers is named with its folder: ./{}", Row(signers_named_like_a_revision, NAMED)),
+    ("to name a signers file, write ./{}", Row(signers_named_like_a_revision, NAMED)),
     (
         "add another signer first, or lower it: wtxtgit signers threshold {}",
         Row(signer_of_a_threshold),
@@ -415,15 +415,18 @@ FOLLOWED = [
     ("git restore --source=HEAD --staged --worktree -- :/{}", Row(broken_signers)),
     ("git restore --source=HEAD --staged --worktree -- {}", Row(broken_ledger)),
     ("go into a repository, or git init", Row(outside_of_a_repository)),
-    ("wtxtgit checkout --force writes over it", Row(edited_file, INSTEAD)),
+    ("wtxtgit checkout --force overwrites it", Row(edited_file, INSTEAD)),
     ("wtxtgit seal --reseal -- {}", Row(both_sides_of_a_ledger)),
     ("wtxtgit verify -- {}", Row(ledger_of_a_text_that_is_damaged, LISTS)),
     ("{}.pub", Row(secret_key_as_signer, NAMED)),
     ("mv -i -- {} {} keeps it; then try again", Row(an_edited_hook)),
     ("name a branch, or --everything takes all", Row(no_ref_is_named, OPTION)),
-    ("wtxtgit add . adds what is here and below", Row(nothing_is_named, INSTEAD)),
+    ("wtxtgit add . adds this folder and all below it", Row(nothing_is_named, INSTEAD)),
     (
-        "wtxtgit check --staged; wtxtgit verify PATH checks files, wtxtgit audit commits",
+        (
+            "wtxtgit check --staged checks the next commit, wtxtgit verify PATH files, "
+            "wtxtgit audit commits"
+        ),
         Row(staged_alone_is_checked, INSTEAD),
     ),
     ("wtxtgit finalize -- {}{}", Row(an_unsealed_pending_text)),
@@ -434,7 +437,7 @@ FOLLOWED = [
     ("wtxtgit install, then git add --renormalize -- {}", Row(a_binary)),
     ("wtxtgit install, then git add --renormalize -- {}", Row(not_canonical)),
     (
-        "wtxtgit key list names all; a file is given with a slash, as ./{}",
+        "wtxtgit key list lists them; a file is given with a slash, as ./{}",
         Row(no_such_key, LISTS),
     ),
     ("wtxtgit log {} {} lists all", Row(no_such_generation, LISTS)),
@@ -443,18 +446,18 @@ FOLLOWED = [
     ("wtxtgit seal --reseal -- {} begins one of its own", Row(same_ledger_twice)),
     ("wtxtgit seal -- {} seals what is there", Row(other_content_is_cosigned)),
     ("wtxtgit seal -- {} {} seals both", Row(ledger_of_a_file_that_went)),
-    ("wtxtgit signers list shows all", Row(no_such_signer, LISTS)),
+    ("wtxtgit signers list lists them", Row(no_such_signer, LISTS)),
     (
         "wtxtgit signers threshold {}, then git add -- :/{}",
         Row(threshold_that_nobody_reaches),
     ),
     (
-        "wtxtgit signers threshold {}, and raise it when the others are there",
+        "wtxtgit signers threshold {}; raise it when the others are added",
         Row(first_signer_below_the_threshold),
     ),
     ("wtxtgit track -- {}", Row(a_folder_as_pattern, INSTEAD)),
-    ("wtxtgit verify -- {} lists all that is wrong", Row(damaged_text, LISTS)),
-    ("wtxtgit verify -- {} lists all that is wrong", Row(damaged_container, LISTS)),
+    ("wtxtgit verify -- {} lists all problems", Row(damaged_text, LISTS)),
+    ("wtxtgit verify -- {} lists all problems", Row(damaged_container, LISTS)),
     ("{} --help", Row(no_such_option, LISTS)),
     ("without --plain it can", Row(delta_of_containers_as_plain, OPTION)),
 ]

@@ -345,7 +345,7 @@ class TestCommits:
         repo.commit("false")
         assert said(repo, "bad-signature")
         refused = repo.call("seal", "--reseal", "--", NATIVE, ok=(4,)).err
-        (command,) = re.findall(r"hint: (git checkout .*?) takes the text", refused)
+        (command,) = re.findall(r"hint: (git checkout .*?) restores the earlier text", refused)
         run(repo, command, "")
         commit(repo)
         assert said(repo, "bad-signature", "HEAD~1..HEAD") == []

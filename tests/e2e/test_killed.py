@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 from collections.abc import Callable
@@ -126,7 +127,8 @@ def test_the_first_ledger_of_signers_is_taken_up(
 
 def followed(repo: Sealed, err: str) -> None:
     """Do what a hint says."""
-    command = err.rpartition("wtxtgit: hint: ")[2].partition(" takes ")[0].strip()
+    command = err.rpartition("wtxtgit: hint: ")[2]
+    command = re.split(" removes | restores ", command)[0]
     repo.run(*shlex.split(command))
 
 

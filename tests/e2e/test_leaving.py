@@ -137,8 +137,8 @@ def test_a_file_that_was_renamed_out_of_its_pattern_is_told(made: Repo, way: str
     # The hook has said it of the commit that did it.
     again = made.run("git", "commit", "--allow-empty", "-m", "next").stderr.decode()
     assert "unfiltered-text" not in again
-    track, _, plain = told["fix"].removesuffix(", then commit").partition(", or ")
-    follow(made, [track] if way == "track" else [plain.partition(" where")[0]])
+    track, _, plain = told["fix"].removesuffix("; then commit").partition(", or ")
+    follow(made, [track] if way == "track" else [plain.partition(" to store")[0]])
     made.add()
     made.commit("mended")
     assert finding(made)["level"] == "ok"

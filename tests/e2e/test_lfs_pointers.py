@@ -77,7 +77,7 @@ def test_git_gets_it_as_it_is(driven: Repo, pointer: bytes, add: Callable[[Repo]
 @pytest.mark.slow
 def test_all_who_look_name_it(driven: Repo, pointer: bytes) -> None:
     said = driven.wtxtgit("add", ".").stderr.decode()
-    assert f"{NAME}: {POINTER} (git lfs pull), stored as it is" in said
+    assert f"{NAME}: {POINTER} (git lfs pull), stored unchanged" in said
     driven.commit()
     assert states(driven) == {NAME: "lfs-pointer"}
     assert "git lfs pull fetches it" in driven.wtxtgit("status").stdout.decode()
@@ -224,7 +224,7 @@ def test_the_hook_refuses_it(driven: Repo) -> None:
     driven.git("add", "-A")
     said = driven.run("git", "commit", "-qm", "x", ok=(1,)).stderr.decode()
     assert f"{NAME}: lfs-pointer: {POINTER}" in said
-    assert f"git cat-file blob :{NAME} | git lfs smudge > {NAME} && git add -- {NAME}" in said
+    assert f"git cat-file blob :./{NAME} | git lfs smudge > {NAME} && git add -- {NAME}" in said
 
 
 @pytest.mark.slow

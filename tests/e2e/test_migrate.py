@@ -195,9 +195,9 @@ def test_what_would_lose_something_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("main~1..main",), 2, "'main~1..main' is not a branch and no tag"),
-        (("main@{0}",), 2, "'main@{0}' is not a branch and no tag"),
-        (("nothing",), 2, "'nothing' is not a branch and no tag"),
+        (("main~1..main",), 2, "'main~1..main' is neither a branch nor a tag"),
+        (("main@{0}",), 2, "'main@{0}' is neither a branch nor a tag"),
+        (("nothing",), 2, "'nothing' is neither a branch nor a tag"),
         (("tree",), 2, "refs/tags/tree names no commit"),
         (("both",), 2, "'both' is a branch and a tag"),
         (("--include", "*", "main"), 2, "would take .gitattributes, which git reads itself"),

@@ -105,7 +105,7 @@ class TestAGitRemote:
         assert sum(added.values()) < 0.02 * len(model())
         pulled = other.run(run.executable(), "pull", "-q")
         assert b"wtxtgit fetch" in pulled.stderr
-        assert b"1 chunk came" in fetched(other)
+        assert b"1 chunk fetched" in fetched(other)
         assert other.path.joinpath(NAME).read_bytes() == model(1)
         # Neither refs nor objects of packs stay in a clone.
         assert b"refs/wtxt" not in own.git("for-each-ref") + other.git("for-each-ref")

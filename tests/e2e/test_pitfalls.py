@@ -240,7 +240,7 @@ def test_pitfall_3_damaged_texts_do_not_stop_a_checkout(repo: Repo, driver: None
         assert (repo.path / name).read_bytes() == content, name
     warned = {line.split(": ")[2] for line in said.splitlines() if "warning: " in line}
     assert warned == set(bad)
-    assert said.count("wtxtgit recover -- f12.safetensors says what can be mended") == 1
+    assert said.count("wtxtgit recover -- f12.safetensors shows what can be mended") == 1
     assert_clean_when_touched(repo, files)
     found = states(repo)
     assert {name for name, state in found.items() if state == "corrupt"} == warned

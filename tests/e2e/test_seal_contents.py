@@ -223,7 +223,7 @@ class TestSigners:
     def test_a_threshold_that_can_not_hold(self, chain: Sealed, number: int) -> None:
         file = (chain.path / SIGNERS).read_text()
         said = self.refused(chain, file.replace("threshold: 1", f"threshold: {number}"))
-        assert "nobody will take these signers" in said
+        assert "no audit will accept these signers" in said
         assert (
             "wtxtgit: hint: wtxtgit signers threshold 1, then git add -- :/.wtxt/signers\n" in said
         )

@@ -332,7 +332,7 @@ class TestHistory:
         sealed.track("*.safetensors")
         sealed.put(1.0)
         said = sealed.call("seal", "--reseal", "--key", "alice", ok=(2,))
-        assert "no commits yet" in said.err
+        assert "no commit yet" in said.err
 
     def test_where_nobody_signs(self, repo: Repo, keys: None) -> None:
         sealed = Sealed(repo.path)

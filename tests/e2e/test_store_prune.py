@@ -211,7 +211,7 @@ class TestHere:
         assert pruned(own, expire=None).young == CHUNKS
         own.git("config", "gc.pruneExpire", "never")
         kept = own.wtxtgit("store", "prune")
-        assert f"{CHUNKS} chunks that nothing leads to".encode() in kept.stdout
+        assert f"{CHUNKS} chunks that nothing refers to".encode() in kept.stdout
         own.git("config", "gc.pruneExpire", "1.week.ago")
         assert f"{CHUNKS} chunks, ".encode() in own.wtxtgit("store", "prune").stdout
         assert pruned(own, expire=0).chunks == 0
@@ -245,7 +245,7 @@ class TestHere:
         self.add_and_forget(own, 15)
         make_old(tmp_path / "store")
         kept = own.wtxtgit("store", "prune")
-        assert f"{CHUNKS} chunks that nothing leads to".encode() in kept.stdout
+        assert f"{CHUNKS} chunks that nothing refers to".encode() in kept.stdout
         gone = own.wtxtgit("store", "prune", "--expire", "1")
         assert f"{CHUNKS} chunks, ".encode() in gone.stdout
 

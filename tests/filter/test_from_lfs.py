@@ -88,7 +88,7 @@ def test_a_pointer_that_is_added_is_told(repo: Repo, driver: None, command: list
     put(repo, "new.safetensors", MODEL)
     done = call("add", "new.safetensors")
     assert (
-        "new.safetensors: a pointer of git-lfs, not the file that it is to" in done.stderr.decode()
+        "new.safetensors: a git-lfs pointer, not the file that it points to" in done.stderr.decode()
     )
     assert repo.blob("new.safetensors") == (repo.path / "new.safetensors").read_bytes()
     assert not packs(repo)

@@ -101,7 +101,7 @@ class TargetTests:
             target.put([file("x"), file("x")])
         with pytest.raises(UsageError):
             target.put([file("x"), file("x/y")])
-        with pytest.raises(UsageError, match="no SHA-256"):
+        with pytest.raises(UsageError, match="not a SHA-256"):
             target.put([Outgoing("x", memoryview(b""), "0")])
         assert names(target) == []
 

@@ -330,7 +330,7 @@ def test_a_clone_knows_it_from_the_tree(
     run.git("symbolic-ref", "HEAD", "refs/heads/main", cwd=bare)
     clone = Repo(repo.path.parent / "clone")
     repo.git("clone", "-q", bare.as_uri(), str(clone.path))
-    assert b"came from lfs of git+origin" in clone.wtxtgit("fetch").stdout
+    assert b"fetched from lfs of git+origin" in clone.wtxtgit("fetch").stdout
     assert clone.path.joinpath(NAME).read_bytes() == MODEL
     assert clone.status() == b""
     assert b"refs/wtxt" not in clone.git("for-each-ref")

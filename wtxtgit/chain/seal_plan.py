@@ -370,7 +370,8 @@ class SealPlanner:
             if wrong is not None:
                 raise TrustError(
                     f"{shown_path(path)}: {wrong.kind}: {wrong.message}",
-                    hint=f"wtxtgit seal --reseal -- {self._files.quoted(path)} goes on without it",
+                    hint=f"wtxtgit seal --reseal -- {self._files.quoted(path)} "
+                    "continues without it",
                 )
             missing = {n for one in (staged, ledger) for n in before.unsigned(one)}
             numbers = tuple(sorted(missing)) if before.is_signed else ()
@@ -414,7 +415,7 @@ class SealPlanner:
             if len(some) > 1:
                 names = " and ".join(shown_path(one + LEDGER_SUFFIX) for one in some)
                 raise CheckError(
-                    f"{shown_path(path)}: it may have been moved with any of {names}",
+                    f"{shown_path(path)}: it may have been moved with any of the ledgers {names}",
                     hint=f"git mv -- {self._files.quoted(some[0] + LEDGER_SUFFIX)} "
                     f"{self._files.quoted(path + LEDGER_SUFFIX)} says with which",
                 )
@@ -471,8 +472,8 @@ class SealPlanner:
         for other, ledger in self._files.standing.items():
             if ledger.place == path != other and other not in chosen and other not in moved:
                 raise CheckError(
-                    f"{shown_path(path)}: its ledger was moved to {shown_path(other)}, and "
-                    "nobody has sealed that",
+                    f"{shown_path(path)}: its ledger was moved to {shown_path(other)}, but "
+                    "the move is not sealed",
                     hint=f"wtxtgit seal -- {self._files.quoted(other)} "
                     f"{self._files.quoted(path)} seals both",
                 )

@@ -266,7 +266,7 @@ def _of_file(
         # A file that its writer did not finish still has tensors worth comparing.
         unfinished = any_format.unfinished(data, options)
         if unfinished is None:
-            hint = f"wtxtgit verify -- {shlex.quote(name)} lists all that is wrong"
+            hint = f"wtxtgit verify -- {shlex.quote(name)} lists all problems"
             raise InputError(f"{name}: {error.message}", hint=hint) from None
         description, tensors = unfinished, list(any_format.tensors(unfinished, options))
         notes.append(f"{name}: {error.message}")

@@ -355,7 +355,7 @@ def _read(
     for problem in any_format.check(target.data, options, open_member).errors:
         raise CheckError(
             f"{name}: {problem}",
-            hint=f"wtxtgit verify -- {shlex.quote(name)} lists all that is wrong",
+            hint=f"wtxtgit verify -- {shlex.quote(name)} lists all problems",
         )
     description = any_format.describe(target.data, options, open_member)
     # Tensors may come from files in chunks, which have hashes of their own.

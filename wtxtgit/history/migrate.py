@@ -423,7 +423,7 @@ def _lacking(
     if found and not options.reads_pointers:
         raise CheckError(
             f"{len(found)} of the contents are pointers of git-lfs, not files",
-            hint="--from-lfs takes what they are to",
+            hint="--from-lfs converts the files that they point to",
         )
     objects = LfsObjects(repo)
 

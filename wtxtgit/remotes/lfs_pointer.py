@@ -28,7 +28,7 @@ _LINE = re.compile(rb"(?P<key>[a-z0-9.-]+) (?P<value>[^\r\n]+)")
 _OID = re.compile(rb"sha256:(?P<sha256>[0-9a-f]{64})")
 _SIZE = re.compile(rb"[0-9]{1,19}")
 _EXTENSION = b"ext-"
-POINTER = "a pointer of git-lfs, not the file that it is to"
+POINTER = "a git-lfs pointer, not the file that it points to"
 MOST_POINTER = 1024
 """Bytes that a pointer has at most."""
 

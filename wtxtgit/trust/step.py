@@ -257,7 +257,7 @@ class _StepWork:
             if not self._is_moved(ledger, going_on):
                 self._fail("bad-record", place, f"the ledger is that of {quoted(ledger.place)}")
                 return
-            message = f"it was moved from {quoted(ledger.place)}, and nobody has sealed that"
+            message = f"it was moved from {quoted(ledger.place)}, but the move is not sealed"
             self.violations.append(Violation("moved-unsealed", place, message, moved=ledger))
         if known and not going_on:  # (2.2)
             self._fail("ledger-rewritten", place, _why_not_on(ledger, known))

@@ -310,9 +310,9 @@ def test_secrets_are_in_no_repr() -> None:
 @pytest.mark.parametrize(
     ("line", "match"),
     [
-        ("age1", "no recipient"),
-        ("", "no recipient"),
-        (f"{SECRET.to_public()}x", "no recipient"),
+        ("age1", "not a recipient"),
+        ("", "not a recipient"),
+        (f"{SECRET.to_public()}x", "not a recipient"),
         ("age1yubikey1qwt50d05nh5vutpdzmlg5wn80xq5negm4uj9ghv0snvdd3yysf5yw3rhl3t", "plugin"),
         ("ssh-rsa AAAAB3Nza", "ssh-rsa"),
         ("ssh-ed25519 AAAA", "ed25519"),
