@@ -29,4 +29,4 @@ def test_numbers_and_bounds_are_those_of_the_code() -> None:
     assert told == [word.partition("=")[0] for word in Point.KEYS.split()]
     text = " ".join(line.text for line in lines(PAGE))
     assert f"the last {command._MOST_STEPS} of them" in text
-    assert f"most at once come first, {command._MOST} of them" in text
+    assert f"most at once; {command._MOST} are shown" in text

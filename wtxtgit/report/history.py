@@ -11,6 +11,7 @@ from math import hypot
 from sys import float_info
 
 from wtxtgit.model.plain import JsonObject
+from wtxtgit.report.figures import in_natural_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,19 @@ class Series(JsonObject):
         """Of all relative changes."""
         return max((one.relative or 0.0 for one in self.points if one is not None), default=0.0)
 
+    @property
+    def broken(self) -> int:
+        """NaN and Inf of the last version that has it."""
+        last = next((point for point in reversed(self.points) if point is not None), None)
+        return 0 if last is None else last.nan + last.inf
+
+
+def in_order(series: Iterable[Series]) -> list[Series]:
+    """What has NaN or Inf now comes first, then what changed most at once."""
+    return sorted(
+        series, key=lambda one: (not one.broken, -one.largest_change, in_natural_order(one.name))
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class PastVersion(JsonObject):
@@ -126,8 +140,8 @@ class PastVersion(JsonObject):
 class History(JsonObject):
     """The versions of a checkpoint, the oldest first, and what its values were in each.
 
-    `layers` and `tensors` have as many points as there are versions; what changed most at once
-    comes first. `is_sealed` tells whether there is a ledger.
+    `layers` and `tensors` have as many points as there are versions, in the order of
+    `in_order`. `is_sealed` tells whether there is a ledger.
     """
 
     KEYS = "path revision versions layers tensors"

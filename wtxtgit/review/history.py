@@ -38,7 +38,7 @@ from wtxtgit.io.workers import default_threads
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.report.diff import DiffReport, Numbers, SideFacts, TensorDiff, TensorStatus
-from wtxtgit.report.history import History, PastVersion, Point, Points, Series, joined
+from wtxtgit.report.history import History, PastVersion, Point, Points, Series, in_order, joined
 from wtxtgit.report.inspect import Statistics
 from wtxtgit.review.flags import group_of
 from wtxtgit.tensors.statistics import statistics
@@ -257,12 +257,11 @@ class _Reading:
         return bool(self._kinds)
 
     def series(self) -> list[Series]:
-        """All tensors that have numbers, what changed most at once first."""
-        found = [
+        """All tensors that have numbers."""
+        return in_order(
             Series(name, self._line(points), *self._kinds[name])
             for name, points in self._points.items()
-        ]
-        return sorted(found, key=lambda one: one.largest_change, reverse=True)
+        )
 
     def _line(self, points: Mapping[int, Point]) -> Points:
         return tuple(points.get(n) for n in range(self._count))
@@ -360,11 +359,11 @@ def _changed(change: Numbers) -> Point:
 
 
 def _layers(tensors: list[Series]) -> tuple[Series, ...]:
-    """The tensors' layers, what changed most at once first."""
+    """The tensors' layers."""
     grouped: defaultdict[str, list[Series]] = defaultdict(list)
     for one in tensors:
         grouped[group_of(one.name)].append(one)
-    layers = [
+    layers = (
         Series(
             name,
             tuple(
@@ -373,5 +372,5 @@ def _layers(tensors: list[Series]) -> tuple[Series, ...]:
             ),
         )
         for name, group in grouped.items()
-    ]
-    return tuple(sorted(layers, key=lambda one: one.largest_change, reverse=True))
+    )
+    return tuple(in_order(layers))

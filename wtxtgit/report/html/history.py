@@ -168,10 +168,10 @@ def _table(
         "title": title,
         "noun": noun,
         "columns": (title.removesuffix("s"), *_COLUMNS),
-        "sorted_by": 3,
+        "sorted_by": None if any(one.broken for one in series) else 3,
         "rows": first(series, most).each(lambda one: _row(one, targets.get(one.name))),
         "details": details,
-        "pictured": f"The {len(details)} that changed most at once have pictures.",
+        "pictured": f"The first {len(details)} have pictures.",
     }
 
 
@@ -179,17 +179,16 @@ def _row(one: Series, target: str | None) -> Shown:
     points = one.points[-_MOST_STEPS:]
     last = next((point for point in reversed(points) if point is not None), None)
     norms = [None if point is None else point.norm for point in points]
-    broken = 0 if last is None else last.nan + last.inf
     return {
         "name": clipped(one.name, MOST_NAME),
         "kind": _kind(one),
-        "chips": (Chip("NaN or Inf", "severe"),) if broken else (),
+        "chips": (Chip("NaN or Inf", "severe"),) if one.broken else (),
         "cells": (
             Cell("", None, svg.spark(norms)),
             Cell(NONE, None) if last is None else Cell(number(last.norm), last.norm),
             Cell(percent(one.largest_change), one.largest_change),
             Cell(NONE, None) if last is None else Cell(percent(last.zeros_share), last.zeros_share),
-            Cell(NONE if last is None else f"{count(last.nan)}, {count(last.inf)}", broken),
+            Cell(NONE if last is None else f"{count(last.nan)}, {count(last.inf)}", one.broken),
         ),
         "target": target,
     }
