@@ -140,8 +140,8 @@ class PastVersion(JsonObject):
 class History(JsonObject):
     """The versions of a checkpoint, the oldest first, and what its values were in each.
 
-    `layers` and `tensors` have as many points as there are versions, in the order of
-    `in_order`. `is_sealed` tells whether there is a ledger.
+    `layers` and `tensors` have as many points as there are versions; those that have NaN or Inf
+    come first, then those that changed most at once. `is_sealed` tells whether there is a ledger.
     """
 
     KEYS = "path revision versions layers tensors"
