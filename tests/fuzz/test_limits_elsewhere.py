@@ -29,11 +29,13 @@ from tests.kit.changes import LIMITS
 from tests.kit.resident import STATM, growth_of, made
 from tests.review.repos import reviewed
 from tests.scale.many import MANY, assert_linear, calls
+from wtxtgit.chain.judge import untracked
 from wtxtgit.checkpoint.contents import open_side
 from wtxtgit.checkpoint.verify import demands, verify_data
 from wtxtgit.comparison.compare import compare
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, WtxtgitError
+from wtxtgit.git import attributes
 from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, greeting
 from wtxtgit.git.store.files import PackIndex
 from wtxtgit.history.lines import ImportLines, exported, imported
@@ -248,6 +250,13 @@ def _torn(make: Callable[[int], bytes]) -> Callable[[int], bytes]:
     return lambda n: make(n)[:-3]
 
 
+def _untracked(content: ByteView) -> None:
+    """As an audit looks for what is not tracked, in a tree of as many files as there are lines."""
+    lines = list(attributes.parse(bytes(content)))
+    files = (b"model.b%d" % n for n in range(len(lines)))
+    assert list(untracked(files, (), lines)) == []
+
+
 ROWS: dict[str, tuple[Read, Callable[[int], bytes], int]] = {
     "chunks of a pack": (parse_index, _pack, 20_000),
     "chunks of a store's index": (lambda view: parse_table(memoryview(view)), _table, 20_000),
@@ -279,6 +288,11 @@ ROWS: dict[str, tuple[Read, Callable[[int], bytes], int]] = {
         _attributes,
         lambda n: b"a filter=wtxt\n" * n,
         5_000,
+    ),
+    "files and patterns of a tree": (
+        _untracked,
+        lambda n: b"".join(b"*.a%d filter=wtxt\n" % k for k in range(n)),
+        15_000,
     ),
     "words of a line of attributes": (_attributes, lambda n: b"a" + b" b" * n, 100_000),
     "tensors of a distributed checkpoint": (_distributed, _saved_tensors, 1_500),

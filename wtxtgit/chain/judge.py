@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import cache, cached_property
 
 from wtxtgit.chain.reader import ChainReader, artifacts
@@ -42,6 +42,9 @@ _PASSED_OVER = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
 )
 _LAST = re.compile(r"[ .]+$")
+_WILDCARD = re.compile(rb"[*?[]")
+_MOST_WILDCARDS = 1000
+"""Patterns with wildcards elsewhere than at their beginning that names are compared with."""
 
 
 def is_same_place(one: CommitFiles, other: CommitFiles, path: bytes) -> bool:
@@ -434,15 +437,41 @@ def untracked(
         if line.pattern is not None and not _FILTERS.isdisjoint(line.attributes)
     }
     endings = tuple(ending.encode() for f in FORMATS for ending in f.endings)
-    plain = {pattern for pattern in patterns if pattern.strip(b"*")}
+    matches = _any_of(sorted(pattern for pattern in patterns if pattern.strip(b"*")))
     for path in files:
         if path in artifacts:
             continue
         name = path.rpartition(b"/")[2]
-        if any(fnmatchcase(name.decode("latin-1"), one.decode("latin-1")) for one in plain):
+        if matches(name):
             yield path, "its name matches a tracked pattern, but it is not tracked"
         elif name.lower().endswith(endings):
             yield path, "it is named like a checkpoint, but not tracked or sealed"
+
+
+def _any_of(patterns: Iterable[bytes]) -> Callable[[bytes], bool]:
+    """Whether a name matches one of the patterns, as in fnmatch.
+
+    Names and `*.ending`s are looked up: compared one by one, very many patterns and files would
+    take hours. Of patterns with wildcards elsewhere only `_MOST_WILDCARDS` count.
+    """
+    exact: set[bytes] = set()
+    tails: set[bytes] = set()
+    others: list[re.Pattern[str]] = []
+    for pattern in patterns:
+        tail = pattern.removeprefix(b"*")
+        if _WILDCARD.search(tail) is None:
+            (exact if tail == pattern else tails).add(tail)
+        elif len(others) < _MOST_WILDCARDS:
+            others.append(re.compile(translate(pattern.decode("latin-1"))))
+
+    def matches(name: bytes) -> bool:
+        return (
+            name in exact
+            or (bool(tails) and any(name[n:] in tails for n in range(len(name) + 1)))
+            or any(one.match(name.decode("latin-1")) for one in others)
+        )
+
+    return matches
 
 
 @cache
