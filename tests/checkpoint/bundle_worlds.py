@@ -138,11 +138,7 @@ class Bundles:
         payload = json.dumps(statement(honest())).encode()
         right = self.of(statement(honest()), by)
         spelled = json.dumps(right)
-        for path in paths(right):
-            for how, value in (("gone", ...), *VALUES.items()):
-                changed = json.loads(spelled)
-                put(changed, path, value)
-                yield f"{path} {how}", json.dumps(changed).encode()
+        yield from _with_other_values(right)
         envelope = right["dsseEnvelope"]
         sig, told = envelope["signatures"][0]["sig"], envelope["payload"]
         for how, more in {
@@ -205,15 +201,21 @@ def put(value: Any, path: tuple[str | int, ...], other: Any) -> None:
         value[last] = other
 
 
-def statements() -> Iterator[tuple[str, bytes]]:
-    """Every edit of the statement, as bytes."""
-    right = statement(honest()[:2])
+def _with_other_values(right: Any) -> Iterator[tuple[str, bytes]]:
+    """JSON of which each value is gone, or another."""
     spelled = json.dumps(right)
     for path in paths(right):
         for how, value in (("gone", ...), *VALUES.items()):
             changed = json.loads(spelled)
             put(changed, path, value)
             yield f"{path} {how}", json.dumps(changed).encode()
+
+
+def statements() -> Iterator[tuple[str, bytes]]:
+    """Every edit of the statement, as bytes."""
+    right = statement(honest()[:2])
+    spelled = json.dumps(right)
+    yield from _with_other_values(right)
     one = json.dumps(right["predicate"]["resources"][0])
     yield (
         "a name twice",
