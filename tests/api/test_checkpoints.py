@@ -174,7 +174,7 @@ def test_what_a_format_lacks_is_refused_by_name(tmp_path: Path) -> None:
     out = tmp_path / "x.safetensors"
     with pytest.raises(InputError, match="names"):
         wtxtgit.dump({"names": np.array(["a"])}, out)
-    with pytest.raises(UsageError, match=r'two arrays are called "a\.b"'):
+    with pytest.raises(UsageError, match=r'two arrays are named "a\.b"'):
         wtxtgit.dump({"a": {"b": VALUES}, "a.b": VALUES}, out)
     assert not out.exists()
 

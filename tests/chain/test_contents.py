@@ -21,6 +21,6 @@ def test_bytes_of_another_hash_have_no_facts(
     monkeypatch.setattr(reader, "FEW", 0)
     oids = [History(repo).blob(content).decode() for content in (b"honest", b"small", b"other")]
     put_in_place(repo, oids[0], b"blob", bytes(size))
-    with pytest.raises(EnvironmentFailure, match=f"blob {oids[0]}: .* whose hash is another"):
+    with pytest.raises(EnvironmentFailure, match=f"blob {oids[0]}: .* have another hash"):
         Facts(repo.repository, processes).of(oids)
     assert Facts(repo.repository, processes).of(oids[1:]).keys() == {*oids[1:]}

@@ -132,7 +132,7 @@ def test_a_name_that_there_is_not_has_the_nearest_as_hint(wtxtgit: Command) -> N
     made(wtxtgit, "m.npz", **{"layers.0.q_proj": np.zeros(2), "layers.0.k_proj": np.zeros(2)})
     done = wtxtgit("cat", "m.npz", "layer.0.q_prj")
     assert done.code == 2
-    assert "nothing is called 'layer.0.q_prj'" in done.complaint()
+    assert "no part is named 'layer.0.q_prj'" in done.complaint()
     assert "did you mean layers.0.q_proj" in done.err
     assert "layers.0.k_proj" in wtxtgit("cat", "m.npz", "K_PROJ").err
     assert "did you mean" not in wtxtgit("cat", "m.npz", "zzzz").err
@@ -144,7 +144,7 @@ def test_names_that_are_there_twice_need_an_array(wtxtgit: Command) -> None:
     names = [part.get("name") for part in listed["parts"]]
     twice = next(name for name in names if name and names.count(name) > 1)
     done = wtxtgit("cat", fold, twice)
-    assert (done.code, "2 things are called" in done.complaint()) == (2, True)
+    assert (done.code, "2 parts are named" in done.complaint()) == (2, True)
     arrays = [part["array"] for part in listed["parts"] if part.get("name") == twice]
     for array in set(arrays) - {twice}:
         assert wtxtgit("cat", fold, array).code == 0

@@ -82,7 +82,7 @@ def test_a_text_has_no_delta_to_a_checkpoint(wtxtgit: Command) -> None:
     for base in ("native.wtxt", "old.wtxt"):
         done = wtxtgit("delta", "make", base, "new.safetensors", "-o", "d.wtxtdelta")
         assert (done.code, done.out) == (2, b"")
-        assert "a delta makes a text of a text" in done.complaint()
+        assert "a delta leads from a text to a text" in done.complaint()
     # As the hint says.
     assert wtxtgit("emit", "-o", "new.wtxt", "--", "new.safetensors").code == 0
     made = wtxtgit("delta", "make", "native.wtxt", "new.wtxt", "-o", "d.wtxtdelta")
@@ -95,7 +95,7 @@ def test_what_no_hash_covers_is_told(wtxtgit: Command) -> None:
     write(wtxtgit, base__wtxt=ONE.base, d__wtxtdelta=ONE.delta.replace(b"cuda=off", b"cuda=on"))
     done = wtxtgit("delta", "apply", "base.wtxt", "d.wtxtdelta", "-o", "-")
     assert done.code == 0
-    note = "wtxtgit: note: no hash covers cuda=on: the delta alone says so"
+    note = "wtxtgit: note: no hash covers cuda=on: it is known only from the delta"
     assert done.err.splitlines() == [note]
 
 
@@ -159,7 +159,7 @@ class TestPlain:
         done = wtxtgit("delta", "make", fixture_path(V1), fixture_path(V2), "--plain", "-o", "x")
         assert done.code == 2
         assert "_layout" in done.complaint()
-        assert "without --plain" in done.err
+        assert "leave out --plain" in done.err
         assert wtxtgit.names() == []
 
 
@@ -196,7 +196,7 @@ class TestRefused:
         done = wtxtgit("delta", "apply", "base", "d", "-o", "x")
         assert done.code == 1
         assert "WTXT-DELTA 1" in done.complaint()
-        assert "no other is supported" in done.complaint()
+        assert "the only version that is supported" in done.complaint()
 
     def test_damage_of_the_delta_or_the_base(self, wtxtgit: Command) -> None:
         at = ONE.delta.index(b"lines=1150\n") + 100
@@ -236,7 +236,7 @@ class TestRefused:
         write(wtxtgit, base=ONE.base, d=ONE.delta)
         done = wtxtgit("delta", "apply", "d", "base", "-o", "x")
         assert done.code == 3
-        assert "no WTXT delta, it starts with" in done.complaint()
+        assert "not a WTXT delta: it starts with" in done.complaint()
 
     @pytest.mark.parametrize("missing", [("none", "d"), ("base", "none")])
     def test_what_is_not_there(self, missing: tuple[str, str], wtxtgit: Command) -> None:

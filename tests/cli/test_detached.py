@@ -121,7 +121,7 @@ def test_nothing_is_made_without_the_payload(in_repo: Command) -> None:
     ):
         done = in_repo(*words)
         assert done.code == 1, words
-        assert "at hand" in done.complaint()
+        assert "not available here" in done.complaint()
     assert in_repo("encrypt", "m.wtxt", "-o", "out").code != 0
     assert in_repo.names() == ["m.safetensors", "m.wtxt", "n.wtxt"]
     assert (in_repo.folder / "n.wtxt").read_bytes() == text
@@ -205,11 +205,11 @@ class TestPython:
     def test_without_payload(self, in_repo: Command) -> None:
         in_repo("detach", "n.wtxt")
         shutil.rmtree(in_repo.folder / ".git")
-        with pytest.raises(TextError, match="at hand"):
+        with pytest.raises(TextError, match="not available here"):
             api.load(in_repo.folder / "n.wtxt")
         report = api.verify(in_repo.folder / "n.wtxt")
         assert (report.ok, report.lacks_payload) == (False, True)
         with api.open(in_repo.folder / "n.wtxt") as snapshot:
             assert (snapshot["b"][...] == NATIVE["b"]).all()
-            with pytest.raises(TextError, match="at hand"):
+            with pytest.raises(TextError, match="not available here"):
                 snapshot["W"][0]

@@ -151,12 +151,12 @@ def test_what_is_at_hand_is_read_from_python(made: dict[str, Command]) -> None:
         with api.open(here.folder / "new.wtxt") as snapshot:
             assert (snapshot["bias"][...] == np.arange(8)).all()
             if state == "absent":
-                with pytest.raises(LacksPayload, match="at hand"):
+                with pytest.raises(LacksPayload, match="not available here"):
                     snapshot["same"][0]
             else:
                 assert (snapshot["same"][...] == SAME).all()
             if state != "complete":
-                with pytest.raises(LacksPayload, match="at hand"):
+                with pytest.raises(LacksPayload, match="not available here"):
                     snapshot["changed"][0]
 
 

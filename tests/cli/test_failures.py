@@ -65,7 +65,7 @@ def test_a_file_that_is_not_there(command: str, wtxtgit: Command) -> None:
     assert refused(done, 3) == "missing.wtxt: no such file or directory"
 
 
-NO_SET = "a folder, and no file in it lists the files of a checkpoint"
+NO_SET = "a folder without an index that lists a checkpoint's files"
 
 
 @pytest.mark.parametrize(

@@ -306,9 +306,9 @@ class TestImport:
         hidden = new_key(wtxtgit.folder / ".hidden")
         for file, code, told in (
             (locked, 3, "passphrase of OpenSSH's own"),
-            (other, 3, "ecdsa-sha2-nistp256 is a key of another type"),
+            (other, 3, "ecdsa-sha2-nistp256 is another type of key"),
             (locked.with_suffix(".pub"), 2, "cannot name the key after"),
-            (loose, 5, "read by others (mode 0644)"),
+            (loose, 5, "others can read the secret key (mode 0644)"),
             (hidden, 2, "cannot name the key after"),
             (wtxtgit.folder / "missing", 3, "no such file"),
         ):
@@ -340,7 +340,7 @@ class TestSigning:
         assert verified.code == 0, verified
         wrong = emit(file, b"other words")
         assert wrong.code == 3
-        assert wrong.complaint() == f"{file}: the passphrase is wrong, or the file damaged"
+        assert wrong.complaint() == f"{file}: the passphrase is wrong or the file is damaged"
         assert_not_shown(key.seed, done.out, done.err, wrong.err)
 
     def test_a_key_that_others_may_read(self, wtxtgit: Command, emit: Callable[..., Done]) -> None:
@@ -349,7 +349,7 @@ class TestSigning:
         assert emit(file).code == 0
         file.chmod(0o644)
         done = emit(file)
-        assert (done.code, "read by others" in done.complaint()) == (5, True)
+        assert (done.code, "others can read" in done.complaint()) == (5, True)
         assert f"hint: chmod 600 {file}" in done.err
         assert_not_shown(key.seed, done.err)
 

@@ -262,7 +262,7 @@ class TestTexts:
         (conflict,) = report(folder, "base", "ours", "apart", ok=(1,))["conflicts"]
         name = "theirs" if side == "apart" else side
         assert (conflict["name"], conflict["kind"]) == ("*", "file")
-        assert conflict["reason"].startswith(f"{name} is not a text of a file: damaged: line ")
+        assert conflict["reason"].startswith(f"{name} is not the text of a file: damaged: line ")
         assert contents(folder) == before
         merge(folder, "base", "ours", "apart", "--take", "*=theirs", "-o", "out")
         assert contents(folder)["out"] == before["apart"]
@@ -299,7 +299,7 @@ class TestBlobs:
     @pytest.mark.slow
     def test_ours_in_a_commit_needs_a_place(self, committed: Sealed) -> None:
         said = merge(committed, f"one:{NAME}", f"two:{NAME}", NAME, ok=(2,))
-        assert f"two:{NAME} is in a commit: -o FILE says where the result goes" in said.err
+        assert f"two:{NAME} is in a commit: -o FILE names the output" in said.err
         said = merge(committed, f"one:{NAME}", f"none:{NAME}", NAME, "-o", "out", ok=(5,))
         assert not (committed.path / "out").exists()
 
@@ -309,7 +309,7 @@ class TestRefused:
         for name, content in (("a", b"one"), ("b", b"two"), ("c", b"three")):
             folder.write(name, content)
         said = merge(folder, "a", "b", "c", ok=(1,))
-        assert "files of no known format are not merged by tensor" in said.out
+        assert "files in unknown formats can't be merged by tensor" in said.out
         merge(folder, "a", "b", "c", "--strategy", "theirs")
         assert contents(folder)["b"] == b"three"
         folder.write("b", b"two")
@@ -334,7 +334,7 @@ class TestRefused:
                 assert_model(held(folder, "ours", kind), BOTH)
                 continue
             (conflict,) = found["conflicts"]
-            assert conflict["reason"].startswith("theirs does not hold: ")
+            assert conflict["reason"].startswith("theirs is not valid: ")
 
     def test_a_file_that_is_not_there(self, folder: Sealed) -> None:
         before = contents(folder)
@@ -359,7 +359,7 @@ def test_a_signature_in_the_file_is_kept_and_told(
     folder.write("ours", fold_with(before, CHUNK, model))
     folder.write("theirs", fold_with(before, other, b'{"other":1}'))
     said = merge(folder, "base", "ours", "theirs")
-    assert f"note: {signature} is kept, and signs what was before\n" in said.out
+    assert f"note: {signature}: kept, but it signs the content before the merge\n" in said.out
     index, merged = read_fold(contents(folder)["ours"])
     assert merged == {**held_before, CHUNK: model, other: b'{"other":1}'}
     assert index.get("trust_block") == read_fold(before)[0].get("trust_block")
@@ -411,7 +411,7 @@ def test_the_driver_leaves_files_of_a_format_that_nothing_merges(wtxtgit: Comman
         (wtxtgit.folder / name).write_bytes(content)
     done = wtxtgit("merge-driver", *names)
     assert (done.code, done.out) == (1, b"")
-    assert "taridx files are not merged by tensor" in done.complaint()
+    assert "taridx files can't be merged by tensor" in done.complaint()
     assert (wtxtgit.folder / "ours").read_bytes() == versions[1]
 
 
@@ -428,6 +428,6 @@ def test_a_format_without_a_resealer_is_settled_by_a_side(
     files = ("base.npy", "ours.npy", "theirs.npy")
     done = wtxtgit("merge-file", *files, "--json", "-o", "out")
     assert done.code == 1
-    assert json.loads(done.out)["conflicts"][0]["reason"] == "npy files are not merged by tensor"
+    assert json.loads(done.out)["conflicts"][0]["reason"] == "npy files can't be merged by tensor"
     assert wtxtgit("merge-file", *files, "--strategy", "theirs", "-o", "out").code == 0
     assert (wtxtgit.folder / "out").read_bytes() == (wtxtgit.folder / "theirs.npy").read_bytes()

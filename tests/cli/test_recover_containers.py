@@ -97,7 +97,7 @@ def test_nothing_is_written_where_nothing_is_whole(wtxtgit: Command) -> None:
     put(wtxtgit, "m.safetensors", WHOLE[:-550])
     done = wtxtgit("recover", "m.safetensors", "-o", "left.safetensors")
     assert done.code == 1
-    assert b"note: no tensor is whole, so nothing is written\n" in done.out
+    assert b"note: no tensor is intact, so nothing was written\n" in done.out
     put(wtxtgit, "m.safetensors", WHOLE[:20])
     report = told(wtxtgit, "m.safetensors", "-o", "left.safetensors")
     assert (report["state"], report["tensors"]) == ("lost", [])
@@ -137,7 +137,7 @@ def test_a_torch_file_without_its_directory(wtxtgit: Command) -> None:
     put(wtxtgit, "m.pt", whole[: whole.index(b"PK\x01\x02")])
     done = wtxtgit("recover", "m.pt", "-o", "left.safetensors")
     assert (done.code, done.err) == (0, "")
-    assert b"its name stands in one place only" in done.out
+    assert b"only one copy of its name is left" in done.out
     assert listed(wtxtgit, "left.safetensors") == wanted
 
 

@@ -174,7 +174,7 @@ def test_what_follows_from_no_file_is_for_people_to_decide(repo: Repo, driver: N
     repo.git("commit", "-qam", "another name")
     repo.run("git", "merge", "topic", ok=(1,))
     said = repo.wtxtgit("reseal", "set", ok=(1,)).stderr
-    assert b"say something else of the model" in said
+    assert b"describe the model differently" in said
     repo.git("checkout", "--ours", "--", "set/model.aeroset.json")
     repo.git("add", "set/model.aeroset.json")
     repo.wtxtgit("reseal", "set")
@@ -189,7 +189,7 @@ def test_a_part_in_conflict_is_settled_first(repo: Repo, driver: None) -> None:
     repo.git("commit", "-qam", "the same rows")
     repo.run("git", "merge", "topic", ok=(1,))
     said = repo.wtxtgit("reseal", "set", ok=(1,)).stderr
-    assert b"set/part-000.aero: is in conflict" in said
+    assert b"set/part-000.aero: in conflict" in said
     repo.wtxtgit("resolve", "set/part-000.aero", "--strategy", "theirs")
     repo.wtxtgit("reseal", "set")
     assert repo.git("ls-files", "-u") == b""

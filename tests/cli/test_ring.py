@@ -88,7 +88,7 @@ def test_several_ranks(wtxtgit: Command) -> None:
     index.write_bytes(index.read_bytes().replace(b"size=", b"size=1", 1))
     done = wtxtgit("ring", "verify", "exp1")
     assert done.code == 1
-    assert b"failed  gen-000001.index: gen-000001.index: no index of a generation" in done.out
+    assert b"failed  gen-000001.index: gen-000001.index: not the index of a generation" in done.out
     assert wtxtgit("ring", "prune", "exp1", "1").out == b"1 generation removed: 1\n"
 
 
@@ -161,7 +161,7 @@ def test_a_log_that_was_made_up_reaches_no_other_file(wtxtgit: Command, exp1: Pa
 @pytest.mark.parametrize("command", ["ls", "verify", "push", "retry"])
 def test_a_folder_that_is_no_ring(command: str, wtxtgit: Command) -> None:
     (wtxtgit.folder / "d").mkdir()
-    assert wtxtgit("ring", command, "d").complaint() == "d: no ring of snapshots is there"
+    assert wtxtgit("ring", command, "d").complaint() == "d: not a ring of snapshots"
     assert list((wtxtgit.folder / "d").iterdir()) == []
 
 
@@ -170,7 +170,7 @@ def test_a_ring_that_is_taken(wtxtgit: Command, exp1: Path) -> None:
         assert wtxtgit("ring", "ls", "exp1").code == 0
         assert wtxtgit("ring", "verify", "exp1").code == 0
         assert wtxtgit("ring", "push", "exp1").code == 5
-        assert "works on this ring" in wtxtgit("ring", "prune", "exp1", "1").complaint()
+        assert "is using this ring" in wtxtgit("ring", "prune", "exp1", "1").complaint()
 
 
 @pytest.fixture
@@ -237,14 +237,14 @@ def test_pull_gives_nothing_that_does_not_hold(wtxtgit: Command, target: Path) -
     other = format_public(PublicKey(generate("bob").public_key, "bob"))
     (wtxtgit.folder / "bob.pub").write_text(other)
     done = wtxtgit("pull", "target", "--signers", "bob.pub", "--require-signed")
-    assert "a known signer is wanted" in done.complaint()
+    assert "a known signer's is required" in done.complaint()
     text = (target / "gen-000003.wtxt").read_bytes()
     (target / "gen-000003.wtxt").write_bytes(text.replace(b"AAAA", b"BAAA", 1))
     for gen in ("3", "4"):
         assert wtxtgit("pull", "target", "--gen", gen).code in (1, 3)
     # Another generation's text under this one's name.
     (target / "gen-000003.wtxt").write_bytes((target / "gen-000000.wtxt").read_bytes())
-    assert "it is generation 0" in wtxtgit("pull", "target", "--gen", "3").complaint()
+    assert "holds generation 0" in wtxtgit("pull", "target", "--gen", "3").complaint()
     assert sorted(wtxtgit.names()) == ["bob.pub", "exp1", "signers.pub", "target"]
 
 
@@ -261,4 +261,4 @@ def test_pull_refuses_another_chain(wtxtgit: Command, target: Path) -> None:
     (target / "gen-000002.from-000000.wtxtdelta").unlink()
     (target / "gen-000002.wtxt").write_bytes((other / "gen-000002.wtxt").read_bytes())
     done = wtxtgit("pull", "target", "--gen", "2", "-o", "b.wtxt")
-    assert done.complaint() == "generation 2 does not follow generation 1, which is there"
+    assert done.complaint() == "generation 2 does not follow generation 1, which is already there"

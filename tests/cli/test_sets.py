@@ -108,7 +108,7 @@ def test_a_tensor_in_two_shards_or_in_none(folders: Command) -> None:
     put(folders.folder / "sharded", two=safetensors(1, name="a"))
     told = errors_of(folders, "sharded")
     assert "tensor 'w' is not in 'two.safetensors'" in told
-    assert "tensor 'a' is in 'two.safetensors', where the index has it not, but in" in told
+    assert "tensor 'a' is in 'two.safetensors', but the index lists it in" in told
 
 
 def test_a_total_size_that_is_wrong_is_a_note(folders: Command) -> None:
@@ -116,7 +116,7 @@ def test_a_total_size_that_is_wrong_is_a_note(folders: Command) -> None:
     index.write_text(index.read_text().replace("12", "13"))
     done = folders("verify", "sharded")
     assert done.code == 0
-    assert b"total_size is 13, the tensors have 12 bytes" in done.out
+    assert b"total_size is 13, but the tensors have 12 bytes" in done.out
 
 
 def test_damage_in_a_shard(folders: Command) -> None:
@@ -172,7 +172,7 @@ def test_folders_with_no_set_or_with_several(folders: Command) -> None:
     (folders.folder / "empty").mkdir()
     done = folders("inspect", "empty")
     assert done.code == 3
-    assert "no file in it lists the files of a checkpoint" in done.complaint()
+    assert "without an index that lists a checkpoint's files" in done.complaint()
     shutil.copy(folders.folder / "sharded" / INDEX, folders.folder / "ranks")
     done = folders("verify", "ranks")
     assert done.code == 3

@@ -60,9 +60,9 @@ class TestVerify:
         damage(path, at=100)
         done = run(repo, "verify", code=1)
         error = done.stderr.decode()
-        assert f"wtxtgit: error: {path} has another SHA-256 than its name says\n" in error
+        assert f"wtxtgit: error: {path} has a SHA-256 other than its name states\n" in error
         lost = named(weights(2)[0]).hex()
-        assert f"wtxtgit: error: {path}: chunk {lost} has another SHA-256\n" in error
+        assert f"wtxtgit: error: {path}: chunk {lost} does not match its SHA-256\n" in error
         assert f"wtxtgit: error: chunk {lost} is lost\n" in error
         assert "wtxtgit: error: 1 pack of 2 damaged\nwtxtgit: hint: wtxtgit store repack" in error
         assert done.stdout == b""

@@ -82,7 +82,7 @@ def test_a_member_after_an_empty_shard_of_an_older_writers_index(wtxtgit: Comman
     path = FIXTURES / "taridx/empty_middle_a/train.taridx"
     done = wtxtgit("taridx", "cat", path, "b0000.json")
     assert (done.code, len(done.out)) == (0, 23)
-    warning = "taken from train_002.tar, as an older writer counts after an empty shard"
+    warning = "taken from train_002.tar, because older writers skip empty shards when counting"
     assert done.err == f"wtxtgit: warning: {warning}\n"
 
 
@@ -126,7 +126,7 @@ def test_verify_tells_rows_that_do_not_fit(wtxtgit: Command, shards: Path) -> No
     assert (done.code, done.err) == (1, "")
     (record,) = json.loads(done.out)["files"]
     (error,) = record["errors"]
-    assert error.pop("message").startswith("a row with another size than the tar header")
+    assert error.pop("message").startswith("a row whose size differs from the tar header's")
     assert error.pop("field", "size") == "size"
     assert error == {"kind": "structure", "offset": off_arr + 32, "chunk": "t_0.tar"}
     done = wtxtgit("taridx", "verify", "moved/t.taridx", "--shards", ".")
@@ -147,7 +147,7 @@ def test_verify_tells_an_index_that_can_not_be_read(wtxtgit: Command, shards: Pa
 
 def test_what_is_no_index(wtxtgit: Command, shards: Path) -> None:
     for arguments in (["ls", "t_0.tar"], ["cat", "t_0.tar", "x"], ["verify", "t_0.tar"]):
-        assert "no index of tars" in complaint(wtxtgit("taridx", *arguments), 3)
+        assert "not an index of tars" in complaint(wtxtgit("taridx", *arguments), 3)
         missing = [argument.replace("t_0.tar", "missing") for argument in arguments]
         assert "no such file" in complaint(wtxtgit("taridx", *missing), 3)
 
@@ -166,7 +166,7 @@ def test_a_folder_without_shards(wtxtgit: Command, shards: Path) -> None:
     wtxtgit("taridx", "build", "t_0.tar", "-o", "t.taridx")
     (shards / "empty").mkdir()
     done = wtxtgit("taridx", "verify", "t.taridx", "--shards", "empty")
-    assert complaint(done, 3) == "empty: no tars are there"
+    assert complaint(done, 3) == "empty: no tars"
     done = wtxtgit("taridx", "verify", "t.taridx", "--shards", "missing")
     assert complaint(done, 3) == "missing: no such file or directory"
 
@@ -200,14 +200,14 @@ def test_an_index_with_another_name_takes_all_tars_and_says_so(
     assert done.err.startswith("wtxtgit: warning: readers look for other_*.tar")
     done = wtxtgit("taridx", "verify", "other.taridx")
     assert done.code == 0
-    assert b"no shard is called other_*.tar" in done.out
+    assert b"no shard is named other_*.tar" in done.out
     assert wtxtgit("taridx", "cat", "other.taridx", "only1.json").out == b"only1.json of 1"
 
 
 def test_build_refuses_what_it_can_not_index(wtxtgit: Command, shards: Path) -> None:
     (shards / "t.taridx").write_bytes(b"mine")
     for name, content, words in (
-        ("x.tar", b"junk" * 200, "x.tar: no tar"),
+        ("x.tar", b"junk" * 200, "x.tar: not a tar"),
         ("x.tar", b"\x1f\x8b" + bytes(600), "x.tar: compressed with gzip"),
         ("x.tar", (shards / "t_0.tar").read_bytes()[:1024] + b"x" * 512, "x.tar: a damaged"),
     ):
@@ -218,7 +218,7 @@ def test_build_refuses_what_it_can_not_index(wtxtgit: Command, shards: Path) -> 
     (shards / "d").mkdir()
     shutil.copy(shards / "t_0.tar", shards / "d")
     done = wtxtgit("taridx", "build", "t_0.tar", "d/t_0.tar", "-o", "t.taridx")
-    assert complaint(done, 2) == "two shards are called t_0.tar"
+    assert complaint(done, 2) == "two shards are named t_0.tar"
     assert wtxtgit("taridx", "build", "-o", "t.taridx").code == 2
     assert wtxtgit("taridx", "build", "t_0.tar").code == 2
 

@@ -200,7 +200,7 @@ def test_what_they_damaged_themselves_is_told(wtxtgit: Command) -> None:
 @pytest.mark.parametrize(
     ("path", "code", "words"),
     [
-        ("aero/low_ihsh_write_a.aero", 1, "zero-filled"),
+        ("aero/low_ihsh_write_a.aero", 1, "filled with zeros"),
         ("aero/low_file_flags_a.aero", 1, "file_flags"),
         ("fold/unfinalized_a.fold", 1, "not finalized"),
         ("mlcp/meta_more_shards_a.checkpoint", 1, "shards"),
@@ -232,7 +232,7 @@ def test_keys_of_fold_files(wtxtgit: Command, tmp_path: Path) -> None:
     assert wtxtgit("verify", path_of(entry), "--key", wrong).code == 1
     wrong.write_bytes(b"short")
     done = wtxtgit("verify", path_of(entry), "--key", wrong)
-    assert "no key" in complaint(done, 3)
+    assert "without a key" in complaint(done, 3)
 
     entry = next(e for e in all_entries() if e["file"] == "fold/hmac_a.fold")
     key.write_text(entry["options"]["env PYFOLDS_INTEGRITY_KEY"])

@@ -68,7 +68,7 @@ def test_the_original_writers_trust_block(wtxtgit: Command) -> None:
     done = wtxtgit("verify", path, "--public-key", "right.pem", "--require-signed")
     assert (done.code, b"signature valid" in done.out) == (0, True), done
     done = wtxtgit("verify", path, "--public-key", "wrong.pem")
-    assert (done.code, b"signed by none of the keys" in done.out) == (4, True)
+    assert (done.code, b"not made with any of the given keys" in done.out) == (4, True)
     assert wtxtgit("verify", path).code == 0
     assert wtxtgit("verify", path, "--require-signed").code == 4
 
@@ -77,7 +77,7 @@ def test_the_original_writers_trust_block(wtxtgit: Command) -> None:
 def test_a_file_that_was_changed_is_not_what_was_signed(wtxtgit: Command) -> None:
     (wtxtgit.folder / "m.fold").write_bytes(with_index(path_of(SIGNED), owner="another"))
     done = wtxtgit("verify", "m.fold", "--public-key", "right.pem")
-    assert (done.code, b"metadata_hash of trust_block" in done.out) == (4, True)
+    assert (done.code, b"metadata_hash in trust_block" in done.out) == (4, True)
     done = wtxtgit("verify", "m.fold")
     assert (done.code, b"note: " in done.out) == (0, True)
     data = bytearray(path_of(SIGNED).read_bytes())
@@ -85,7 +85,7 @@ def test_a_file_that_was_changed_is_not_what_was_signed(wtxtgit: Command) -> Non
     data[at] = ord("0") if data[at] != ord("0") else ord("1")
     (wtxtgit.folder / "m.fold").write_bytes(data)
     done = wtxtgit("verify", "m.fold", "--public-key", "right.pem")
-    assert (done.code, b"signed by none of the keys" in done.out) == (4, True)
+    assert (done.code, b"not made with any of the given keys" in done.out) == (4, True)
 
 
 @pytest.mark.usefixtures("keys")
@@ -96,7 +96,7 @@ def test_signed_metadata(wtxtgit: Command) -> None:
     changed = with_index(wtxtgit.folder / "m.fold", model_type="y")
     (wtxtgit.folder / "m.fold").write_bytes(changed)
     done = wtxtgit("verify", "m.fold", "--public-key", "made.pem")
-    assert (done.code, b"of other metadata" in done.out) == (4, True)
+    assert (done.code, b"does not match the metadata" in done.out) == (4, True)
 
 
 @pytest.mark.usefixtures("keys")

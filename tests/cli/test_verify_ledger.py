@@ -109,8 +109,8 @@ def test_a_signature_that_does_not_fit_is_told_with_its_line(
     first, second = done.out.decode().splitlines()
     assert first == f"FAILED  {path}  (ledger, 4 records, signature invalid)"
     assert second.strip() == (
-        "signature: line 5: the signature of keyid 436fe053345cb651 does not fit the record "
-        "and the keys given"
+        "signature: line 5: the signature of keyid 436fe053345cb651 does not match the record "
+        "and the given keys"
     )
 
 
@@ -122,7 +122,7 @@ def test_a_signature_that_does_not_fit_is_told_with_its_line(
         ("one_key_unknown", True, [], 0),
         ("unsigned", True, ["not signed"] * 3, 4),
         ("four", False, ["by an unknown key"] * 4, 4),
-        ("other_path", True, ["does not fit"] * 3, 4),
+        ("other_path", True, ["does not match"] * 3, 4),
         ("other_path", False, ["by an unknown key"] * 3, 4),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_single_wsum_needs_its_text(wtxtgit: Command) -> None:
     (wtxtgit.folder / "w.wsum").write_bytes(case.wsum)
     done = wtxtgit("verify", "w.wsum")
     assert (done.code, done.err) == (3, "")
-    assert b"a WSUM is useless without its text" in done.out
+    assert b"a WSUM means nothing without its text" in done.out
     assert wtxtgit("verify", case.path, "--wsum", "w.wsum").code == 0
 
 

@@ -124,7 +124,7 @@ def test_files_of_a_format_that_is_not_resealed_are_a_conflict(product: Path) ->
     for name, value in (("base", 1), ("mine", 2), ("theirs", 3)):
         (product / f"{name}.toy").write_bytes(toy(value))
     told = run(product, "merge-file", "base.toy", "mine.toy", "theirs.toy", ok=(1,))
-    assert b"toy files are not merged by tensor" in told
+    assert b"toy files can't be merged by tensor" in told
     taken = run(
         product, "merge-file", "base.toy", "mine.toy", "theirs.toy", "--strategy", "theirs", "-o",
         "out.toy",

@@ -89,7 +89,7 @@ def test_zero_filled_entries_and_the_digest_that_saw_them_whole() -> None:
     for data in quirky("ihsh_low_level_write_bug"):
         errors = check(data).errors
         assert brief(errors)[0] == ("structure", "fourcc", TOC + 80)
-        assert errors[0].message == "TOC entries are zero-filled: 4 of 5"
+        assert errors[0].message == "TOC entries filled with zeros: 4 of 5"
         assert ("blake3", "digest") in {(error.kind, error.field) for error in errors}
 
 

@@ -52,7 +52,7 @@ def test_each_decoded_shard_has_a_limit() -> None:
     data = file([tidx(*items), *(shard(WEIGHTS, n, flags=1) for n in range(3))])
     assert [tensor.absent for tensor in describe(data, max_chunk=400).tensors] == [None] * 3
     reasons = [tensor.absent for tensor in describe(data, max_chunk=399).tensors]
-    assert reasons == ["its shard of 400 bytes decoded is over 399"] * 3
+    assert reasons == ["its shard is 400 bytes when decoded, over 399"] * 3
 
 
 def test_a_shard_is_decoded_once_for_all_its_tensors() -> None:

@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_decoded_within_bounds() -> None:
             parts.open(0, 10, made[0])
             parts.open(1, 10, made[1])
 
-    with pytest.raises(FormatError, match="over 10 bytes together") as refused:
+    with pytest.raises(FormatError, match="over 10 bytes in total") as refused:
         alternate()
     assert refused.value.kind == "limit"
     per_pass = options.max_chunk + budget.MOST_RATIO
@@ -127,7 +127,7 @@ def test_a_bomb_of_json_in_a_compressed_chunk(text: bytes) -> None:
         return untold
 
     told = read()
-    assert [line.partition(": header lists more than")[0] for line in told] == [
+    assert [line.partition(": header lists more items than")[0] for line in told] == [
         f"chunk 'c{n}'" for n in range(3)
     ]
     # Nothing of it is copied: the chunk stands in a file.
@@ -150,7 +150,7 @@ def test_files_of_other_formats_in_chunks_are_named_and_not_looked_into() -> Non
     description = any_format.describe(memoryview(data))
     untold: list[str] = []
     assert list(any_format.tensors(description, untold=untold)) == []
-    assert untold == ["chunk 'c0': holds no file with tensors that is looked into"]
+    assert untold == ["chunk 'c0' does not hold a file whose tensors can be read"]
 
 
 def npz_of(count: int) -> memoryview:
@@ -160,7 +160,7 @@ def npz_of(count: int) -> memoryview:
 def test_the_limit_of_a_file_is_told_with_its_setting() -> None:
     errors = any_format.check(npz_of(6), ReadOptions(max_chunk=MIB)).errors
     assert [(e.kind, e.chunk) for e in errors] == [("limit", "4.npy"), ("limit", "5.npy")]
-    assert "over 4194304 bytes, git config wtxtgit.decodeLimit SIZE allows more" in str(errors[0])
+    assert "over 4194304 bytes; git config wtxtgit.decodeLimit SIZE allows more" in str(errors[0])
 
 
 def test_the_setting_counts_in_both_directions() -> None:

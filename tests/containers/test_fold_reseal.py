@@ -438,7 +438,7 @@ def test_payloads_that_can_not_be_opened_say_why() -> None:
 
     plain = bytearray(model_file())
     plain[35] = 7
-    assert unread(bytes(plain)) == "flags are 7, which are unknown"
+    assert unread(bytes(plain)) == "flags are 7, of which some are unknown"
     plain[35] = 0
     plain[43] ^= 1
     assert "uncomp_len" in str(unread(bytes(plain)))

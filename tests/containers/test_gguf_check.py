@@ -59,7 +59,7 @@ def with_value(value_type: int, raw: bytes) -> bytes:
 VALUE = BASE + 8 + 1 + 4
 
 ERRORS = {
-    "the same key twice": (head([ARCHITECTURE, ARCHITECTURE]), BASE, "key"),
+    "repeats a key": (head([ARCHITECTURE, ARCHITECTURE]), BASE, "key"),
     "the same tensor twice": (
         made(infos=[info("a", (8,), 0), info("a", (8,), 32)], data=bytes(64)),
         SECOND,
@@ -163,7 +163,7 @@ WARNINGS = {
         PAIR_START + 28,
         "padding",
     ),
-    "padding of the last tensor": (
+    "last tensor's padding": (
         made(infos=[info("w", (7,), 0)], data=bytes(31) + b"x"),
         START + 28,
         "padding",
@@ -196,7 +196,7 @@ REFUSED = {
     "tensors in another order",
     "padding of the header",
     "padding between tensors",
-    "padding of the last tensor",
+    "last tensor's padding",
     "bytes after a header without tensors",
 }
 """What ggml refuses, or passes over; the others lose nothing."""

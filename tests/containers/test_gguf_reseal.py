@@ -347,7 +347,7 @@ def test_what_is_refused() -> None:
     found = refused(ours, [*all_of(ours), PlacedEntry(ours, 0)])
     assert (found.field, found.message) == ("name", "two tensors are named 'a'")
     found = refused(ours, changed(all_of(ours), {0: b"abc"}))
-    assert found.message == "tensor 'a' has 8 bytes, 3 are given"
+    assert found.message == "tensor 'a' has 8 bytes, but 3 were given"
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_tensors_that_share_their_bytes() -> None:
     assert resealed(container, changed(placed, same)) == data[:-64] + b"abcdefgh" + data[-56:]
     assert resealed(container, changed(placed, {3: b"abcdefgh"}))[-32:-24] == b"abcdefgh"
     found = refused(container, changed(placed, {**same, 2: bytes(8)}))
-    assert found.message == "tensors 'a' and 'b' share their bytes, and are to have different ones"
+    assert found.message == "tensors 'a' and 'b' share their bytes, so they can't differ"
     moved = describe(memoryview(resealed(container, placed[::-1]))).tensors
     assert [(t.name, bytes(t.data)) for t in moved] == [
         ("d", bytes(range(32, 40))),

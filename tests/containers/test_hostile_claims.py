@@ -159,7 +159,7 @@ def test_an_empty_array_with_sizes_that_numpy_does_not_hold_is_refused(shape: li
     data = samples.safetensors({"a": tensor_item("F32", shape, 0, 0)})
     tensor = tensor_of(data)
     assert list(blocks(tensor)) == []
-    with pytest.raises(FormatError, match="shape that numpy does not hold"):
+    with pytest.raises(FormatError, match="shape that numpy does not support"):
         array(tensor)
 
 

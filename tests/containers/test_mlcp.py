@@ -32,7 +32,8 @@ def test_no_bytes_whatever_the_count_says() -> None:
             ("b", "BFloat16", (1,), 0),
         ]
         assert listed.metadata["metadata"] == metadata
-        assert [t.absent for t in listed.tensors] == ["the file has no bytes of tensors"] * 2
+        reason = "the file does not hold the bytes of tensors"
+        assert [t.absent for t in listed.tensors] == [reason] * 2
 
 
 def test_no_records() -> None:

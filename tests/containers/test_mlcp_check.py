@@ -79,7 +79,7 @@ def test_a_shard_that_is_listed_and_not_there() -> None:
     data = samples.mlcp(listed({}, {}), count(1) + A)
     [error] = check(memoryview(data)).errors
     assert (error.kind, error.field, error.offset) == ("structure", "shards", len(data))
-    assert "lists 2 shards, the file ends after 1" in error.message
+    assert "lists 2 shards, but the file ends after 1" in error.message
 
 
 def test_the_fixture_with_a_shard_too_many() -> None:
@@ -136,11 +136,11 @@ def test_metadata_without_a_version(metadata: object) -> None:
 @pytest.mark.parametrize(
     ("record", "wanted", "field", "from_end", "words"),
     [
-        (("Float32", [10, 10], 7), 1, "size", 8, "size 7, its dtype and shape make 400 bytes"),
+        (("Float32", [10, 10], 7), 1, "size", 8, "size 7, but its dtype and shape need 400 bytes"),
         (("Float64", [], 4), 2, "size", 8, "make 8 bytes"),
         (("Int8", [0, 5], 1), 3, "size", 8, "make 0 bytes"),
-        (("Int8", [2**62, 4], 1), 3, "size", 8, "more than a size can say"),
-        (("Int8", [2**62, 2**62], 1), 3, "size", 8, "more than a size can say"),
+        (("Int8", [2**62, 4], 1), 3, "size", 8, "more than a size field can hold"),
+        (("Int8", [2**62, 2**62], 1), 3, "size", 8, "more than a size field can hold"),
         (("Int32", [4], -1), 5, "size", 8, "the size -1"),
         (("Int32", [-1, 4], 16), 5, "shape", 24, "the dimension -1"),
         (("99", [4], 4), 99, "dtype", 22, "the unknown dtype '99'"),
@@ -201,12 +201,12 @@ def test_dtypes_by_number() -> None:
 
 def test_lists_of_tensors_of_other_lengths() -> None:
     for metadata, words in (
-        (listed({"tensors": []}), "shard 0: the metadata lists 0 tensors, the file has 1"),
+        (listed({"tensors": []}), "shard 0: the metadata lists 0 tensors, but the file has 1"),
         (listed({"tensors": [ITEM_A] * 2}), "shard 0: the metadata lists 2"),
         (listed({"tensors": [ITEM_A]}, tensorInfos=[]), "tensorInfos: the metadata lists 0"),
         (listed({"tensors": 1}), "shards[0].tensors is not a list"),
-        (listed(None), "shard 0 has no list of tensors"),
-        (listed({"tensors": [7]}), "what is listed for 'a' is 7"),
+        (listed(None), "shard 0 does not list its tensors"),
+        (listed({"tensors": [7]}), "the entry for 'a' is 7"),
     ):
         assert any(words in error.message for error in errors(metadata, count(1) + A))
 

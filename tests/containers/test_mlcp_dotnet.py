@@ -80,17 +80,17 @@ def test_times_that_are_not(text: str) -> None:
     ("edit", "where"),
     [
         (lambda m: m.update(timestamp=None), "timestamp is not a time"),
-        (lambda m: m.update(worldSize=2**31), "worldSize is not an integer of 32 bits"),
-        (lambda m: m.update(worldSize=3.0), "worldSize is not an integer of 32 bits"),
-        (lambda m: m.update(ddpRank=True), "ddpRank is not an integer of 32 bits"),
-        (lambda m: m.update(ddpRank=None), "ddpRank is not an integer of 32 bits"),
+        (lambda m: m.update(worldSize=2**31), "worldSize is not a 32-bit integer"),
+        (lambda m: m.update(worldSize=3.0), "worldSize is not a 32-bit integer"),
+        (lambda m: m.update(ddpRank=True), "ddpRank is not a 32-bit integer"),
+        (lambda m: m.update(ddpRank=None), "ddpRank is not a 32-bit integer"),
         (lambda m: m.update(format=1), "format is not a text"),
         (lambda m: m.update(customFields=[]), "customFields is not an object"),
         (lambda m: m.update(training=[]), "training is not an object"),
-        (lambda m: m["training"].update(step=2**63), "training.step is not an integer of 64"),
+        (lambda m: m["training"].update(step=2**63), "training.step is not a 64-bit integer"),
         (lambda m: m["training"].update(learningRate="1"), "learningRate is not a number"),
-        (lambda m: m["shardingStrategy"].update(precision="x"), "is not what sharding is"),
-        (lambda m: m["shards"][1].update(rank="1"), "shards[1].rank is not an integer of 32"),
+        (lambda m: m["shardingStrategy"].update(precision="x"), "is not one of the kinds"),
+        (lambda m: m["shards"][1].update(rank="1"), "shards[1].rank is not a 32-bit integer"),
         (lambda m: m["shards"][1].update(fileSize=0.5), "shards[1].fileSize is not an integer"),
         (lambda m: m["shards"][1].update(checksum=7), "shards[1].checksum is not a text"),
     ],
@@ -123,7 +123,7 @@ def test_what_hides_a_member() -> None:
     twice = text.replace('"format":', '"worldSize": 3, "format":', 1)
     [(field, message)] = errors(with_text(twice))
     assert field == "metadata"
-    assert message.startswith("metadata has the same key twice at byte ")
+    assert message.startswith("metadata repeats a key at byte ")
 
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", '"\\ud800"', '{"\\udfff": 1}'])

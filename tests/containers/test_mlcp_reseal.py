@@ -338,7 +338,7 @@ def test_a_shard_is_added_with_its_tensors() -> None:
         ours, PlacedEntry(ours, 0), PlacedEntry(other, 1, content(b"12345678")), changed=wanted
     )
     assert metadata(noted)["shards"][1]["checksum"] is None
-    with pytest.raises(FormatError, match="is in shard 1, there are 1") as caught:
+    with pytest.raises(FormatError, match="is in shard 1, but there are only 1 shards") as caught:
         put(ours, PlacedEntry(ours, 0), PlacedEntry(other, 1))
     assert caught.value.field == "entries"
     assert "'n'" in caught.value.message

@@ -103,16 +103,16 @@ def test_objects_are_moved_and_never_read() -> None:
     assert resealed(numbers, own(theirs, 1)) == theirs.data
     assert resealed(theirs, own(numbers, 1)) == numbers.data
     found = refused(opened(npy([1, 2]) + b"after"), own(ours, 1))
-    assert found.message == "5 bytes after the array have no place after Python objects"
+    assert found.message == "5 bytes after the array can't be kept after Python objects"
 
 
 def test_what_is_refused() -> None:
     ours = opened(npy([1, 2]))
     assert refused(ours, []).message == "npy holds one array, not 0"
     assert refused(ours, own(ours, 1) * 2).message == "npy holds one array, not 2"
-    assert refused(ours, own(ours, 1), {"a": "b"}).message == "npy holds no metadata"
+    assert refused(ours, own(ours, 1), {"a": "b"}).message == "npy files have no metadata"
     found = refused(ours, [PlacedEntry(ours, 0, content(b"abc"))])
-    assert found.message == "tensor 'data' has 16 bytes, 3 are given"
+    assert found.message == "tensor 'data' has 16 bytes, but 3 were given"
 
 
 def test_nothing_of_an_array_is_held() -> None:

@@ -75,7 +75,7 @@ def test_a_rank_is_missing() -> None:
 
 def test_ranks_of_two_dtypes() -> None:
     wrong = {shard(1): part("a", ROWS[:3], 0, 0), shard(2): part("a", ROWS[3:].astype("f8"), 3, 0)}
-    assert "chunks are 'F32, F64'" in errors_of(wrong)
+    assert "different dtypes: 'F32, F64'" in errors_of(wrong)
 
 
 @pytest.mark.parametrize(

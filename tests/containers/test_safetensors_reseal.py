@@ -253,7 +253,7 @@ def test_what_is_refused() -> None:
     twice = refused(ours, [*all_of(ours), PlacedEntry(ours, 0)])
     assert twice.field == "name"
     placed = [PlacedEntry(ours, 0, content(b"abc")), PlacedEntry(ours, 1)]
-    assert refused(ours, placed).message == "tensor 'a' has 4 bytes, 3 are given"
+    assert refused(ours, placed).message == "tensor 'a' has 4 bytes, but 3 were given"
     for metadata in ([1], {"a": 1}, {"a": {"b": "c"}}, "text"):
         found = refused(ours, all_of(ours), {"__metadata__": metadata})
         assert found.field == "__metadata__"
@@ -300,9 +300,7 @@ def test_tensors_that_share_their_bytes() -> None:
     assert resealed(container, changed(placed, {0: BYTES[:4]})) == data
     for contents in ({0: b"abcd"}, {**same, 1: b"abce"}, {0: b"abcd", 2: b"abcd"}):
         found = refused(container, changed(placed, contents))
-        assert found.message == (
-            "tensors 't0' and 't1' share their bytes, and are to have different ones"
-        )
+        assert found.message == ("tensors 't0' and 't1' share their bytes, so they can't differ")
     # Elsewhere each has bytes of its own.
     assert {t[2] for t in held(resealed(container, placed[:3])).values()} == {BYTES[:4]}
 

@@ -127,13 +127,13 @@ def test_keys_made_to_be_mixed_alike_are_told_apart() -> None:
     ]
     found = check(with_stems(rows, "a\nb", n_stems=3))
     assert [error.field for error in found.errors] == ["keyhash"]
-    assert not [p for p in found.warnings if p.field == "n_stems" or "a row before" in p.message]
+    assert not [p for p in found.warnings if p.field == "n_stems" or "an earlier row" in p.message]
 
 
 def test_the_message_counts_the_rows_and_names_the_first() -> None:
     rows = [GOOD[0], *(row(offset=512 * n, extid=7, keyhash=BIG + n) for n in range(1, 5))]
     (error,) = check(index(rows, n_stems=5)).errors
-    assert error.message == "4 rows with an extid that is not below n_ext 1, the first is row 1"
+    assert error.message == "4 rows with an extid that is not below n_ext (1), the first is row 1"
 
 
 ROWS = st.lists(
@@ -167,12 +167,12 @@ def test_findings_are_those_of_a_plain_loop(rows: list[bytes], width: int) -> No
     members = [(key, crash, ext) for _, _, _, ext, crash, key in fields]
     twice = [n for n in range(len(rows)) if members[n] in members[:n]]
     offset = held.header.off_arr + 32 * twice[0] if twice else None
-    warned = [p.offset for p in found.warnings if "that a row before is for" in p.message]
+    warned = [p.offset for p in found.warnings if "as an earlier row" in p.message]
     assert warned == ([offset] if twice else [])
     assert ("extid" in told_by_field) == any(ext > 1 for _, _, _, ext, _, _ in fields)
     headers = [(fid, start) for fid, start, *_ in fields]
     again = [n for n in range(len(rows)) if headers[n] in headers[:n]]
-    offsets = [p.offset for p in found.errors if "for a header that a row" in p.message]
+    offsets = [p.offset for p in found.errors if "for the same tar header as" in p.message]
     assert offsets == [held.header.off_arr + 32 * n for n in again[:1]]
     odd = [p for p in found.errors if "multiple of 512" in p.message]
     assert bool(odd) == any(start % 512 for _, start, *_ in fields)

@@ -65,7 +65,7 @@ def test_a_fid_without_a_shard() -> None:
 def test_all_rows_of_one_kind_are_one_finding() -> None:
     rows = [row(offset=1024, size=n, keyhash=B) for n in (5, 6, 7, 8)]
     (error,) = check_shards(read(index(rows)), shards(TAR)).errors
-    assert error.message == "3 rows with another size than the tar header, the first is row 1"
+    assert error.message == "3 rows whose size differs from the tar header's, the first is row 1"
 
 
 def test_a_damaged_shard_is_told_with_its_name() -> None:
@@ -192,7 +192,7 @@ def test_build_refuses_stems_that_collide_and_can_not_be_loaded(stem: str) -> No
     data = tars.tar(("a.jpg", b""), (f"{stem}.jpg", b""))
     # Only stems that collide go into a table.
     assert built(data).crash_stems == ()
-    with pytest.raises(FormatError, match="has the xxh64 of another stem"):
+    with pytest.raises(FormatError, match="has the same xxh64 as another stem"):
         write.index([("x.tar", memoryview(data))], keyhash=lambda _: 1)
 
 

@@ -114,8 +114,8 @@ def test_boxes_that_take_too_long_to_tell_apart() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shape": (3,)}, "has the shape"),
-        ({"element": "i32"}, "has the dtype i32"),
+        ({"shape": (3,)}, "has shape"),
+        ({"element": "i32"}, "has dtype i32"),
         ({"held": memoryview(bytes(4))}, "has 4 bytes, not 8"),
         ({"strides": (2,)}, "has 8 bytes, not 12"),
         ({"absent": "gone"}, "gone"),

@@ -170,7 +170,7 @@ def test_a_view_outside_of_its_storage_covers_nothing(outside: bytes) -> None:
     assert parts(data) == ["archive_data_0", "v"]
     listed = found(data)
     assert listed["v"].absent is None
-    assert listed["w"].absent == "reaches outside of its storage of 24 bytes"
+    assert listed["w"].absent == "reaches past the end of its storage of 24 bytes"
     assert bytes(listed["w"].data) == b""
 
 

@@ -158,22 +158,22 @@ WRONG = {
         "dimensions",
     ),
     "nowhere": (of(WHOLE, FIRST), "is in no file"),
-    "of nothing": (of(tensor((6,), chunk((0,), (6,))), FIRST, SECOND), "is part of nothing"),
+    "of nothing": (of(tensor((6,), chunk((0,), (6,))), FIRST, SECOND), "nothing uses it"),
     "another shape": (
         of(
             tensor((8,), chunk((0,), (2,)), chunk((2,), (6,))),
             FIRST,
             (index("a", (2,)), saved("x.distcp", len(A), len(B))),
         ),
-        "has the shape [6]",
+        "has shape [6]",
     ),
     "another dtype": (
         of(tensor((8,), chunk((0,), (6,)), chunk((6,), (2,)), dtype="int32"), FIRST, SECOND),
-        "has the dtype f32, not i32",
+        "has dtype f32, not i32",
     ),
     "an unknown dtype": (
         of(tensor((8,), chunk((0,), (6,)), chunk((6,), (2,)), dtype="uint7"), FIRST, SECOND),
-        "has the dtype f32",
+        "has dtype f32",
     ),
     "shared bytes": (of(WHOLE, FIRST, (index("a", (6,)), FIRST[1])), "shares bytes with"),
     "beyond the file": (
@@ -197,20 +197,20 @@ WRONG = {
                 saved("x.distcp", len(A), len(B), transform_descriptors=list_of(text("zstd/1"))),
             ),
         ),
-        "which is not undone here",
+        "which wtxtgit can't undo",
     ),
-    "bytes of nothing": (of(tensor((6,), chunk((0,), (6,))), FIRST), "belong to no chunk"),
-    "twice at one place": (of(WHOLE, FIRST, FIRST), "saved twice"),
-    "two chunks at one place": (
+    "bytes of nothing": (of(tensor((6,), chunk((0,), (6,))), FIRST), "are in no chunk"),
+    "twice at the same place": (of(WHOLE, FIRST, FIRST), "stored twice"),
+    "two chunks at the same place": (
         of(tensor((12,), chunk((0,), (6,)), chunk((0,), (6,))), FIRST),
-        "at one place",
+        "at the same place",
     ),
     **{
         f"a path {path!r}": (of(WHOLE, FIRST, (index("a", (6,)), saved(path, 0, 8))), "not a path")
         for path in ("../x.distcp", "/etc/passwd", "a/../../x", "C:\\x", "a//b", "./x", "")
     },
-    "an offset below 0": (of(WHOLE, (FIRST[0], saved("x.distcp", -1, 8))), "wrong offset"),
-    "a huge offset": (of(WHOLE, (FIRST[0], saved("x.distcp", 2**64, 8))), "wrong offset"),
+    "an offset below 0": (of(WHOLE, (FIRST[0], saved("x.distcp", -1, 8))), "invalid offset"),
+    "a huge offset": (of(WHOLE, (FIRST[0], saved("x.distcp", 2**64, 8))), "invalid offset"),
     "no dict": (
         pickled(made("Metadata", state_dict_metadata=list_of(), storage_data=dict_of())),
         "no dict",
@@ -226,7 +226,7 @@ WRONG = {
         ),
         "not a string",
     ),
-    "a name twice": (
+    "a name more than once": (
         pickled(
             made(
                 "Metadata",
@@ -234,13 +234,13 @@ WRONG = {
                 storage_data=dict_of(),
             )
         ),
-        "lists a name twice",
+        "lists a name more than once",
     ),
     "bytes behind": (GOOD + b"more", "behind its end"),
     "cut short": (GOOD[:-9], "cut short"),
     "a storage": (
         of(WHOLE, planner_data=pickled(b"")[2:-1] + text("s") + b"Q"),
-        "names a storage",
+        "refers to a storage",
     ),
 }
 
@@ -320,7 +320,7 @@ def test_many_references_to_one_list_are_refused_soon() -> None:
     )
     listed = {"first": shared} | {f"t{n}": again for n in range(2000)}
     started = time.process_time()
-    with pytest.raises(FormatError, match=r"at one place|over 1000000"):
+    with pytest.raises(FormatError, match=r"at the same place|over 1000000"):
         distributed_metadata.read(memoryview(metadata(listed)))
     assert time.process_time() - started < 2
 

@@ -97,7 +97,7 @@ def test_a_storage_that_is_missing() -> None:
 
 def test_a_view_outside_of_its_storage_is_absent() -> None:
     data = legacy(ONE, {"a": (5, FLOATS[:-4])})
-    assert found(data)["w"].absent == "reaches outside of its storage of 20 bytes"
+    assert found(data)["w"].absent == "reaches past the end of its storage of 20 bytes"
     fields = [(e.kind, e.field, e.offset) for e in check(memoryview(data)).errors]
     assert ("structure", "storage", len(data) - 20) in fields
 

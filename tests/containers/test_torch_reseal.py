@@ -432,7 +432,7 @@ def test_what_torch_files_can_not_take() -> None:
     for placed, changed, message in (
         ([], None, "lose tensor 'a'"),
         ([PlacedEntry(mine, 0), PlacedEntry(mine, 0)], None, "gain tensor 'a'"),
-        ([PlacedEntry(wider, 0)], None, "another dtype, shape or strides"),
+        ([PlacedEntry(wider, 0)], None, "change the dtype, shape or strides"),
         ([PlacedEntry(mine, 0)], {**wanted, "version": b"4\n"}, "another 'version'"),
         ([PlacedEntry(mine, 0)], {**wanted, "more": b""}, "another 'more'"),
         ([PlacedEntry(mine, 0)], {}, "another 'data.pkl'"),
@@ -565,7 +565,7 @@ def test_damage_is_not_sealed() -> None:
     assert refused(damaged, {"a": b"other..."}).field == "crc32"
     assert check(memoryview(resealed(damaged, {"b": b"else"}))).errors != []
     mine = opened(data)
-    with pytest.raises(FormatError, match="another crc32"):
+    with pytest.raises(FormatError, match="a crc32 that differs"):
         reseal(mine, [PlacedEntry(opened(damaged), 0), PlacedEntry(mine, 1)], None, OPTIONS)
     packed = archive(
         named(a=vector("0", 2), b=vector("1", 1)), {"0": b"abcdefgh", "1": b"1234"}, deflated=["1"]

@@ -295,7 +295,7 @@ class TestNonsense:
         said = Sealed(tmp_path).call("audit", ok=(5,))
         assert said.err.splitlines() == [
             "wtxtgit: error: not in a git repository",
-            "wtxtgit: hint: go into a repository, or git init",
+            "wtxtgit: hint: change to a repository, or run git init",
         ]
 
     def test_a_commit_whose_objects_are_gone(self, chain: Sealed) -> None:

@@ -109,7 +109,7 @@ class TestSeal:
         put(kept, version(2.0), kept=False)
         said = kept.call("seal", "--staged", "--key", "alice", MODEL, ok=(1,))
         assert said.err.splitlines() == [
-            f"wtxtgit: error: {MODEL}: 1 of 2 chunks are not at hand",
+            f"wtxtgit: error: {MODEL}: 1 of 2 chunks are not available here",
             "wtxtgit: hint: wtxtgit fetch fetches the missing data",
         ]
         assert kept.git("diff", "--cached", "--name-only").split() == [MODEL.encode()]
@@ -140,7 +140,7 @@ class TestSeal:
         saved = kept.path / ".git/saved"
         (kept.path / ".git/wtxt").rename(saved)
         said = kept.call("seal", "--staged", "--key", "alice", ok=(1,))
-        assert "at hand" in said.err
+        assert "not available here" in said.err
         saved.rename(kept.path / ".git/wtxt")
         kept.seal()
         kept.commit()

@@ -14,9 +14,11 @@ from wtxtgit.text import ledger as text_ledger
 
 NAME = "model.wtxt.age"
 ALICE, BOB = pyrage.x25519.Identity.generate(), pyrage.x25519.Identity.generate()
-WITHOUT = "1 encrypted text: of 1 the ciphertext alone was checked, no identity was given"
-WITH = "1 encrypted text: the content of 1 was opened and verified"
-NOT_WITH = "1 encrypted text: of 1 the ciphertext alone was checked, no identity opens them"
+WITHOUT = "1 encrypted text: only the ciphertext of 1 was checked, because no identity was given"
+WITH = "1 encrypted text: the content of 1 was decrypted and verified"
+NOT_WITH = (
+    "1 encrypted text: only the ciphertext of 1 was checked, because no identity decrypts them"
+)
 
 
 def encrypted(content: bytes, *whom: pyrage.x25519.Identity) -> bytes:
@@ -138,7 +140,7 @@ def test_what_a_file_shows_without_a_key(repo: Sealed, key: str, tmp_path: Path)
         "recipients": {"X25519": 1}, "content_size": size, "is_armored": True,
     }  # fmt: skip
     said = repo.call("verify", NAME)
-    assert "the ciphertext is whole, -i FILE checks the content" in said.out
+    assert "the ciphertext is intact; -i FILE checks the content" in said.out
     said = repo.call("verify", f"HEAD:{NAME}", "-i", key)
     assert "(wtxt in age, " in said.out
     bob = identity(tmp_path, BOB)
@@ -159,9 +161,9 @@ def test_what_a_file_shows_without_a_key(repo: Sealed, key: str, tmp_path: Path)
             encrypted(text(1.0), ALICE, BOB),
             "for 2 recipients (2 X25519), before encrypted for 1 recipient (1 X25519): without",
         ),
-        (encrypted(b"x"), encrypted(b"xy"), "another text, of 2 bytes, before 1"),
-        (text(1.0), encrypted(text(1.0)), "before not encrypted"),
-        (encrypted(text(1.0)), text(1.0), "not encrypted, before encrypted for 1 recipient"),
+        (encrypted(b"x"), encrypted(b"xy"), "another text, of 2 bytes, was 1"),
+        (text(1.0), encrypted(text(1.0)), "was not encrypted"),
+        (encrypted(text(1.0)), text(1.0), "not encrypted, was encrypted for 1 recipient"),
     ],
 )
 def test_what_is_said_of_a_change(chain: Sealed, before: bytes, after: bytes, told: str) -> None:

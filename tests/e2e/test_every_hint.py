@@ -394,11 +394,11 @@ FOLLOWED = [
     ("-o {} replaces it", Row(is_there_already, OPTION)),
     ("-o {} replaces it", Row(delta_target_is_there, OPTION)),
     (
-        "--partial writes what is there, with zeros for what is lost",
+        "--partial writes what is left, with zeros for what is lost",
         Row(lost_beyond_recovery, OPTION, 1),
     ),
     (
-        "--skip leaves out what can't be held, and says what that is",
+        "--skip leaves out and lists what can't be kept",
         Row(what_fits_no_format, OPTION),
     ),
     ("to name a signers file, write ./{}", Row(signers_named_like_a_revision, NAMED)),
@@ -414,7 +414,7 @@ FOLLOWED = [
     ("git log --oneline --all lists the commits that are here", Row(no_such_revision, LISTS)),
     ("git restore --source=HEAD --staged --worktree -- :/{}", Row(broken_signers)),
     ("git restore --source=HEAD --staged --worktree -- {}", Row(broken_ledger)),
-    ("go into a repository, or git init", Row(outside_of_a_repository)),
+    ("change to a repository, or run git init", Row(outside_of_a_repository)),
     ("wtxtgit checkout --force overwrites it", Row(edited_file, INSTEAD)),
     ("wtxtgit seal --reseal -- {}", Row(both_sides_of_a_ledger)),
     ("wtxtgit verify -- {}", Row(ledger_of_a_text_that_is_damaged, LISTS)),
@@ -442,7 +442,7 @@ FOLLOWED = [
     ),
     ("wtxtgit log {} {} lists all", Row(no_such_generation, LISTS)),
     ("wtxtgit resolve {} first", Row(a_conflict, LISTS)),
-    ("wtxtgit restore -o FILE.npz -- {} gives its arrays", Row(native_text, INSTEAD)),
+    ("wtxtgit restore -o FILE.npz -- {} writes its arrays", Row(native_text, INSTEAD)),
     ("wtxtgit seal --reseal -- {} begins one of its own", Row(same_ledger_twice)),
     ("wtxtgit seal -- {} seals what is there", Row(other_content_is_cosigned)),
     ("wtxtgit seal -- {} {} seals both", Row(ledger_of_a_file_that_went)),
@@ -459,14 +459,16 @@ FOLLOWED = [
     ("wtxtgit verify -- {} lists all problems", Row(damaged_text, LISTS)),
     ("wtxtgit verify -- {} lists all problems", Row(damaged_container, LISTS)),
     ("{} --help", Row(no_such_option, LISTS)),
-    ("without --plain it can", Row(delta_of_containers_as_plain, OPTION)),
+    ("leave out --plain", Row(delta_of_containers_as_plain, OPTION)),
 ]
 
 
 def commands(hint: str) -> list[str]:
     """The commands of a hint, without what is said of them."""
     steps = hint.rpartition(": ")[2].split(", then ")
-    return [_CUT.sub("", step.removeprefix("go into a repository, or ")).strip() for step in steps]
+    return [
+        _CUT.sub("", step.removeprefix("change to a repository, or ")).strip() for step in steps
+    ]
 
 
 @pytest.mark.parametrize(("hint", "row"), FOLLOWED, ids=[row.make.__name__ for _, row in FOLLOWED])

@@ -143,7 +143,7 @@ class TestWhatComes:
 class TestWhatDoesNotCome:
     def test_without_leave_it_is_told_what_brings_it(self, clone: Repo) -> None:
         clone.git("config", "wtxtgit.fetch", "false")
-        with pytest.raises(CheckError, match="not at hand"):
+        with pytest.raises(CheckError, match="not available here"):
             diff(f"HEAD~1:{NAME}", f"HEAD:{NAME}", OPTIONS)
         assert came(clone) == 0
 
@@ -151,7 +151,7 @@ class TestWhatDoesNotCome:
         there = clone.path.parent / "there"
         clone.git("config", "--unset", "wtxtgit.store")
         clone.write(".wtxt/store", f"[store]\n\turl = {there.as_uri()}\n")
-        with pytest.raises(CheckError, match="not at hand"):
+        with pytest.raises(CheckError, match="not available here"):
             inspect_tensors(f"HEAD:{NAME}", OPTIONS, ["t2"])
         assert came(clone) == 0
 

@@ -147,7 +147,7 @@ def test_a_blob_that_is_one(driven: Repo) -> None:
     driven.add()
     driven.commit()
     done = Sealed(driven.path).call("inspect", f"HEAD:{NAME}", ok=(3,))
-    assert f"hint: git show HEAD:{NAME} | git lfs smudge > FILE gives the file" in done.err
+    assert f"hint: git show HEAD:{NAME} | git lfs smudge > FILE writes the file" in done.err
     assert POINTER in Sealed(driven.path).call("diff", f"HEAD:{NAME}", NAME, ok=(3,)).err
 
 

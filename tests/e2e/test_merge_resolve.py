@@ -145,7 +145,7 @@ def test_a_name_or_a_side_that_there_is_not(conflict: Repo, take: str, told: str
 def test_a_strategy_that_there_is_not(conflict: Repo) -> None:
     for strategy in ("base", "blend"):
         said = resolve(conflict, NAME, "--strategy", strategy, ok=(2,))
-        assert f"merge strategy '{strategy}' is none of fail, ours" in said.err
+        assert f"merge strategy '{strategy}' is not one of fail, ours" in said.err
     assert unmerged(conflict) == [NAME]
 
 
@@ -170,7 +170,7 @@ def test_one_side_removed_the_file(repo: Repo) -> None:
     assert records(repo) == {}
     for name, side in (("one", "ours"), ("two", "theirs")):
         said = resolve(repo, f"{name}.safetensors", ok=(3,))
-        assert f"{name}.safetensors: {side} deleted it, there is nothing to merge" in said.err
+        assert f"{name}.safetensors: {side} deleted it, so there is nothing to merge" in said.err
         assert f"hint: git add -- {name}.safetensors keeps it, git rm -- " in said.err
 
 
@@ -246,8 +246,8 @@ class TestRecords:
         for content in (b"", b"[]", b'{"taken": [[1]], "strategy": "fail"}', b"\xff", b"[" * 9999):
             record.write_bytes(content)
             said = resolve(conflict, NAME, "--take", "*=ours", ok=(3,))
-            assert f"{record}: no record of conflicts" in said.err
-            assert "hint: remove it: it is made again" in said.err
+            assert f"{record}: not a record of conflicts" in said.err
+            assert "hint: remove it: it will be made again" in said.err
         record.unlink()
         resolve(conflict, NAME, "--take", "*=ours")
         assert unmerged(conflict) == []

@@ -71,12 +71,12 @@ def test_there_is_none_of_that_name(repo: Repo) -> None:
     said = bring(repo, "merge", ok=(1,)).stderr.decode()
     told = [line for line in said.splitlines() if line.startswith("wtxtgit: error: ")]
     assert sorted(told) == [
-        f"wtxtgit: error: {name}.fold: merge strategy '{how}' is none of fail, ours, theirs, "
+        f"wtxtgit: error: {name}.fold: merge strategy '{how}' is not one of fail, ours, theirs, "
         "average, task; ours is kept for now"
         for name, how in (("first", "blend"), ("second", "mix"))
     ]
-    assert f"wtxtgit: hint: it is the config {STRATEGY} that says so" in said
-    assert "wtxtgit: hint: it is the attribute wtxt-merge in .gitattributes that says so" in said
+    assert f"wtxtgit: hint: set by the config {STRATEGY}" in said
+    assert "wtxtgit: hint: set by the attribute wtxt-merge in .gitattributes" in said
     assert unmerged(repo) == ["first.fold", "second.fold"]
     assert_model(held(repo, FOLD, "first.fold"), OURS)
 
@@ -95,7 +95,7 @@ def test_what_the_dtype_cannot_hold_stays_open(repo: Repo) -> None:
     bring(repo, "merge", ok=(1,))
     (conflict,) = records(repo)[SAFETENSORS.name]["conflicts"]
     assert conflict["row_ranges"] == [[0, 1]]
-    assert "task gives nothing that the dtype can hold" in conflict["reason"]
+    assert "result of task does not fit the dtype" in conflict["reason"]
     assert file_of(repo, SAFETENSORS.name) == ours
 
 

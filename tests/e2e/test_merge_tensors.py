@@ -251,9 +251,9 @@ def test_what_is_not_merged_by_tensor(repo: Repo) -> None:
     diverge(repo, files)
     said = bring(repo, "merge", ok=(1,)).stderr.decode()
     kept = "both sides changed it; ours (HEAD) is kept for now: "
-    assert f"damaged.fold: {kept}ours does not hold: chunk " in said
+    assert f"damaged.fold: {kept}ours is not valid: chunk " in said
     assert f"format.fold: {kept}the formats differ: fold, safetensors" in said
-    assert f"opaque.fold: {kept}files of no known format are not merged by tensor" in said
+    assert f"opaque.fold: {kept}files in unknown formats can't be merged by tensor" in said
     for name, (_, ours, other) in files.items():
         assert file_of(repo, name) == ours
         assert open_names(repo, name) == {"*": None}

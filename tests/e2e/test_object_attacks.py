@@ -12,7 +12,7 @@ from tests.e2e.conftest import hash_object
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, text
 from tests.git.histories import put_in_place
 
-OTHER_HASH = "whose hash is another"
+OTHER_HASH = "have another hash"
 
 
 def swap(chain: Sealed, name: str, content: bytes, revision: str = "HEAD") -> str:
@@ -26,7 +26,7 @@ def swap(chain: Sealed, name: str, content: bytes, revision: str = "HEAD") -> st
 def assert_refused(chain: Sealed, oid: str, *arguments: str) -> None:
     said = chain.call(*arguments, ok=(5,))
     told = said.err + said.out
-    assert f"{oid}: git gives bytes {OTHER_HASH}" in told
+    assert f"{oid}: the bytes that git returned {OTHER_HASH}" in told
 
 
 @pytest.fixture

@@ -232,7 +232,7 @@ def test_a_file_of_as_much_as_it_may_list(name: str) -> None:
 
     def limits() -> None:
         reasons = [any_format.split(view).reason or "" for view in (taken, refused)]
-        assert ["lists more than" in reason for reason in reasons] == [False, True], reasons
+        assert ["lists more items than" in reason for reason in reasons] == [False, True], reasons
 
     if name not in UNBOUNDED:
         assert growth_of(limits) < BASE + FACTOR * len(refused)
@@ -258,14 +258,14 @@ def test_a_set_of_files_of_as_much_as_one_may_list(name: str) -> None:
         else:
             # A part of an AEROSET that can't be read leaves its tensors out.
             reasons = {tensor.absent or "" for tensor in listed.tensors}
-        assert any("lists more than a set" in reason for reason in reasons), reasons
+        assert any("lists more items than a set" in reason for reason in reasons), reasons
 
     def checked() -> None:
         found = any_format.check(index, open_member=files.__getitem__)
         # Parts of an AEROSET are looked at one by one, and none is kept.
         is_kept = name != "parts of an AEROSET"
         messages = [problem.message for problem in found.errors]
-        assert is_kept == any("lists more than" in message for message in messages), messages
+        assert is_kept == any("lists more items than" in message for message in messages), messages
 
     for read in (described, checked):
         assert growth_of(read) < BASE + FACTOR * size

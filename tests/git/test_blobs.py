@@ -119,13 +119,11 @@ def test_bytes_of_another_hash_are_refused(tmp_path: Path, kind: str, other: byt
     put_in_place(repo, oid, b"blob", other)
     assert repo.git("cat-file", "blob", oid) == other
     with BlobReader(repo.repository) as reader:
-        with pytest.raises(
-            EnvironmentFailure, match=f"blob {oid}: git gives .* is another"
-        ) as told:
+        with pytest.raises(EnvironmentFailure, match=f"blob {oid}: .* have another hash") as told:
             reader.read(oid, 4 << 20)
         assert told.value.hint == "git fsck --full"
         taken = []
-        with pytest.raises(EnvironmentFailure, match="whose hash is another"):
+        with pytest.raises(EnvironmentFailure, match="have another hash"):
             taken.extend(reader.chunks(oid))
         # The last block is not given: whoever counts bytes does not get them all, either.
         assert len(b"".join(taken)) < len(other) or not other
@@ -138,7 +136,7 @@ def test_a_commit_of_another_hash_is_refused(repo: Repo) -> None:
     put_in_place(repo, oid, b"commit", repo.git("cat-file", "commit", evil))
     with (
         CommitReader(repo.repository) as reader,
-        pytest.raises(EnvironmentFailure, match=f"commit {oid}: .* whose hash is another"),
+        pytest.raises(EnvironmentFailure, match=f"commit {oid}: .* have another hash"),
     ):
         reader.commit(oid)
 

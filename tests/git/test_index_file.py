@@ -129,7 +129,7 @@ def test_a_lock_is_respected(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> Non
     before = debug(repo)
     lock = repo.path / ".git/index.lock"
     lock.write_text("another's")
-    with pytest.raises(EnvironmentFailure, match=r"index\.lock is there"):
+    with pytest.raises(EnvironmentFailure, match=r"index\.lock exists"):
         stage_files(repo.repository, [written(repo, b"b")])
     assert not refresh_stats(repo.repository, [file])
     assert lock.read_text() == "another's"

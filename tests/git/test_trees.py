@@ -136,7 +136,7 @@ def test_looking_at_a_path_reads_the_folders_on_the_way(repo: Repo) -> None:
     with TreeReader(repo.repository) as reader:
         assert set(reader.at(top, [b"good/a/b/c", b"good/f/x"])) == {b"good/a/b/c"}
         assert reader.between(top, top) == []
-        with pytest.raises(EnvironmentFailure, match=f"tree {crooked} has 'a' behind 'b'"):
+        with pytest.raises(EnvironmentFailure, match=f"tree {crooked} has 'a' after 'b'"):
             reader.at(top, [b"bad/a"])
         for ask in (lambda: reader.listing(top), lambda: reader.between(tree, top)):
             with pytest.raises(EnvironmentFailure, match="out of order"):
@@ -144,12 +144,12 @@ def test_looking_at_a_path_reads_the_folders_on_the_way(repo: Repo) -> None:
 
 
 CROOKED: dict[str, tuple[bytes, str]] = {
-    "behind": (raw((FILE, b"b"), (FILE, b"a")), "has 'a' behind 'b', out of order"),
+    "behind": (raw((FILE, b"b"), (FILE, b"a")), "has 'a' after 'b', out of order"),
     "a folder without its slash": (
-        raw((FOLDER, b"a"), (FILE, b"a.b")), "has 'a.b' behind 'a/', out of order"
+        raw((FOLDER, b"a"), (FILE, b"a.b")), "has 'a.b' after 'a/', out of order"
     ),
     "a file with a slash": (
-        raw((FILE, b"a.b"), (FILE, b"a")), "has 'a' behind 'a.b', out of order"
+        raw((FILE, b"a.b"), (FILE, b"a")), "has 'a' after 'a.b', out of order"
     ),
     "twice": (raw((FILE, b"a"), (FILE, b"a", OTHER)), "has 'a' twice"),
     "a folder twice": (raw((FOLDER, b"a"), (FOLDER, b"a")), "has 'a' twice"),
@@ -199,7 +199,7 @@ def test_a_tree_of_another_hash_is_refused(repo: Repo) -> None:
     put_in_place(repo, tree, b"tree", repo.git("cat-file", "tree", evil))
     with TreeReader(repo.repository) as reader:
         for _ in range(2):
-            with pytest.raises(EnvironmentFailure, match=f"tree {tree}: .* hash is another"):
+            with pytest.raises(EnvironmentFailure, match=f"tree {tree}: .* have another hash"):
                 reader.listing(tree)
         assert set(reader.listing(evil)) == {b"a"}
 

@@ -265,7 +265,7 @@ def test_a_side_that_is_damaged_is_never_sealed_again() -> None:
     found = Merger(Policy()).merge(*files)
     (conflict,) = found.conflicts
     assert conflict.name == "*"
-    assert conflict.reason.startswith("theirs does not hold: ")
+    assert conflict.reason.startswith("theirs is not valid: ")
     assert found.data == files[1]
 
 
@@ -277,7 +277,7 @@ def test_files_of_two_formats_and_of_none_are_conflicts() -> None:
     (conflict,) = (
         Merger(Policy()).merge(memoryview(b"x"), memoryview(b"y"), memoryview(b"z")).conflicts
     )
-    assert conflict.reason == "files of no known format are not merged by tensor"
+    assert conflict.reason == "files in unknown formats can't be merged by tensor"
     taken = Merger(Policy(Strategy.THEIRS)).merge(memoryview(b"x"), one, other)
     assert (taken.data, taken.taken) == (other, "theirs")
 
@@ -425,7 +425,7 @@ def test_a_take_of_the_base_is_for_the_rows_that_both_changed() -> None:
     found = merged(base, ours, theirs, takes=(("a", Strategy.BASE),))
     assert weights_of(found.data)["a"].tolist() == [[1, 1], [0, 0], [4, 4]]
     (conflict,) = merged(None, ours, theirs, takes=(("a", Strategy.BASE),)).conflicts
-    assert "no base" in conflict.reason
+    assert "the base has no tensor" in conflict.reason
 
 
 def test_what_a_strategy_decided_is_told() -> None:

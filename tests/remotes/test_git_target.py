@@ -136,7 +136,7 @@ def test_somebody_else_pushes(target: Git, bare: Repo, repo: Repo) -> None:
     clone.commit("theirs")
     clone.git("push", "-q", "origin", "snapshots")
     # What this one saw last is out of date.
-    with pytest.raises(RemoteRefused, match="another b, with another content"):
+    with pytest.raises(RemoteRefused, match="already has b, with different content"):
         target.put([file("b", b"mine"), file("c")])
     assert list(target.put([file("b", b"theirs"), file("c")])) == ["c"]
     assert log(bare) == ["deliver b and 1 more", "theirs", "deliver a"]

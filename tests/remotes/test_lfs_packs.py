@@ -217,7 +217,7 @@ class TestAServerThat:
         (path,) = server.paths()
         content = path.read_bytes()
         path.write_bytes(content[:-1] + b"!")
-        assert self.fails(own, place) == "has another SHA-256 than its name says"
+        assert self.fails(own, place) == "has a SHA-256 other than its name states"
         path.write_bytes(content)
         assert not fetched(own.parent / "other", place, text(OLD)).lacking
 
@@ -251,7 +251,7 @@ class TestAServerThat:
 
 def test_another_server_than_the_remotes(own: Path, server: Server, bare: Path, repo: Repo) -> None:
     repo.git("config", "--unset", "lfs.url")
-    with pytest.raises(UsageError, match="no git-lfs server is known"):
+    with pytest.raises(UsageError, match="git-lfs server is not known"):
         LfsPacks(repo.repository, "origin")
     place = LfsPacks(repo.repository, "origin", server.url)
     sent = pushed(own, place, text(OLD))

@@ -181,7 +181,7 @@ class TestARemoteThatLies:
     def test_a_changed_byte(self, there: Path, tmp_path: Path) -> None:
         (pack,) = there.glob("*.pack")
         damage(pack, 40)
-        assert "another SHA-256" in self.refused(there, tmp_path)
+        assert "SHA-256" in self.refused(there, tmp_path)
 
     def test_a_pack_that_ends_early(self, there: Path, tmp_path: Path) -> None:
         (pack,) = there.glob("*.pack")
@@ -219,7 +219,7 @@ class TestARemoteThatLies:
         shutil.copy(other, pack)
         shutil.copy(other_index, index)
         done = fetched(tmp_path / "other", there, text(OLD))
-        assert ("another SHA-256" in done.refused[0].why, len(done.lacking)) == (True, 1)
+        assert ("SHA-256" in done.refused[0].why, len(done.lacking)) == (True, 1)
         assert not Store(tmp_path / "other").own.names
         # Of parts each chunk is what it is asked for by.
         done = fetched(tmp_path / "third", there, text(OLD[:3]))

@@ -184,7 +184,7 @@ def test_with_a_password(tmp_path: Path, home: Path) -> None:
     auth = f"auth: {{htpasswd: {{realm: x, path: {tmp_path}/users}}}}"
     for host in started(tmp_path, auth):
         place = RegistryPacks(f"{host}/x/private")
-        with pytest.raises(RemoteRefused, match="asks who you are") as raised:
+        with pytest.raises(RemoteRefused, match="authentication is required") as raised:
             pushed(store.folder, place, text(OLD))
         assert f"docker login {host}" in str(raised.value.hint)
         logged_in(home, host, SECRET)
@@ -216,7 +216,7 @@ def test_with_tokens(host: str, home: Path, tmp_path: Path) -> None:
     added(store, OLD)
     with servers.before(host, kind=Tokens) as front:
         place = RegistryPacks(f"{front.host}/x/tokens")
-        with pytest.raises(RemoteRefused, match="asks who you are"):
+        with pytest.raises(RemoteRefused, match="authentication is required"):
             place.packs()
         logged_in(home, front.host, SECRET)
         assert pushed(store.folder, place, text(OLD)).packs

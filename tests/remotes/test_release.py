@@ -87,7 +87,7 @@ def test_what_arrives_damaged(target: Release, forge: Forge) -> None:
     for tells in (True, False):
         forge.tells_digests = tells
         forge.faults.append(damage)
-        with pytest.raises(RemoteUnavailable, match="arrived with another content"):
+        with pytest.raises(RemoteUnavailable, match="arrived with different content"):
             target.put([file("x")])
         assert forge.assets == {}
     assert list(target.put([file("x")])) == ["x"]
@@ -192,7 +192,7 @@ def test_answers(
 def test_an_upload_address_without_tls(target: Release, forge: Forge) -> None:
     answer = {"id": 1, "upload_url": f"{HTTP}example.com/up"}
     forge.once("GET", "tags/", (200, {}, answer))
-    with pytest.raises(RemoteRefused, match="not GitHub's REST API"):
+    with pytest.raises(RemoteRefused, match="GitHub's REST API"):
         target.put([file("x")])
 
 
@@ -200,7 +200,7 @@ def test_a_listing_that_is_none(target: Release, forge: Forge) -> None:
     target.put([])
     for wrong in ({}, [1], [{"id": "x"}]):
         forge.once("GET", "/assets", (200, {}, wrong))
-        with pytest.raises(RemoteRefused, match="not GitHub's REST API"):
+        with pytest.raises(RemoteRefused, match="GitHub's REST API"):
             target.list()
 
 
@@ -254,7 +254,7 @@ class TestTokens:
 def test_a_broken_connection_during_the_upload(target: Release, forge: Forge) -> None:
     """A content that is not what it was leaves nothing but what the next attempt removes."""
     good = file("x", b"x" * (2 * PIECE))
-    with pytest.raises(Exception, match="not of the SHA-256"):
+    with pytest.raises(Exception, match="does not match"):
         target.put([good._replace(sha256=sha256(b"other"))])
     # The forge notices in its own time.
     while not forge.assets:

@@ -133,11 +133,11 @@ class TestReading:
 
         monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(len(CONTENT) - 1))
         error = refused(f"{url}/file")
-        assert (error.exit_code, error.hint) == (5, "TMPDIR names another folder")
+        assert (error.exit_code, error.hint) == (5, "set TMPDIR to another folder")
 
     def test_no_such_store(self) -> None:
         error = refused("gopher://host/x")
-        assert error.message == "gopher://host/x: no store is known for such URLs"
+        assert error.message == "gopher://host/x: no fsspec package for such URLs is installed"
 
     def test_a_store_whose_package_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "gcsfs", None)
@@ -162,7 +162,7 @@ class TestMembers:
         "path", ["a?b", "a#b", "%2e%2e/file", "..%2ffile", f"{HTTP}h/x", "a::b", "*", "[a]", "a\nb"]
     )
     def test_names_with_a_meaning(self, url: str, path: str) -> None:
-        with pytest.raises(InputError, match="characters that URLs give a meaning"):
+        with pytest.raises(InputError, match="characters with a special meaning in URLs"):
             members(f"{url}/set/index")(path)
 
     @pytest.mark.parametrize("path", ["../file", "/file", "a/../../file", ""])

@@ -165,7 +165,7 @@ class TestADamagedOne:
         one = with_delta(repo, forged)
         assert one.delta is not None
         assert one.delta.state is DeltaState.DAMAGED
-        assert "put on its base" in one.delta.message
+        assert "applied to its base" in one.delta.message
         assert risks(one) == {Risk.DAMAGED}
 
     @pytest.mark.parametrize("content", [b"", b"WTXT-DELTA 1 x\n", b"something else\n"])

@@ -83,7 +83,7 @@ def test_a_file_has_a_slash_and_a_name_has_none(
     with pytest.raises(InputError, match="no such file"):
         choose_key(named("./missing"))
     (tmp_path / "key").chmod(0o640)
-    with pytest.raises(EnvironmentFailure, match="read by others"):
+    with pytest.raises(EnvironmentFailure, match="others can read"):
         choose_key(named("./key"))
 
 

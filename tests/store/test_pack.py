@@ -135,7 +135,7 @@ class TestRefused:
 
     def test_a_name_that_is_there_twice(self) -> None:
         twice = (entry(self.DATA), self.DATA), (entry(self.DATA, place=26), self.DATA)
-        with pytest.raises(FormatError, match="do not ascend"):
+        with pytest.raises(FormatError, match="not in ascending order"):
             parse_index(memoryview(pack_of(*twice)))
 
 

@@ -189,7 +189,7 @@ def test_not_beside_a_repack(store: Store) -> None:
     added(store, weights(1))
     with (
         repack.alone(store),
-        pytest.raises(EnvironmentFailure, match="another repack or prune is at work"),
+        pytest.raises(EnvironmentFailure, match="another repack or prune is running"),
     ):
         keeping(Store(store.folder), [])
 

@@ -72,7 +72,7 @@ class TestCheck:
 
         verdict = check_store(Store(store.folder), 1)
         by_name = {pack.pack: pack for pack in verdict.damaged}
-        assert by_name[path.stem].why == "has another SHA-256 than its name says"
+        assert by_name[path.stem].why == "has a SHA-256 other than its name states"
         (bad,) = by_name[path.stem].chunks
         assert bad in {named(chunk).hex() for chunk in old}
         (without,) = by_name[based.stem].chunks.values()
@@ -190,7 +190,7 @@ class TestRepack:
         added(store, weights(1))
         with opened_folder(store.folder) as folder:
             fcntl.flock(folder, fcntl.LOCK_EX)
-            with pytest.raises(EnvironmentFailure, match="another repack or prune is at work"):
+            with pytest.raises(EnvironmentFailure, match="another repack or prune is running"):
                 repack_store(store)
 
     def test_others_read_and_add_meanwhile(

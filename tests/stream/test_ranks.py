@@ -163,7 +163,7 @@ def test_a_target_that_refuses_an_index_is_told(folder: Path, tmp_path: Path) ->
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "gen-000001.index").write_bytes(b"another ring's")
     assert set(send(folder)) == {DeliveryState.REFUSED}
-    with pytest.raises(InputError, match="no index of a generation"):
+    with pytest.raises(InputError, match="not the index of a generation"):
         pull(Folder(tmp_path / "target"), None, tmp_path / "a.npz")
     (tmp_path / "target" / "gen-000001.index").unlink()
     done = [one.state for one in upkeep.retry(folder, Folder)]
@@ -374,7 +374,7 @@ def test_a_name_is_of_one_content(folder: Path, tmp_path: Path) -> None:
         ring.emitted(training.emitters[rank].emit(request, [one]))
     training.close()
     send(folder)
-    with pytest.raises(InputError, match=r"'shared.\xfc' of rank 0 is not that of rank 1"):
+    with pytest.raises(InputError, match=r"'shared.\xfc' of rank 0 differs from that of rank 1"):
         pull(Folder(tmp_path / "target"), None, tmp_path / "a.npz")
     assert not (tmp_path / "a.npz").exists()
 
@@ -405,12 +405,12 @@ def test_a_part_passes_for_nothing_else(folder: Path, tmp_path: Path) -> None:
     (target / part).write_bytes(own)
     for made_up in (index[:-1], b"".join(lines[:3]), b"", index.replace(b"rank=2", b"rank=1")):
         (target / "gen-000001.index").write_bytes(made_up)
-        refused(InputError, "no index of a generation")
+        refused(InputError, "not the index of a generation")
     (target / "gen-000002.index").write_bytes(index)
-    refused(CheckError, "is that of 1")
+    refused(CheckError, "is the index of generation 1")
     (target / "gen-000002.index").unlink()
     (target / "gen-000001.index").unlink()
-    refused(InputError, "no generation is there")
+    refused(InputError, "no generations")
     (target / "gen-000001.wtxt").write_bytes(own)
     refused(CheckError, "it is the part of rank 1-of-3")
     (target / "gen-000001.index").write_bytes(index)
@@ -423,13 +423,13 @@ def test_a_part_passes_for_nothing_else(folder: Path, tmp_path: Path) -> None:
 def test_a_ring_has_one_number_of_ranks(folder: Path, tmp_path: Path) -> None:
     Ring(folder, rank=Rank(1, 4)).close()
     for rank, words in (
-        (Rank(), "of 4 ranks, and not of 1"),
-        (Rank(1, 3), "4 ranks, and not of 3"),
+        (Rank(), "of 4 ranks, not of 1"),
+        (Rank(1, 3), "4 ranks, not of 3"),
     ):
         with pytest.raises(UsageError, match=words):
             Ring(folder, rank=rank)
     Ring(tmp_path / "alone").close()
-    with pytest.raises(UsageError, match="a ring of 1 rank, and not of 4"):
+    with pytest.raises(UsageError, match="a ring of 1 rank, not of 4"):
         Ring(tmp_path / "alone", rank=Rank(0, 4))
     (folder / "world").write_bytes(b"world size=4 name=0 crc32c=00000000\n")
     with pytest.raises(InputError, match="does not say how many ranks"):

@@ -292,7 +292,9 @@ def test_a_text_and_its_wsum(ring: Path, tmp_path: Path) -> None:
 def test_numbers_grow(ring: Path) -> None:
     with Snapshots(ring) as snapshots:
         snapshots.publish(state(), gen=7)
-        with pytest.raises(UsageError, match="generation 7 is published, and the ring has had 7"):
+        with pytest.raises(
+            UsageError, match="generation 7 was published, but the ring is already at 7"
+        ):
             snapshots.publish(state(), gen=7)
     with Snapshots(ring) as snapshots:
         with pytest.raises(UsageError):
@@ -459,7 +461,7 @@ def test_requests_that_died_with_their_process_are_named(
     assert not set(weights) & set(lost)
     assert (5 in lost) != (5 in weights)
     assert 5 in lost or not also
-    assert ("lost with the process that asked for them" in caplog.text) == bool(lost)
+    assert ("lost with the process that published them" in caplog.text) == bool(lost)
     assert set(read_state(ring).lost) == set(lost)
 
 

@@ -85,8 +85,8 @@ def test_what_is_no_array_is_a_word() -> None:
         ({"a": None}, '"a" is a NoneType: no array'),
         ({"a": {1.5: np.zeros(1)}}, 'a key of "a" is a float'),
         ({True: np.zeros(1)}, "is a bool"),
-        ({"a.b": np.zeros(1), "a": {"b": np.zeros(1)}}, 'two values are called "a.b"'),
-        ({1: np.zeros(1), "1": np.zeros(1)}, 'two values are called "1"'),
+        ({"a.b": np.zeros(1), "a": {"b": np.zeros(1)}}, 'two values are named "a.b"'),
+        ({1: np.zeros(1), "1": np.zeros(1)}, 'two values are named "1"'),
         ({"o": np.array([None])}, "objects and records"),
         ({"note": 'say "x"'}, "can't stand in the audit line"),
         ({"a b": 3}, "can't stand in the audit line"),
@@ -136,5 +136,7 @@ def test_a_model_that_breaks_off_is_named() -> None:
         def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
             raise RuntimeError("deleted")
 
-    with pytest.raises(UsageError, match=r'"w" is a .*Broken that gives no array: deleted'):
+    with pytest.raises(
+        UsageError, match=r'"w" is a .*Broken, which does not convert to an array: deleted'
+    ):
         training_state({"w": Broken()})

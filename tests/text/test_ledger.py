@@ -564,7 +564,10 @@ class TestLimits:
         assert MAX_PROBLEMS == 1000
         assert MAX_PROBLEMS < len(told) <= MAX_PROBLEMS + 3
         assert {problem.kind for problem in told} == {"merkle"}
-        assert (last.kind, last.message) == ("limit", "over 1000 findings, the rest is not read")
+        assert (last.kind, last.message) == (
+            "limit",
+            "more than 1000 findings, so the rest was not read",
+        )
         # As many as there may be are told, and then what comes after them.
         some = format_ledger(Ledger(found.head, tuple(records[:400])))
         assert [problem.kind for problem in read(some + b"x\n").problems][-2:] == [

@@ -101,8 +101,8 @@ class TestSecretKeys:
         ("content", "said"),
         [
             (blob(inner(check=b"abcdabce")), "check numbers"),
-            (blob(inner(seed=bytes(32))), "not that of the secret"),
-            (blob(inner(), public=bytes(32)), "not that of the secret"),
+            (blob(inner(seed=bytes(32))), "does not belong to the secret"),
+            (blob(inner(), public=bytes(32)), "does not belong to the secret"),
             (blob(inner(), count=2), "exactly one"),
             (blob(inner(), more=b"x"), "more follows"),
             (blob(inner(padding=b"\1\2\3\4\5\6\7\x08")), "more follows"),

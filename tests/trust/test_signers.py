@@ -69,9 +69,12 @@ class TestParse:
             (f"ssh-ed25519 {K[0]}", "not of the form principal"),
             ("a", "not of the form"),
             ("a ssh-ed25519", "not of the form"),
-            ("a ssh-rsa AAAA", "ssh-rsa is a key of another type"),
-            ("a ecdsa-sha2-nistp256 AAAA", "ecdsa-sha2-nistp256 is a key of another type"),
-            (f"a ssh-ed25519-cert-v01@openssh.com {K[0]}", "is a certificate: .* no clock"),
+            ("a ssh-rsa AAAA", "ssh-rsa is another type of key"),
+            ("a ecdsa-sha2-nistp256 AAAA", "ecdsa-sha2-nistp256 is another type of key"),
+            (
+                f"a ssh-ed25519-cert-v01@openssh.com {K[0]}",
+                "is a certificate: .* never consulted here",
+            ),
             (f"a sk-ecdsa-sha2-nistp256-cert-v01@openssh.com {K[0]}", "is a certificate"),
             (f"a sk-ssh-ed25519@openssh.com {K[0]}", "a key on a token: .* flags and a counter"),
             (f"a sk-ecdsa-sha2-nistp256@openssh.com {K[0]}", "a key on a token"),
@@ -79,18 +82,18 @@ class TestParse:
             (f'a cert-authority,namespaces="x" ssh-ed25519 {K[0]}', "cert-authority is an option"),
             (f'a namespaces="git" ssh-ed25519 {K[0]}', "namespaces is an option"),
             (f'a namespaces="a b" ssh-ed25519 {K[0]}', "namespaces is an option"),
-            (f"a valid-before=20300101 ssh-ed25519 {K[0]}", "valid-before .* no clock decides"),
-            (f'a valid-after="20300101" ssh-ed25519 {K[0]}', "valid-after .* no clock decides"),
-            (f'a Valid-Before="2030" ssh-ed25519 {K[0]}', "valid-before .* no clock decides"),
+            (f"a valid-before=20300101 ssh-ed25519 {K[0]}", "valid-before .* never consulted here"),
+            (f'a valid-after="20300101" ssh-ed25519 {K[0]}', "valid-after .* never consulted here"),
+            (f'a Valid-Before="2030" ssh-ed25519 {K[0]}', "valid-before .* never consulted here"),
             (f"a verify-required ssh-ed25519 {K[0]}", '"verify-required" is an option'),
             (f'"a" ssh-ed25519 {K[0]}', "not of the form"),
-            (f"a,b ssh-ed25519 {K[0]}", "not one principal"),
-            (f"*@example.com ssh-ed25519 {K[0]}", "not one principal"),
-            (f"a? ssh-ed25519 {K[0]}", "not one principal"),
-            (f"!a ssh-ed25519 {K[0]}", "not one principal"),
-            (f"a\x1b[2J ssh-ed25519 {K[0]}", "not one principal"),
-            (f"a\u202eb ssh-ed25519 {K[0]}", "not one principal"),
-            (f"{'a' * 256} ssh-ed25519 {K[0]}", "not one principal"),
+            (f"a,b ssh-ed25519 {K[0]}", "not a single principal"),
+            (f"*@example.com ssh-ed25519 {K[0]}", "not a single principal"),
+            (f"a? ssh-ed25519 {K[0]}", "not a single principal"),
+            (f"!a ssh-ed25519 {K[0]}", "not a single principal"),
+            (f"a\x1b[2J ssh-ed25519 {K[0]}", "not a single principal"),
+            (f"a\u202eb ssh-ed25519 {K[0]}", "not a single principal"),
+            (f"{'a' * 256} ssh-ed25519 {K[0]}", "not a single principal"),
             (f"a ssh-ed25519 {K[0]} \x1b[2J", "comment"),
             (f"a ssh-ed25519 {K[0][:-4]}", "not an ed25519"),
             (f"a ssh-ed25519 {K[0]}AAAA", "not an ed25519"),
@@ -136,7 +139,7 @@ class TestParse:
         ],
     )
     def test_a_threshold_in_another_spelling_is_not_passed_over(self, line: str) -> None:
-        with pytest.raises(KeyFileError, match="line 1: a threshold is spelled"):
+        with pytest.raises(KeyFileError, match="line 1: a threshold is written"):
             parse(text(line), "signers")
 
     def test_a_second_threshold_is_refused(self) -> None:
@@ -230,7 +233,7 @@ class TestEdit:
 
     @pytest.mark.parametrize("count", [0, -1, MAX_THRESHOLD + 1, 100])
     def test_a_threshold_that_no_file_has(self, count: int) -> None:
-        with pytest.raises(KeyFileError, match="a threshold is spelled"):
+        with pytest.raises(KeyFileError, match="a threshold is written"):
             parse(FILE.encode(), "s").with_threshold(count, "s")
 
     def test_a_signer_is_removed(self) -> None:
@@ -278,8 +281,8 @@ def test_for_verify_the_same_lines_are_refused() -> None:
         (f"ssh-ed25519-cert-v01@openssh.com {K[0]}", "is a certificate"),
         (f"sk-ssh-ed25519@openssh.com {K[0]}", "is a key on a token"),
         (f"a sk-ssh-ed25519@openssh.com {K[0]}", "is a key on a token"),
-        ("ssh-rsa AAAA x", "is a key of another type"),
-        (f'a valid-before="2030" ssh-ed25519 {K[0]}', "no clock decides"),
+        ("ssh-rsa AAAA x", "is another type of key"),
+        (f'a valid-before="2030" ssh-ed25519 {K[0]}', "never consulted here"),
     ):
         with pytest.raises(KeyFileError, match=f"^s: line 2: .*{said}"):
             parse_signers(text("# one", line), "s")

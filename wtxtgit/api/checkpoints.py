@@ -30,9 +30,10 @@ _RAW = np.dtype("V1")
 class _OfCheckpoint(NamedArrays[_T]):
     """The tensors of a checkpoint by name.
 
-    `format` is the checkpoint's, `metadata` plain data of what it says of itself, `tags` the texts
-    among it that a file of another format can hold (the training metadata of FOLD, `llm_manifest`,
-    `metrics`, `history` and `telemetry`, as JSON), `notes` are words on what could not be read.
+    `format` is the checkpoint's format and `metadata` what it says about itself, as plain data.
+    `tags` are the texts in it that files of other formats can hold (FOLD's training metadata,
+    `llm_manifest`, `metrics`, `history` and `telemetry`, as JSON). `notes` say what could not be
+    read.
     """
 
     def __init__(self, checkpoint: Checkpoint, arrays: Mapping[str, _T]) -> None:
@@ -57,9 +58,9 @@ def _chunk_tags(checkpoint: Checkpoint) -> dict[str, str]:
 class Tensors(_OfCheckpoint[NDArray[Any]]):
     """The tensors of a checkpoint by name, as read-only numpy arrays.
 
-    `format`, `metadata`, `tags` and `notes` say the rest. Of a text `report` is what was verified,
-    with its generation in `meta`; both are None of other files. Raises InputError where a tensor
-    can't be read.
+    `format`, `metadata`, `tags` and `notes` say the rest. For a text, `report` is the result of
+    verifying it and `meta` its generation; for other files both are None. Raises InputError if a
+    tensor can't be read.
     """
 
     def __init__(self, checkpoint: Checkpoint, report: TextReport | None = None) -> None:
@@ -74,9 +75,9 @@ class Tensors(_OfCheckpoint[NDArray[Any]]):
 
 
 class LazyTensors(_OfCheckpoint["LazyTensor"]):
-    """The tensors of an open checkpoint by name, which are read where they are indexed.
+    """The tensors of an open checkpoint by name; each is read when it is indexed.
 
-    `format`, `metadata`, `tags` and `notes` are as those of `Tensors`.
+    `format`, `metadata`, `tags` and `notes` are as in `Tensors`.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -86,10 +87,10 @@ class LazyTensors(_OfCheckpoint["LazyTensor"]):
 
 
 class LazyTensor(LazyRows):
-    """A tensor of an open checkpoint, of which only the rows that are indexed are read.
+    """A tensor of an open checkpoint, of which only the indexed rows are read.
 
-    One that is compressed, or stored in another order than C, is read whole. `stored_dtype` is
-    its file's word for the dtype, `nbytes` how many bytes are stored.
+    A tensor that is compressed, or not stored in C order, is read whole. `stored_dtype` is the
+    dtype as the file names it, `nbytes` the number of bytes stored.
     """
 
     def __init__(self, checkpoint: Checkpoint, tensor: Tensor) -> None:
@@ -127,11 +128,11 @@ class LazyTensor(LazyRows):
 
 
 def _by_name(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """The tensors by name; raises InputError where two have one, or where there is none."""
+    """The tensors by name; raises InputError if a name is used twice or there are no tensors."""
     named: dict[str, Tensor] = {}
     for tensor in checkpoint.tensors:
         if tensor.name in named:
-            raise InputError(f"{checkpoint.name}: two tensors are called {quoted(tensor.name)}")
+            raise InputError(f"{checkpoint.name}: two tensors are named {quoted(tensor.name)}")
         # Writers of some formats count padding in.
         named[tensor.name] = as_numbers(tensor) or tensor
     # What we can't look into would seem to be a checkpoint that is empty.
@@ -146,7 +147,7 @@ def _values(
 ) -> NDArray[Any]:
     """A read-only copy of a tensor's values, little-endian and in C order.
 
-    Raises InputError where they can't be had, CheckError where a text is damaged.
+    Raises InputError if they are not available, CheckError if a text is damaged.
     """
     dtype = numpy_dtype(tensor) if dtype is None else dtype
     try:

@@ -70,22 +70,34 @@ def dump(
     sign: Signer | None = None,
     threads: int | None = None,
 ) -> None:
-    """Write arrays to a file, which appears only when it is complete.
+    """Write arrays to a file, which appears only once it is complete.
 
-    `path`'s ending decides its format: `.safetensors`, `.npz` and others as `wtxtgit convert`
-    knows them, WTXT for any other. `arrays` are numpy arrays, torch tensors, and what else gives an
-    array, by any names; mappings in it give names that are joined with a dot.
+    The ending of `path` decides the format: `.safetensors`, `.npz` and the others that `wtxtgit
+    convert` can write; any other ending means a WTXT text. `arrays` maps names to numpy arrays,
+    torch tensors or anything else that converts to an array, of any shape. Nested mappings are
+    allowed: their names are joined with dots.
 
-    `tags` are short texts by name, for formats that have a place for them. With `max_shard` bytes
-    the arrays go to several files beside one another (safetensors, GGUF, AERO), `ecc` bytes of
-    parity go behind each block of FOLD, `tensor_hashes`, and hashes of pages of `page_size` bytes,
-    into AERO: as in `convert`. All other arguments are
-    for texts: `prev` is the merkle_this (32 bytes) of the generation before, `audit` the text of
-    the audit line, `hmac_key` a key that authenticates every array, `sign` a
-    function that signs bytes (`wtxtgit.model.Signature`). What `load` returned of a native text
-    is written as it was read, as far as no argument says otherwise.
+    For containers:
+    - `tags`: short texts by name, in formats that have a place for them.
+    - `max_shard`: bytes per file; the arrays go to several files (safetensors, GGUF, AERO).
+    - `ecc`: bytes of parity per block of a FOLD file.
+    - `tensor_hashes`, `page_size`: AERO gets a hash of each tensor, and of each page of so many
+      bytes.
 
-    Raises TextError and UsageError for what no text can hold, InputError for what the format can't.
+    For texts:
+    - `meta`: generation, time and so on; `prev`: merkle_this (32 bytes) of the previous
+      generation.
+    - `audit`: the text of the audit line.
+    - `rows_per_chunk`: rows of an array that share a chunk.
+    - `pending`: leave the root to `finalize`.
+    - `hmac_key`: a key that authenticates every array.
+    - `sign`: a function from bytes to a signature (`wtxtgit.model.Signature`).
+
+    Native texts that `load` returned are written exactly as they were read, except for what an
+    argument changes. `threads` defaults to the number of cores.
+
+    Raises UsageError for arguments or arrays that do not fit, TextError for what a text can't
+    hold, and InputError for what the chosen format can't hold.
     """
     target = registry.by_ending(Path(path).suffix)
     if target is not None and target.write is not None:
@@ -99,7 +111,7 @@ def dump(
         _dump_container(given_arrays(arrays), Path(path), tags or {}, extras, max_shard)
         return
     if tags or any((ecc, max_shard, page_size)) or tensor_hashes:
-        raise UsageError(f"{shown(Path(path))}: a text has no tags, parity and further hashes")
+        raise UsageError(f"{shown(Path(path))}: a text has no tags, parity or extra hashes")
     snapshot = _snapshot(arrays, meta, prev, audit, rows_per_chunk, pending)
     writer = TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
     write_output(Path(path), writer.write_file)
@@ -117,7 +129,7 @@ def dumps(
     sign: Signer | None = None,
     threads: int | None = None,
 ) -> bytes:
-    """The text of arrays, as `dump` writes it to a file."""
+    """Return arrays as the bytes of a text; the arguments are those of `dump`."""
     snapshot = _snapshot(arrays, meta, prev, audit, rows_per_chunk, pending)
     return write.dumps(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
 
@@ -131,21 +143,26 @@ def load(
     decryption_key: bytes | None = None,
     threads: int | None = None,
 ) -> Weights | Tensors:
-    """Verify a checkpoint of any format, and give its tensors by name as read-only numpy arrays.
+    """Verify a checkpoint of any format and return its tensors by name, as read-only numpy arrays.
 
-    `path` is a file, the folder of a set, a URL, or in the repository of the current folder
-    REV:PATH, or a generation by its name: PATH@gen:12, PATH@latest, PATH@signed-by:alice.
+    `path` is a file, the folder of a set, a URL, or, in the repository around the current folder,
+    REV:PATH or a generation by name: PATH@gen:12, PATH@latest, PATH@signed-by:alice.
 
-    Values are little-endian, and in C order by shapes as numpy has them. bfloat16 and
-    float8 are unsigned integers unless ml_dtypes is imported; what numpy has no dtype for, such
-    as quantised blocks, comes as its bytes (dtype `V1`).
+    Values are little-endian and in C order, with the shapes that numpy would show. bfloat16 and
+    float8 come as unsigned integers unless ml_dtypes is imported. Data for which numpy has no
+    dtype, such as quantised blocks, comes as bytes (dtype `V1`).
 
-    Of a text `wsum` is the content of its WSUM; without it that of `PATH.root.wsum`, if there is
-    one. The payload of a detached text is that of the repository it is in. `hmac_key` is for
-    texts and FOLD, `public_keys` (32 bytes each) for texts, `decryption_key` (32 bytes) for FOLD.
+    - `wsum`: the content of a text's WSUM; by default that of `PATH.root.wsum`, if it exists.
+    - `hmac_key`: checks the HMACs of texts and FOLD files.
+    - `public_keys`: ed25519 keys (32 bytes each) that may have signed a text.
+    - `decryption_key`: 32 bytes, for encrypted FOLD chunks.
+    - `threads`: defaults to the number of cores.
 
-    Raises TextError with the first thing that does not hold of a text, CheckError of another
-    checkpoint, InputError for what is none (a pointer of git-lfs, too), and EnvironmentFailure.
+    The payload of a detached text is taken from the repository that it is in.
+
+    Raises TextError for the first problem in a text, CheckError for one in another checkpoint,
+    InputError for what is not a checkpoint (git-lfs pointers included), and EnvironmentFailure
+    where git, the network or the disk fails.
     """
     name = _resolved(str(path))
     data = read_checkpoint(name, threads=threads)
@@ -166,7 +183,7 @@ def loads(
     decryption_key: bytes | None = None,
     threads: int | None = None,
 ) -> Weights | Tensors:
-    """Verify what one file holds, and give its tensors, as `load` does."""
+    """Verify the content of one file and return its tensors; otherwise like `load`."""
     data = memoryview(content).cast("B")
     options = ReadOptions(decryption_key=decryption_key, integrity_key=hmac_key)
     name, payload = "the bytes given", NO_PAYLOAD
@@ -177,15 +194,17 @@ def loads(
 def open(  # noqa: A001 - the name that json, gzip... have
     path: File, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> Iterator[LazySnapshot | LazyTensors]:
-    """Open a checkpoint of any format, of which only what is indexed is read.
+    """Open a checkpoint of any format, and read from it only what is indexed. Use it in `with`.
 
-    `model["W"][128:256]` reads those rows alone; of a text it decodes and checks their chunks, and
-    of a detached one fetches them. What is compressed, or in another order than C, is read whole.
-    `path` and values are as for `load`, but nothing else than what is read is verified.
+    `model["W"]` has a `dtype` and a `shape`; `model["W"][128:256]` reads only those rows. In a
+    text it decodes and checks only their chunks, and in a detached text it fetches only those.
+    Tensors that are compressed or not in C order are read whole. `path`, keys and values are as in
+    `load`, but only what is read is verified.
 
-    Of a text whose lines are damaged what is intact is given, by the names of its arrays, with a
-    `DamageWarning`; `problems` say what can't be read, and raise TextError when they are indexed.
-    Raises TextError where no array is left, and InputError and EnvironmentFailure as `load` does.
+    If lines of a text are damaged, its intact arrays are available by name and a `DamageWarning`
+    is issued; `problems` lists the others, which raise TextError when they are indexed.
+
+    Raises TextError if no array is left, and InputError and EnvironmentFailure as `load` does.
     """
     name = _resolved(str(path))
     data = read_checkpoint(name, threads=threads)
@@ -212,18 +231,17 @@ def finalize(
     inline: bool = False,
     threads: int | None = None,
 ) -> Finalized:
-    """Check a pending text, and write its WSUM, `PATH.root.wsum`; gives its root.
+    """Check a pending text, write its WSUM to `PATH.root.wsum`, and return its root.
 
-    `sign` is a function that signs bytes, as for `dump`. `prev` is the
-    merkle_this (32 bytes) of the generation before; without it the text keeps
-    the place that its WSUM gives it, else it is the first generation. If
-    `inline` the text gets its root and signature in lines of its own instead; a
-    WSUM that says no more than these is taken away. A WSUM that says what is
-    asked for already stays.
+    `sign` is a function from bytes to a signature, as in `dump`. `prev` is merkle_this (32 bytes)
+    of the previous generation; without it, the text keeps the place that its WSUM gives it, or
+    becomes the first generation. With `inline`, root and signature are written into the text
+    itself, and a WSUM that says no more than they do is deleted. A WSUM that is already as
+    requested is left alone.
 
-    Raises CheckError for a text that does not verify, InputError for what is no
-    pending text, UsageError where something else stands in the WSUM's place.
-    Spec: `docs/spec/wtxt.md`, "Pending and WSUM".
+    Raises CheckError for a text that does not verify, InputError for what is not a pending text,
+    and UsageError if a file that is not a WSUM has the WSUM's name. Spec: `docs/spec/wtxt.md`,
+    "Pending and WSUM".
     """
     return finalize_file(Path(path), sign=sign, prev=prev, inline=inline, threads=threads)
 
@@ -238,10 +256,11 @@ def verify(
     decryption_key: bytes | None = None,
     threads: int | None = None,
 ) -> TextReport | FileVerdict:
-    """Check all that can be checked of a checkpoint, a ledger or a delta, and say what was found.
+    """Check everything that can be checked in a checkpoint, ledger or delta, and return a report.
 
-    Arguments are as for `load`; a TextReport comes of a text, a FileVerdict of all else. Both have
-    `ok`. A detached text whose payload is not all at hand has a problem of the kind
+    The arguments are those of `load`; with `allow_unauthenticated`, a file without HMACs passes
+    even though `hmac_key` is given. The report is a TextReport for a text and a FileVerdict for
+    anything else; both have `ok`. A detached text with missing payload has a problem of kind
     "payload-missing". Raises InputError and EnvironmentFailure for what can't be read.
     """
     name = _resolved(str(path))
@@ -267,10 +286,10 @@ def verify(
 def diff(
     before: File, after: File, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> DiffReport:
-    """Compare two checkpoints of any formats, tensor by tensor.
+    """Compare two checkpoints of any format, tensor by tensor.
 
-    `before` and `after` are as `path` is for `load`. Raises InputError, CheckError and
-    EnvironmentFailure. What the numbers mean: `docs/diff.md`, "Numbers".
+    `before` and `after` are like `path` in `load`. Raises InputError, CheckError and
+    EnvironmentFailure. `docs/diff.md`, "Numbers", explains the figures.
     """
     from wtxtgit.comparison.diff import diff as compared
 
@@ -291,15 +310,21 @@ def convert(
     decryption_key: bytes | None = None,
     threads: int | None = None,
 ) -> Conversion:
-    """Write the tensors of a checkpoint to a file of another format, which `out`'s ending says.
+    """Convert a checkpoint to the format that the ending of `out` names.
 
-    `source` is as `path` is for `load`. With `max_shard` bytes the tensors go to several files
-    beside one another; `inline_data` puts the bytes of tensors into MLCP; with `skip` tensors that
-    the format can't hold are left out, and are the report's `skipped`. `ecc` bytes of parity go
-    behind each block of a FOLD file (16, 32 and 64 are usual); `tensor_hashes`, and hashes of pages
-    of `page_size` bytes, into AERO. The report's `dropped` says what else of the source is not in
-    what was written. Raises UsageError for endings and for what their format does not write,
-    InputError for what it can't hold, CheckError where the source does not hold.
+    `source` is like `path` in `load`.
+
+    - `max_shard`: bytes per file; the tensors go to several files.
+    - `inline_data`: an MLCP file includes the bytes of its tensors.
+    - `skip`: leave out tensors that the format can't hold; the report lists them as `skipped`.
+    - `ecc`: bytes of parity per block of a FOLD file; 16, 32 and 64 are usual.
+    - `tensor_hashes`, `page_size`: AERO gets a hash of each tensor, and of each page of so many
+      bytes.
+    - `decryption_key`: 32 bytes, for encrypted FOLD chunks.
+
+    The report's `dropped` lists everything else that the new file does not have. Raises UsageError
+    for an unknown ending or an option that the format does not have, InputError for what it can't
+    hold, and CheckError for a damaged source.
     """
     from wtxtgit.checkpoint.convert import convert as converted
 
@@ -319,13 +344,14 @@ def convert(
 def salvage(
     path: File, out: File | None = None, *, hmac_key: bytes | None = None
 ) -> ContainerRecovery:
-    """Find out which tensors of a damaged checkpoint are whole, and write those to `out`.
+    """Find out which tensors of a damaged checkpoint are intact, and write those to `out`.
 
-    `out`'s ending decides its format; where no tensor is whole it is not written, and the
+    The ending of `out` decides its format. If no tensor is intact, nothing is written and the
     report's `output` is None. Each of the report's `tensors` has a `state`: `proved` by a hash in
-    the file, `unproved` where there is none and all its bytes are there, `lost`, or `absent`.
-    Raises InputError for a file of no format, and as `wtxtgit convert` fails: UsageError for
-    endings, InputError for tensors that the format can't hold.
+    the file, `unproved` if all its bytes are there but no hash covers them, `lost`, or `absent`.
+
+    Raises InputError for a file of unknown format or a tensor that the new format can't hold, and
+    UsageError for an unknown ending.
     """
     from wtxtgit.checkpoint import salvage as salvaging
 

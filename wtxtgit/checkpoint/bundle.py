@@ -111,7 +111,7 @@ def signed_bundle(release: Manifest, sign: Callable[[bytes], bytes], hint: str) 
 def parse_bundle(data: ByteView) -> Bundle:
     """Read a bundle; raises FormatError, and proves nothing of what is in it: 1."""
     if len(data) > MAX_SIZE:
-        raise FormatError(f"{len(data)} bytes, a bundle has at most {MAX_SIZE}", kind="limit")
+        raise FormatError(f"{len(data)} bytes, but a bundle has at most {MAX_SIZE}", kind="limit")
     bundle = _object(_json(data, "bundle"), "bundle")
     _expect(bundle.get("mediaType"), _MEDIA_TYPE, "mediaType")
     envelope = _object(bundle.get("dsseEnvelope"), "dsseEnvelope")
@@ -139,8 +139,8 @@ def verified(bundle: Bundle, keys: Sequence[ReleaseKey]) -> tuple[Manifest, Rele
         if is_its:
             return _release(bundle.payload), key
     if not keys:
-        raise TrustError("no key was given that could have signed it")
-    raise TrustError("signed by none of the keys that were given")
+        raise TrustError("none of the given keys could have signed it")
+    raise TrustError("not signed with any of the given keys")
 
 
 def _covered(payload: bytes) -> bytes:
@@ -163,7 +163,7 @@ def _release(payload: bytes) -> Manifest:
         _refuse("resources", "is not a list of files")
     resources = tuple(map(_resource, listed))
     if len({one.name for one in resources}) < len(resources):
-        _refuse("resources", "has a name twice")
+        _refuse("resources", "has a name more than once")
     match told.get("subject"):
         case [{"name": str(name), "digest": {"sha256": str(digest)}}]:
             pass
@@ -175,7 +175,7 @@ def _release(payload: bytes) -> Manifest:
     release = Manifest(name, resources, words)
     # 4.
     if release.digest != digest:
-        raise FormatError("the subject's digest is not that of its files", kind="manifest")
+        raise FormatError("the subject's digest does not match its files", kind="manifest")
     return release
 
 
@@ -186,7 +186,7 @@ def _resource(one: object) -> Resource:
         case _:
             _refuse("resources", "has an entry without name, sha256 and digest")
     if _DIGEST.fullmatch(digest) is None:
-        _refuse("digest", "is not 64 hex digits in lower case")
+        _refuse("digest", "is not 64 lowercase hex digits")
     check_file_name(name)
     return Resource(name, digest)
 
@@ -198,7 +198,7 @@ def check_file_name(name: str) -> None:
     except UnicodeEncodeError:
         _refuse("name", f"{name!a} is not UTF-8")
     if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
-        _refuse("name", f"{name!a} is not a path below the top level")
+        _refuse("name", f"{name!a} is not a path inside the repository")
 
 
 def _json(text: ByteView, what: str) -> object:

@@ -60,7 +60,7 @@ def opened(
     """
     data = read_checkpoint(target, threads=threads)
     if is_age(data):
-        raise InputError(f"{shown_name(target)}: is encrypted", hint="wtxtgit decrypt opens it")
+        raise InputError(f"{shown_name(target)}: is encrypted", hint="wtxtgit decrypt decrypts it")
     pages = Pages(progress)
     with opened_lazily(target, data, options, threads=threads, pages=pages) as checkpoint:
         finder = _Finder(target, data, checkpoint, options)
@@ -76,12 +76,15 @@ def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> No
     for one in found:
         tensor = one.tensor
         if tensor is None:
-            raise UsageError(f"{quoted(one.name)} is not a tensor", hint="-o - gives its bytes")
+            raise UsageError(f"{quoted(one.name)} is not a tensor", hint="-o - writes its bytes")
         sources.append(convert.source_of(str(out), tensor))
     target, _ = convert.target_of(out)
     fitted = packed.fitted(target, sources, {})
     if fitted.unfit:
-        hint = f"-o FILE of another ending gets the bytes, {_HOLDS_ALL} has all dtypes of numbers"
+        hint = (
+            f"-o FILE with any other ending writes the bytes; {_HOLDS_ALL} can hold all "
+            "dtypes of numbers"
+        )
         raise InputError(f"{shown(out)}: {fitted.unfit[0]}", hint=hint)
     wanted = convert.digests(fitted.sources)
     inline_data = target.lists_only
@@ -110,8 +113,8 @@ class _Finder:
         several = tensors if len(tensors) > 1 else [] if tensors else parts
         if len(several) > 1:
             raise UsageError(
-                f"{self._target}: {len(several)} things are called {quoted(name)}",
-                hint=f"wtxtgit inspect {shlex.quote(self._target)} has names that are there once",
+                f"{self._target}: {len(several)} parts are named {quoted(name)}",
+                hint=f"wtxtgit inspect {shlex.quote(self._target)} shows unambiguous names",
             )
         if tensors:
             return self._tensor(name, tensors[0])
@@ -123,7 +126,7 @@ class _Finder:
         values = list(self._values(name))
         if len(values) == 1:
             return Named(name, lambda: iter(()), value=values[0])
-        raise UsageError(f"{self._target}: nothing is called {quoted(name)}", hint=self._hint(name))
+        raise UsageError(f"{self._target}: no part is named {quoted(name)}", hint=self._hint(name))
 
     def _tensor(self, name: str, tensor: Tensor) -> Named:
         # Of several the budget counts all.

@@ -88,7 +88,7 @@ class ReadBudget:
         # Of a view the items that are read, which may be more than what is stored.
         size = content_size(tensor)
         if size > self.left:
-            return f"not read: more than {self.most} bytes are not"
+            return f"not read: over {self.most} bytes"
         self.left -= size
         return None
 

@@ -79,10 +79,12 @@ def sources_of(
     for tensor in any_format.tensors(description, options, untold):
         total += content_size(tensor)
         if total > most:
-            raise InputError(f"{name}: tensors of over {most} bytes out of {size} bytes")
+            raise InputError(
+                f"{name}: its tensors would take over {most} bytes, though the file has only {size}"
+            )
         why = None if tensor.absent is None else f"has no bytes: {tensor.absent}"
         if why is None and tensor.element is None and tensor.packing is None:
-            why = f"is {tensor.dtype}, which {description.format} alone can hold"
+            why = f"is {tensor.dtype}, which only {description.format} can hold"
         if why is None:
             tensors.append(tensor)
         elif unfit is None:
@@ -91,7 +93,7 @@ def sources_of(
             unfit.append(f"{name}: tensor {quoted(tensor.name)} {why}")
     for tensor_name, count in Counter(tensor.name for tensor in tensors).items():
         if count > 1:
-            raise InputError(f"{name}: {count} tensors are called {quoted(tensor_name)}")
+            raise InputError(f"{name}: {count} tensors are named {quoted(tensor_name)}")
     return [source_of(name, tensor) for tensor in tensors]
 
 
@@ -127,7 +129,7 @@ def digests(sources: Iterable[TensorSource], progress: Progress | None = None) -
 def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
     """Raise CheckError unless everything in a file that was just written holds."""
     for problem in any_format.check(data, options).errors:
-        raise CheckError(f"{name}: what was written does not hold: {problem}")
+        raise CheckError(f"{name}: the new file is not valid: {problem}")
 
 
 def source_of(name: str, tensor: Tensor) -> TensorSource:
@@ -169,7 +171,9 @@ def target_of(out: Path) -> tuple[Format, FileWriter]:
     named = registry.by_ending(out.suffix)
     if named is None or named.write is None:
         endings = [ending for f in registry.FORMATS if f.write for ending in f.endings]
-        raise UsageError(f"{shown(out)}: no ending of a format, one of {', '.join(endings)}")
+        raise UsageError(
+            f"{shown(out)}: the ending has to be that of a format, one of {', '.join(endings)}"
+        )
     return named, named.write()
 
 
@@ -216,7 +220,7 @@ def convert(
     chunk = None if is_own else common_chunk(description, sources)
     if chunk is not None:
         sources = without_chunk(sources, chunk)
-        notes.append(f"tensors are named as inside of chunk {quoted(chunk)}")
+        notes.append(f"tensors are named as if inside chunk {quoted(chunk)}")
     sources, tags = packed.unpacked(target, sources, description.tags)
     kept, without = kept_tags(target, tags)
     # Before any hashing, which takes as long as reading all of the file.
@@ -239,7 +243,7 @@ def convert(
     # Shards hold whole tensors: one may be over the limit by itself.
     if set_writer is not None and max_shard is not None:
         notes += [
-            f"tensor {quoted(source.name)} alone is larger than a file should be"
+            f"tensor {quoted(source.name)} alone is larger than a file may be"
             for source in sources
             if source.nbytes > max_shard
         ]
@@ -293,7 +297,7 @@ def _refuse_unfit(unfit: Sequence[str], *, skip: bool, is_some_left: bool) -> No
     if not unfit or (skip and is_some_left):
         return
     more = f" (and {len(unfit) - 1} more)" if len(unfit) > 1 else ""
-    hint = "--skip leaves out what can't be held, and says what that is" if is_some_left else None
+    hint = "--skip leaves out and lists what can't be kept" if is_some_left else None
     raise InputError(f"{unfit[0]}{more}", hint=hint)
 
 
@@ -327,7 +331,7 @@ def write_file(
         pieces = build(sources, tags, **extra)
     has_bytes = inline_data or not target.lists_only
     if not has_bytes:
-        dropped.append(f"bytes of all {len(sources)} tensors: --inline-data keeps them")
+        dropped.append(f"bytes of all {len(sources)} tensors: --inline-data includes them")
     # Such a format holds one array without a name: npy.
     if target.sole_name is not None and target.sole_name not in wanted:
         dropped += [f"name {quoted(key)}" for key in wanted]
@@ -347,11 +351,11 @@ def _read(
             refuse_text(target.report, shown_name(name))
         raise InputError(
             f"{name}: a native text",
-            hint=f"wtxtgit restore -o FILE.npz -- {shlex.quote(name)} gives its arrays",
+            hint=f"wtxtgit restore -o FILE.npz -- {shlex.quote(name)} writes its arrays",
         )
     open_member = members(name, threads=threads)
     if any_format.identify(target.data) is None:
-        raise InputError(f"{name}: not a known container")
+        raise InputError(f"{name}: not in a known format")
     for problem in any_format.check(target.data, options, open_member).errors:
         raise CheckError(
             f"{name}: {problem}",
@@ -373,7 +377,7 @@ def _read(
     # An empty file of another format would look like a conversion that went well.
     if not sources and not unfit:
         encrypted = any(part.is_encrypted for part in description.parts)
-        hint = "--key F opens what is encrypted" if encrypted else None
+        hint = "--key F decrypts the encrypted parts" if encrypted else None
         raise InputError(f"{name}: a {description.format} file without tensors", hint=hint)
     return description, sources, dropped, unfit
 
@@ -435,7 +439,7 @@ def write_set(
         index, data = _index_of(folder, names)
         open_member = members(index)
         for problem in any_format.check(data, options, open_member).errors:
-            raise CheckError(f"{shown(out)}: what was written does not hold: {problem}")
+            raise CheckError(f"{shown(out)}: the new file is not valid: {problem}")
         description = any_format.describe(data, options, open_member)
         _prove(shown(out), description, len(data), wanted, options)
         files = [out.with_name(file_name) for file_name in names]
@@ -469,4 +473,4 @@ def _prove(
     written = digests(sources)
     for key in {**wanted, **written}:
         if wanted.get(key) != written.get(key):
-            raise CheckError(f"{name}: tensor {quoted(key)} would not be what it was")
+            raise CheckError(f"{name}: tensor {quoted(key)} would change")

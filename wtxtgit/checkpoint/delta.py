@@ -71,13 +71,13 @@ def make(
     if after.is_file and not before.is_file:
         # Applied to a text it would give a text.
         raise UsageError(
-            f"{base} is a text and {target} is none: a delta makes a text of a text",
-            hint=f"wtxtgit emit -o TEXT -- {shlex.quote(target)}, and the delta to TEXT",
+            f"{base} is a text and {target} is not: a delta leads from a text to a text",
+            hint=f"wtxtgit emit -o TEXT -- {shlex.quote(target)}, then make the delta to TEXT",
         )
     try:
         making = make_of(before.side, after.side, plain=plain)
     except TextError as error:
-        hint = "without --plain it can" if plain else None
+        hint = "leave out --plain" if plain else None
         raise UsageError(error.message, hint=hint) from error
     return making, making.pieces(threads=threads)
 
@@ -100,7 +100,9 @@ def apply(
     """
     text = read(delta)
     if not grammar.is_delta(text):
-        raise InputError(f"{delta}: no WTXT delta, it starts with {quote(bytes(text[:_QUOTED]))}")
+        raise InputError(
+            f"{delta}: not a WTXT delta: it starts with {quote(bytes(text[:_QUOTED]))}"
+        )
     report = check(text)
     # The delta first: the base may be large, and is read for nothing otherwise.
     if not report.ok:
@@ -115,7 +117,7 @@ def apply(
         raise CheckError(f"{delta} on {base}: {error}") from error
     layout = target.layout
     if target.uncovered:
-        note(f"no hash covers {', '.join(target.uncovered)}: the delta alone says so")
+        note(f"no hash covers {', '.join(target.uncovered)}: it is known only from the delta")
     # Of a file a file is made, of a text a text: the user need not know what git stores.
     if opened.is_file and layout is not None and layout.is_container:
         return sides.file_pieces(target.side, layout, threads=threads)
@@ -132,7 +134,7 @@ def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
     # Asked before the verdict: pending is all that is wrong with such a text.
     if report.is_pending:
         raise InputError(
-            f"{name}: a pending text has no root: no delta is from or to it",
+            f"{name}: a pending text has no root, so no delta can be made from it or to it",
             hint=f"wtxtgit finalize --inline -- {shlex.quote(name)}" if is_file(name) else None,
         )
     if not report.ok:
@@ -142,7 +144,7 @@ def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
 
 def _given(generation: TargetGeneration, base: DeltaSide, *, plain: bool) -> Regeneration:
     if not plain and (generation.ts is not None or generation.build is not None):
-        raise UsageError("--ts and --build are for plain deltas: this one says them itself")
+        raise UsageError("--ts and --build are for plain deltas: this one already states them")
     given = Regeneration(generation.ts, generation.build, key_bytes(generation.hmac_key))
     if plain:
         try:

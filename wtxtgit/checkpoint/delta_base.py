@@ -222,7 +222,7 @@ def change_made(
         given = Regeneration()
         target = apply_to(side, delta, report.index, given, threads=threads, progress=progress)
     except TextError as error:
-        raise CheckError(f"{name}, put on its base: {error}") from error
+        raise CheckError(f"{name}, applied to its base: {error}") from error
     after = spooled(sides.text_pieces(target.side, threads=threads))
     return MadeChange(base, after, target.uncovered)
 

@@ -154,7 +154,7 @@ def _with(snapshot: Snapshot, generation: NewGeneration) -> Snapshot:
     arrays = snapshot.arrays
     if generation.rows_per_chunk is not None:
         if generation.rows_per_chunk < 1:
-            raise UsageError("--rows-per-chunk is at least 1")
+            raise UsageError("--rows-per-chunk must be at least 1")
         arrays = tuple(
             replace(array, rows=rows_for(array.dtype, array.shape, generation.rows_per_chunk))
             for array in arrays

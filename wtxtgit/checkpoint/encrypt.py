@@ -76,7 +76,7 @@ def audience(
     list_file = None if repo is None or repo.is_bare else repo.file(RECIPIENTS_PATH)
     if repo is None or list_file is None or not list_file.is_file():
         raise UsageError(
-            "there is nobody to encrypt for",
+            "no recipients to encrypt for",
             hint="-r RECIPIENT or -R FILE names them, .wtxt/recipients those of a repository",
         )
     content = read_small(list_file, age_recipients.MAX_FILE, "recipients")
@@ -111,7 +111,7 @@ def encrypt_file(
     data = _read(source)
     refuse_pointer(name, data)
     if is_age(data):
-        raise AgeError(f"{name}: it is encrypted already", hint="wtxtgit rekey changes for whom")
+        raise AgeError(f"{name}: already encrypted", hint="wtxtgit rekey changes its recipients")
     if is_detached(data):
         # An age file is opened where there is no store: it holds all of the text.
         data = attached_text(str(source), data, threads=threads)
@@ -174,7 +174,7 @@ def decrypt_file(
     name = shown_name(str(source))
     data = _read(source)
     if not is_age(data):
-        raise AgeError(f"{name}: no age file")
+        raise AgeError(f"{name}: not an age file")
     text, report = opened_text(data, keys, name, threads=threads, progress=progress)
     if restored:
         restore_verified(text, report, name, out, write=write, threads=threads)
@@ -193,19 +193,20 @@ def encrypt(
     identities: Iterable[File | bytes] = (),
     threads: int | None = None,
 ) -> bytes | None:
-    """Encrypt the text of a checkpoint or text to `out`; without it, give the age file.
+    """Encrypt a text, or the text of a checkpoint, as an age file.
 
-    `recipients` are spelled as age has them (`age1...`, `ssh-ed25519 ...`); without them and
-    `passphrase` they are those that `.wtxt/recipients` of the repository around lists. An `out`
-    that `identities` (as for `decrypt`) or `passphrase` opens stays where it holds the same text
-    for the same recipients. Raises UsageError for nobody to encrypt for, KeyFileError for what is
-    no recipient, AgeError for a file that is encrypted, and CheckError for a text that does not
-    verify.
+    It is written to `out`; without `out`, its bytes are returned. `recipients` are written as age
+    writes them (`age1...`, `ssh-ed25519 ...`). Without recipients and `passphrase`, those in the
+    repository's `.wtxt/recipients` are used. If `identities` (as in `decrypt`) or `passphrase` can
+    open an existing `out`, and it holds the same text for the same recipients, it is left alone.
+
+    Raises UsageError if there is no recipient, KeyFileError for an invalid recipient, AgeError for
+    a file that is already encrypted, and CheckError for a text that does not verify.
     """
     if passphrase is None:
         whom = audience(tuple(recipients), ())
     elif tuple(recipients):
-        raise UsageError("a passphrase stands alone: no recipient goes with it")
+        raise UsageError("a passphrase can't be combined with recipients")
     else:
         whom = Audience(passphrase=Passphrase(checked_passphrase(passphrase)))
     written: list[bytes] = []
@@ -228,11 +229,12 @@ def decrypt(
     passphrase: str | None = None,
     threads: int | None = None,
 ) -> bytes | None:
-    """Write the text in an age file to `out`; without it, give the text.
+    """Decrypt the text in an age file.
 
-    `identities` are paths of identity files, or what stands in one as bytes. Nothing is written
-    unless the text is whole and verifies. Raises AgeError for a file that does not open,
-    CheckError for a text that does not verify, and KeyFileError for what is no identity.
+    It is written to `out`; without `out`, its bytes are returned. `identities` are paths of
+    identity files, or the contents of such files as bytes. Nothing is written unless the text is
+    complete and verifies. Raises AgeError for a file that can't be decrypted, CheckError for a
+    text that does not verify, and KeyFileError for an invalid identity.
     """
     words = () if passphrase is None else (Passphrase(checked_passphrase(passphrase)),)
     written: list[bytes] = []
@@ -297,7 +299,7 @@ def rekey(
     for path in chosen:
         data = view_file(path)
         if not is_age(data):
-            raise AgeError(f"{shown(path)}: no age file")
+            raise AgeError(f"{shown(path)}: not an age file")
         text, _ = opened_text(data, keys, shown(path), threads=threads)
         stays = not is_forced and is_for(data, path, whom, keys)
         opened.append((path, None if stays else text))

@@ -41,7 +41,7 @@ class Envelope(JsonObject):
             return "encrypted with a passphrase"
         number = counted(sum(self.recipients.values()), "recipient")
         types = ", ".join(f"{count} {kind}" for kind, count in self.recipients.items())
-        return f"encrypted for {number} ({types})" if types else "encrypted for nobody"
+        return f"encrypted for {number} ({types})" if types else "encrypted for no recipient"
 
 
 def envelope(data: ByteView, name: str) -> Envelope:
@@ -75,15 +75,15 @@ def refuse_encrypted(before: ByteView | None, after: ByteView | None) -> None:
     told = f"{now or was}"
     if before is not None and after is not None:
         if now is None:
-            told = f"not encrypted, before {was}"
+            told = f"not encrypted, was {was}"
         elif was is None:
-            told = f"{now}, before not encrypted"
+            told = f"{now}, was not encrypted"
         else:
-            told = f"{now}, {'as before' if now.recipients == was.recipients else f'before {was}'}"
+            told = f"{now}, {'as before' if now.recipients == was.recipients else f'was {was}'}"
             if now.content_size != was.content_size:
-                sizes = f"{now.content_size} bytes, before {was.content_size}"
-                raise NoCheckpoint(f"{told}; another text, of {sizes}: a key alone tells more")
-    raise NoCheckpoint(f"{told}: without a key nothing is known of the content")
+                sizes = f"{now.content_size} bytes, was {was.content_size}"
+                raise NoCheckpoint(f"{told}; the text has changed, {sizes}: only a key shows more")
+    raise NoCheckpoint(f"{told}: without a key, nothing is known about the content")
 
 
 def head_of(data: ByteView, name: str) -> Header:
@@ -137,7 +137,7 @@ def read_identities(
         content = read_small(path, MAX_KEY_FILE, "identities")
     if is_protected(content):
         if ask is None:
-            raise AgeError(f"{name}: the identities are protected by a passphrase")
+            raise AgeError(f"{name}: these identities are protected by a passphrase")
         content = unprotect(content, ask(name), name)
     return identities.parse_file(content, name)
 
@@ -160,7 +160,7 @@ class EncryptedTexts:
         """
         try:
             if not armor.is_armored(data):
-                return "no age file in armor: what it holds is not encrypted"
+                return "not an armored age file: its content is not encrypted"
             envelope(data, name)
             if self._keys:
                 opened_text(data, self._keys, name)
@@ -176,10 +176,10 @@ class EncryptedTexts:
         """What was looked at, for a reader who has to know; None where nothing is encrypted."""
         told = []
         if self.opened:
-            told.append(f"the content of {len(self.opened)} was opened and verified")
+            told.append(f"the content of {len(self.opened)} was decrypted and verified")
         if self.closed:
-            why = "no identity opens them" if self._keys else "no identity was given"
-            told.append(f"of {len(self.closed)} the ciphertext alone was checked, {why}")
+            why = "no identity decrypts them" if self._keys else "no identity was given"
+            told.append(f"only the ciphertext of {len(self.closed)} was checked, because {why}")
         if not told:
             return None
         return f"{counted(len(self.opened | self.closed), 'encrypted text')}: {'; '.join(told)}"

@@ -55,7 +55,7 @@ def finalize(
     if grammar.is_detached(text):
         raise InputError(f"{shown(file)}: a detached text, which always has a root")
     if text[: len(grammar.MAGIC)] != grammar.MAGIC:
-        raise InputError(f"{shown(file)}: no WTXT text")
+        raise InputError(f"{shown(file)}: not a WTXT text")
     report = verify(text, threads=threads, progress=progress)
     standing = _wsum_of(file, report)
     if prev is None:
@@ -125,7 +125,7 @@ def prev_of(given: str, text: Path, *, threads: int | None = None) -> bytes:
     if data[: len(grammar.WSUM_MAGIC)] == grammar.WSUM_MAGIC:
         wsum = read_wsum(bytes(data[: grammar.MAX_WSUM]))
         if wsum is None:
-            raise InputError(f"{shown_name(target)}: not one proper WSUM 1 line")
+            raise InputError(f"{shown_name(target)}: not a single valid WSUM 1 line")
         return wsum.merkle_this
     if data[: len(grammar.MAGIC)] != grammar.MAGIC:
         raise InputError(f"{shown_name(target)}: neither a WTXT text nor a WSUM")
@@ -147,7 +147,7 @@ def _in_revision(revision: str, text: Path) -> str:
     repo = Repository.discover()
     path = path_in(str(text), repo)
     if path is None:
-        raise UsageError(f"{shown(text)} is not in this work tree: say REV:PATH")
+        raise UsageError(f"{shown(text)} is not in this work tree: name it as REV:PATH")
     return f"{revision}:{os.fsdecode(path)}"
 
 

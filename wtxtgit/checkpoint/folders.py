@@ -35,13 +35,13 @@ def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
     if indexes:
         raise InputError(
             f"{folder}: a folder with {len(indexes)} indexes: {_listed(indexes)}",
-            hint="name the index that is meant",
+            hint="name the index",
         )
     made = registry.index_made(present)
     if made is not None:
         return made
     raise InputError(
-        f"{folder}: a folder, and no file in it lists the files of a checkpoint",
+        f"{folder}: a folder without an index that lists a checkpoint's files",
         hint="name a file in it",
     )
 

@@ -85,7 +85,9 @@ def _read(path: Path) -> ByteView:
     text = view_file(path)
     if not is_text(text):
         refuse_pointer(shown(path), text)
-        raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
+        raise InputError(
+            f"{shown(path)}: not a WTXT text: it starts with {quote(bytes(text[:16]))}"
+        )
     return text
 
 

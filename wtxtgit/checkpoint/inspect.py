@@ -26,7 +26,7 @@ from wtxtgit.text.file import TextFile
 from wtxtgit.text.verify import TextReport
 from wtxtgit.trust.age.armor import is_age
 
-_SET = "a list of other files, which are stored on their own"
+_SET = "a list of other files, which are stored separately"
 
 
 def inspect(
@@ -55,7 +55,7 @@ def _inspect_encrypted(target: OpenedTarget) -> Inspection:
     from wtxtgit.checkpoint.encrypted import envelope
 
     shows = envelope(target.data, target.name)
-    note = f"{shows}, a text of {shows.content_size} bytes: wtxtgit decrypt opens it"
+    note = f"{shows}, a text of {shows.content_size} bytes: wtxtgit decrypt decrypts it"
     facts: dict[str, object] = {
         "recipients": shows.recipients,
         "content_size": shows.content_size,
@@ -168,7 +168,7 @@ def _inspect_text(
             )
     reason = None
     if report.lacks_payload:
-        reason = f"a detached text: {report.problems[0].message}, wtxtgit fetch brings them"
+        reason = f"a detached text: {report.problems[0].message}, wtxtgit fetch fetches them"
     elif not report.ok:
         reason = f"{total(report.problems)} problems, wtxtgit verify lists them"
     return Inspection(
@@ -236,9 +236,12 @@ def _notes(name: str, description: Description, options: ReadOptions) -> Iterato
     encrypted = sum(part.is_encrypted for part in description.parts)
     if compressed and not encrypted:
         parts = counted(compressed, "compressed part")
-        yield f"{parts}: git makes small deltas of plain ones alone, wtxtgit repack makes those"
+        yield (
+            f"{parts}: git makes small deltas only of uncompressed data; wtxtgit repack "
+            "uncompresses it"
+        )
     if encrypted and options.decryption_key is None:
-        yield f"{counted(encrypted, 'encrypted part')}: --key F opens what is encrypted"
+        yield f"{counted(encrypted, 'encrypted part')}: --key F decrypts what is encrypted"
 
 
 def tensor_facts(

@@ -37,7 +37,7 @@ def inspect_tensors(
     """
     data = read_checkpoint(name, threads=threads)
     if is_age(data):
-        raise InputError(f"{shown_name(name)}: is encrypted", hint="wtxtgit decrypt opens it")
+        raise InputError(f"{shown_name(name)}: is encrypted", hint="wtxtgit decrypt decrypts it")
     with opened_lazily(name, data, options, threads=threads, pages=Pages(progress)) as checkpoint:
         text = checkpoint.text
         arrays = _arrays_of(data) if text is None else {}
@@ -53,7 +53,7 @@ def inspect_tensors(
         missing = set(only).difference(*((tensor.name, array) for tensor, array in chosen))
         if missing:
             raise UsageError(
-                f"{shown_name(name)}: no tensor is called {min(missing)!a}",
+                f"{shown_name(name)}: no tensor is named {min(missing)!a}",
                 hint=f"wtxtgit inspect {shlex.quote(shown_name(name))} lists all",
             )
         if text is not None:

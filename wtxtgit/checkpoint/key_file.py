@@ -21,7 +21,7 @@ def aes_key(path: Path) -> bytes:
         return content
     digits = content.strip()
     if _HEX.fullmatch(digits) is None:
-        raise InputError(f"{shown(path)}: no key of 32 bytes or 64 hex digits")
+        raise InputError(f"{shown(path)}: not a key of 32 bytes or 64 hex digits")
     return bytes.fromhex(digits.decode())
 
 

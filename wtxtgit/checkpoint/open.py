@@ -114,9 +114,9 @@ def output_beside(target: str, ending: str) -> Path:
     Raises UsageError for what is no file, for another ending, and where that file is there already:
     what is overwritten has to be named.
     """
-    path = file_of(target, "say where to, with -o")
+    path = file_of(target, "name the output with -o")
     if path.suffix != ending or not path.stem:
-        raise UsageError(f"{shown(path)} does not end in {ending}: say where to, with -o")
+        raise UsageError(f"{shown(path)} does not end in {ending}: name the output with -o")
     out = path.with_suffix("")
     if os.path.lexists(out):
         raise UsageError(
@@ -150,7 +150,7 @@ def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) 
         return data
     repo = place.repository()
     data = blob(repo, blob_oid(target, repo), threads)
-    hint = f"git show {shlex.quote(target)} | git lfs smudge > FILE gives the file"
+    hint = f"git show {shlex.quote(target)} | git lfs smudge > FILE writes the file"
     refuse_pointer(shown_name(target), data, hint)
     return data
 
@@ -334,7 +334,7 @@ def refuse_text(report: TextReport, name: str) -> None:
     if report.lacks_payload:
         raise LacksPayload(f"{name}: {problem}")
     if problem.kind == "pending":
-        hint = f"--wsum FILE names its WSUM, wtxtgit finalize {shlex.quote(name)} makes one"
+        hint = f"--wsum FILE names its WSUM; wtxtgit finalize {shlex.quote(name)} makes one"
     else:
         hint = f"wtxtgit verify -- {shlex.quote(name)} lists all problems"
     raise CheckError(f"{name}: {problem}", hint=hint)
@@ -415,6 +415,6 @@ def refuse_itself(out: Path, source: str) -> None:
         same = is_file(source) and out.samefile(source)
     if same:
         raise UsageError(
-            f"{shown_name(source)} is the damaged file, which stays as it is",
+            f"{shown_name(source)} is the damaged file, which is never overwritten",
             hint="-o names another file",
         )

@@ -34,18 +34,20 @@ def write_partial(
     """
     refuse_itself(out, source)
     if out.suffix == TEXT_ENDING:
-        raise UsageError("a text with lost parts would prove nothing: name a file of another kind")
+        raise UsageError(
+            "a text with lost parts would prove nothing: choose a file in another format"
+        )
     whole = _file_parts(done.recovery)
     if whole is None:
         raise CheckError(
-            f"{opener.shown_name(source)}: no file can be made of it, since its layout or "
+            f"{opener.shown_name(source)}: no file can be made of it, because its layout or the "
             "sizes of arrays are lost"
         )
     most = most_decoded(done.nbytes, ReadOptions(decoding=limit))
     if (zeros := sum(part.zeros for part in _each(whole))) > most:
         raise CheckError(
-            f"{opener.shown_name(source)}: {zeros} bytes of its file would be zeros, over {most} "
-            "are not written",
+            f"{opener.shown_name(source)}: {zeros} bytes of its file would be zeros, over the "
+            f"limit of {most}",
             hint=f"git config {LIMIT_KEY} SIZE allows more",
         )
     write_output(out, lambda descriptor: write_all(descriptor, _written(_each(whole))))

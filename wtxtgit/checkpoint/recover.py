@@ -35,7 +35,7 @@ from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.text.write import TextWriter
 
-PARTIAL = "--partial writes what is there, with zeros for what is lost"
+PARTIAL = "--partial writes what is left, with zeros for what is lost"
 LEDGER_ENDING = ".wsum"
 
 
@@ -158,7 +158,7 @@ def _giving_up(data: ByteView, written: Iterable[Buffer]) -> Iterator[Buffer]:
     pages.give_up()
 
 
-_MAY_BE_FETCHED = "what is lost of its data may be at the repository's remote: wtxtgit fetch"
+_MAY_BE_FETCHED = "the repository's remote may have its lost data: wtxtgit fetch"
 
 
 def _detached(
@@ -188,7 +188,7 @@ def _recover_delta(
     whole, blocks, names = deltas.mended(plain, heal)
     notes: tuple[str, ...] = ()
     if whole is None and all(block.slots.is_whole for block in blocks):
-        notes = ("its chunks are whole, but another line is damaged: verify says which",)
+        notes = ("its chunks are intact, but another line is damaged: wtxtgit verify shows which",)
     return _as_it_is(target, data, PartialText(blocks, names, undone=changes, notes=notes), whole)
 
 

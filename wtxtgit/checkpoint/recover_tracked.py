@@ -33,8 +33,8 @@ def put_back(
         raise UsageError(f"{name} is not tracked")
     if not _is_kept(repo, path, entry.oid):
         raise CheckError(
-            f"{name} is not the text that git has: what stands there would be lost",
-            hint="-o writes what is recovered to another file",
+            f"{name} is not the text that git has: its present content would be lost",
+            hint="-o writes the recovered content to another file",
         )
     data = opener.blob(repo, entry.oid, threads)
     done = recover_text(f":{os.fsdecode(path)}", data, given, threads=threads)
@@ -63,7 +63,7 @@ def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None
     where something else is staged.
     """
     if not opener.is_file(target):
-        raise UsageError("--as-commit wants a path of the work tree")
+        raise UsageError("--as-commit needs a path in the work tree")
     repo = Repository.discover()
     path = other_copies.path_in(target, repo)
     if path is None:

@@ -71,7 +71,7 @@ class FilesOfFolder:
         file = self.file(name)
         # Nothing out of the folder, and nothing that another name would be changed by.
         if os.path.realpath(file) != os.fspath(file):
-            raise FileMissing("a link stands in its place, or above it")
+            raise FileMissing("it or a folder above it is a symbolic link")
         try:
             with opened_regular(file) as (descriptor, _):
                 content = read_view(descriptor, self._folder / name)
@@ -146,7 +146,7 @@ class FilesOfCommit:
         if (oid := self._blobs.get(path)) is None:
             raise FileMissing("the commit has no such file")
         if path in self._altered:
-            raise CheckError(f"the attribute {self._altered[path]} changes what a checkout writes")
+            raise CheckError(f"the {self._altered[path]} attribute changes what a checkout writes")
         content = blob(self._repo, oid)
         if path not in self._filtered:
             return _sha256(content, progress)
@@ -259,7 +259,7 @@ def _is_same(name: str, path: str, files: ReleasedFiles) -> bool:
 def _not_named(beside: list[str]) -> Problem:
     listed = ", ".join(map(shown, beside[:_MOST_BESIDE]))
     more = f" and {len(beside) - _MOST_BESIDE} more" if len(beside) > _MOST_BESIDE else ""
-    return Problem("unnamed", f"beside what is signed: {listed}{more}")
+    return Problem("unnamed", f"files that are not signed: {listed}{more}")
 
 
 def _wrong(one: Resource, files: ReleasedFiles, progress: Progress | None) -> Problem | None:
@@ -271,5 +271,7 @@ def _wrong(one: Resource, files: ReleasedFiles, progress: Progress | None) -> Pr
     except (CheckError, InputError, EnvironmentFailure) as error:
         return Problem("structure", f"{shown(one.name)}: {error.message}")
     if has != one.sha256:
-        return Problem("sha256", f"{shown(one.name)}: the file has {has}, {one.sha256} is signed")
+        return Problem(
+            "sha256", f"{shown(one.name)}: the file has {has}, but {one.sha256} is signed"
+        )
     return None

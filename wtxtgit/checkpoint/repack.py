@@ -55,13 +55,13 @@ def repack(
     refuse_pointer(shown(path), data)
     known = registry.detected(data)
     if known is None or known.repack is None:
-        kind = "a file of no known format has" if known is None else f"{known.name} files have"
+        kind = "files of unknown format have" if known is None else f"{known.name} files have"
         raise InputError(f"{shown(path)}: {kind} no compression to change")
     repacker = known.repack()
     # Before the file is read whole.
     if compression not in repacker.COMPRESSIONS:
         raise UsageError(
-            f"{known.name} files know no {compression}, only {', '.join(repacker.COMPRESSIONS)}"
+            f"{known.name} files can't use {compression}, only {', '.join(repacker.COMPRESSIONS)}"
         )
     for problem in any_format.check(data, options).errors:
         raise CheckError(
@@ -79,7 +79,7 @@ def repack(
         written = view_of(descriptor)
         refuse_errors(shown(out), written, options)
         if _contents(written, options, progress) != before:
-            raise CheckError(f"{shown(out)}: the tensors would not be what they were")
+            raise CheckError(f"{shown(out)}: the tensors would change")
         sizes.append(len(written))
 
     (replace_file if out == path else write_output)(out, write)
@@ -110,16 +110,16 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
     known = registry.detected(data)
     if known is None or known.parity is None:
         names = " or ".join(f.name.upper() for f in registry.FORMATS if f.parity is not None)
-        raise InputError(f"{shown(path)}: no {names} file, no other format holds parity")
+        raise InputError(f"{shown(path)}: not a {names} file, and no other format has parity")
     with named(path):
         pieces, mended, lost = known.parity().repair(data, options)
     # All or nothing: a file that is mended in part would pass for a whole one.
     for name in lost:
-        raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
+        raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be repaired from its parity")
     if not mended:
         for problem in any_format.check(data, options).errors:
             raise CheckError(
-                f"{shown(path)}: no chunk can be mended, and yet: {problem}",
+                f"{shown(path)}: no chunk needs repair, but the file is not valid: {problem}",
                 hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all problems",
             )
 

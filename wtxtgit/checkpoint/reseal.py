@@ -53,18 +53,18 @@ def reseal(target: str, options: ReadOptions) -> Resealing:
     `target` is the file that lists the others, or its folder. Raises InputError for what is no
     such set, CheckError where a file of it does not hold, or is in conflict.
     """
-    path = file_of(target, "a set in the work tree is what can be changed")
+    path = file_of(target, "only a set in the work tree can be changed")
     if path.is_dir():
         index = folders.index_of(shown(path), folder_names(target) or ())
         if not isinstance(index, str):
-            raise InputError(f"{shown(path)}: its files need no index")
+            raise InputError(f"{shown(path)}: files of this set have no index")
         path = path / index
     conflict = _UnmergedSet.at(path)
     data = read(str(path)) if conflict is None else conflict.listing(path)
     known = registry.listed_by(data)
     if known is None or known.reseal_set is None:
-        what = "no index of a set" if known is None else f"a {known.set_name} has no hashes"
-        raise InputError(f"{shown(path)}: {what}", hint="an AEROSET's .aeroset.json is what has")
+        what = "not the index of a set" if known is None else f"a {known.set_name} has no hashes"
+        raise InputError(f"{shown(path)}: {what}", hint="name an AEROSET's .aeroset.json")
     open_member = members(str(path))
     if conflict is not None:
         open_member = conflict.opener(path, open_member)
@@ -138,7 +138,7 @@ class _UnmergedSet:
                 return ours
         quoted = shlex.quote(shown(path))
         raise CheckError(
-            f"{shown(path)}: the sides list other files, or say something else of the model",
+            f"{shown(path)}: the two sides list different files or describe the model differently",
             hint=f"git checkout --ours -- {quoted} or --theirs takes one, then git add -- {quoted}",
         )
 
@@ -152,7 +152,7 @@ class _UnmergedSet:
         for name in sorted(self.stages.keys() & parts):
             file = shown(path.parent / name)
             raise CheckError(
-                f"{file}: is in conflict", hint=f"wtxtgit resolve {shlex.quote(file)} shows it"
+                f"{file}: in conflict", hint=f"wtxtgit resolve {shlex.quote(file)} shows it"
             )
 
     def end(self, path: Path, names: Iterable[str]) -> tuple[str, ...]:

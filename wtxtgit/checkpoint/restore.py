@@ -47,7 +47,7 @@ def restore(
     """
     text, name = read(target, threads=threads), shown_name(target)
     if not is_text(text):
-        raise InputError(f"{name}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
+        raise InputError(f"{name}: not a WTXT text: it starts with {quote(bytes(text[:16]))}")
     wsum_bytes = wsum_beside(target) if wsum is None else given_wsum(wsum)
     indexed = index(text, payload=payload_for(target, text))
     indexed.want_payload()
@@ -109,14 +109,14 @@ def restore_native(weights: Weights, name: str, out: Path | None) -> None:
     if out is None or writes is None:
         raise UsageError(
             f"{name} is a native snapshot: -o with the ending "
-            f"{' or '.join(kinds)} says which file to make of it"
+            f"{' or '.join(kinds)} chooses the file to write"
         )
     writer = writes()
     for name in weights:
         # Checked for all names before a byte is written.
         if not writer.can_hold(name):
             shown_name = clipped(name, MAX_NAME)
-            raise UsageError(f"an {out.suffix} file can't hold an array called {shown_name!r}")
+            raise UsageError(f"an {out.suffix} file can't hold an array named {shown_name!r}")
 
     def write(descriptor: int) -> None:
         with open(descriptor, "wb", closefd=False) as file:

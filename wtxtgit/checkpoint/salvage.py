@@ -25,7 +25,7 @@ from wtxtgit.tensors.tensor_bytes import contents_of
 
 _MOST_FINDINGS = 5
 """Of what `verify` finds in a file of which no tensor is lost: it lists all."""
-_NOTHING = "no tensor is whole, so nothing is written"
+_NOTHING = "no tensor is intact, so nothing was written"
 _OWN_FORMAT = "which no other format can hold"
 
 
@@ -100,7 +100,7 @@ def salvage(target: str, data: ByteView, options: ReadOptions) -> SalvagedContai
         notes += map(str, [*findings.errors, *findings.warnings][:_MOST_FINDINGS])
     known = registry.detected(data)
     if state == "partial" and known is not None and known.parity is not None:
-        notes.append("--ecc mends a file from its own parity, if it has any")
+        notes.append("--ecc repairs a file from its own parity, if it has any")
     fates = tuple(map(_fate, left.tensors))
     return SalvagedContainer(
         data, left, ContainerRecovery(target, kind, state, fates, left.missing, tuple(notes))
@@ -191,6 +191,6 @@ def _keep(
         data = view_of(descriptor)
         convert.refuse_errors(shown(out), data, options)
         if contents_of(any_format.describe(data, options).tensors) != wanted:
-            raise CheckError(f"{shown(out)}: the tensors would not be what they were")
+            raise CheckError(f"{shown(out)}: the tensors would change")
 
     write_output(out, write)

@@ -65,10 +65,10 @@ def build(
     ordered = sorted(shards, key=lambda path: indexing.shard_order(path.name))
     for path, following in pairwise(ordered):
         if path.name == following.name:
-            raise UsageError(f"two shards are called {shown(path.name)}")
+            raise UsageError(f"two shards are named {shown(path.name)}")
     # By what they are, not by name: a link or another spelling may lead to a shard.
     if out is not None and any(out.exists() and out.samefile(path) for path in ordered):
-        raise UsageError(f"{shown(out)} is one of the shards, and would be replaced by the index")
+        raise UsageError(f"{shown(out)} is one of the shards, which the index would overwrite")
     index = indexing.index(_opened(ordered, progress), contiguous=contiguous)
     if out is not None:
         write_output(out, lambda descriptor: write_all(descriptor, index.pieces()))
@@ -76,11 +76,13 @@ def build(
         write_out(index.pieces())
     warnings = []
     if index.sparse:
-        warnings.append(f"{index.sparse} members are sparse: rows give their bytes without holes")
+        warnings.append(
+            f"{index.sparse} members are sparse: rows address their bytes without the holes"
+        )
     fold = "" if out is None else out.name.removesuffix(_ENDING)
     if out is not None and not all(indexing.is_shard_of(p.name, fold) for p in ordered):
         warnings.append(
-            f"readers look for {shown(fold)}_*.tar, not all of the shards are called so"
+            f"readers look for {shown(fold)}_*.tar, but not all shards are named like that"
         )
     return warnings
 
@@ -125,7 +127,9 @@ def find(target: str, name: str, folder: Path) -> Hit:
         others = f"{len(members) - 1} more members match"
         warnings.append(f'{others} "{shown(name)}", this is "{best.name}" of {best.shard}')
     if not best.by_place:
-        warnings.append(f"taken from {best.shard}, as an older writer counts after an empty shard")
+        warnings.append(
+            f"taken from {best.shard}, because older writers skip empty shards when counting"
+        )
     return Hit(best.data, tuple(warnings))
 
 
@@ -146,7 +150,7 @@ def verify(target: str, folder: Path, *, progress: Progress | None = None) -> Ve
     warnings = [*alone.warnings, *together.warnings]
     # Not wrong by itself: shards may have been renamed together.
     if listing.guessed:
-        message = f"no shard is called {fold_of(target)}_*.tar, all tars are taken in order"
+        message = f"no shard is named {fold_of(target)}_*.tar, so all tars were taken in order"
         warnings.append(Problem("structure", message, field="fid"))
     errors = (*alone.errors, *together.errors)
     return Verdict((FileVerdict(public_name(target), _FORMAT.name, errors, tuple(warnings)),))
@@ -181,7 +185,7 @@ def _opened_index(target: str) -> ByteView:
     data = open_target(target).data
     if registry.detected(data) is not _FORMAT:
         name = _FORMAT.name.upper()
-        raise InputError(f"{shown_name(target)}: no index of tars, a {name} file is wanted")
+        raise InputError(f"{shown_name(target)}: not an index of tars: a {name} file is needed")
     return data
 
 
@@ -198,9 +202,11 @@ def _list(folder: Path, fold: str) -> _ShardListing:
     for name in chosen:
         if not stat.S_ISREG(modes[name]):
             # Leaving it out would give all later shards another fid.
-            raise InputError(f"{shown(folder / name)}: a shard has to be a regular file, no link")
+            raise InputError(
+                f"{shown(folder / name)}: a shard has to be a regular file, not a link"
+            )
     if not chosen:
-        raise InputError(f"{shown(folder)}: no tars are there")
+        raise InputError(f"{shown(folder)}: no tars")
     return _ShardListing(tuple(folder / name for name in chosen), guessed)
 
 

@@ -237,7 +237,7 @@ def _encrypted_verdict(
             told = envelope(data, path)
         except InputError as error:
             return FileVerdict(path, AGE, (_problem(path, error),))
-        note = Problem("structure", f"{told}: the ciphertext is whole, -i FILE checks the content")
+        note = Problem("structure", f"{told}: the ciphertext is intact; -i FILE checks the content")
         return _with_demands(asked, FileVerdict(path, AGE, (), (note,)))
     try:
         text = opened(data, asked.identities, path)
@@ -270,10 +270,10 @@ def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
     # A ledger's records carry signatures of their own, which were looked at one by one.
     is_signed = verdict.format == LEDGER or verdict.signature == "valid"
     if asked.require_signed and not is_signed:
-        yield Problem("signature", "a signature is required: a container carries none, a text can")
+        yield Problem("signature", "a signature is required, but only texts can have one")
     is_told_of_key = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
     if asked.hmac_key is not None and not (asked.allow_unauthenticated or is_told_of_key):
-        yield Problem("hmac", "a key is given: this file carries no hmac")
+        yield Problem("hmac", "a key was given, but this file has no hmac")
 
 
 def public_keys_of(path: Path | None) -> tuple[bytes, ...]:
@@ -318,7 +318,7 @@ def _ledger_verdict(
         signed = signed_by(report.ledger.head, record, public_keys)
         states.add(signed.state)
         for keyid in signed.invalid:
-            message = f"the signature of keyid {keyid} does not fit the record and the keys given"
+            message = f"the signature of keyid {keyid} does not match the record and the given keys"
             errors.append(Problem("signature", message, line=line))
         if require_signed and (missing := _missing(signed.state)) is not None:
             errors.append(Problem("signature", missing, line=line))
@@ -344,7 +344,10 @@ def _delta_verdict(path: str, report: DeltaReport, asked: Demands) -> FileVerdic
     if asked.require_signed and (missing := _missing(report.signature)) is not None:
         errors.append(Problem("signature", missing))
     if asked.hmac_key is not None and not asked.allow_unauthenticated:
-        what = "a key is given: delta apply --hmac-key checks the arrays' hmacs, with the base"
+        what = (
+            "a key was given, but checking the arrays' hmacs needs the base: wtxtgit delta "
+            "apply --hmac-key does it"
+        )
         errors.append(Problem("hmac", what))
     # Cut short in its head: there are no facts to tell.
     if index.base is None or index.stop is not None:
@@ -359,7 +362,9 @@ def _delta_verdict(path: str, report: DeltaReport, asked: Demands) -> FileVerdic
         tuple(change.name for change in index.changes if change.removed),
         sum(len(change.chunks) for change in index.changes),
     )
-    note = Problem("root", "its target's hashes need the base: wtxtgit delta apply checks them")
+    note = Problem(
+        "root", "checking its target's hashes needs the base: wtxtgit delta apply does it"
+    )
     return FileVerdict(
         path,
         DELTA,
@@ -406,6 +411,6 @@ def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVer
 def _unknown(data: ByteView) -> str:
     """What to say of a file that is nothing that we know."""
     if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
-        return "a WSUM is useless without its text: verify the text, with --wsum and this file"
+        return "a WSUM means nothing without its text: verify the text, with --wsum and this file"
     head = quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
     return f"not a WTXT text, ledger, delta or known container; it starts with {head}"

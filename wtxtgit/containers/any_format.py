@@ -207,7 +207,9 @@ def tensors(
             count += 1
             characters += len(tensor.name)
             if count > MAX_TENSORS or characters > MAX_JSON:
-                raise FormatError("chunks list too many tensors", kind="limit", field="tensors")
+                raise FormatError(
+                    "chunks list too many tensors in total", kind="limit", field="tensors"
+                )
             yield tensor
 
 
@@ -259,10 +261,10 @@ def check_members(
     """
     listed = _read_set(data, open_member)
     if listed is None:
-        raise FormatError("no index of a set", offset=0, field="magic")
+        raise FormatError("not the index of a set", offset=0, field="magic")
     wanted = tuple(paths)
     if not set(wanted) <= set(listed.members):
-        raise FormatError("the set has other files than before", offset=0, field="path")
+        raise FormatError("the set no longer has the same files", offset=0, field="path")
     return list(listed.check_members(wanted, options))
 
 
@@ -335,7 +337,7 @@ def _tensors_in(
             refused.append(untold[-1])
         return
     if inner is None or inner.format == "opaque":
-        untold.append(f"{where}: holds no file with tensors that is looked into")
+        untold.append(f"{where} does not hold a file whose tensors can be read")
         return
     untold += [f"{what} of {where}" for what in (*inner.tags, *inner.untold)]
     for n, tensor in enumerate(inner.tensors):

@@ -112,7 +112,7 @@ class DecodingBudget(Budget):
 
 def over_limit(what: str, most: int) -> str:
     """Words on more than may be decoded, with the setting that allows more."""
-    return f"{what} decode to over {most} bytes, git config {LIMIT_KEY} SIZE allows more"
+    return f"{what} decode to over {most} bytes; git config {LIMIT_KEY} SIZE allows more"
 
 
 def grant(options: ReadOptions, size: int) -> None:
@@ -175,8 +175,8 @@ class DecodedParts:
             self._left -= nbytes
             if self._left < 0:
                 raise FormatError(
-                    f"compressed parts are over {self._most} bytes together, and would be "
-                    "decoded over and over",
+                    f"compressed parts take over {self._most} bytes in total, so they would have "
+                    "to be decoded again and again",
                     kind="limit",
                 )
             self._count(key, nbytes)

@@ -115,7 +115,7 @@ class Cursor:
         """Move on by `count` bytes; return the position before."""
         start = self.pos
         if count < 0:
-            fail(f"{field} has the negative length {count}", offset=start, field=field)
+            fail(f"{field} has a negative length, {count}", offset=start, field=field)
         if count > self.size - start:
             fail(f"{field} is cut short", offset=start, field=field)
         self.pos = start + count
@@ -165,7 +165,7 @@ class ListingBudget:
         self.left -= amount
         if self.left < 0:
             fail(
-                f"{field} lists more than {self._whose} of {self._size} bytes may",
+                f"{field} lists more items than are allowed in {self._whose} of {self._size} bytes",
                 offset=offset,
                 field=field,
                 kind="limit",

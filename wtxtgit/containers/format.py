@@ -75,7 +75,7 @@ def unlisted(file: str, names: Collection[str]) -> Iterator[str]:
     """Words on the tensors of a file of a set that its index has not there, if there are any."""
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"the index lists no {quoted(min(names))}{more} in {quoted(file)}"
+        yield f"the index does not list {quoted(min(names))}{more} in {quoted(file)}"
 
 
 def every_tag(_key: str) -> bool:

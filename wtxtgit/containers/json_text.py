@@ -78,20 +78,20 @@ def parse(
         # int() takes quadratic time: longer ones are over 64 bits without a look at them.
         value = int(digits) if len(digits) <= MAX_INTEGER_CHARACTERS else MAX_INTEGER + 1
         if not MIN_INTEGER <= value <= MAX_INTEGER:
-            fail(f"{what} has an integer over 64 bits", offset=offset, field=what, kind="limit")
+            fail(f"{what} has an integer of over 64 bits", offset=offset, field=what, kind="limit")
         return value
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         value = dict(pairs)
         if len(value) < len(pairs):
             if repeated is None:
-                fail(f"{what} has the same key twice", offset=offset, field=what)
+                fail(f"{what} repeats a key", offset=offset, field=what)
             repeated.append(what)
         return value
 
     def constant(word: str) -> float:
         if not constants:
-            fail(f"{what} has {word}, which is not JSON", offset=offset, field=what)
+            fail(f"{what} has {word}, which JSON does not allow", offset=offset, field=what)
         return float(word)
 
     hook = unique if unique_keys or repeated is not None else None

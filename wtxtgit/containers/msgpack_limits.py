@@ -163,7 +163,7 @@ def _walk(raw: bytes, what: str, offset: int, listing: ListingBudget) -> tuple[i
         else:
             items, pos = _open_container(raw, pos)
             if items > size - pos:
-                fail(f"{what} counts more items than bytes", offset=offset + pos, field=what)
+                fail(f"{what} claims more items than it has bytes", offset=offset + pos, field=what)
             if len(open_counts) >= MAX_DEPTH:
                 fail(f"{what} is nested too deeply", offset=offset, field=what, kind="limit")
             containers += 1

@@ -35,7 +35,7 @@ SIZES = {
     "M": (8,),
 }
 """Bytes of the items of each kind; those of kinds that are not here are free."""
-OBJECTS = "array holds Python objects, a pickle that is never read"
+OBJECTS = "array holds Python objects: a pickle, which wtxtgit never reads"
 _SCALAR = re.compile(r"[<>|=]?(?:([biufcmMSaVU])([0-9]+)(\[.*\])?|O8?)")
 _UNIT = re.compile(r"\[[0-9]*(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as|generic)\]")
 _TIMES = "mM"
@@ -66,7 +66,7 @@ def check_array(
     for message, field in _refusals(header):
         tell(message, header.start, field)
     if length > MOST_TRUSTED:
-        message = f"numpy.load reads a header of {length} bytes only with max_header_size"
+        message = f"numpy.load refuses a header of {length} bytes unless max_header_size allows it"
         tell(message, header.start, "header length", is_error=False)
     if length % LEAST_ALIGNMENT:
         message = f"header of {length} bytes is not aligned to {LEAST_ALIGNMENT}"
@@ -76,17 +76,17 @@ def check_array(
     if header.has_objects:
         tell(OBJECTS, header.data, "descr", is_error=False)
     elif header.item_size == 0:
-        message = "items have no bytes: numpy.load takes them from memory, and not from a file"
+        message = "items have no bytes: numpy.load refuses such an array in a file"
         tell(message, header.data, "descr", is_error=False)
     if stored.end < end:
         more = _count_following(data, stored.end) if data is not None and chunk is None else 0
         if data is not None and more:
-            message = f"{more} more arrays stand after the first one"
+            message = f"{more} more arrays follow the first one"
             findings.warn(message, "data", stored.end)
             for following in _following(data, stored.end):
                 _tell_following(following, findings)
         else:
-            tell(f"{end - stored.end} bytes stand after the array", stored.end, "data")
+            tell(f"{end - stored.end} bytes follow the array", stored.end, "data")
 
 
 def _tell_following(header: NpyHeader, findings: Findings) -> None:
@@ -100,12 +100,12 @@ def _tell_following(header: NpyHeader, findings: Findings) -> None:
 def _refusals(header: NpyHeader) -> Iterator[tuple[str, str]]:
     """What numpy refuses, and the field."""
     if not header.is_one_line:
-        yield "header is not one line of text", "header"
+        yield "header is not a single line of text", "header"
     if len(header.shape) > MAX_RANK:
-        yield f"array has {len(header.shape)} dimensions, numpy has {MAX_RANK}", "shape"
+        yield f"array has {len(header.shape)} dimensions, numpy allows {MAX_RANK}", "shape"
     sizes = [size for size in header.shape if size]
     if bounded_product(max(header.item_size, 1), sizes, MAX_BYTES) > MAX_BYTES:
-        yield "array is larger than numpy's arrays can be", "shape"
+        yield "array is larger than numpy supports", "shape"
     for message in _of_descr(_descr(header)):
         yield message, "descr"
 
@@ -128,7 +128,7 @@ def _of_descr(descr: object) -> Iterator[str]:
             names = [name for field in one for name in _names(field[0])]
             waiting += [field[1] for field in one]
             if len(set(names)) < len(names):
-                yield "two fields of the dtype have one name"
+                yield "two fields of the dtype have the same name"
 
 
 def _names(name: object) -> Iterator[object]:

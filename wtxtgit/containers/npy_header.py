@@ -136,14 +136,16 @@ def read(data: ByteView, start: int, end: int, listing: ListingBudget | None = N
             listing.left += PARSED * length
     if not isinstance(fields, dict) or fields.keys() != KEYS:
         fail(
-            "header has other keys than descr, fortran_order, shape", offset=offset, field="header"
+            "header's keys are not exactly descr, fortran_order and shape",
+            offset=offset,
+            field="header",
         )
     fortran_order = fields["fortran_order"]
     if not isinstance(fortran_order, bool):
         fail("fortran_order is not a boolean", offset=offset, field="fortran_order")
     shape = _sizes(fields["shape"])
     if shape is None:
-        fail("shape is not a tuple of sizes", offset=offset, field="shape")
+        fail("shape is not a tuple of non-negative integers", offset=offset, field="shape")
     descr = fields["descr"]
     size, has_objects = _item(descr, offset)
     element, byteorder = _number(descr)
@@ -218,7 +220,9 @@ def _fixed(cursor: Cursor) -> tuple[tuple[int, int], int]:
     version = (cursor.integer(1, "version"), cursor.integer(1, "version"))
     if version not in VERSIONS:
         major, minor = version
-        fail(f"npy version is {major}.{minor}", offset=cursor.pos - 2, field="version")
+        fail(
+            f"npy version {major}.{minor} is not supported", offset=cursor.pos - 2, field="version"
+        )
     width, _ = VERSIONS[version]
     length = cursor.integer(width, "header length")
     if length > MAX_TEXT:
@@ -239,7 +243,9 @@ def build(element: str, shape: tuple[int, ...]) -> bytes:
     if element not in DESCR:
         raise FormatError(f"numpy has no {element}", field="descr")
     if len(shape) > MAX_RANK:
-        raise FormatError(f"numpy has no arrays of {len(shape)} dimensions", field="shape")
+        raise FormatError(
+            f"numpy does not support arrays of {len(shape)} dimensions", field="shape"
+        )
     fields = {"descr": DESCR[element], "fortran_order": False, "shape": shape}
     text = "{" + "".join(f"{key!r}: {value!r}, " for key, value in fields.items()) + "}"
     if shape:
@@ -293,7 +299,7 @@ def _parts(descr: object, times: int, offset: int) -> list[tuple[object, int]]:
 def _field(field: object, times: int, offset: int) -> tuple[object, int]:
     """A field: a name, or a title and a name, then a descr, and a shape where it is an array."""
     if not isinstance(field, tuple) or len(field) not in (2, 3):
-        fail("descr has a field that is none", offset=offset, field="descr")
+        fail("descr has an invalid field", offset=offset, field="descr")
     names = field[0] if isinstance(field[0], tuple) else (field[0],)
     if not 1 <= len(names) <= 2 or not all(isinstance(name, str) for name in names):
         fail("descr has a field without a name", offset=offset, field="descr")
@@ -303,7 +309,7 @@ def _field(field: object, times: int, offset: int) -> tuple[object, int]:
 def _repeated(times: int, shape: object, offset: int) -> int:
     sizes = (shape,) if type(shape) is int and shape >= 0 else _sizes(shape)
     if sizes is None:
-        fail("descr has a wrong shape", offset=offset, field="descr")
+        fail("descr has an invalid shape", offset=offset, field="descr")
     times = bounded_product(times, sizes, MAX_ITEM)
     if times > MAX_ITEM:
         fail("items are too long", offset=offset, field="descr", kind="limit")

@@ -128,7 +128,7 @@ class _LiteralReader:
             if not isinstance(key, str) or not self._next_is(":"):
                 self.fail("header is not a Python literal")
             if key in items:
-                self.fail("header has the same key twice")
+                self.fail("header repeats a key")
             items[key] = self.value(depth + 1)
             has_comma = self._next_is(",")
         return items
@@ -138,7 +138,7 @@ class _LiteralReader:
             self.fail("header is not a Python literal")
         value = int(digits) if len(digits) <= MAX_DIGITS else MAX_INTEGER + 1
         if not MIN_INTEGER <= value <= MAX_INTEGER:
-            self.fail("header has an integer over 64 bits", kind="limit")
+            self.fail("header has an integer of over 64 bits", kind="limit")
         return value
 
     def _string(self, raw: str) -> str:
@@ -152,5 +152,5 @@ class _LiteralReader:
         if mark is not None:
             return _MARKS.get(mark, mark)
         if code is None or int(code, 16) > 0x10FFFF:
-            self.fail("header has a string that is read by no rule")
+            self.fail("header has a string that can't be read")
         return chr(int(code, 16))

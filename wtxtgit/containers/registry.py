@@ -63,9 +63,7 @@ def part_note(name: str) -> str | None:
     if known is None:
         return None
     index = " or ".join(known.index_endings)
-    return (
-        f"a shard of a {known.set_name} checkpoint, which {index} in its folder tells how to read"
-    )
+    return f"a shard of a {known.set_name} checkpoint, which {index} in its folder describes"
 
 
 def index_made(names: Sequence[str]) -> ByteView | None:

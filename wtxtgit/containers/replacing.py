@@ -80,7 +80,7 @@ def check_lengths(parts: Iterable[WrittenTensor]) -> None:
         if part.content is not None and part.content.nbytes != part.nbytes:
             raise FormatError(
                 f"tensor {quoted(part.tensor.name)} has {part.nbytes} bytes, "
-                f"{part.content.nbytes} are given",
+                f"but {part.content.nbytes} were given",
                 field="entries",
             )
 
@@ -91,7 +91,7 @@ def check_size(parts: Iterable[WrittenTensor], sources: Iterable[ByteView]) -> N
     # Laid out anew, tensors that shared bytes have each their own.
     if total > MAX_PASSES * sum(map(len, sources)):
         raise FormatError(
-            f"tensors that share bytes would be {total} bytes", kind="limit", field="entries"
+            f"tensors that share bytes would take {total} bytes", kind="limit", field="entries"
         )
 
 
@@ -134,6 +134,6 @@ def _compare(places: set[Span], parts: list[WrittenTensor], left: int) -> int:
         )
     if len({hashed(sha256(), part.blocks()).digest() for part in parts}) > 1:
         raise FormatError(
-            f"tensors {names} share their bytes, and are to have different ones", field="entries"
+            f"tensors {names} share their bytes, so they can't differ", field="entries"
         )
     return total

@@ -16,9 +16,9 @@ from wtxtgit.model.salvage import SalvagedTensor, Span, TensorState
 from wtxtgit.model.tensor import Tensor
 
 CUT_OFF = "the file ends before it does"
-CUT_SHORT = "what its hash is of was cut off, so nothing proves it"
-SHARED = "its bytes are claimed by another tensor, too"
-ZEROS = "zeros up to the end of the file: they may never have been written"
+CUT_SHORT = "the bytes that its hash covers were cut off, so nothing proves it"
+SHARED = "another tensor claims the same bytes"
+ZEROS = "it is all zeros up to the end of the file, so it may never have been written"
 # Bytes of zeros at the end of a file that are more than a tensor's own, or padding: a page, in
 # which file systems give room.
 _LEAST_ZEROS = 4096
@@ -58,7 +58,7 @@ def _of_place(data: ByteView, stored: Stored, why: str | None, zeros: int) -> Sa
     if why is not None:
         return lost(tensor, why)
     if stored.end > _MOST_END:
-        return lost(tensor, "no file has so many bytes")
+        return lost(tensor, "no file can have that many bytes")
     if stored.nbytes and stored.end > len(data):
         return lost(tensor, CUT_OFF, [cut_off(stored, len(data))])
     is_blank = stored.nbytes > 0 and stored.end > zeros

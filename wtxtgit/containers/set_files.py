@@ -30,7 +30,7 @@ def listed(key: str, data: ByteView, most: int) -> tuple[str, ...]:
     value = json_text.parse(data, "index", unique_keys=True)
     files = value.get(key) if isinstance(value, dict) else None
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-        fail("index has no list of files", offset=0, field=key)
+        fail("index does not list its files", offset=0, field=key)
     if len(files) > most:
         fail(f"index lists {len(files)} files", offset=0, field=key, kind="limit")
     for file in files:

@@ -49,9 +49,9 @@ def flaw(shape: Sizes, boxes: Sequence[ChunkBox]) -> str | None:
     for box in boxes:
         ends = (start + size for start, size in zip(box.offsets, box.sizes, strict=False))
         if len(box.offsets) != len(shape) or len(box.sizes) != len(shape):
-            return f"chunk {box} has another count of dimensions than {list(shape)}"
+            return f"chunk {box} and shape {list(shape)} differ in their number of dimensions"
         if any(end > size for end, size in zip(ends, shape, strict=True)):
-            return f"chunk {box} reaches outside of {list(shape)}"
+            return f"chunk {box} reaches outside shape {list(shape)}"
     try:
         _refuse_overlap([box for box in boxes if box.numel], len(shape))
     except FormatError as error:
@@ -82,7 +82,9 @@ def _refuse_overlap(boxes: list[ChunkBox], rank: int) -> None:
                 n += 1
             looks -= len(active)
             if looks < 0:
-                raise FormatError(f"{len(boxes)} chunks are cut in too many ways", kind="limit")
+                raise FormatError(
+                    f"the boundaries of {len(boxes)} chunks are too irregular", kind="limit"
+                )
             if len(active) > 1:
                 waiting.append((active, dim + 1))
 
@@ -211,9 +213,9 @@ class ChunkedTensor:
 def mismatch(tensor: ChunkedTensor, box: ChunkBox, chunk: Tensor) -> str | None:
     """How a chunk that was read is none of the tensor's; None where it is."""
     if chunk.shape != box.sizes:
-        return f"has the shape {list(chunk.shape)}"
+        return f"has shape {list(chunk.shape)}"
     if (chunk.element or chunk.dtype) != (tensor.element or tensor.dtype):
-        return f"has the dtype {chunk.label}, not {tensor.element or tensor.dtype}"
+        return f"has dtype {chunk.label}, not {tensor.element or tensor.dtype}"
     needed = tensor.item * box.numel
     if chunk.strides is not None and box.numel:
         steps = zip(chunk.shape, chunk.strides, strict=True)

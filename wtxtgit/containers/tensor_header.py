@@ -129,7 +129,7 @@ def format_header(
     for name, dtype, shape, nbytes in entries:
         json_text.check_name(name, "tensor name", offset=0)
         if name in items or name == METADATA_KEY:
-            raise FormatError(f"tensor name {quoted(name)} is taken", field="name")
+            raise FormatError(f"tensor name {quoted(name)} appears more than once", field="name")
         items[name] = {
             "dtype": dtype,
             "shape": list(shape),
@@ -143,7 +143,7 @@ def format_header(
         ).encode()
     except ValueError:
         # A number that is none or a lone surrogate, deep in a key that is not the format's.
-        raise FormatError("header is not all JSON", field="header") from None
+        raise FormatError("header is only partly JSON", field="header") from None
     # Spaces are JSON's own padding, so tensors can start at a multiple of 8.
     encoded += b" " * (-len(encoded) % ALIGNMENT)
     # Only here: a filter reads headers, writes none, and starts for every command.
@@ -186,4 +186,4 @@ def _sizes(value: object) -> tuple[int, ...] | None:
 
 
 def _wrong(name: str, key: str, offset: int) -> FormatError:
-    return FormatError(f"tensor {quoted(name)} has a wrong {key}", offset=offset, field=key)
+    return FormatError(f"tensor {quoted(name)} has an invalid {key}", offset=offset, field=key)

@@ -69,19 +69,23 @@ def check_members(
     for n, member in enumerate(directory.members):
         name, at = quoted(member.name), member.entry
         if member.name in seen:
-            findings.error(f"member {name} appears twice", "name", at, member)
+            findings.error(f"member {name} appears more than once", "name", at, member)
         seen.add(member.name)
         _check_entry(data, member, findings)
         if n in shared:
             # Any number of members may claim the same bytes, which are gone through once.
-            message = f"member {name} shares bytes with another one or the directory"
+            message = (
+                f"member {name} shares bytes with another member or with the central directory"
+            )
             findings.error(message, "payload", member.start, member)
             continue
         _check_local(data, member, findings)
         if member.encrypted:
             findings.error(f"member {name} is encrypted and not checked", "flags", at, member)
         elif member.method not in (STORED, DEFLATED):
-            message = f"compression method {member.method} is not read, the member is not checked"
+            message = (
+                f"compression method {member.method} is not supported, so the member is not checked"
+            )
             findings.error(message, "method", at, member)
         elif not member.stored and not decoding.spend(member.size):
             findings.error(decoding.message, "payload", member.start, member, kind="limit")
@@ -101,7 +105,7 @@ def _check_content(
         findings.refuse(error, member)
         return False
     if has_crc32 and crc32 != member.crc32:
-        message = f"crc32 is {crc32:08x}, the directory has {member.crc32:08x}"
+        message = f"crc32 is {crc32:08x}, the central directory has {member.crc32:08x}"
         findings.error(message, "crc32", member.start, member, kind="crc32")
         return False
     return True
@@ -115,13 +119,13 @@ def _check_entry(data: ByteView, member: ZipMember, findings: Findings) -> None:
     if version > LAST_VERSION:
         findings.error(f"member needs version {version} of zip", "version", at, member)
     if entry[DISK]:
-        findings.error("disk stands in a zip64 field", "disk", at, member)
+        findings.error("the disk number is in a zip64 field", "disk", at, member)
     if member.flags & ~KNOWN_FLAGS and not member.encrypted:
         findings.error(f"flags are {member.flags:#06x}", "flags", at, member)
     if not member.name or "\0" in member.name:
-        findings.error("member has no name, or one with NUL in it", "name", at, member)
+        findings.error("member's name is empty or contains a NUL", "name", at, member)
     if member.size and (entry[ATTRIBUTES] & FOLDER or member.name.endswith("/")):
-        findings.error("member is a folder and has content", "attributes", at, member)
+        findings.error("member is a folder, but has content", "attributes", at, member)
     start = at + ENTRY.size
     extra = start + entry[NAME]
     for kind, body in zip_read.extra_fields(data[extra : extra + entry[EXTRA_LENGTH]]):
@@ -159,7 +163,7 @@ def _check_local(data: ByteView, member: ZipMember, findings: Findings) -> None:
     }
     for field, holds in agreements.items():
         if not holds:
-            message = f"local header has another {field} than the directory"
+            message = f"{field} of the local header differs from the central directory's"
             findings.error(message, field, at, member)
 
 
@@ -182,7 +186,7 @@ def _check_end(data: ByteView, directory: Directory, findings: Findings) -> None
     end = at + END.size
     behind = end + unpack_at(END, data, at)[-1]
     if bytes(data[end : end + zip_read.MAX_COMMENT + BLOCK]).find(END_MAGIC) >= 0:
-        message = "behind the end of central directory stands another one"
+        message = "another end of central directory follows the first"
         findings.error(message, "end of central directory", at)
     _check_nobodys(data, behind, len(data), findings)
     locator = at - ZIP64_LOCATOR.size
@@ -195,8 +199,8 @@ def _check_end(data: ByteView, directory: Directory, findings: Findings) -> None
 def _check_nobodys(data: ByteView, start: int, end: int, findings: Findings) -> None:
     if start >= end:
         return
-    message = f"{end - start} bytes from byte {start} belong to no member"
+    message = f"{end - start} bytes from byte {start} are in no member"
     if is_zeros(data[start:end]):
-        findings.warn(f"{message}, and are zero", "gap", start)
+        findings.warn(f"{message}, and are all zero", "gap", start)
     else:
         findings.error(message, "gap", start)

@@ -139,7 +139,11 @@ def read(
     cursor = Cursor(zipped[: said.limit], first)
     members = tuple(_member(cursor, zipped, start, listing) for _ in range(said.entries))
     if cursor.remaining:
-        fail("central directory has more bytes", offset=cursor.pos, field="central directory")
+        fail(
+            "central directory is longer than its entries",
+            offset=cursor.pos,
+            field="central directory",
+        )
     return Directory(members, first, said.record)
 
 
@@ -176,7 +180,7 @@ def part_notes(directory: Directory) -> tuple[PartNote, ...]:
 def _note(member: ZipMember) -> PartNote:
     if member.encrypted:
         return PartNote(member.start, f"{member.name}, encrypted", member.method != STORED, True)
-    about = f"{member.name}, deflated, {member.size} bytes inflated"
+    about = f"{member.name}, deflated, {member.size} bytes when inflated"
     return PartNote(member.start, about, is_compressed=True)
 
 
@@ -230,14 +234,14 @@ def check_size(member: ZipMember, limit: int) -> None:
     if member.encrypted:
         fail(f"member {quoted(member.name)} is encrypted", offset=member.entry, field="flags")
     if member.method not in (STORED, DEFLATED):
-        _fail_member(member, f"has the compression method {member.method}, which is not read")
+        _fail_member(member, f"has compression method {member.method}, which is not supported")
     if member.method == STORED and member.size != length:
-        _fail_member(member, f"is stored and has {length} bytes, not {member.size}")
+        _fail_member(member, f"is stored with {length} bytes, not {member.size}")
     if member.method == DEFLATED and member.size > limit:
         _fail_member(member, f"is over {limit} bytes", kind="limit")
     # No deflate stream does better, so a lie is told before anything is inflated.
     if member.size > length * MAX_RATIO:
-        _fail_member(member, f"of {length} bytes can't inflate to {member.size}")
+        _fail_member(member, f"has {length} bytes, which can't inflate to {member.size}")
 
 
 def _inflated(data: ByteView, member: ZipMember) -> Iterator[bytes]:
@@ -252,7 +256,7 @@ def _inflated(data: ByteView, member: ZipMember) -> Iterator[bytes]:
         try:
             block = decoder.decompress(pending, BLOCK)
         except zlib.error:
-            _fail_member(member, "is not readable deflate")
+            _fail_member(member, "is not valid deflate data")
         pending = decoder.unconsumed_tail
         if not block and not pending and not decoder.eof and pos >= member.end:
             _fail_member(member, "ends inside its deflate stream")
@@ -264,7 +268,7 @@ def _inflated(data: ByteView, member: ZipMember) -> Iterator[bytes]:
         _fail_member(member, f"inflates to {length} bytes, not {member.size}")
     # Bytes behind the stream would be lost by whoever writes the member anew.
     if decoder.unused_data or pos < member.end:
-        _fail_member(member, "goes on after its deflate stream")
+        _fail_member(member, "continues after its deflate stream")
 
 
 def _fail_member(member: ZipMember, why: str, *, kind: str = "structure") -> NoReturn:
@@ -458,7 +462,7 @@ def _zip64_end(data: ByteView, start: int, end: int) -> _End | None:
     field = "zip64 end of central directory"
     _, disk, offset, disks = Cursor(data, place).record(ZIP64_LOCATOR, "zip64 locator")
     if disk != 0 or disks > 1:
-        fail("zip is one of several disks", offset=place, field="zip64 locator")
+        fail("zip spans several disks", offset=place, field="zip64 locator")
     pos = start + offset
     check_inside(pos, ZIP64_END.size, place, field)
     magic, length, _, _, disk, directory_disk, disk_entries, entries, size, first = Cursor(
@@ -467,7 +471,7 @@ def _zip64_end(data: ByteView, start: int, end: int) -> _End | None:
     if magic != ZIP64_END_MAGIC or pos + RECORD_SIZE_AFTER + length != place:
         fail(f"{field} is not where its locator says", offset=pos, field=field)
     if disk or directory_disk or disk_entries != entries:
-        fail("zip is one of several disks", offset=pos, field=field)
+        fail("zip spans several disks", offset=pos, field=field)
     return _End(entries, size, first, pos, end)
 
 

@@ -40,9 +40,9 @@ from wtxtgit.io.view import PIECE, Buffer, ByteView, mapped, pieces
 from wtxtgit.model.tensor import ReadOptions
 
 CUT_OFF = "the file ends before it does"
-WRONG = "its CRC-32 does not hold"
-TWICE = "its name appears twice"
-ONCE = "its CRC-32 holds, but its name stands in one place only"
+WRONG = "its CRC-32 does not match"
+TWICE = "its name appears more than once"
+ONCE = "its CRC-32 matches, but only one copy of its name is left"
 NO_CRC32 = "the file has no CRC-32"
 # Bytes that are gone through to find where members end and whether they hold, in times of the
 # file's: each is tried as its local header says it and as the directory does, where they differ.
@@ -169,7 +169,7 @@ class _MemberSearch:
             pos = self.marks[following] if following < len(self.marks) else len(data)
         self._tell_gap(unknown, pos)
         if pos >= len(data) and self.listed is None:
-            self.missing.append("members behind the end of the file, if there were any")
+            self.missing.append("any members after the end of the file")
 
     def _tell_gap(self, start: int | None, end: int) -> None:
         # The directory tells what is a member and what is not.

@@ -126,7 +126,9 @@ def encoded_name(name: str) -> tuple[bytes, int]:
     if len(raw) > MAX_16:
         raise FormatError(f"name {quoted(name)} is too long for a zip", field="name")
     if "\0" in name:
-        raise FormatError(f"name {quoted(name)} has a NUL, which ends it in a zip", field="name")
+        raise FormatError(
+            f"name {quoted(name)} contains a NUL, which would cut it short in a zip", field="name"
+        )
     return raw, 0 if name.isascii() else UTF8_NAME
 
 
@@ -145,7 +147,7 @@ def checked_crc32(
     crc32 = crc32_of(blocks)
     if is_in_directory and crc32 != member.crc32:
         raise FormatError(
-            f"member {quoted(member.name)} has another crc32 than the directory",
+            f"member {quoted(member.name)} has a crc32 that differs from the central directory's",
             offset=member.start,
             field="crc32",
         )
@@ -194,7 +196,7 @@ def build(
     """
     # Readers look for the magic from the end of the file.
     if END_MAGIC in comment or len(comment) > MAX_16:
-        raise FormatError("comment is not that of a zip", field="comment")
+        raise FormatError("comment does not fit a zip", field="comment")
     return _pieces(members, comment, style)
 
 

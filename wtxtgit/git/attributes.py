@@ -129,12 +129,12 @@ def check_pattern(pattern: bytes) -> None:
     # gitattributes(5): negative patterns are forbidden.
     if pattern.startswith(b"!"):
         raise UsageError(
-            f"git takes no negative pattern in {FILE_NAME}: {_shown(pattern)}",
-            hint="a later line can take the attribute back: PATTERN -filter",
+            f"git allows no negative patterns in {FILE_NAME}: {_shown(pattern)}",
+            hint="a later line can unset the attribute: PATTERN -filter",
         )
     if pattern.endswith(b"/"):
         raise UsageError(
-            f"the pattern {_shown(pattern)} names a folder, and git matches files only",
+            f"the pattern {_shown(pattern)} names a folder, but git matches only files",
             hint="wtxtgit track -- "
             + shlex.quote(pattern.decode("utf-8", "backslashreplace") + "**"),
         )
@@ -372,7 +372,7 @@ class TreeAttributes:
         """Write a gitattributes file; gives what git takes of it."""
         # A hostile tree must not have us write outside of the folder.
         if {b"", b".", b".."} & set(path.split(b"/")):
-            raise EnvironmentFailure(f"no checkout has a file {os.fsdecode(path)!a}")
+            raise EnvironmentFailure(f"no checkout can have a file named {os.fsdecode(path)!a}")
         content = self._unwritten.get(oid)
         try:
             content = self._blobs.read(oid, MAX_FILE - 1) if content is None else content
@@ -400,7 +400,7 @@ class TreeAttributes:
             (folder / "git/HEAD").write_text("ref: refs/heads/main\n")
             (folder / "git/config").write_text(_CONFIG)
         except OSError as error:
-            raise EnvironmentFailure(f"no temporary folder: {error.strerror}") from error
+            raise EnvironmentFailure(f"can't make a temporary folder: {error.strerror}") from error
         return folder
 
 
@@ -450,6 +450,6 @@ class _Question:
         fields = run.records(bytes(output))
         # An answer that is out of step would give one path another's attributes.
         if fields[:: 3 * several] != batch:
-            raise EnvironmentFailure("git check-attr answers what it was not asked")
+            raise EnvironmentFailure("git check-attr gave an answer to something else")
         values = fields[2::3]
         return [tuple(values[n : n + several]) for n in range(0, len(values), several)]

@@ -181,11 +181,13 @@ class ObjectReader:
             told_oid, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
             # Whatever git makes of the question: only the object that was asked for counts.
             if told_oid != oid:
-                raise EnvironmentFailure(f"git gives {self._kind} {told_oid} for {oid}")
+                raise EnvironmentFailure(
+                    f"git returned {self._kind} {told_oid} when asked for {oid}"
+                )
             yield stream, size
 
     def _cut_off(self, oid: str, size: int) -> EnvironmentFailure:
-        return EnvironmentFailure(f"git gives no {size} bytes of {self._kind} {oid}")
+        return EnvironmentFailure(f"git did not return the {size} bytes of {self._kind} {oid}")
 
 
 class BlobReader(ObjectReader):
@@ -222,7 +224,7 @@ def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, byte
         how = ("cat-file", "--batch-check")
         answers = repo.git(*how, stdin=asked, env=run.TRUE_OBJECTS).splitlines()
     if len(answers) != len(wanted):
-        raise EnvironmentFailure(f"git tells {len(answers)} of {len(wanted)} sizes")
+        raise EnvironmentFailure(f"git returned {len(answers)} of {len(wanted)} sizes")
     return list(zip(wanted, answers, strict=True))
 
 
@@ -257,7 +259,7 @@ def hashed(pieces: Iterable[bytes], kind: str, oid: str, size: int) -> Iterator[
         last = piece
     if digest.hexdigest() != oid:
         raise EnvironmentFailure(
-            f"{kind} {oid}: git gives bytes whose hash is another", hint="git fsck --full"
+            f"{kind} {oid}: the bytes that git returned have another hash", hint="git fsck --full"
         )
     if last is not None:
         yield last

@@ -130,5 +130,5 @@ def _described(url: str, user: str | None) -> bytes:
 def _line(key: str, value: str) -> bytes:
     # Another line would be another key.
     if "\n" in value or "\0" in value:
-        raise UsageError(f"a {key} of a URL has a line break in it")
+        raise UsageError(f"the {key} of a URL contains a line break")
     return f"{key}={value}\n".encode()

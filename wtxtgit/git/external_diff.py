@@ -90,8 +90,7 @@ def parse(arguments: Sequence[bytes]) -> Pair | Unmerged:
         return Unmerged(arguments[0])
     if len(arguments) < _LEAST:
         raise UsageError(
-            f"{len(arguments)} arguments are not those of an external diff of git, which passes "
-            f"1, 7, 8 or 9"
+            f"git passes 1, 7, 8 or 9 arguments to an external diff, not {len(arguments)}"
         )
     path, *sides = arguments[:_LEAST]
     new_path, header = (*arguments[_LEAST:], None, None)[:2]
@@ -110,7 +109,7 @@ def _side(file: bytes, oid: bytes, mode: bytes) -> DiffFile | None:
     if mode == oid == _ABSENT:
         return None
     if _MODE.fullmatch(mode) is None or _OID.fullmatch(oid) is None:
-        raise UsageError(f"{oid[:80]!a} and {mode[:80]!a} are not an object id and mode of git")
+        raise UsageError(f"{oid[:80]!a} and {mode[:80]!a} are not a git object id and mode")
     # All zeros stand for content that git has not hashed: a file of the work tree.
     named = oid.decode() if oid.strip(b"0") else None
     return DiffFile(Path(os.fsdecode(file)), named, int(mode, 8))

@@ -126,7 +126,7 @@ class ScratchRepository:
         for report in self._folder.glob("fast_import_crash_*"):
             said = _FATAL.search(report.read_text("utf-8", "backslashreplace"))
             if said is not None:
-                return f"takes this history not: {said[1][:_MOST_SHOWN]}"
+                return f"can't read this history: {said[1][:_MOST_SHOWN]}"
         return "ended before its last commit"
 
 

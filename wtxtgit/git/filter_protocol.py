@@ -96,7 +96,7 @@ class PacketReader:
         header = self._take(HEADER_SIZE)
         if len(header) != HEADER_SIZE:
             if not header:
-                raise EndOfStream("the stream ended where a packet was due")
+                raise EndOfStream("the stream ended where a packet was expected")
             raise ProtocolError(f"the stream ended inside a packet's length {header!r}")
         if _LENGTH.fullmatch(header) is None:
             raise ProtocolError(f"a packet's length is {header!r}, not four hex digits")
@@ -124,7 +124,7 @@ class PacketReader:
             if (line := self.line()) is None:
                 return
             yield line
-        raise ProtocolError(f"more than {MAX_LINES} lines stand before a flush")
+        raise ProtocolError(f"more than {MAX_LINES} lines precede a flush")
 
     def content(self) -> Iterator[Buffer]:
         """Read payloads up to the next flush, and the flush.
@@ -205,7 +205,7 @@ class _PacketRun:
             count = readv([first, *rest])
             if not count:
                 if not filled:
-                    raise EndOfStream("the stream ended where a packet was due")
+                    raise EndOfStream("the stream ended where a packet was expected")
                 return self._split(packets, filled)
             filled += count
             full = self._full(packets, filled)
@@ -337,8 +337,8 @@ class FilterProcess:
         # gitattributes(5), "Long Running Filter Process": a welcome, its versions, a flush.
         if not welcome or welcome[0] != CLIENT:
             raise ProtocolError(
-                f"git was to greet with {CLIENT.decode()!r}, got {welcome[:1]!r}",
-                hint="this command is started by git, see wtxtgit install",
+                f"expected the greeting {CLIENT.decode()!r} from git, got {welcome[:1]!r}",
+                hint="only git runs this command; see wtxtgit install",
             )
         if VERSION not in welcome[1:]:
             raise ProtocolError(f"git offers {welcome[1:]!r}, not {VERSION.decode()!r}")

@@ -62,7 +62,7 @@ class CommitReader(ObjectReader):
                 break
             parents.append(_oid(value))
         if tree[0] != b"tree":
-            raise EnvironmentFailure(f"commit {oid} begins with no tree")
+            raise EnvironmentFailure(f"commit {oid} does not begin with its tree")
         return Commit(oid, tuple(parents), _oid(tree[2]))
 
     def subject(self, oid: str) -> str:

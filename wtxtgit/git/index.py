@@ -51,7 +51,7 @@ def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
         tag, mode, oid, stage = about.split(b" ")
         # A path may hold anything but NUL; without the tab the record is not git's.
         if not tab:
-            raise EnvironmentFailure(f"git ls-files gives {record[:200]!r}")
+            raise EnvironmentFailure(f"git ls-files returned {record[:200]!r}")
         listed.append(TreeEntry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
     return _with_intent(repo, listed)
 
@@ -148,7 +148,7 @@ def touched(repo: Repository) -> dict[bytes, Touched]:
     for about, path in zip(output[::2], output[1::2], strict=True):
         fields = about.removeprefix(b":").split(b" ")
         if len(fields) != 5:
-            raise EnvironmentFailure(f"git diff-files gives {about[:200]!a}")
+            raise EnvironmentFailure(f"git diff-files returned {about[:200]!a}")
         change = FileChange(fields[4][:1].decode("ascii", "replace"))
         changes[path] = Touched(change, change is FileChange.MODIFIED and fields[0] == fields[1])
     return changes
@@ -272,5 +272,5 @@ def _words(stderr: bytes) -> str:
 def _advice(stderr: bytes) -> str | None:
     """What git advises."""
     if b"--sparse" in stderr:
-        return "git add --sparse adds them all the same"
-    return "-f adds them all the same" if b"Use -f" in stderr else None
+        return "git add --sparse adds them anyway"
+    return "-f adds them anyway" if b"Use -f" in stderr else None

@@ -100,7 +100,7 @@ def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
         missing = staged.note()
         if missing:
             name = ascii(os.fsdecode(missing[0]))
-            raise EnvironmentFailure(f"git takes no file called {name} into the index")
+            raise EnvironmentFailure(f"git does not allow a file named {name} in the index")
         staged.put(index)
 
 
@@ -166,7 +166,7 @@ class _Index:
         try:
             self._entries, end = self._read()
         except (struct.error, IndexError, ValueError) as error:
-            raise EnvironmentFailure(f"{path}: not an index that git writes") from error
+            raise EnvironmentFailure(f"{path}: not a valid git index") from error
         self.is_split = self._data[end : end + len(_SPLIT)] == _SPLIT
 
     def note(self) -> list[bytes]:
@@ -302,7 +302,7 @@ def _locked(index: Path, *, is_waited_for: bool) -> Iterator[None]:
             os.write(made.descriptor, _OURS)
             _take(made, lock, _WAITS if is_waited_for else ())
         except OSError as error:
-            raise EnvironmentFailure(f"{lock}: can't be made: {reason(error)}") from error
+            raise EnvironmentFailure(f"{lock}: can't be created: {reason(error)}") from error
         yield
 
 
@@ -336,8 +336,8 @@ def refuse_locked(repo: Repository) -> None:
 
 def _taken(lock: Path) -> EnvironmentFailure:
     return EnvironmentFailure(
-        f"{lock} is there: another git process seems to be at work in this repository",
-        hint="remove that file if one crashed earlier",
+        f"{lock} exists: another git process seems to be running in this repository",
+        hint="if a git process crashed earlier, remove that file",
     )
 
 

@@ -63,9 +63,9 @@ class RemoteBranch:
         if not remote or remote.startswith("-"):
             raise UsageError(f'"{shown(remote)}" is not a remote')
         if WITH_PASSWORD.match(remote):
-            raise UsageError("the remote's URL has credentials in it", hint="git help credentials")
+            raise UsageError("the remote's URL contains credentials", hint="git help credentials")
         if run.call("check-ref-format", f"refs/heads/{branch}", ok=(0, 1)).code:
-            raise UsageError(f'"{shown(branch)}" is not a name for a branch')
+            raise UsageError(f'"{shown(branch)}" is not a valid branch name')
         self._repo = repo
         self._remote = remote
         self._there = f"refs/heads/{branch}"
@@ -126,7 +126,9 @@ class RemoteBranch:
             if folder:
                 entry, above = trees.standing(tree, folder.encode())
                 if above is not None or (entry is not None and not entry.is_folder):
-                    raise RemoteRefused(f"{self.label}: a file is in the place of {folder}")
+                    raise RemoteRefused(
+                        f"{self.label}: a file is in the place of the folder {folder}"
+                    )
                 if entry is None:
                     return {}
                 tree = entry.oid

@@ -190,7 +190,7 @@ class Repository:
         repo = cls.find(folder)
         if repo is None:
             raise EnvironmentFailure(
-                "not in a git repository", hint="go into a repository, or git init"
+                "not in a git repository", hint="change to a repository, or run git init"
             )
         return repo
 
@@ -243,7 +243,9 @@ class Repository:
     def worktree(self) -> Path:
         """The work tree's top level; raises EnvironmentFailure where there is none."""
         if self.top is None:
-            raise EnvironmentFailure("this needs a work tree, and there is none here")
+            raise EnvironmentFailure(
+                "this needs a work tree, which a bare repository does not have"
+            )
         return self.top
 
     def check_worktree(self) -> None:
@@ -285,7 +287,7 @@ class Repository:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise EnvironmentFailure(f"{folder}: can't be made: {error.strerror}") from error
+            raise EnvironmentFailure(f"{folder}: can't be created: {error.strerror}") from error
         return folder
 
     def git(

@@ -195,7 +195,7 @@ class TreeReader(ObjectReader):
             if one == other:
                 continue
             if depth > DEEPEST:
-                raise EnvironmentFailure(f"a tree has folders more than {DEEPEST} deep")
+                raise EnvironmentFailure(f"a tree has folders nested more than {DEEPEST} deep")
             old = self._folder(one) if one is not None else {}
             new = self._folder(other) if other is not None else {}
             names = [*compress(new, map(ne, new.values(), map(old.get, new)))]
@@ -295,7 +295,7 @@ def _fault(tree: bytes, id_size: int) -> str | None:
             return f"has {_shown(name)} twice"
         key = name + b"/" if mode == _FOLDER else name
         if key < last:
-            return f"has {_shown(name)} behind {_shown(last)}, out of order"
+            return f"has {_shown(name)} after {_shown(last)}, out of order"
         last = key
         names.add(name)
         at = end + 1 + id_size

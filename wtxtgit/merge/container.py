@@ -94,8 +94,8 @@ class Merger:
         # The depth is bounded before anything is opened: files in files may go on without end.
         known = registry.detected(ours)
         if known is None or known.reseal is None or depth > _MAX_DEPTH:
-            what = "files of no known format" if known is None else f"{known.name} files"
-            reason = f"{what} are not merged by tensor"
+            what = "files in unknown formats" if known is None else f"{known.name} files"
+            reason = f"{what} can't be merged by tensor"
             return self.by_side(base, ours, theirs, reason, prefix)
 
         resealer = known.reseal()
@@ -187,14 +187,14 @@ class EntryMerge:
         )
         rest = self.resealer.rest(written, options)
         self.notes += [
-            f"{self.prefix}{what}: not kept, since the file had to be laid out anew"
+            f"{self.prefix}{what}: not kept, because the layout of the file had to change"
             for what, value in self.skeleton.rest.items()
             if not equal_values(rest.get(what), value)
         ]
         known = registry.by_name(name)
         if known is not None and known.signed is not None:
             self.notes += [
-                f"{self.prefix}{what} is kept, and signs what was before"
+                f"{self.prefix}{what}: kept, but it signs the content before the merge"
                 for what in known.signed().broken_by_reseal(container)
             ]
         return self._merged(name, data)
@@ -227,7 +227,7 @@ class EntryMerge:
         # Only one file can be the skeleton: bytes that have no name can't be put together.
         if len({id(side) for side in wanted.values()}) > 1:
             changes = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
-            raise FormatError(f"{changes}: that can't be put together")
+            raise FormatError(f"{changes}: these changes can't be combined")
         if wanted:
             return next(iter(wanted.values()))
         # What is only added to can't lose anything: it has to be the file that did.
@@ -285,7 +285,7 @@ class EntryMerge:
         # (4) The form is merged on its own, as a whole: it has no parts that could be exchanged.
         former = self._former(b, o, t)
         if former is None:
-            return self._by_side(key, o, "both sides changed what the file says of it")
+            return self._by_side(key, o, "both sides changed its metadata")
         if is_alike:
             if o.form != t.form:
                 self._settle(key, o, former.name)
@@ -333,7 +333,7 @@ class EntryMerge:
         if content.form == like.form:
             return holder.placed(key)
         return self._by_side(
-            key, content, f"{former.name} changed what the file says of it, {holder.name} its bytes"
+            key, content, f"{former.name} changed its metadata, {holder.name} its bytes"
         )
 
     def _preferred(self, key: Key, side: Version) -> Version:
@@ -374,7 +374,9 @@ class EntryMerge:
         ours = None if o.tensor is None else as_numbers(o.tensor)
         theirs = None if t.tensor is None else as_numbers(t.tensor)
         if ours is None or theirs is None or overlaps(ours) or overlaps(theirs):
-            return self._by_side(key, o, "both sides changed it, and it has no rows of numbers")
+            return self._by_side(
+                key, o, "both sides changed it, and it has no rows of numbers to merge"
+            )
         before = None
         if b is not None and b.tensor is not None and kind_of(b) == kind_of(o):
             before = as_numbers(b.tensor)
@@ -399,9 +401,9 @@ class EntryMerge:
     def _row_conflict(self, key: Key, choice: Strategy, rows: RowChanges) -> None:
         reason = "both sides changed the same rows"
         if choice is Strategy.BASE:
-            reason += ", and there is no base of this dtype and shape"
+            reason += ", and the base has no tensor of this dtype and shape"
         elif choice is not Strategy.FAIL:
-            reason += f", and {choice} gives nothing that the dtype can hold"
+            reason += f", and the result of {choice} does not fit the dtype"
         self.conflicts.append(
             Conflict(
                 self._name(key), MergedKind.TENSOR, reason, rows.changed, rows.ranges, rows.exact

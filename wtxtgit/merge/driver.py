@@ -183,7 +183,7 @@ def _parsed(value: str, where: str) -> Strategy:
     try:
         return parse_strategy(value)
     except UsageError as error:
-        raise UsageError(error.message, hint=f"it is {where} that says so") from None
+        raise UsageError(error.message, hint=f"set by {where}") from None
 
 
 _MERGES = ("merge", "pull")

@@ -81,8 +81,8 @@ def check_takes(takes: Sequence[tuple[str, Strategy]], report: MergeReport) -> N
             near = get_close_matches(wanted, names, n=1, cutoff=0.5)
             meant = f", did you mean {clipped(near[0], MAX_NAME)!a}?" if near else ""
             raise UsageError(
-                f"the two sides differ in nothing that is called {wanted[:80]!a}{meant}",
-                hint="wtxtgit resolve PATH lists what is open",
+                f"no difference between the two sides is named {wanted[:80]!a}{meant}",
+                hint="wtxtgit resolve PATH lists the open conflicts",
             )
 
 
@@ -95,7 +95,7 @@ def parse_strategy(text: str) -> Strategy:
         strategy = Strategy.BASE
     if strategy is Strategy.BASE:
         names = ", ".join(s for s in Strategy if s is not Strategy.BASE)
-        raise UsageError(f"merge strategy {text[:40]!a} is none of {names}")
+        raise UsageError(f"merge strategy {text[:40]!a} is not one of {names}")
     return strategy
 
 
@@ -107,7 +107,7 @@ def parse_takes(texts: Iterable[str]) -> tuple[tuple[str, Strategy], ...]:
         name, equals, side = text.rpartition("=")
         if not equals or side not in set(Strategy) - {Strategy.FAIL}:
             sides = ", ".join(s for s in Strategy if s is not Strategy.FAIL)
-            raise UsageError(f"{text[:80]!a} is not a NAME=SIDE with a side of {sides}")
+            raise UsageError(f"{text[:80]!a} is not NAME=SIDE, where SIDE is one of {sides}")
         takes.append((name, Strategy(side)))
     return tuple(takes)
 

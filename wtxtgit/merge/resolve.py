@@ -52,7 +52,7 @@ def merge_files(
     """
     write = write_output
     if out is None:
-        out, write = file_of(ours, "-o FILE says where the result goes"), replace_file
+        out, write = file_of(ours, "-o FILE names the output"), replace_file
     contents = [read(one, threads=threads) for one in (base, ours, theirs)]
     repo = None
     if any(map(grammar.is_detached, contents)):
@@ -157,18 +157,18 @@ def unmerged(repo: Repository) -> list[bytes]:
 def _check(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:
     shown = shown_path(path)
     if not stages:
-        raise InputError(f"{shown}: no conflict", hint="git status lists those that there are")
+        raise InputError(f"{shown}: no conflict", hint="git status lists the conflicts")
     if path.endswith(LEDGER_SUFFIX):
         raise InputError(f"{shown}: a ledger", hint="wtxtgit seal --reseal joins its two sides")
     if _BASE not in stages and len(stages) == 1:
-        raise InputError(f"{shown}: one side alone has it here", hint="git status says why")
+        raise InputError(f"{shown}: only one side has it here", hint="git status says why")
     # Deleted on one side: git keeps the stage of the other, and the user decides.
     if _OURS not in stages or _THEIRS not in stages:
         quoted = repo.quoted(path)
         side = "ours" if _OURS not in stages else "theirs"
         raise InputError(
-            f"{shown}: {side} deleted it, there is nothing to merge",
-            hint=f"git add -- {quoted} keeps it, git rm -- {quoted} does not",
+            f"{shown}: {side} deleted it, so there is nothing to merge",
+            hint=f"git add -- {quoted} keeps it, git rm -- {quoted} deletes it",
         )
     for entry in stages.values():
         if not entry.is_file:
@@ -196,7 +196,7 @@ def _refuse_edited(repo: Repository, path: bytes, oids: set[str]) -> None:
                 return
     quoted = repo.quoted(path)
     raise CheckError(
-        f"{shown_path(path)}: the file was changed since the merge",
+        f"{shown_path(path)}: changed since the merge",
         hint=f"git add -- {quoted} takes it as it is, git checkout --ours -- {quoted} drops it",
     )
 

@@ -69,7 +69,7 @@ def merge_texts(
             # It stands for no file, or for none that can be trusted: a side is all there is.
             reason = f"{name} is {_fault(one.warning)}"
             if one.lacks_payload:
-                reason += ", wtxtgit fetch brings them"
+                reason += "; wtxtgit fetch fetches them"
             merged = merger.by_side(base if len(base) else None, ours, theirs, reason)
             return merged, merged.data
         files.append(one.text if one.layout is None else spooled(one.pieces()))
@@ -156,5 +156,5 @@ def _fetch(repo: Repository | None, contents: Iterable[ByteView]) -> None:
 def _fault(warning: str | None) -> str:
     """Why there is no file that a text stands for, by the warning that smudge gives of it."""
     if warning is not None:
-        return f"not a text of a file: {warning.replace(', left as text', '', 1)}"
-    return "a native text, which has a generation and maybe a signature of its own"
+        return f"not the text of a file: {warning.replace(', left as text', '', 1)}"
+    return "a native text, which has its own generation and perhaps its own signature"

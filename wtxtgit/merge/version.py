@@ -79,7 +79,7 @@ class Opener:
         """Count bytes that are decoded; raises FormatError (limit) for too many."""
         self.left -= nbytes
         if self.left < 0:
-            raise FormatError("the files in it decode to more than is merged", kind="limit")
+            raise FormatError("the files in it decode to more than a merge may hold", kind="limit")
 
     def content(self, entry: Entry) -> memoryview:
         """What a file in a file holds; raises FormatError where it can't be decoded."""
@@ -93,7 +93,7 @@ class Opener:
     def version(self, resealer: Resealer, name: str, data: ByteView) -> Version:
         """Read a version; raises FormatError for one that does not hold."""
         self.spend(len(data))
-        container = self.checked(data, f"{name} does not hold")
+        container = self.checked(data, f"{name} is not valid")
         return Version(
             name,
             container,
@@ -144,22 +144,22 @@ class Opener:
         `versions` are those that something was taken from; `adds_last` as of a Format.
         """
         # (1) The file holds by itself: structure, limits and every hash.
-        container = self.checked(data, "what was merged does not hold")
+        container = self.checked(data, "the merged file is not valid")
         sources = {id(version.container): version.entries for version in versions}
         written = resealer.entries(container, self.options)
         # (2) It has the entries that were decided on, in their order, and no other.
         keys = list(keys_of(entry.name for entry in written))
         if keys != list(placed) and not (adds_last and set(keys) == set(placed)):
-            raise FormatError("what was merged does not hold what it should", field="entries")
+            raise FormatError("the merged file does not hold what it should", field="entries")
         # (3) Each has the form and the content of the entry that it was taken from or made of.
         for entry, key in zip(written, keys, strict=True):
             one = placed[key]
             wanted = sources[id(one.source)][one.number]
             if entry.form != wanted.form or not self._holds(entry, wanted, one.content):
-                raise FormatError(f"{key[0]!a} would not be what was merged", field="entries")
+                raise FormatError(f"{key[0]!a} would not be as merged", field="entries")
         # (4) The metadata are those that were merged.
         if not equal_values(resealer.values(container, self.options), values):
-            raise FormatError("the metadata would not be what was merged", field="metadata")
+            raise FormatError("the metadata would not be as merged", field="metadata")
         return container
 
     def _holds(self, entry: Entry, wanted: Entry, content: NewContent | None) -> bool:

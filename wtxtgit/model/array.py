@@ -92,7 +92,11 @@ ZEROS_ALLOWANCE = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What the `meta` line says: who made which generation when."""
+    """What the `meta` line of a text says: which generation it is, and how it was made.
+
+    `gen` is the number of the generation, `ts` a UTC time such as 2025-10-09T03:12:45Z; `schema`,
+    `build`, `host` and `cuda` are short words.
+    """
 
     schema: str = "weights/v1"
     gen: int = 0

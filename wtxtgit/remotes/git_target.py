@@ -122,7 +122,7 @@ class BranchFolder:
                     if self._branch.push(self._commit(tip, added, text)):
                         return new
             tip, is_now = self._branch.fetch(), True
-        raise RemoteUnavailable(f"{self.label}: others push without a break")
+        raise RemoteUnavailable(f"{self.label}: others keep pushing to it")
 
     def get(self, name: str, sha256: str | None = None) -> ByteView:
         entry = self._entry(check_name(name))

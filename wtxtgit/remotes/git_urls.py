@@ -70,7 +70,7 @@ def parse_git_url(target: str) -> GitUrl:
     if _REVISION.fullmatch(revision) is None or ".." in revision:
         raise UsageError(f"{shown(revision)} is not a branch, tag or full id of a commit")
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise UsageError(f"{shown(path)} is not a path from a repository's top level")
+        raise UsageError(f"{shown(path)} is not a path relative to a repository's top level")
     return GitUrl(url, revision, path)
 
 
@@ -91,14 +91,14 @@ def _check(url: str) -> None:
     if len(url) > _MOST or _NO_TEXT.search(url):
         raise UsageError(f"{shown(url)} is not a URL of a repository")
     if WITH_PASSWORD.match(url):
-        raise UsageError("the repository's URL has credentials in it", hint="git help credentials")
+        raise UsageError("the repository's URL contains credentials", hint="git help credentials")
     if _AT_HOST.fullmatch(url):
         return
     parts = urlsplit(url)
     is_here = parts.scheme == "http" and is_loopback(parts.hostname or "")
     if parts.scheme not in _SCHEMES and not is_here:
         raise UsageError(
-            f"{shown(url)}: repositories are read by https, ssh, git and file alone",
+            f"{shown(url)}: repositories are read only through https, ssh, git and file",
             hint="git+https://example.com/models.git#main:FILE",
         )
     # What begins with a dash would be an option, of git, of ssh or of what is on the other side.
@@ -123,7 +123,7 @@ def fetched(what: GitUrl) -> tuple[Repository, GitUrl]:
     try:
         commit = resolve_commit(repo, place)
     except EnvironmentFailure:
-        raise RemoteRefused(f"{label}: {what.revision} is not a commit there") from None
+        raise RemoteRefused(f"{label}: has no commit {what.revision}") from None
     return repo, what._replace(revision=commit)
 
 
@@ -171,7 +171,7 @@ def _fetch(repo: Repository, url: str, label: str, refspec: str, *how: str) -> N
     if done.code:
         words = words_of(done.stderr)
         if _NO_REF in words:
-            raise RemoteRefused(f"{label}: there is no such branch or tag")
+            raise RemoteRefused(f"{label}: no such branch or tag")
         raise failure(label, words)
 
 
@@ -197,7 +197,7 @@ def _clone(url: str) -> Repository:
     """The clone of a URL in the user's cache, made where there is none."""
     if any(os.environ.get(name) for name in _OTHER_REPOSITORY):
         # Git would take that for the clone.
-        raise EnvironmentFailure("no other repository is read from a hook of git's")
+        raise EnvironmentFailure("git hooks don't read other repositories")
     folder = _cache() / f"{sha256(os.fsencode(url)).hexdigest()[:32]}.git"
     with failures(folder, missing=EnvironmentFailure):
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -237,5 +237,5 @@ def _cache() -> Path:
     """Where clones are kept."""
     folder = user_folder("XDG_CACHE_HOME", ".cache")
     if folder is None:
-        raise EnvironmentFailure("there is no home for a cache: HOME is not set")
+        raise EnvironmentFailure("no folder for the cache: HOME is not set")
     return folder / _CLONES

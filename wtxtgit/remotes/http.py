@@ -157,7 +157,7 @@ def received(label: str, name: str, blocks: Iterable[bytes], nbytes: int) -> Byt
             yield block
         if left:
             what = "more than" if left < 0 else f"{nbytes - left} of"
-            raise InputError(f"{label}: {shown(name)}: {what} the {nbytes} bytes came that it has")
+            raise InputError(f"{label}: {shown(name)}: received {what} its {nbytes} bytes")
 
     return spooled(bounded())
 
@@ -167,7 +167,7 @@ def at_most(label: str, blocks: Iterable[bytes], most: int) -> Iterator[bytes]:
     for block in blocks:
         most -= len(block)
         if most < 0:
-            raise RemoteRefused(f"{label}: the answer is too large for what was asked")
+            raise RemoteRefused(f"{label}: the answer is too large")
         yield block
 
 
@@ -199,12 +199,13 @@ def ranges(
                     told = answer.headers.get("content-range", "")
                     if not told.startswith(f"bytes {start}-{end - 1}/"):
                         raise InputError(
-                            f"{label}: {shown(name)}: another part came than was asked"
+                            f"{label}: {shown(name)}: the server sent a different part than "
+                            "requested"
                         )
                     yield received(label, name, answer.blocks, end - start)
                     continue
                 if answer.status in (*GONE, _TOO_FAR):
-                    raise InputError(f"{label}: {shown(name)}: is gone, or shorter than it was")
+                    raise InputError(f"{label}: {shown(name)}: gone, or shorter than before")
                 if answer.status != _OK:
                     raise failure(label, shown(name), answer.status, answer.headers)
                 whole = received(label, name, answer.blocks, nbytes)

@@ -98,5 +98,5 @@ def _address(told: object) -> str | None:
     host = parts.hostname or ""
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
     if not is_safe or not host or "@" in parts.netloc:
-        raise ValueError("no address of a server")
+        raise ValueError("no server address")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -1,6 +1,7 @@
 """A server of git-lfs: objects by their SHA-256, which are uploaded and fetched in batches.
 
-The Batch API and its basic transfer: https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
+The Batch API and its basic transfer:
+https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class LfsServer:
         parts = urlsplit(found)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(
-                f"{label}: no git-lfs server is known for it", hint="git config lfs.url URL"
+                f"{label}: its git-lfs server is not known", hint="git config lfs.url URL"
             )
         host = parts.netloc.rpartition("@")[2]
         self._url = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
@@ -72,7 +73,7 @@ class LfsServer:
         with self._session(_UPLOAD) as session:
             for found, actions in session.batch(_UPLOAD, wanted, ref):
                 if actions is None:
-                    raise RemoteRefused(f"{self._label}: the server does not take {found.sha256}")
+                    raise RemoteRefused(f"{self._label}: the server does not accept {found.sha256}")
                 if "upload" in actions:
                     file = by_sha256[found.sha256]
                     session.send(actions["upload"], file)
@@ -201,7 +202,7 @@ class _BatchSession:
         answer = self._http.post(action["href"], headers=headers, json=body)
         # What it took a moment ago is not there, or is not that: it can be sent again.
         if answer.status_code in _NOT_AS_SENT:
-            raise RemoteUnavailable(f"{self._label}: {sent.sha256}: arrived with another content")
+            raise RemoteUnavailable(f"{self._label}: {sent.sha256}: arrived with different content")
         self._check(answer.status_code, answer.headers, sent.sha256)
 
     def pieces(self, action: Mapping[str, Any], wanted: LfsObject) -> Generator[bytes]:
@@ -300,11 +301,13 @@ class _BatchSession:
     def _check_scheme(self, scheme: str) -> None:
         # What may be read on the way to the server may not be read elsewhere either.
         if scheme not in ("https", urlsplit(self._url).scheme):
-            raise RemoteRefused(f"{self._label}: leads to an address without TLS")
+            raise RemoteRefused(f"{self._label}: redirects to an address without TLS")
 
     def _check(self, status: int, headers: Mapping[str, str], what: str) -> None:
         if status not in _OK:
             raise failure(self._label, what, status, headers)
 
     def _strange(self) -> WtxtgitError:
-        return RemoteRefused(f"{self._label}: what the server says is not git-lfs's Batch API")
+        return RemoteRefused(
+            f"{self._label}: the server's answer does not follow git-lfs's Batch API"
+        )

@@ -21,7 +21,7 @@ from wtxtgit.remotes.lfs_pointer import LfsObject
 STORAGE_KEY = "lfs.storage"
 """git-lfs's key for where it is; a relative path starts from the common git directory."""
 MISSING = "git-lfs has not fetched it"
-DAMAGED = "what git-lfs has is another content"
+DAMAGED = "git-lfs has different content"
 _OBJECTS = "objects"
 _REMOTE_KEY = "remote.lfsDefault"
 _ORIGIN = "origin"
@@ -92,7 +92,7 @@ class LfsObjects:
                     if _why_damaged(arrived, one) is None:
                         self.put(arrived)
                     else:
-                        why = f"{remote}: {one.sha256}: what came is another content"
+                        why = f"{remote}: {one.sha256}: received different content"
         except WtxtgitError as error:
             return error.message
         return why

@@ -155,7 +155,7 @@ class OciRepository:
         if answer.status_code == 200 and _DIGEST.fullmatch(digest):
             self._ask("DELETE", f"manifests/{digest}", ok=(200, 202, 404))
         elif answer.status_code == 200:
-            raise RemoteRefused(f"{self.label}: {tag}: the registry does not tell its digest")
+            raise RemoteRefused(f"{self.label}: {tag}: the registry does not state its digest")
 
     def tags(self) -> list[str]:
         """All tags, page by page; raises RemoteRefused for more than `MAX_TAGS`."""
@@ -186,7 +186,7 @@ class OciRepository:
         """A blob's bytes, as they come; raises InputError at once where there is none."""
         answer = self._asked_blob(sha256, {})
         if answer.status_code in GONE:
-            raise InputError(f"{self.label}: there is no blob {sha256}")
+            raise InputError(f"{self.label}: no blob {sha256}")
         self._checked(answer, f"blobs/sha256:{sha256}", (200,))
         return self._came(answer, sha256)
 
@@ -218,7 +218,9 @@ class OciRepository:
         place = urljoin(self._at, begun.headers.get("location", ""))
         parts = urlsplit(place)
         if parts.scheme != self._prefix or "location" not in begun.headers:
-            raise RemoteRefused(f"{self.label}: {file.name}: the registry names no place for it")
+            raise RemoteRefused(
+                f"{self.label}: {file.name}: the registry does not say where to upload it"
+            )
         url = f"{place}{'&' if parts.query else '?'}digest=sha256:{file.sha256}"
         headers = {"Content-Type": "application/octet-stream"}
         body = _Body(file) if len(file.content) else b"".join(checked_pieces(file))
@@ -277,7 +279,7 @@ def _client_class() -> Any:
                 if isinstance(error, OSError):
                     raise
                 raise RemoteRefused(
-                    f"{self.label}: asks who you are",
+                    f"{self.label}: authentication is required",
                     hint=f"docker login {self.hostname}, or oras login",
                 ) from None
             return answer
@@ -303,7 +305,7 @@ def _adapter_class() -> Any:
 
         def send(self, request: Any, stream: bool = False, *_: Any, **options: Any) -> Any:
             if not self._is_allowed:
-                raise RemoteRefused(f"{self._label}: leads to an address without TLS")
+                raise RemoteRefused(f"{self._label}: redirects to an address without TLS")
             options["timeout"] = (CONNECT, SILENCE)
             answer = super().send(request, stream=True, **options)
             if not stream or answer.status_code not in (200, 206):
@@ -356,7 +358,7 @@ def layers_of(manifest: Mapping[str, Any], kind: str) -> list[Layer]:
             found = [_layer(layer) for layer in layers]
             if all(found):
                 return [layer for layer in found if layer is not None]
-    raise InputError("the artifact is none of wtxtgit's")
+    raise InputError("the artifact was not made by wtxtgit")
 
 
 def _layer(told: object) -> Layer | None:

@@ -99,4 +99,4 @@ def _stored(name: str, manifest: Mapping[str, Any]) -> StoredFile:
     with contextlib.suppress(InputError, ValueError):
         (layer,) = layers_of(manifest, DELIVERY)
         return StoredFile(name, layer.nbytes, layer.sha256)
-    raise InputError(f"{name}: the artifact is none of wtxtgit's")
+    raise InputError(f"{name}: the artifact was not made by wtxtgit")

@@ -96,7 +96,7 @@ class Release(OneByOne):
             )
         token = token.strip()
         if not token.isascii() or not token.isprintable() or " " in token:
-            raise EnvironmentFailure(f"{self.label}: what is given as the token is none")
+            raise EnvironmentFailure(f"{self.label}: not a valid token")
         return token or None
 
 
@@ -229,7 +229,7 @@ class _ReleaseSession(Session):
         asset = self._asset(self._json(answer))
         if not self._is(asset, file):
             self._delete(asset)
-            raise RemoteUnavailable(f"{self.label}: {name}: arrived with another content")
+            raise RemoteUnavailable(f"{self.label}: {name}: arrived with different content")
         return asset
 
     def _met(
@@ -240,7 +240,7 @@ class _ReleaseSession(Session):
         if there is None:
             raise failure(self.label, name, answer.status_code, answer.headers)
         if not there.is_whole:
-            raise RemoteUnavailable(f"{self.label}: {name}: is being uploaded by somebody else")
+            raise RemoteUnavailable(f"{self.label}: {name}: somebody else is uploading it")
         if not self._is(there, file):
             raise taken(self.label, file.name)
         return there
@@ -285,7 +285,7 @@ class _ReleaseSession(Session):
         raise self._strange()
 
     def _strange(self) -> RemoteRefused:
-        return RemoteRefused(f"{self.label}: what the server says is not GitHub's REST API")
+        return RemoteRefused(f"{self.label}: the server's answer does not follow GitHub's REST API")
 
 
 def _check_address(url: str) -> None:
@@ -293,7 +293,7 @@ def _check_address(url: str) -> None:
     parts = urlsplit(url)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not is_safe or parts.username is not None or not parts.hostname:
-        raise UsageError("the address of a REST API is one of https, without credentials")
+        raise UsageError("the address of a REST API must be an https URL without credentials")
 
 
 def _gh(api: str) -> str:

@@ -127,7 +127,8 @@ class BranchLedgers:
         if listed and (key is None or key.public_key not in listed):
             whose = "no key signs" if key is None else f"{key.name} ({keyid(key.public_key)}) signs"
             raise RemoteRefused(
-                f"{self.label}: {whose}, and the branch takes what its signers in {SIGNERS} sign"
+                f"{self.label}: {whose}, but the branch accepts only what its signers in "
+                f"{SIGNERS} sign"
             )
         told = self.read(SIGNERS_SEAL)
         ledger = None if told is None else text.read(told).ledger

@@ -71,5 +71,5 @@ def _parts(pattern: re.Pattern[str], rest: str, wanted: str) -> Mapping[str, str
     if found is None:
         # It may have a password in it.
         told = shown_url(rest) if is_url(rest) else shown(rest)
-        raise UsageError(f'"{told}" is not a target; {wanted} is one')
+        raise UsageError(f'"{told}" is not a target; write {wanted}')
     return found.groupdict()

@@ -160,7 +160,7 @@ def outgoing(name: str, content: ByteView) -> Outgoing:
 def check_name(name: str) -> str:
     """The name, if a file of a target may have it; raises UsageError."""
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
-        raise UsageError(f'"{shown(clipped(name, 80))}" is not a name for a file of a target')
+        raise UsageError(f'"{shown(clipped(name, 80))}" is not a valid file name for a target')
     return name
 
 
@@ -176,11 +176,11 @@ def check_files(files: Sequence[Outgoing]) -> None:
         if check_name(name) in names:
             raise UsageError(f"{name} is given twice")
         if not _SHA256.fullmatch(sha256):
-            raise UsageError(f"{name}: not a SHA-256 in lower-case hex")
+            raise UsageError(f"{name}: not a SHA-256 in lowercase hex")
         names.add(name)
     for name in names:
         if not names.isdisjoint(folders_of(name)):
-            raise UsageError(f"{name} would be in a folder that has the name of another file")
+            raise UsageError(f"{name} needs a folder whose name another file has")
 
 
 def folders_of(name: str) -> list[str]:
@@ -201,7 +201,7 @@ def checked_pieces(file: Outgoing) -> Iterator[memoryview]:
             yield held
         held = piece
     if hasher.hexdigest() != file.sha256:
-        raise InputError(f"{file.name}: its content is not of the SHA-256 that was given for it")
+        raise InputError(f"{file.name}: its content does not match the given SHA-256")
     if held.nbytes:
         yield held
 
@@ -216,15 +216,15 @@ def check_fetched(label: str, name: str, content: ByteView, *expected: str | Non
     """The content, if it is of each SHA-256 that is known for it; raises InputError."""
     wanted = {sha256 for sha256 in expected if sha256 is not None}
     if wanted and wanted != {hashed(hashlib.sha256(), pieces(content)).hexdigest()}:
-        raise InputError(f"{label}: {name}: what came is not of the SHA-256 that it should have")
+        raise InputError(f"{label}: {name}: the received content does not match its SHA-256")
     return content
 
 
 def missing(label: str, name: str) -> InputError:
     """The error for a file that is not there."""
-    return InputError(f"{label}: there is no {name}")
+    return InputError(f"{label}: has no {name}")
 
 
 def taken(label: str, name: str) -> RemoteRefused:
     """The error for a name that has another content."""
-    return RemoteRefused(f"{label}: there is another {name}, with another content")
+    return RemoteRefused(f"{label}: already has {name}, with different content")

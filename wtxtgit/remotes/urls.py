@@ -106,7 +106,7 @@ def member_of(url: str, path: str) -> ByteView:
     """
     # The index is not trusted: its paths must mean one file of its own folder.
     if _NOT_IN_MEMBERS.search(path):
-        raise InputError("its name has characters that URLs give a meaning")
+        raise InputError("its name has characters with a special meaning in URLs")
     with _failures(url):
         fs, index = _opened(url)
         folder = _QUERY.sub("", index) if _is_http(fs) else index
@@ -203,7 +203,7 @@ def ranges_at(url: str, spans: Sequence[tuple[int, int]]) -> Iterator[memoryview
                 raise
             raise InputError(f"{shown_url(url)}: ends before byte {stop}") from None
         if part.nbytes != stop - start:
-            raise InputError(f"{shown_url(url)}: gives {part.nbytes} of {stop - start} bytes")
+            raise InputError(f"{shown_url(url)}: sent {part.nbytes} of {stop - start} bytes")
         yield part
 
 
@@ -239,7 +239,9 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         fs, path = url_to_fs(url, **(_patient() if url.startswith(("http://", "https://")) else {}))
     except ValueError:
-        raise InputError(f"{shown_url(url)}: no store is known for such URLs") from None
+        raise InputError(
+            f"{shown_url(url)}: no fsspec package for such URLs is installed"
+        ) from None
     except ImportError as error:
         # Its words name the package that is missing.
         raise EnvironmentFailure(f"{shown_url(url)}: {phrase(str(error))}") from None
@@ -286,7 +288,7 @@ def _size(fs: Any, path: str, url: str) -> int:
         raise InputError(f"{shown_url(url)}: is a folder")
     # Chunked answers have no length; a file that is cut short would look whole.
     if type(size) is not int or size < 0:
-        raise InputError(f"{shown_url(url)}: the store does not tell its length")
+        raise InputError(f"{shown_url(url)}: the store does not state its length")
     return size
 
 
@@ -295,8 +297,8 @@ def _fetched(fs: Any, path: str, url: str) -> ByteView:
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if size > free:
         raise EnvironmentFailure(
-            f"{shown_url(url)}: {size} bytes, the temporary folder has room for {free}",
-            hint="TMPDIR names another folder",
+            f"{shown_url(url)}: {size} bytes, but the temporary folder has room for {free}",
+            hint="set TMPDIR to another folder",
         )
     # Not every server gives parts of a file; as a stream any does.
     options = {"block_size": 0} if _is_http(fs) else {}
@@ -316,7 +318,7 @@ def _pieces(file: Any, size: int, url: str) -> Iterator[bytes]:
         yield piece
     # A store that gives more than it told may have had the file replaced meanwhile.
     if left < 0 or file.read(1):
-        raise InputError(f"{shown_url(url)}: has more than the {size} bytes that were told")
+        raise InputError(f"{shown_url(url)}: has more than the {size} bytes that the store stated")
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from wtxtgit.store.store import Store
 MOST_TOLD = Problems.MOST
 """Chunks that are told of a pack, and as lost: of others there is a count."""
 _BLOCK = 1 << 16
-_OTHER_NAME = "has another SHA-256 than its name says"
+_OTHER_NAME = "has a SHA-256 other than its name states"
 
 
 def list_store(store: Store) -> StoreListing:

@@ -438,7 +438,7 @@ def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) 
     if entry.encoding == XOR:
         (base,) = bases
         if base.size != entry.size:
-            _fail("has a base of another size", entry)
+            _fail("has a base of a different size", entry)
         np.bitwise_xor(groups, base.grouped(entry.item), out=groups)
     return DecodedChunk(groups)
 
@@ -452,9 +452,9 @@ def _decompress(
         given = reader.readinto(made)
         is_more = given == made.size and reader.read(1)
     except zstandard.ZstdError:
-        _fail("is not readable zstd", entry)
+        _fail("is not valid zstd data", entry)
     if given != made.size or is_more:
-        _fail(f"does not give {made.size} bytes", entry)
+        _fail(f"does not decode to {made.size} bytes", entry)
 
 
 def _fail(what: str, entry: ChunkEntry) -> NoReturn:

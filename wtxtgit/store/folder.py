@@ -240,11 +240,11 @@ def parse_table(content: memoryview) -> ChunkTable:
         raise ValueError("too short")
     magic, version, packs, count = _HEAD.unpack_from(content)
     if (magic, version) != (_MAGIC, _VERSION):
-        raise ValueError("another kind of file")
+        raise ValueError("not a pack")
     if _HEAD.size + packs * _PACK + count * _ROW != end:
-        raise ValueError("another length")
+        raise ValueError("its length is wrong")
     if sha256(content[:end]).digest() != content[end:]:
-        raise ValueError("another SHA-256")
+        raise ValueError("its SHA-256 does not match")
     at = _HEAD.size
     named = [bytes(content[at + n * NAME_SIZE :][:NAME_SIZE]).hex() for n in range(packs)]
     at += packs * NAME_SIZE
@@ -255,7 +255,7 @@ def parse_table(content: memoryview) -> ChunkTable:
     numbers = np.frombuffer(content, "<u4", count, at)
     rows = np.frombuffer(content, "<u4", count, at + 4 * count)
     if count and int(numbers.max()) >= packs:
-        raise ValueError("a pack that it does not name")
+        raise ValueError("the name of a pack is missing")
     return ChunkTable(list(zip(named, lengths, strict=True)), names, numbers, rows)
 
 
@@ -317,7 +317,9 @@ class PackFolder:
         """
         with contextlib.ExitStack() as closing:
             if not self._lock_packs(closing, fcntl.LOCK_EX):
-                raise EnvironmentFailure(f"{shown(self.packs)}: can't be locked, so packs stay")
+                raise EnvironmentFailure(
+                    f"{shown(self.packs)}: can't be locked, so no packs were deleted"
+                )
             yield
 
     def _lock_packs(self, closing: contextlib.ExitStack, how: int) -> bool:

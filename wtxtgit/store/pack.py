@@ -215,7 +215,7 @@ def parse_index(data: ByteView) -> ChunkIndex:
     if size < len(HEAD) + ROW_SIZE + _TRAILER.size:
         _fail(f"is cut short: {size} bytes", 0, "head")
     if data[: len(HEAD)] != HEAD:
-        _fail("has no head of a pack of version 1", 0, "head")
+        _fail("does not start as a version 1 pack does", 0, "head")
     return _parse_end(data, size)[0]
 
 
@@ -228,7 +228,7 @@ def parse_end(end: ByteView) -> tuple[ChunkIndex, int]:
         _fail(f"is cut short: {len(end)} bytes", 0, "trailer")
     place = int.from_bytes(mapped(end[len(end) - _TRAILER.size :])[:8], "little")
     if place > _MOST_PACK:
-        _fail("has an index that does not fill its place", 0, "trailer")
+        _fail("has an index whose length is wrong", 0, "trailer")
     return _parse_end(end, place + len(end))
 
 
@@ -239,14 +239,14 @@ def _parse_end(data: ByteView, size: int) -> tuple[ChunkIndex, int]:
     trailer = mapped(data[end - before :])
     place, count, base_count, digest, magic = _TRAILER.unpack(trailer)
     if magic != _MAGIC_END:
-        _fail("is cut short: no trailer ends it", end, "trailer")
+        _fail("is cut short: it has no trailer", end, "trailer")
     if place < len(HEAD) or place + count * ROW_SIZE + base_count * NAME_SIZE != end or not count:
-        _fail("has an index that does not fill its place", end, "trailer")
+        _fail("has an index whose length is wrong", end, "trailer")
     if end - place > _MOST_INDEX:
         _fail(f"has an index of over {_MOST_INDEX} bytes", end, "trailer")
     content = mapped(data[place - before : end - before])
     if hashed(sha256(), (content, trailer[:_HASHED])).digest() != digest:
-        _fail("has an index with another SHA-256", place, "index")
+        _fail("has an index that does not match its SHA-256", place, "index")
     at = count * NAME_SIZE
     columns: list[Column] = []
     for kind in _COLUMNS:
@@ -263,7 +263,7 @@ def _check_names(names: bytes, at: int, field: str) -> None:
     if names:
         held = np.frombuffer(names, f"S{NAME_SIZE}")
         if not (held[1:] > held[:-1]).all():
-            _fail("has names that do not ascend", at, field)
+            _fail("has names that are not in ascending order", at, field)
 
 
 def _check_columns(columns: Sequence[Column], base_count: int, end: int) -> None:
@@ -271,7 +271,7 @@ def _check_columns(columns: Sequence[Column], base_count: int, end: int) -> None
 
     def check(holds: npt.NDArray[np.bool_], field: str) -> None:
         if not holds.all():
-            _fail(f"has a wrong {field} in row {int(np.argmin(holds))}", end, field)
+            _fail(f"has an invalid {field} in row {int(np.argmin(holds))}", end, field)
 
     # Bounded first: no sum of two of them is too large then.
     check(place <= end, "place")

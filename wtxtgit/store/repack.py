@@ -165,9 +165,11 @@ def alone(store: Store) -> Iterator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise EnvironmentFailure(f"{where}: another repack or prune is at work") from None
+            raise EnvironmentFailure(f"{where}: another repack or prune is running") from None
         except OSError as error:
-            raise EnvironmentFailure(f"{where}: can't be locked, so packs stay") from error
+            raise EnvironmentFailure(
+                f"{where}: can't be locked, so no packs were changed"
+            ) from error
         yield
 
 

@@ -1,7 +1,7 @@
 """Delivery: what a ring holds is sent to its targets, each by a thread of its own.
 
 A generation is sent until a target has it, with pauses that grow, or the target refuses it, or it
-has waited for too long. The queue is the ring's log, so a crash loses nothing of it; what was sent
+has waited too long. The queue is the ring's log, so a crash loses nothing of it; what was sent
 but not noted is sent again, which a target takes for what it has already.
 
 Of several ranks each sends its part, once the generation is whole; whoever finds all parts at the
@@ -216,7 +216,7 @@ def expire(ring: Ring, limits: DeliveryLimits, now: float) -> None:
         left -= generation.size
         age = now - datetime.fromisoformat(generation.ts).astimezone(UTC).timestamp()
         if left < 0 or age > limits.age:
-            why = "waited for too long" if age > limits.age else "too much is waiting"
+            why = "waited too long" if age > limits.age else "too much data is waiting"
             for one in _waiting(generation):
                 ring.delivery(generation.gen, replace(one, state=DeliveryState.EXPIRED, why=why))
 

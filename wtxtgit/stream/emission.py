@@ -52,12 +52,12 @@ class EmissionOptions:
 
     def __post_init__(self) -> None:
         if self.full_every < 1:
-            raise UsageError(f"full_every is {self.full_every}, at least 1 is wanted")
+            raise UsageError(f"full_every is {self.full_every}, but must be at least 1")
         if self.wsum and self.full_every > 1:
-            raise UsageError("wsum goes with whole texts: full_every has to be 1")
+            raise UsageError("wsum needs whole texts: full_every must be 1")
         if self.wsum and self.recipients:
             raise UsageError(
-                "an encrypted text has its root in it: wsum and recipients don't go together"
+                "an encrypted text contains its root, so wsum and recipients can't be combined"
             )
 
 

@@ -78,7 +78,7 @@ class GenerationIndex:
             _check(found)
             if found.content() == content:
                 return found
-        raise InputError(f"{name}: no index of a generation")
+        raise InputError(f"{name}: not the index of a generation")
 
 
 def _part(fields: dict[str, str]) -> IndexPart:

@@ -99,10 +99,10 @@ def pull(
     """
     fetch = _Fetch(target, public_keys, identities, threads)
     if not fetch.gens:
-        raise InputError(f"{target.label}: no generation is there")
+        raise InputError(f"{target.label}: no generations")
     number = max(fetch.gens) if gen is None else gen
     if number not in fetch.gens:
-        raise InputError(f"{target.label}: there is no generation {number}")
+        raise InputError(f"{target.label}: no generation {number}")
     output = out or Path(f"gen-{format_gen(number)}{TEXT_ENDING}")
     if out is None and os.path.lexists(output):
         raise UsageError(
@@ -207,7 +207,7 @@ class _Fetch:
             return [ALONE]
         if (gen, ALONE) in self._files:
             raise CheckError(
-                f"{self._target.label}: generation {gen} appears twice, whole and in parts"
+                f"{self._target.label}: generation {gen} appears both whole and in parts"
             )
         return Rank(0, self._index(gen).world).all()
 
@@ -232,14 +232,14 @@ class _Fetch:
         except TextError as error:
             raise CheckError(f"{name}: {error}") from error
         if report.index.meta.gen != gen:
-            raise CheckError(f"{name}: it is generation {report.index.meta.gen}")
+            raise CheckError(f"{name}: holds generation {report.index.meta.gen}")
         said = part_of(report.index.meta.build)
         if (ALONE if said is None else said[1]) != rank:
-            what = "no part of several" if said is None else f"the part of rank {said[1]}"
-            raise CheckError(f"{name}: it is {what}")
+            what = "not a part" if said is None else f"the part of rank {said[1]}"
+            raise CheckError(f"{name}: is {what}")
         root = report.sha256_all, report.merkle_this
         if part is not None and root != (part.sha256_all, part.this):
-            raise CheckError(f"{name}: its root is not the one of the index")
+            raise CheckError(f"{name}: its root is not the one in the index")
         return content, report
 
     def _index(self, gen: int) -> GenerationIndex:
@@ -252,7 +252,9 @@ class _Fetch:
                 raise InputError(f"{where}: over {MAX_INDEX} bytes, too large for an index")
             index = self._indexes[gen] = GenerationIndex.parse(bytes(content), where)
         if index.gen != gen:
-            raise CheckError(f"{self._target.label}: {index_name(gen)} is that of {index.gen}")
+            raise CheckError(
+                f"{self._target.label}: {index_name(gen)} is the index of generation {index.gen}"
+            )
         return index
 
     def _applied(self, base: int, rank: Rank, delta: ByteView) -> ByteView:
@@ -260,7 +262,7 @@ class _Fetch:
         files = self._files.get((base, rank))
         if files is None or files.base is not None:
             raise InputError(
-                f"{self._target.label}: generation {base}, a delta's base, is not there"
+                f"{self._target.label}: generation {base}, the base of a delta, is missing"
             )
         text, report = self.text(base, rank)
         side = patch.side_of_delta(text, report.index, delta, threads=self._threads)
@@ -270,8 +272,8 @@ class _Fetch:
 def _check_signature(target: Target, gen: int, report: TextReport, require_signed: bool) -> None:
     if require_signed and report.signature is not SignatureState.VALID:
         raise CheckError(
-            f"{target.label}: generation {gen}: its signature is {report.signature.value}, "
-            "one by a known signer is wanted"
+            f"{target.label}: generation {gen}: its signature is {report.signature.value}, but a "
+            "known signer's is required"
         )
 
 
@@ -291,5 +293,7 @@ def _predecessor(fetch: _Fetch, gen: int, rank: Rank, report: TextReport) -> int
     if root.merkle_prev == bytes(32) or (
         earlier_root is not None and root.merkle_prev == earlier_root.merkle_prev
     ):
-        raise CheckError(f"generation {gen} does not follow generation {before}, which is there")
+        raise CheckError(
+            f"generation {gen} does not follow generation {before}, which is already there"
+        )
     return None

@@ -48,9 +48,9 @@ class Rank:
 
     def __post_init__(self) -> None:
         if not 1 <= self.world <= MAX_WORLD:
-            raise UsageError(f"world is {self.world}, 1 to {MAX_WORLD} is wanted")
+            raise UsageError(f"world is {self.world}, but must be between 1 and {MAX_WORLD}")
         if not 0 <= self.number < self.world:
-            raise UsageError(f"rank is {self.number}, 0 to {self.world - 1} is wanted")
+            raise UsageError(f"rank is {self.number}, but must be between 0 and {self.world - 1}")
 
     def __str__(self) -> str:
         return f"{self.number}-of-{self.world}"
@@ -167,7 +167,7 @@ def joined(folder: Path, rank: Rank) -> World:
     world = read_world(folder)
     if world.size != rank.world:
         ranks = counted(world.size, "rank")
-        raise UsageError(f"{shown(folder)} is a ring of {ranks}, and not of {rank.world}")
+        raise UsageError(f"{shown(folder)} is a ring of {ranks}, not of {rank.world}")
     return world
 
 

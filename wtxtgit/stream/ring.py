@@ -250,8 +250,8 @@ class Ring:
         staying |= {one.base for one in generations if one.gen in staying and one.base is not None}
         if bound := wanted & staying:
             raise UsageError(
-                f"generation {min(bound)} can't go: a target is still to get it, or a delta "
-                "is to be put on it"
+                f"generation {min(bound)} can't go: a target has not received it yet, or a delta "
+                "needs it"
             )
         return [one for one in generations if one.gen not in staying]
 
@@ -337,8 +337,9 @@ def _locked(folder: Path, rank: Rank) -> int:
             os.close(descriptor)
             what = "this ring" if rank.is_alone else f"rank {rank.number} of this ring"
             raise RingBusy(
-                f"{shown(folder)}: process {holder or '?'} works on {what}",
-                hint="each training needs a ring of its own; it is free when that process ends",
+                f"{shown(folder)}: process {holder or '?'} is using {what}",
+                hint="each training run needs its own ring; this one is free when that process "
+                "ends",
             ) from None
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)

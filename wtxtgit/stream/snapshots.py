@@ -127,9 +127,9 @@ class Snapshots:
         threads: int | None = None,
     ) -> None:
         if keep < 1:
-            raise UsageError(f"keep is {keep}, at least 1 is wanted")
+            raise UsageError(f"keep is {keep}, but must be at least 1")
         if policy not in ("latest", "all"):
-            raise UsageError(f'policy is "{policy}", "latest" or "all" is wanted')
+            raise UsageError(f'policy is "{policy}", but must be "latest" or "all"')
         self.folder = Path(folder)
         self.rank = Rank(rank, world)
         self._policy = policy
@@ -151,7 +151,7 @@ class Snapshots:
         self.lost = self._worker.started.lost
         self._last = self._worker.started.last
         if self.lost:
-            _log.warning("lost with the process that asked for them: generations %s", self.lost)
+            _log.warning("generations lost with the process that published them: %s", self.lost)
         self._change = threading.Condition()
         self._waiting: deque[_Waiting] = deque()
         self._in_work: _Waiting | None = None
@@ -186,7 +186,9 @@ class Snapshots:
         Raises UsageError, naming it, for a value that is none of these, and SnapshotsBehind.
         """
         if gen is None and not self.rank.is_alone:
-            raise UsageError("gen is missing: it says which parts of several ranks are one")
+            raise UsageError(
+                "gen is missing: several ranks need it to tell which parts belong together"
+            )
         values = training_state(state)
         words = [(name, word_of(name, value)) for name, value in (audit or {}).items()]
         line = joined_audit((*words, *values.words))
@@ -197,8 +199,9 @@ class Snapshots:
                 raise UsageError("these snapshots are closed")
             if gen is not None and self._last is not None and gen <= self._last:
                 raise UsageError(
-                    f"generation {gen} is published, and the ring has had {self._last} already",
-                    hint="a ring's generations grow: leave gen out to count on, or take a new ring",
+                    f"generation {gen} was published, but the ring is already at {self._last}",
+                    hint="generations must increase: leave out gen to continue counting, or use "
+                    "a new ring",
                 )
             number = gen if gen is not None else 0 if self._last is None else self._last + 1
             self._make_room(size)
@@ -252,7 +255,7 @@ class Snapshots:
         self._pool.close()
         if waiting:
             _log.warning(
-                "%d generations are still to be sent: wtxtgit ring push %s",
+                "%d generations have not been sent yet: wtxtgit ring push %s",
                 waiting,
                 shown(self.folder),
             )
@@ -316,9 +319,9 @@ class Snapshots:
             self._waiting = deque(kept)
         elif self._waiting and sum(one.nbytes for one in self._waiting) + size > self._queue_bytes:
             raise SnapshotsBehind(
-                f"{len(self._waiting)} generations wait to be written, which is all that "
+                f"{len(self._waiting)} generations are waiting to be written, as many as "
                 f"queue_bytes={self._queue_bytes} allows",
-                hint='publish less often, or take policy="latest"',
+                hint='publish less often, or use policy="latest"',
             )
 
     def _drop(self, passed: _Waiting) -> None:
@@ -428,7 +431,7 @@ class _WorkerProcess:
                 continue
             if isinstance(answer, Emitted | NotEmitted):
                 return answer
-        raise EnvironmentFailure("the process that writes snapshots was killed again and again")
+        raise EnvironmentFailure("the process that writes snapshots was killed repeatedly")
 
     def end(self, seconds: float) -> int:
         """End the worker; gives how many generations are still to be sent."""
@@ -472,7 +475,7 @@ class _WorkerProcess:
             answer = self._connection.recv()
         except (EOFError, OSError):
             self._stop()
-            raise EnvironmentFailure("the process that writes snapshots does not start") from None
+            raise EnvironmentFailure("the process that writes snapshots did not start") from None
         if isinstance(answer, Started):
             return answer
         self._stop()

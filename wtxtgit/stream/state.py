@@ -278,7 +278,7 @@ def ranks_of(folder: Path) -> list[Rank]:
     """All ranks of a ring, in order; raises InputError for a folder that is no ring."""
     world = read_world(folder)
     if world.size == 1 and not (folder / WAL).is_file():
-        raise InputError(f"{shown(folder)}: no ring of snapshots is there")
+        raise InputError(f"{shown(folder)}: not a ring of snapshots")
     return Rank(0, world.size).all()
 
 
@@ -286,7 +286,7 @@ def read_state(folder: Path, rank: Rank = ALONE) -> RingState:
     """What the log of a rank says now; raises InputError for a folder that is no ring."""
     path = folder / rank.own(WAL)
     if rank.is_alone and not path.is_file():
-        raise InputError(f"{shown(folder)}: no ring of snapshots is there")
+        raise InputError(f"{shown(folder)}: not a ring of snapshots")
     state = RingState()
     for line in log.read(path):
         try:

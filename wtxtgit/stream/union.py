@@ -48,9 +48,9 @@ def united(parts: Mapping[Rank, Weights]) -> Snapshot:
             other, known = found.setdefault(name, (rank, entry))
             if known.content != entry.content:
                 raise InputError(
-                    f"{clipped(name, MAX_NAME)!r} of rank {other.number} is not "
-                    f"that of rank {rank.number}",
-                    hint="what differs by rank needs a name of its own for each",
+                    f"{clipped(name, MAX_NAME)!r} of rank {other.number} differs from that of "
+                    f"rank {rank.number}",
+                    hint="give values that differ by rank a different name on each rank",
                 )
     first = next(iter(parts.values())).snapshot
     said = part_of(first.meta.build)
@@ -78,7 +78,7 @@ def united(parts: Mapping[Rank, Weights]) -> Snapshot:
 def _entries(weights: Weights) -> Iterator[tuple[str, _UnitedArray]]:
     layout = weights.snapshot.layout
     if layout is not None and layout.is_container:
-        raise InputError(f"a part is the text of a {layout.format} file, and not of arrays")
+        raise InputError(f"a part is the text of a {layout.format} file, not of arrays")
     arrays = {one.name: one for one in weights.snapshot.arrays if one.name != LAYOUT_ARRAY}
     digests = {one.name: one.claim.sha256 for one in weights.report.index.arrays}
     extents = layout.extents if layout is not None else tuple(map(_plain, arrays.values()))

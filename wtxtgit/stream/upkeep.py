@@ -121,7 +121,7 @@ def _index_verdict(folder: Path, generation: RankedGeneration) -> GenerationVerd
     except WtxtgitError as error:
         return GenerationVerdict(generation.gen, name, error.message)
     parts = tuple(index_part(part, rank) for rank, part in generation.parts.items())
-    why = None if index.parts == parts else "it is not what the ranks' logs say"
+    why = None if index.parts == parts else "it does not match the ranks' logs"
     return GenerationVerdict(generation.gen, name, why)
 
 
@@ -156,7 +156,7 @@ class _Checks:
         try:
             file = view_file(self._folder / generation.file)
             if hashed(sha256(), pieces(file)).digest() != generation.sha256:
-                return "its SHA-256 is not the one that was noted"
+                return "its SHA-256 is not the recorded one"
             if generation.is_encrypted:
                 if not self._identities:
                     return None
@@ -173,7 +173,7 @@ class _Checks:
         except WtxtgitError as error:
             return error.message
         noted = generation.gen, generation.sha256_all, generation.prev, generation.this
-        return None if said == noted else "its root is not the one that was noted"
+        return None if said == noted else "its root is not the recorded one"
 
     def _text(self, generation: Generation, text: ByteView) -> _Chain:
         wsum = None
@@ -188,7 +188,7 @@ class _Checks:
 
     def _target(self, base: int, delta: ByteView) -> _Chain:
         if base not in self._state.generations_by_number:
-            raise InputError(f"generation {base}, which it is to be put on, is not there")
+            raise InputError(f"generation {base}, its base, is missing")
         file = self._state.generations_by_number[base].file
         text = view_file(self._folder / file)
         if self._state.generations_by_number[base].is_encrypted:

@@ -66,7 +66,7 @@ def given_arrays(arrays: Mapping[Any, Any]) -> dict[str, NumpyArray]:
     named: dict[str, NumpyArray] = {}
     for name, value in _leaves(arrays, "", 0, Mapping):
         if name in named:
-            raise UsageError(f'two arrays are called "{name}"')
+            raise UsageError(f'two arrays are named "{name}"')
         given = _array(name, value) or _numpy_array(name, np.asarray(value))
         named[name] = raw_array(name, given.dtype, given.source)
     return named
@@ -101,7 +101,7 @@ def training_state(state: Mapping[Any, Any]) -> TrainingState:
     words: dict[str, str] = {}
     for name, value in _leaves(state, "", 0, (Mapping, list, tuple)):
         if name in arrays or name in words:
-            raise UsageError(f'two values are called "{name}"')
+            raise UsageError(f'two values are named "{name}"')
         array = _array(name, value)
         if array is not None:
             arrays[name] = array
@@ -117,10 +117,10 @@ def word_of(name: str, value: Any) -> str:
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, bool | int | float | str):
-        raise UsageError(f'"{name}" is {_kind(value)}: no array, no number and no string')
+        raise UsageError(f'"{name}" is {_kind(value)}, not an array, a number or a string')
     word = str(value)
     if _AUDIT_KEY.fullmatch(name) is None or _AUDIT_TEXT.fullmatch(word) is None:
-        raise UsageError(f'"{name}" can\'t stand in the audit line: {ascii(word)[:40]}')
+        raise UsageError(f'"{name}" can\'t be written in the audit line: {ascii(word)[:40]}')
     return word if _AUDIT_WORD.fullmatch(word) else f'"{word}"'
 
 
@@ -135,7 +135,7 @@ def _leaves(value: Any, name: str, depth: int, nests: Any) -> Iterator[tuple[str
     for key, inner in items:
         # A bool is an int to Python, and would be called True.
         if not isinstance(key, str | int) or isinstance(key, bool):
-            raise UsageError(f'a key of "{name}" is {_kind(key)}: strings and integers are names')
+            raise UsageError(f'a key of "{name}" is {_kind(key)}, not a string or an integer')
         yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1, nests)
 
 
@@ -153,7 +153,8 @@ def _array(name: str, value: Any) -> GivenArray | None:
         if hasattr(value, "__dlpack__"):
             return _numpy_array(name, np.from_dlpack(value))
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise UsageError(f'"{name}" is {_kind(value)} that gives no array: {error}') from error
+        message = f'"{name}" is {_kind(value)}, which does not convert to an array: {error}'
+        raise UsageError(message) from error
     return None
 
 
@@ -171,12 +172,12 @@ def _is_torch(value: Any) -> bool:
 def _torch_array(name: str, tensor: Any) -> GivenArray:
     """A tensor's memory; one of another device is copied to this machine's."""
     if hasattr(tensor, "full_tensor"):
-        raise UsageError(f'"{name}" is a part of a tensor: publish its full_tensor()')
+        raise UsageError(f'"{name}" is only a part of a tensor: publish its full_tensor()')
     tensor = tensor.detach()
     if str(tensor.layout) != "torch.strided" or tensor.is_quantized:
         raise UsageError(f'"{name}" is a sparse or quantized tensor, which is not a plain array')
     if str(tensor.device) == "meta":
-        raise UsageError(f'"{name}" is a tensor without values: its device is meta')
+        raise UsageError(f'"{name}" is a tensor on the meta device, which has no values')
     tensor = tensor.cpu().resolve_conj().resolve_neg()
     try:
         return _numpy_array(name, tensor.numpy())
@@ -184,9 +185,7 @@ def _torch_array(name: str, tensor: Any) -> GivenArray:
         # bfloat16 and float8: numpy has none of its own, and ml_dtypes need not be there.
         item_size = tensor.element_size()
         if item_size not in (1, 2):
-            raise UsageError(
-                f'"{name}" has the dtype {tensor.dtype}, which is not stored'
-            ) from None
+            raise UsageError(f'"{name}" has dtype {tensor.dtype}, which is not supported') from None
         dtype = NumpyType(str(tensor.dtype).removeprefix("torch."), item_size, True)
         integer = getattr(__import__("torch"), "uint8" if item_size == 1 else "int16")
         return GivenArray(name, dtype, tensor.view(integer).numpy())

@@ -199,7 +199,7 @@ def _numpy_made(tensor: Tensor, make: Callable[[], NDArray[Any]]) -> NDArray[Any
         return make()
     except ValueError:
         # Sizes whose product has over 63 bits, though nothing or little is stored.
-        raise _wrong(tensor, "has a shape that numpy does not hold") from None
+        raise _wrong(tensor, "has a shape that numpy does not support") from None
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
@@ -266,7 +266,7 @@ def _check_bounds(tensor: Tensor, steps: _Strides, item: int) -> None:
     if steps.span * item > tensor.nbytes:
         raise _wrong(
             tensor,
-            f"needs {steps.span * item} bytes and has {tensor.nbytes}",
+            f"needs {steps.span * item} bytes, but has {tensor.nbytes}",
         )
 
 
@@ -384,7 +384,7 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
     last = sum((n - 1) * step for n, step in zip((*shape, item), apart, strict=True))
     # as_strided would write outside of the file.
     if last >= tensor.nbytes:
-        raise FormatError("items lie outside of what is stored", field="strides")
+        raise FormatError("items lie outside the stored bytes", field="strides")
     with tempfile.TemporaryFile(prefix="wtxtgit-") as file:
         for piece in pieces(tensor.data):
             # A copy: the file that is read is never written.

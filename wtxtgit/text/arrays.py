@@ -42,8 +42,8 @@ from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, raise_firs
 class Weights(NamedArrays[NDArray[Any]]):
     """The arrays of a verified text by name, read-only.
 
-    `snapshot` holds all else that the text says; `dumps(weights)` gives the
-    same text again.
+    `meta` is its generation, `report` the result of verifying it, and `snapshot` everything else
+    that it says; `dumps(weights)` returns the same text again.
     """
 
     def __init__(self, snapshot: Snapshot, report: TextReport) -> None:
@@ -64,9 +64,9 @@ class Weights(NamedArrays[NDArray[Any]]):
 
 
 class LazyRows:
-    """An array of `dtype` and `shape` of which only the rows that are indexed are read.
+    """An array of `dtype` and `shape`, of which only the indexed rows are read.
 
-    `lazy[a:b]` and `lazy[i]` read those rows alone; other keys read the whole array.
+    `lazy[a:b]` and `lazy[i]` read only those rows; any other key reads the whole array.
     """
 
     # There may be a million of them.
@@ -108,9 +108,9 @@ class LazyRows:
 
 
 class LazyArray(LazyRows):
-    """An array in a text that is decoded chunk by chunk, when it is indexed.
+    """An array in a text, decoded chunk by chunk when it is indexed.
 
-    The parity, CRC-32C and SHA-256 of the chunks of the rows are checked.
+    The parity, CRC-32C and SHA-256 of every chunk that is read are checked.
     """
 
     __slots__ = ("_index", "_row", "_text")
@@ -386,7 +386,7 @@ def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
     # own.
     is_extension = dtype.kind == "V" and dtype.names is None and not dtype.name.startswith("void")
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
-        raise UsageError(f'array "{name}" has dtype {dtype}: objects and records are not stored')
+        raise UsageError(f'array "{name}" has dtype {dtype}: such values are never stored')
     if (
         # longdouble: 80 bits in 12 or 16 bytes on x86, 128 elsewhere.
         dtype.kind in "fc"

@@ -25,8 +25,8 @@ from wtxtgit.text.recovery.found import FoundArray, FoundChunk, FoundText
 from wtxtgit.text.recovery.reading import read
 from wtxtgit.text.verify import Block, checked_bytes
 
-HINT = "wtxtgit recover says what can be had back"
-MISSING = "its lines are not there, or not as many as there should be"
+HINT = "wtxtgit recover shows what can be recovered"
+MISSING = "some or all of its lines are missing"
 NOWHERE = -1
 """Where an index has a chunk whose lines are not there, or not all there."""
 # Memory is taken for what is there, not for what is claimed: of chunks that are not there as many
@@ -65,7 +65,7 @@ def intact(text: ByteView, index: TextIndex) -> IntactText:
             continue
         if array.name <= before:
             done.problems.append(
-                Problem("structure", "appears twice, or out of order", array=array.name)
+                Problem("structure", "appears more than once or out of order", array=array.name)
             )
             continue
         before = array.name
@@ -102,7 +102,7 @@ def chunks_of(text: ByteView, array: ArrayIndex, first: int, end: int) -> Iterat
         hashed(whole, [raw])
         yield raw
     if first == 0 and end == array.chunks and whole.digest() != array.claim.sha256:
-        message = "does not have the sha256 of its line"
+        message = "does not match the sha256 of its line"
         raise TextError("array_sha256", message, line=array.line, array=array.name, hint=HINT)
 
 
@@ -146,7 +146,7 @@ class _ArrayReader:
         places = found.by_ix()
         missing = max(0, array.chunks - 2 * places.count)
         if array.chunks > MAX_CHUNKS or missing > self._missing:
-            tell(Problem("structure", "most of it is not there", number, claim.name))
+            tell(Problem("structure", "most of it is missing", number, claim.name))
             return None
         self._missing -= missing
         for ix in range(array.chunks):

@@ -105,7 +105,7 @@ class TextFile:
                 self._file.truncate(self.size)
             except (OSError, OverflowError):
                 # A detached text claims bytes that are nowhere.
-                message = f"no room for the {self.size} bytes that it stands for"
+                message = f"no room for the {self.size} bytes that it represents"
                 raise self._damaged(TextError("limit", message)) from None
             self.view = view_of(self._file.fileno())
         for start, content in literals:
@@ -273,7 +273,7 @@ def layout_bytes(text: ByteView, array: ArrayIndex) -> bytes:
     """The bytes of a text's array `_layout`, whose own hashes hold; raises TextError."""
     raw = b"".join(checked_bytes(text, blocks_of(array)))
     if sha256(raw).digest() != array.claim.sha256:
-        message = f"{LAYOUT_ARRAY} does not have the sha256 of its line"
+        message = f"{LAYOUT_ARRAY} does not match the sha256 of its line"
         raise TextError("array_sha256", message, array=LAYOUT_ARRAY)
     return raw
 

@@ -21,7 +21,7 @@ def root_of(report: TextReport, prev: bytes) -> grammar.Root:
     """
     raise_first(problem for problem in report.problems if problem.kind != "pending")
     if not report.index.pending or report.sha256_all is None:
-        raise TextError("structure", "the text has its root already")
+        raise TextError("structure", "the text already has its root")
     this = digest.merkle(prev, report.sha256_all, report.index.meta)
     return grammar.Root(report.sha256_all, prev, this, report.fastxor)
 

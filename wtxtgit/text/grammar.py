@@ -238,9 +238,11 @@ def format_meta(meta: Meta) -> bytes:
         ("cuda", meta.cuda),
     ):
         if not is_token(value):
-            raise TextError("syntax", f'{label} "{value}" is not of A-Za-z0-9._/+:@-')
+            raise TextError(
+                "syntax", f'{label} "{value}" has characters other than A-Za-z0-9._/+:@-'
+            )
     if not 0 <= meta.gen <= MAX_GEN:
-        raise TextError("syntax", f"gen {meta.gen} is not from 0 to {MAX_GEN}")
+        raise TextError("syntax", f"gen {meta.gen} is not between 0 and {MAX_GEN}")
     if not is_time(meta.ts):
         raise TextError("syntax", f'ts "{meta.ts}" is not a UTC time like 2025-10-09T03:12:45Z')
     return (
@@ -261,7 +263,7 @@ def parse_cap(text: Buffer, pos: int) -> tuple[tuple[str, ...], int] | None:
 
 def format_cap(items: tuple[str, ...]) -> bytes:
     if not items or not all(is_token(item) for item in items):
-        raise TextError("syntax", "cap items are not of A-Za-z0-9._/+:@-")
+        raise TextError("syntax", "cap items have characters other than A-Za-z0-9._/+:@-")
     return b"cap ext=" + ",".join(items).encode("ascii") + b"\n"
 
 
@@ -291,7 +293,7 @@ def format_sign(sign: Signature) -> bytes:
 def check_sign(sign: Signature) -> None:
     """Raise TextError for a signature that no `sign` line can hold."""
     if parse_sign(format_sign(sign), 0) is None:
-        raise TextError("syntax", f'no signature of 64 bytes with the keyid "{sign.keyid}"')
+        raise TextError("syntax", f'not a 64-byte signature with a valid keyid: "{sign.keyid}"')
 
 
 def parse_array(text: Buffer, pos: int) -> tuple[ArrayLine, int] | None:
@@ -326,7 +328,7 @@ def _parse_shape(spelled: bytes) -> tuple[int, ...] | None:
     if spelled == b"scalar":
         return ()
     if spelled.count(b",") >= MAX_RANK:
-        raise TextError("limit", f"a shape has over {MAX_RANK} dimensions")
+        raise TextError("limit", f"a shape has more than {MAX_RANK} dimensions")
     # One after the other: a list of them would be many times as long as what spells them.
     shape = tuple(_dimension(digits[0]) for digits in _DIGITS.finditer(spelled))
     return None if -1 in shape else shape
@@ -342,7 +344,7 @@ def check_bytes(line: ArrayLine) -> str | None:
     if nbytes == line.nbytes:
         return None
     given = "over 20 digits of" if nbytes > MAX_NUMBER else nbytes
-    return f"bytes={line.nbytes}, but dtype and shape give {given} bytes"
+    return f"bytes={line.nbytes}, but dtype and shape need {given} bytes"
 
 
 def format_array(line: ArrayLine) -> bytes:
@@ -376,7 +378,7 @@ def _rows(per_chunk: bytes, size: bytes, blocking: bytes) -> Rows:
 def check_rows(rows: Rows, dtype: str) -> str | None:
     """Say what is wrong with an `idx` line for an array of `dtype`, or None."""
     if not (1 <= rows.rows_per_chunk <= MAX_NUMBER and 1 <= rows.row_size <= MAX_NUMBER):
-        return "rows_per_chunk and row_size are at least 1 and have at most 20 digits"
+        return "rows_per_chunk and row_size must be at least 1 and have at most 20 digits"
     if rows.row_size % ITEM_SIZE[dtype]:
         return f"row_size {rows.row_size} is not a multiple of {dtype}'s {ITEM_SIZE[dtype]} bytes"
     return None

@@ -84,7 +84,7 @@ class LineCursor:
     def _check_order(self, before: str | None, name: str, line: int) -> None:
         """Names of arrays ascend; `before` is the name of the array before, if any."""
         if before is not None and name <= before:
-            what = "appears twice" if name == before else "is out of order"
+            what = "appears more than once" if name == before else "is out of order"
             self._fail("structure", f'array "{name}" {what}', line=line)
 
     def _take_rows(self, dtype: str) -> Rows | None:
@@ -122,7 +122,7 @@ class LineCursor:
 
     def _expect(self, line: bytes) -> None:
         if not self._at(line):
-            self._fail("syntax", f"{line.decode().rstrip()} is wanted, there is {self._shown()}")
+            self._fail("syntax", f"expected {line.decode().rstrip()}, found {self._shown()}")
         self._pos += len(line)
         self._line += 1
 
@@ -134,7 +134,7 @@ class LineCursor:
             parsed = parse(self._whole_line(), 0)
             at = 0
         if parsed is None:
-            self._fail("syntax", f"not a proper {label} line: {self._shown()}")
+            self._fail("syntax", f"not a valid {label} line: {self._shown()}")
         value, end = parsed
         self._pos += end - at
         self._line += 1
@@ -178,7 +178,9 @@ class LineCursor:
         if len(claim.shape) > MOST_UNCOUNTED:
             self._dimensions += len(claim.shape)
         if self._dimensions > LEAST_DIMENSIONS + len(self._text) // DIMENSION_BYTES:
-            self._fail("limit", "arrays have too many dimensions for a text so long", line=line)
+            self._fail(
+                "limit", "arrays have too many dimensions for a text of this length", line=line
+            )
 
     def _fail(self, kind: str, message: str, *, line: int | None = None) -> NoReturn:
         raise TextError(
@@ -388,7 +390,7 @@ class _TextIndexer(LineCursor):
                 self.result.audit = self._take(grammar.parse_audit, "audit")
                 break
             else:
-                self._fail("syntax", f"neither arr, audit nor endwtxt: {self._shown()}")
+                self._fail("syntax", f"expected arr, audit or endwtxt, found {self._shown()}")
         self._array = self._chunk = None
         self._expect(grammar.LAST_LINE)
         # Nothing may stand outside of what is hashed.
@@ -402,13 +404,13 @@ class _TextIndexer(LineCursor):
         if not self._at(first):
             start = bytes(self._text[:16])
             form = first.decode().rstrip()
-            self._fail("syntax", f"not a {form} text, it starts with {quote(start)}")
+            self._fail("syntax", f"not a {form} text: it starts with {quote(start)}")
         self._expect(first)
         result.meta = self._take(grammar.parse_meta, "meta")
         result.cap = self._take(grammar.parse_cap, "cap")
         if self._at(b"root_pending "):
             if result.is_detached:
-                self._fail("structure", "a pending text has no detached form")
+                self._fail("structure", "a pending text can't be detached")
             self._expect(grammar.PENDING_LINE)
             result.pending = True
         else:
@@ -439,7 +441,7 @@ class _TextIndexer(LineCursor):
         # Listed before its chunks are read: what stands before a fault is verified, too.
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
-            self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
+            self._fail("structure", f"{array.chunks} chunks are too many to be numbered", line=line)
 
     def _read_chunks(self, array: ArrayIndex) -> Iterator[None]:
         """Read an array's chunks and its end."""
@@ -459,7 +461,7 @@ class _TextIndexer(LineCursor):
             self._read_chunk(array, ix)
         self._chunk = None
         if self._at(b"ch "):
-            self._fail("structure", f"more chunks than {array.nbytes} bytes take")
+            self._fail("structure", f"more chunks than {array.nbytes} bytes need")
         self._expect(grammar.END_ARRAY)
         array.complete = True
 
@@ -569,7 +571,9 @@ class _TextIndexer(LineCursor):
         if array.starts and grammar.is_data(near, at):
             self._chunk = len(array.starts) - 1
             most = grammar.MAX_INLINE
-            message = f"data of an array of over {most} bytes, which a detached text doesn't hold"
+            message = (
+                f"data of an array of over {most} bytes, which a detached text must not contain"
+            )
             self._fail("structure", message)
 
     def _add_chunk(
@@ -591,13 +595,15 @@ class _TextIndexer(LineCursor):
             ("lines", chunk.lines, armor.line_count(size)),
         ):
             if value != wanted:
-                self._fail("structure", f"{label}={value}, {wanted} is wanted", line=line)
+                self._fail("structure", f"{label}={value}, but {wanted} is expected", line=line)
         if array.payload is not None:
             self._add_chunk(array, self._pos, self._line, chunk.sha256, chunk.crc32c)
             return
         if self.result.is_detached and any(map(self._at, _BEHIND_DATA)):
             most = grammar.MAX_INLINE
-            self._fail("structure", f"an array of at most {most} bytes has its data in the text")
+            self._fail(
+                "structure", f"an array of at most {most} bytes must have its data in the text"
+            )
         start, first = self._take_armor(chunk.lines)
         # The lines are there, so what is wrong with them is told too where endch is not.
         self._add_chunk(array, start, first, chunk.sha256, chunk.crc32c)

@@ -86,7 +86,7 @@ def parse_layout(raw: bytes | bytearray, text_size: int | None = None) -> Layout
         _refuse("has no list of extents")
     extents = tuple(_parse_extent(item, kind) for item in record["extents"])
     if _spelled(record) != raw:
-        _refuse("is not spelled canonically")
+        _refuse("is not in canonical form")
     return Layout(kind, size, extents)
 
 
@@ -94,11 +94,11 @@ def _parse_long(raw: bytes | bytearray, most: int | None) -> Layout:
     """Parse a layout extent by extent: the values of all of them would take ten times as much."""
     tail = raw.rfind(_TAIL)
     if not raw.startswith(_EXTENTS) or tail < 0:
-        _refuse("is not spelled canonically")
+        _refuse("is not in canonical form")
     record = _loaded(b"{" + raw[tail + 2 :])
     kind, size = _parse_facts(record, set())
     if raw[tail:] != b"]," + _spelled(record)[1:]:
-        _refuse("is not spelled canonically")
+        _refuse("is not in canonical form")
     extents: list[Extent] = []
     pos, width = len(_EXTENTS), _WINDOW
     text, at = "", 0
@@ -116,18 +116,18 @@ def _parse_long(raw: bytes | bytearray, most: int | None) -> Layout:
             except UnicodeDecodeError as wrong:
                 _refuse(f"is not JSON in ASCII: {wrong}")
             if not text:
-                _refuse("is not spelled canonically")
+                _refuse("is not in canonical form")
             continue
         if _spelled(item) != raw[pos + at : pos + end]:
-            _refuse("is not spelled canonically")
+            _refuse("is not in canonical form")
         extents.append(_parse_extent(item, kind))
         if most is not None and len(extents) > most:
-            message = "_layout has too many extents for a text so long"
+            message = "_layout has too many extents for a text of this length"
             raise TextError("limit", message, array=LAYOUT_ARRAY)
         if pos + end == tail:
             return Layout(kind, size, tuple(extents))
         if raw[pos + end : pos + end + 1] != b",":
-            _refuse("is not spelled canonically")
+            _refuse("is not in canonical form")
         at = end + 1
 
 
@@ -146,13 +146,13 @@ def _parse_facts(record: dict[str, Any], others: set[str]) -> tuple[str, int | N
     if set(record) != keys:
         _refuse(f"has the keys {sorted(map(str, record))}, {sorted(keys)} are wanted")
     if kind != NATIVE_FORMAT and kind not in CONTAINER_FORMATS:
-        _refuse(f"has the unknown format {kind!r}")
+        _refuse(f"has unknown format {kind!r}")
     if type(record["v"]) is not int or record["v"] != LAYOUT_VERSION:
-        _refuse(f"has version {record['v']!r}, this tool reads {LAYOUT_VERSION}")
+        _refuse(f"has version {record['v']!r}, but only {LAYOUT_VERSION} is supported")
     size = record.get("size")
     # What was parsed is all that a layout says, but for a size of null, which none has.
     if kind != NATIVE_FORMAT and (type(size) is not int or size < 0):
-        _refuse(f"has the size {size!r}")
+        _refuse(f"has size {size!r}")
     return kind, size
 
 
@@ -192,7 +192,7 @@ def _parse_extent(item: Any, kind: str) -> Extent:
         return Extent(array)
     name = item.get("name")
     if not isinstance(name, str) or not _is_unicode(name):
-        _refuse(f'has an extent "{array}" without a proper name')
+        _refuse(f'has an extent "{array}" without a valid name')
     if array.startswith("_"):
         _refuse(f'gives the role "{array}" a name')
     if keys == _NAMED_PART_KEYS:
@@ -201,23 +201,23 @@ def _parse_extent(item: Any, kind: str) -> Extent:
         _refuse(f'has an extent "{array}" with the keys {sorted(keys)}')
     dtype, shape = item["dtype"], item["shape"]
     if not isinstance(dtype, str) or not _is_unicode(dtype):
-        _refuse(f'has an extent "{array}" without a proper dtype')
+        _refuse(f'has an extent "{array}" without a valid dtype')
     # By type: True is an int to isinstance.
     if not isinstance(shape, list) or not set(map(type, shape)) <= _INTEGERS:
-        _refuse(f'has an extent "{array}" without a proper shape')
+        _refuse(f'has an extent "{array}" without a valid shape')
     return Extent(array, dtype, name, tuple(shape), item.get("order"))
 
 
 def _parse_hex(value: Any) -> bytes:
     if not isinstance(value, str) or not 2 <= len(value) <= 2 * MAX_HEX:
-        _refuse(f"has a literal that is not of 1 to {MAX_HEX} bytes")
+        _refuse(f"has a literal that is not 1 to {MAX_HEX} bytes long")
     try:
         raw = bytes.fromhex(value)
     except ValueError:
         _refuse(f"has the literal {value!r}")
     # fromhex takes upper case and spaces, too: a value has one spelling.
     if raw.hex() != value:
-        _refuse(f"has the literal {value!r}, not in lower case hex")
+        _refuse(f"has the literal {value!r}, which is not lowercase hex")
     return raw
 
 
@@ -299,7 +299,9 @@ def check_layout(
         if extent.array is not None:
             if extent.array not in missing:
                 there = extent.array in lines and extent.array != LAYOUT_ARRAY
-                _refuse(f'names array "{extent.array}" ' + ("twice" if there else "in vain"))
+                _refuse(
+                    f'names array "{extent.array}" ' + ("twice" if there else "that does not exist")
+                )
             missing.discard(extent.array)
             total += lines[extent.array].nbytes
             if not layout.is_container:
@@ -316,7 +318,7 @@ def check_layout(
     if zeros > ZEROS_ALLOWANCE + total:
         _refuse(f"has {zeros} zero bytes in runs, with {total} bytes in other extents")
     if layout.size is not None and total + zeros != layout.size:
-        _refuse(f"says {layout.size} bytes, its extents have {total + zeros}")
+        _refuse(f"says {layout.size} bytes, but its extents have {total + zeros}")
 
 
 def _check_order(before: str | None, name: str) -> None:
@@ -324,7 +326,7 @@ def _check_order(before: str | None, name: str) -> None:
     if before == name:
         _refuse(f'has two arrays called "{name}"')
     if before is not None and name < before:
-        _refuse(f'has the array "{name}" after "{before}", names have to ascend')
+        _refuse(f'has array "{name}" after "{before}", but names must be in ascending order')
 
 
 def schema_of(kind: str) -> str:
@@ -342,7 +344,7 @@ def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot
     Raises TextError "layout" for what a reader would refuse.
     """
     if meta.schema != schema_of(layout.format):
-        _refuse(f'of format {layout.format} does not go with the schema "{meta.schema}"')
+        _refuse(f'of format {layout.format} does not match the schema "{meta.schema}"')
     for extent in layout.extents:
         if not _is_unicode(extent.name or ""):
             _refuse(f'gives "{extent.array}" a name that is not Unicode')

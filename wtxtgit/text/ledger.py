@@ -82,7 +82,7 @@ def read(data: bytes | memoryview, after: LedgerReport | None = None) -> LedgerR
     """
     # Before it is copied or parsed.
     if len(data) > MAX_SIZE:
-        problem = Problem("limit", f"{len(data)} bytes, a ledger has at most {MAX_SIZE}")
+        problem = Problem("limit", f"{len(data)} bytes, but a ledger has at most {MAX_SIZE}")
         return LedgerReport(None, (problem,))
     reader = _LedgerReader(bytes(data))
     if after is not None:
@@ -97,20 +97,26 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     count from the record's own first line, as 1.
     """
     if record.at == place:
-        message = f"at says {_clipped(place)}, where the ledger is already"
+        message = f"at says {_clipped(place)}, but the ledger is already there"
         yield Problem("structure", message, line=1)
     first = 1 if record.at is None else 2
     meta = record.meta
     if before is not None and meta.gen <= before.meta.gen:
-        message = f"gen is {meta.gen}, the record before has {before.meta.gen}: it has to grow"
+        message = (
+            f"gen is {meta.gen}, but must be greater than the previous record's {before.meta.gen}"
+        )
         yield Problem("structure", message, line=first)
     if before is not None and meta.ts < before.meta.ts:
-        message = f"ts is {meta.ts}, before that of the record before, {before.meta.ts}"
+        message = f"ts is {meta.ts}, earlier than the previous record's {before.meta.ts}"
         yield Problem("structure", message, line=first)
     # A ledger that is cut off at its start has another first link.
     prev = FIRST_PREV if before is None else before.merkle_this
     if record.merkle_prev != prev:
-        wanted = f"it follows {_short(prev)}" if before is not None else "the first one has zeros"
+        wanted = (
+            f"but the previous record is {_short(prev)}"
+            if before is not None
+            else "but the first record must have zeros"
+        )
         message = f"merkle_prev is {_short(record.merkle_prev)}, {wanted}"
         yield Problem("merkle", message, line=first + 1)
     this = digest.merkle(record.merkle_prev, record.sha256_all, meta)
@@ -122,10 +128,10 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     signed = first + 2 + (record.detached is not None)
     for line, (one, two) in enumerate(pairwise(keyids), signed + 1):
         if two <= one:
-            what = "appears twice" if one == two else "is out of order"
+            what = "appears more than once" if one == two else "is out of order"
             yield Problem("structure", f"the signature of keyid {two} {what}", line=line)
     if len(keyids) > MAX_SIGNATURES:
-        message = f"{len(keyids)} signatures, a record has at most {MAX_SIGNATURES}"
+        message = f"{len(keyids)} signatures, but a record has at most {MAX_SIGNATURES}"
         yield Problem("structure", message, line=signed + MAX_SIGNATURES)
 
 
@@ -187,9 +193,9 @@ def format_ledger(ledger: Ledger) -> bytes:
     """Format a whole ledger; raises TextError for what can't be read again."""
     text = format_head(ledger.head) + b"".join(map(format_record, ledger.records))
     if not ledger.records:
-        raise TextError("syntax", "a ledger has at least one record")
+        raise TextError("syntax", "a ledger must have at least one record")
     if len(text) > MAX_SIZE:
-        raise TextError("limit", f"{len(text)} bytes, a ledger has at most {MAX_SIZE}")
+        raise TextError("limit", f"{len(text)} bytes, but a ledger has at most {MAX_SIZE}")
     return text
 
 
@@ -245,7 +251,7 @@ class _LedgerReader:
 
     def _read_head(self) -> LedgerHead:
         if not self._text.startswith(VERSIONED_MAGIC):
-            self._fail("syntax", f"a line WLEDGER 1 is wanted, there is {self._shown()}")
+            self._fail("syntax", f"expected a WLEDGER 1 line, found {self._shown()}")
         return self._take(parse_head, "WLEDGER")
 
     def _read_record(self) -> None:
@@ -257,7 +263,7 @@ class _LedgerReader:
         wsum = self._take(grammar.parse_wsum, "WSUM")
         # A WSUM line has one place for a signature, a record may have several.
         if wsum.signature is not None:
-            message = "in a ledger a signature stands on a sign line, not on the WSUM line"
+            message = "in a ledger, a signature belongs on a sign line, not on the WSUM line"
             self._fail("syntax", message, line=self._line - 1)
         detached = None
         if self._text.startswith(_DETACHED_WORD, self._pos):
@@ -273,7 +279,7 @@ class _LedgerReader:
             self._problems.append(Problem(problem.kind, problem.message, line=line))
         # Each record can be wrong in several ways: a report has to end.
         if len(self._problems) > MAX_PROBLEMS:
-            self._fail("limit", f"over {MAX_PROBLEMS} findings, the rest is not read")
+            self._fail("limit", f"more than {MAX_PROBLEMS} findings, so the rest was not read")
         self._records.append(record)
         if at is not None:
             self._place = at
@@ -285,7 +291,7 @@ class _LedgerReader:
             self._fail("limit", f"a line of over {MAX_LINE} bytes")
         parsed = parse(self._text, self._pos)
         if parsed is None:
-            self._fail("syntax", f"not a proper {label} line: {self._shown()}")
+            self._fail("syntax", f"not a valid {label} line: {self._shown()}")
         self._pos, self._line = parsed[1], self._line + 1
         return parsed[0]
 
@@ -301,7 +307,7 @@ class _LedgerReader:
 def _generation(record: Record) -> bytes:
     digests = (record.sha256_all, record.merkle_prev, record.merkle_this)
     if any(len(value) != _DIGEST_SIZE for value in digests):
-        raise TextError("syntax", f"a hash has not {_DIGEST_SIZE} bytes")
+        raise TextError("syntax", f"a hash does not have {_DIGEST_SIZE} bytes")
     wsum = grammar.Wsum(*digests, signature=None)
     at = b"" if record.at is None else format_at(record.at)
     generation = at + _bounded(grammar.format_meta(record.meta)) + grammar.format_wsum(wsum)
@@ -315,14 +321,16 @@ def _format_sign(signature: Signature) -> bytes:
 
 def _bounded(line: bytes) -> bytes:
     if len(line) > MAX_LINE:
-        raise TextError("limit", f"a line of {len(line)} bytes, a ledger's has at most {MAX_LINE}")
+        raise TextError(
+            "limit", f"a line of {len(line)} bytes, but a ledger's lines have at most {MAX_LINE}"
+        )
     return line
 
 
 def _escaped(path: bytes) -> bytes:
     """Spell a path; raises TextError for bytes that are none."""
     if not is_path(path):
-        raise TextError("syntax", f"the path {quote(path)} is not one below the top level")
+        raise TextError("syntax", f"the path {quote(path)} is not inside the repository")
     return _TO_ESCAPE.sub(lambda byte: b"%%%02X" % byte[0][0], path)
 
 

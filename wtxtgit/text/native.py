@@ -70,7 +70,7 @@ def check_items(array: Array | ArrayLine, descr: str, shape: tuple[int, ...]) ->
     """Raise TextError "layout" where an array's bytes are no items of this dtype and shape."""
     size = item_size(descr)
     if size is not None and not _fits(array, size, shape):
-        message = f'"{array.name}" is no {descr} of shape {shape}'
+        message = f'"{array.name}" is not {descr} of shape {shape}'
         raise TextError("layout", message, array=array.name)
 
 
@@ -107,7 +107,8 @@ def shaped(raw: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], name: str)
         empty.flags.writeable = False
         return empty
     except (ValueError, OverflowError) as error:
-        raise TextError("limit", f'"{name}" is beyond numpy: {error}', array=name) from error
+        message = f'"{name}" is not possible as a numpy array: {error}'
+        raise TextError("limit", message, array=name) from error
 
 
 def carrier_of(descr: str, itemsize: int, extension: bool) -> tuple[str | None, tuple[int, ...]]:

@@ -199,7 +199,7 @@ def checked_bytes(text: ByteView, blocks: Iterable[Block]) -> Iterator[memoryvie
         for problem in checked.problems:
             raise refusal(problem)
         if checked.lacking:
-            message = "a chunk's payload is not at hand"
+            message = "a chunk's payload is not available here"
             raise TextError(PAYLOAD_MISSING, message, array=block.array.name, chunk=block.first)
         if checked.raw is None:
             raise TextError("structure", "a chunk can't be read", array=block.array.name)
@@ -511,7 +511,7 @@ def _tell_payload(report: TextReport, body: _ArrayChecks) -> None:
         is_any = body.lacking < chunks
         report.payload = PayloadState.PARTLY if is_any else PayloadState.ABSENT
     if body.missing:
-        message = f"{body.missing} of {counted(chunks, 'chunk')} are not at hand"
+        message = f"{body.missing} of {counted(chunks, 'chunk')} are not available here"
         report.problems.append(Problem(PAYLOAD_MISSING, message))
 
 
@@ -662,14 +662,14 @@ class _ArrayChecks:
             # Of an array that was not read to its end the stop is reported instead.
             is_due = checked.is_last and array.complete
             if is_due and not digest.same_mac(self._mac.digest(), array.claim.hmac):
-                message = "the hmac does not fit the key"
+                message = "the hmac does not match the key"
                 self._mac_problems.append(_of_array("hmac", message, array))
 
     def _start_mac(self, array: ArrayIndex) -> digest.Mac | None:
         if self._hmac_key is not None and array.has_hmac:
             return digest.array_hmac(self._hmac_key, array.claim.salt)
         if not self._allow_unauthenticated:
-            message = "a key is given, but the array carries no hmac"
+            message = "a key was given, but the array has no hmac"
             self._no_mac_problems.append(_of_array("hmac", message, array))
         return None
 
@@ -704,7 +704,7 @@ def _check_root(report: TextReport, wsum_bytes: bytes | None) -> None:
             problems.append(Problem("merkle", message, line=_ROOT_LINE))
     if wsum_bytes is None:
         if report.index.pending:
-            message = "the root is pending, and its WSUM is neither given nor beside it"
+            message = "the root is pending, and no WSUM was given or found beside the text"
             problems.append(Problem("pending", message, line=_ROOT_LINE))
         return
     # A text with a root of its own has that compared above: its WSUM has to say the same.
@@ -720,7 +720,7 @@ def wsum_problems(content: bytes, sha256_all: bytes, meta: Meta) -> Iterator[Pro
     """What is wrong with the WSUM of a text with this hash_all and this `meta` line."""
     wsum = read_wsum(content)
     if wsum is None:
-        yield Problem("syntax", "the WSUM is not one proper WSUM 1 line")
+        yield Problem("syntax", "the WSUM is not a single valid WSUM 1 line")
         return
     if wsum.sha256_all != sha256_all:
         yield Problem("root", mismatch("hash_all", sha256_all, wsum.sha256_all, "the WSUM"))
@@ -757,7 +757,7 @@ def _check_signatures(
             break
     if report.signature is SignatureState.INVALID:
         report.problems.append(
-            Problem("signature", "the signature does not fit the text and the keys given")
+            Problem("signature", "the signature does not match the text and the given keys")
         )
 
 

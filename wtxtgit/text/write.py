@@ -290,7 +290,7 @@ def check_fits(name: str, nbytes: int, size: int) -> None:
         raise TextError(
             "limit",
             f'array "{name}" of {nbytes} bytes has {count} chunks of {size} bytes: '
-            f"the format ends at {MAX_CHUNKS} chunks and offset {grammar.MAX_OFFSET}",
+            f"the format allows {MAX_CHUNKS} chunks and offsets up to {grammar.MAX_OFFSET}",
             array=name,
         )
 
@@ -363,7 +363,7 @@ class TextWriter:
     ) -> None:
         _check(snapshot)
         if detached and snapshot.pending:
-            raise TextError("structure", "a pending text has no detached form")
+            raise TextError("structure", "a pending text can't be detached")
         self.is_detached = detached
         self._keep = keep
         self._snapshot = snapshot
@@ -698,30 +698,38 @@ def _check(snapshot: Snapshot) -> None:
     # A reader refuses all that is refused here: nothing is written that can't be read again.
     previous = ""
     if snapshot.pending and snapshot.signature is not None:
-        raise TextError("structure", "a pending text is not signed in its header but in its WSUM")
+        raise TextError("structure", "a pending text is signed in its WSUM, not in its header")
     if len(snapshot.prev) != HASH_SIZE:
         raise TextError("syntax", f"merkle_prev has {len(snapshot.prev)} bytes, not {HASH_SIZE}")
     if (signature := snapshot.signature) is not None:
         grammar.check_sign(signature)
     has_layout = any(array.name == LAYOUT_ARRAY for array in snapshot.arrays)
     if has_layout != (snapshot.layout is not None):
-        raise TextError("layout", f"an array called {LAYOUT_ARRAY} is not the caller's to give")
+        raise TextError("layout", f"the name {LAYOUT_ARRAY} is reserved: an array can't have it")
     for array in snapshot.arrays:
         name = array.name
         if not grammar.is_array_name(name):
-            raise TextError("syntax", f'array name "{name}" is not of A-Za-z0-9_', array=name)
+            raise TextError(
+                "syntax", f'array name "{name}" has characters other than A-Za-z0-9_', array=name
+            )
         if name <= previous:
-            raise TextError("structure", f'array "{name}" is not after "{previous}"', array=name)
+            raise TextError(
+                "structure", f'array "{name}" does not come after "{previous}"', array=name
+            )
         previous = name
         if array.dtype not in ITEM_SIZE:
-            raise TextError("syntax", f'array "{name}" has dtype "{array.dtype}"', array=name)
+            raise TextError(
+                "syntax", f'array "{name}" has unknown dtype "{array.dtype}"', array=name
+            )
         if not all(0 <= dim <= grammar.MAX_NUMBER for dim in array.shape):
-            raise TextError("syntax", f'array "{name}" has the shape {array.shape}', array=name)
+            raise TextError(
+                "syntax", f'array "{name}" has an invalid shape, {array.shape}', array=name
+            )
         claimed = bounded_product(ITEM_SIZE[array.dtype], array.shape, grammar.MAX_NUMBER)
         if claimed != array.data.nbytes:
             raise TextError(
                 "structure",
-                f'array "{name}" has {array.data.nbytes} bytes, dtype and shape give {claimed}',
+                f'array "{name}" has {array.data.nbytes} bytes, but dtype and shape need {claimed}',
                 array=name,
             )
         if array.rows is not None and (wrong := grammar.check_rows(array.rows, array.dtype)):

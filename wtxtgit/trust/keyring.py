@@ -48,7 +48,7 @@ def check_name(name: str) -> None:
     """Raise UsageError for a name that no key can have."""
     if not is_name(name):
         raise UsageError(
-            f'"{name}" is not a name of a key: 1 to 64 letters, digits and ._-, not ending in '
+            f'"{name}" is not a key name: 1 to 64 letters, digits and ._-, not ending in '
             f"{PUBLIC_ENDING}"
         )
 
@@ -141,7 +141,7 @@ class Keyring:
         # Who may add files here may add a public key beside a secret one; a sticky bit is no help.
         if mode & _WRITTEN_BY_OTHERS:
             raise EnvironmentFailure(
-                f"{self.folder}: the folder of keys can be written by others",
+                f"{self.folder}: others can write to the folder of keys",
                 hint=f"chmod 700 {shlex.quote(str(self.folder))}",
             )
 
@@ -163,7 +163,7 @@ def _read(path: Path, *, secret: bool) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise KeyFileError(f"{path}: a key is a regular file")
+            raise KeyFileError(f"{path}: a key must be a regular file")
         if secret:
             _check_private(path, status)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -184,7 +184,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
     if status.st_mode & _OF_OTHERS:
         mode = stat.S_IMODE(status.st_mode)
         raise EnvironmentFailure(
-            f"{path}: the secret key can be read by others (mode {mode:04o})",
+            f"{path}: others can read the secret key (mode {mode:04o})",
             hint=f"chmod 600 {shlex.quote(str(path))}",
         )
 
@@ -198,7 +198,7 @@ def _create(path: Path, content: bytes, mode: int, name: str) -> None:
 
 
 def _taken(name: str) -> UsageError:
-    return UsageError(f'a key "{name}" already exists', hint="--name gives another name")
+    return UsageError(f'a key "{name}" already exists', hint="--name gives the key another name")
 
 
 def _unknown(name: str) -> UsageError:

@@ -66,8 +66,8 @@ _SK = "sk-"
 _OPTION = re.compile(r"([A-Za-z][A-Za-z0-9-]*)(?:=.*|,.*)?", re.DOTALL)
 _CLOCKED = ("valid-after", "valid-before")
 _WHY_NO_OPTION = {
-    "cert-authority": "no certificate is read here, a signer stands in a line of their own",
-    "namespaces": "a key of a signer signs what is sealed here, and nothing else is asked of it",
+    "cert-authority": "certificates are not used, and each signer has their own line",
+    "namespaces": "a signer's key is used only to seal",
 }
 KEY_TYPE = b"ssh-ed25519"
 PUBLIC_SIZE = 32
@@ -138,9 +138,7 @@ def parse_public(line: str, where: str) -> PublicKey:
     if key is None:
         raise KeyFileError(f"{where}: not an ed25519 public key")
     if is_small_order(key):
-        raise KeyFileError(
-            f"{where}: a key of small order, which has no secret: anybody could sign with it"
-        )
+        raise KeyFileError(f"{where}: a key of small order: anybody could sign with it")
     return PublicKey(key, words[2] if len(words) > 2 else "")
 
 
@@ -163,13 +161,13 @@ def format_public(key: PublicKey) -> str:
 def parse_public_file(content: bytes, name: str) -> PublicKey:
     """Parse the content of a `.pub` file, which is one line; raises KeyFileError."""
     if content.lstrip().startswith(b"-----BEGIN"):
-        raise KeyFileError(f"{name}: a secret key, its public one is wanted", hint=f"{name}.pub")
+        raise KeyFileError(f"{name}: a secret key, not its public key", hint=f"{name}.pub")
     try:
         lines = content.decode("utf-8").rstrip("\r\n").split("\n")
     except UnicodeDecodeError as error:
         raise KeyFileError(f"{name}: not UTF-8 at byte {error.start}") from None
     if len(lines) != 1:
-        raise KeyFileError(f"{name}: not the one line of a public key")
+        raise KeyFileError(f"{name}: not a single line with a public key")
     return parse_public(lines[0], name)
 
 
@@ -193,7 +191,7 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
     if cipher != _NONE or kdf != _NONE:
         raise KeyFileError(
             f"{name}: the key is protected by a passphrase of OpenSSH's own",
-            hint="ssh-add it and use --key agent:, or take the passphrase off with ssh-keygen -p",
+            hint="ssh-add it and use --key agent:, or remove the passphrase with ssh-keygen -p",
         )
     if outer.number() != 1:
         raise KeyFileError(f"{name}: the file does not hold exactly one key")
@@ -217,7 +215,7 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
     key = _secret(secret[:SEED_SIZE], _shown_comment(comment))
     # Who signed with a public key that is not its secret's would give the secret away.
     if key.public_key != public or outer_public != public_blob(public):
-        raise KeyFileError(f"{name}: the public key is not that of the secret one")
+        raise KeyFileError(f"{name}: the public key does not belong to the secret key")
     return key
 
 
@@ -257,16 +255,17 @@ def why_no_key(kind: str) -> str:
     """Why a key of this type, or a line that begins with this word, is not taken."""
     if _CERTIFICATE.fullmatch(kind):
         return (
-            f"{kind} is a certificate: it holds from one time to another, and no clock decides here"
+            f"{kind} is a certificate: its validity depends on the time, which is never "
+            "consulted here"
         )
     if KEY_TYPES.fullmatch(kind) is None:
         return why_no_option(kind)
     if kind.startswith(_SK):
         return (
             f"{kind} is a key on a token: it signs a hash of the message together with flags and "
-            "a counter, for which a signature here has no room"
+            "a counter, which signatures here can't store"
         )
-    return f"{kind} is a key of another type: signatures here are of ssh-ed25519 keys"
+    return f"{kind} is another type of key: only ssh-ed25519 keys can sign here"
 
 
 def why_no_option(word: str) -> str:
@@ -277,12 +276,14 @@ def why_no_option(word: str) -> str:
     option = match[1].lower()
     if option in _CLOCKED:
         return (
-            f"{option} is an option that asks a clock, and no clock decides here: a signer is one "
-            "until the line is removed"
+            f"{option} is an option that depends on the time, which is never consulted here: "
+            "a signer stays one until the line is removed"
         )
     if option in _WHY_NO_OPTION:
-        return f"{option} is an option that is not taken: {_WHY_NO_OPTION[option]}"
-    return f'"{match[1]}" is an option or another type of key, and only ssh-ed25519 is taken'
+        return f"{option} is an option that is not supported: {_WHY_NO_OPTION[option]}"
+    return (
+        f'"{match[1]}" is an option or another type of key, but only ssh-ed25519 keys are supported'
+    )
 
 
 class Strings:
@@ -472,7 +473,7 @@ def parse(content: bytes, name: str) -> SignersFile:
             # One key for two principals would let one person count twice towards a threshold.
             first = seen.setdefault(signer.public_key, number)
             if first != number:
-                raise KeyFileError(f"{where}: the key stands in line {first} already")
+                raise KeyFileError(f"{where}: the key is already in line {first}")
         elif _is_threshold(line):
             if threshold is not None:
                 raise KeyFileError(f"{where}: a second threshold")
@@ -554,10 +555,10 @@ def _check(signer: Signer, where: str) -> None:
         and KEY_TYPES.fullmatch(principal) is None
     )
     if not single or len(principal) > MAX_PRINCIPAL:
-        raise KeyFileError(f'{where}: "{principal[:MAX_PRINCIPAL]}" is not one principal')
+        raise KeyFileError(f'{where}: "{principal[:MAX_PRINCIPAL]}" is not a single principal')
     # A terminal that lists signers must not be told what to do by one of them.
     if not signer.comment.replace("\t", " ").isprintable():
-        raise KeyFileError(f"{where}: the comment holds what can't be printed")
+        raise KeyFileError(f"{where}: the comment has unprintable characters")
 
 
 def _is_threshold(line: str) -> bool:
@@ -569,6 +570,6 @@ def _parse_threshold(line: str, where: str) -> int:
     # Any other spelling is refused: who reads it would take a threshold for what is not obeyed.
     if match is None or int(match[1]) > MAX_THRESHOLD:
         raise KeyFileError(
-            f"{where}: a threshold is spelled # threshold: N, from 1 to {MAX_THRESHOLD}"
+            f"{where}: a threshold is written # threshold: N, with N from 1 to {MAX_THRESHOLD}"
         )
     return int(match[1])

@@ -80,7 +80,7 @@ def parse_pem_public(content: bytes, name: str) -> EcPublicKey | bytes:
     try:
         key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm):
-        raise KeyFileError(f"{name}: no public key in PEM") from None
+        raise KeyFileError(f"{name}: not a public key in PEM") from None
     if isinstance(key, ec.EllipticCurvePublicKey):
         _check_curve(key.curve, name)
         return EcPublicKey(key)
@@ -109,13 +109,13 @@ def parse_pem_secret(content: bytes, name: str, ask: Callable[[str], str] | None
         except (ValueError, UnsupportedAlgorithm):
             raise KeyFileError(f"{name}: the passphrase does not open the key") from None
     except (ValueError, UnsupportedAlgorithm):
-        raise KeyFileError(f"{name}: no secret key in PEM") from None
+        raise KeyFileError(f"{name}: not a secret key in PEM") from None
     if isinstance(key, ec.EllipticCurvePrivateKey):
         _check_curve(key.curve, name)
         return EcSecretKey(name, key)
     if isinstance(key, Ed25519PrivateKey):
         raise KeyFileError(
-            f"{name}: an ed25519 key in PEM, and those that sign here are OpenSSH's",
+            f"{name}: an ed25519 key in PEM, but only OpenSSH's format is supported",
             hint="wtxtgit key new makes one",
         )
     raise _other(name)
@@ -127,14 +127,14 @@ def _load(content: bytes, passphrase: bytes | None) -> object:
 
 def _other(name: str) -> KeyFileError:
     return KeyFileError(
-        f"{name}: neither an EC key nor an ed25519 one",
+        f"{name}: neither an EC key nor an ed25519 key",
         hint="openssl ecparam -name prime256v1 -genkey -noout -out release.pem makes one",
     )
 
 
 def _check_curve(curve: ec.EllipticCurve, name: str) -> None:
     if curve.name not in _CURVES:
-        raise KeyFileError(f"{name}: an EC key of {curve.name}, wanted P-256, P-384 or P-521")
+        raise KeyFileError(f"{name}: an EC key on {curve.name}, not P-256, P-384 or P-521")
 
 
 def _ecdsa(curve: ec.EllipticCurve) -> ec.ECDSA:

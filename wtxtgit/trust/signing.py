@@ -99,7 +99,7 @@ class AgentKey:
             # An agent that signs wrongly must not leave a record that nobody accepts.
             VerifyKey(self.public_key).verify(message, signature)
         except BadSignatureError:
-            raise AgentError(f"{self.name}: the ssh-agent's signature does not hold") from None
+            raise AgentError(f"{self.name}: the ssh-agent's signature is not valid") from None
         return signature
 
 
@@ -135,8 +135,8 @@ def agent_key(socket: Path | None, wanted: str | None) -> AgentKey:
             )
         if len(keys) > 1:
             raise AgentError(
-                f"the ssh-agent holds {len(keys)} ed25519 keys, and one is wanted",
-                hint="ssh-add -l lists fingerprints, agent:SHA256:... takes one",
+                f"the ssh-agent holds {len(keys)} ed25519 keys; choose one",
+                hint="ssh-add -l lists fingerprints; agent:SHA256:... chooses a key",
             )
         (wanted,) = keys
     # One that is there, of another type, deserves its reason, not that it is missing.
@@ -298,4 +298,4 @@ class _TimedSocket:
 
 
 def _nonsense(what: str) -> AgentError:
-    return AgentError(f"the ssh-agent is not understood: {what}")
+    return AgentError(f"unexpected answer from the ssh-agent: {what}")

@@ -55,7 +55,7 @@ def step(tree: Tree, before: TrustState, signed_by: SignedBy) -> tuple[TrustStat
     if before.is_signed and work.has_changed_signers and failed:
         # Signers whose own ledger is not taken would be the newest, and nothing could follow them.
         work = _StepWork(tree, before, signed_by)
-        work.refuse_signers("its ledger does not hold")
+        work.refuse_signers("its ledger is not valid")
         work.take_ledgers()
         work.violations += failed
     return work.after(), list(dict.fromkeys(work.violations))
@@ -142,7 +142,7 @@ class _StepWork:
 
     def refuse_signers(self, why: str) -> None:
         self._is_refused = True
-        message = f"{why}; the signers stay those of before"
+        message = f"{why}; the signers stay as before"
         self._fail("signers-changed", SIGNERS_PATH, message)
 
     def _is_as_before(self, file: SignersContent | None, ledger: Ledger | None) -> bool:
@@ -174,22 +174,22 @@ class _StepWork:
         if ledger is None:
             return "its change is not sealed"
         if ledger.place != SIGNERS_PATH:
-            return "its ledger is that of another place"
+            return "its ledger belongs to another place"
         if not any(one.ledger is None or extends(ledger, one.ledger) for one in newest):
             return "its ledger does not extend the trusted one"
         if ledger.last.sha256_all != file.sha256_all:
-            return "its change is not sealed: the last record is of another content"
+            return "its change is not sealed: the last record is for different content"
         if any(one.ledger is not None and begins(ledger, one.ledger) for one in newest):
-            return "two changes of the signers met, and none of them was sealed by both sides"
+            return "two changes of the signers were merged, and neither is sealed by both sides"
         if any(one.ledger is not None and not is_later(ledger.last, one.ledger) for one in newest):
-            return "its record is not later than that of every other change of the signers"
+            return "its record is not later than those of all other changes of the signers"
         if file.keys & self._taken_away(ledger):
-            return "it brings back a key that was taken out on the other side"
+            return "it brings back a key that the other side removed"
         for one in asked:
             valid = self._signed_by(ledger, len(ledger.records) - 1, one.keys).valid
             count = one.file.count(valid) if one.file is not None else 0
             if count < one.threshold:
-                return f"it is sealed by {count} of the signers before it, not {one.threshold}"
+                return f"it is sealed by {count} of the previous signers, but needs {one.threshold}"
         return None
 
     def _taken_away(self, ledger: Ledger) -> frozenset[bytes]:
@@ -255,7 +255,7 @@ class _StepWork:
         going_on = [one for one in known if extends(ledger, one)]
         if not is_at_place:  # (2.1)
             if not self._is_moved(ledger, going_on):
-                self._fail("bad-record", place, f"the ledger is that of {quoted(ledger.place)}")
+                self._fail("bad-record", place, f"the ledger belongs to {quoted(ledger.place)}")
                 return
             message = f"it was moved from {quoted(ledger.place)}, but the move is not sealed"
             self.violations.append(Violation("moved-unsealed", place, message, moved=ledger))
@@ -264,11 +264,11 @@ class _StepWork:
             return
         # (2.3) A ledger of another repository says nothing of what was sealed in this one.
         if name not in self._before.lines and not self._is_of_repository(path, ledger):
-            self._fail("bad-record", place, "the ledger is that of another repository")
+            self._fail("bad-record", place, "the ledger belongs to another repository")
             return
         # (2.4) Of two copies of a ledger the one that went on counts; the other lacks records.
         if any(there != path and begins(ledger, other) for there, other in here):
-            self._fail("ledger-rewritten", place, "the ledger has gone on at another path")
+            self._fail("ledger-rewritten", place, "the ledger has been continued at another path")
             return
         # (2.5) Whoever joins histories has to have known of each: a later record says so.
         others = [one for one in missing if one.place == ledger.place]
@@ -276,13 +276,16 @@ class _StepWork:
             line_of(one) == name for one in others
         )
         if others and not (can_join and self._has_joining_record(name, ledger, others)):
-            what = "both sides went on, and no new, later record by a key trusted now joins them"
-            message = what if can_join else "another ledger stands in its place"
+            what = (
+                "both sides added records, and no later record by a key that is trusted now "
+                "joins them"
+            )
+            message = what if can_join else "another ledger is in its place"
             self._fail("ledger-rewritten", place, message)
             return
         deleted = [one for one in self._gone if one.place == ledger.place]
         if not all(is_later(ledger.last, one) for one in deleted):
-            message = "it is of before a sealed deletion, and no later record brings it back"
+            message = "it is older than a sealed deletion, and no later record brings it back"
             self._fail("ledger-rewritten", place, message)
             return
         self._take_records(path, ledger, others)
@@ -358,7 +361,7 @@ class _StepWork:
         """Why a record that is not accepted yet does not count, None where it does."""
         signed = self._signed_by(ledger, n, self._keys)
         if signed.invalid:
-            return "bad-signature", f"has a signature that key {signed.invalid[0]} did not make"
+            return "bad-signature", f"has a signature that was not made by key {signed.invalid[0]}"
         if signed.valid or not (self._before.is_signed or self._keys):
             return None
         if not ledger.records[n].signatures:
@@ -380,7 +383,7 @@ class _StepWork:
         signed = self._signed_by(ledger, n, self._keys)
         for keyid in signed.invalid:
             if keyid in added:
-                return "bad-signature", f"has a signature that key {keyid} did not make"
+                return "bad-signature", f"has a signature that was not made by key {keyid}"
         for keyid in signed.unknown:
             if keyid in added and (self._before.is_signed or self._keys):
                 return "untrusted-signer", f"got a signature by key {keyid}, which is not trusted"
@@ -429,14 +432,17 @@ class _StepWork:
         if path in self._tree.broken:
             return  # told as what it is
         if path in self._tree.ledgers:
-            message = "another ledger stands in its place"
+            message = "another ledger is in its place"
             self._fail("ledger-rewritten", ledger.place, message)
         else:
-            message = "the ledger is gone: a deleted checkpoint keeps it, or its deletion is sealed"
+            message = (
+                "the ledger is gone: a deleted checkpoint must keep its ledger, or its "
+                "deletion must be sealed"
+            )
             self._fail("ledger-removed", ledger.place, message)
 
 
 def _why_not_on(ledger: Ledger, known: Iterable[Ledger]) -> str:
     if any(begins(ledger, one) for one in known):
-        return "the ledger lacks what is known of it: an older state came back"
-    return "the ledger does not go on from what is known of it"
+        return "the ledger lacks known records: an older state came back"
+    return "the ledger does not continue from its known records"

@@ -102,7 +102,7 @@ def tensor(
     held: Sequence[int] | None = None,
     order: str | None = None,
 ) -> Piece:
-    """A tensor; its array has the shape `held`, the bytes' count where that is None."""
+    """A tensor; its array has shape `held`, the bytes' count where that is None."""
     says = {"dtype": word, "name": array if name is None else name, "shape": list(shape)}
     if order is not None:
         says["order"] = order

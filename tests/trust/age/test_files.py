@@ -118,9 +118,9 @@ def test_a_part_is_opened_without_the_rest() -> None:
 def test_who_is_no_recipient_is_told_so() -> None:
     with pytest.raises(NoIdentityError, match="f: no identity matched any of the recipients"):
         plain_of(encrypted(b"x"), OTHER_KEY)
-    with pytest.raises(NoIdentityError, match="f: no passphrase opens it, but a key"):
+    with pytest.raises(NoIdentityError, match="f: it opens with a key, not a passphrase"):
         plain_of(encrypted(b"x"), WORDS)
-    with pytest.raises(NoIdentityError, match="f: no key opens it, but a passphrase"):
+    with pytest.raises(NoIdentityError, match="f: it opens with a passphrase, not a key"):
         plain_of(behind_words(b"x"), KEY)
     with pytest.raises(NoIdentityError, match="f: the passphrase is wrong"):
         plain_of(behind_words(b"x"), Passphrase("other"))
@@ -178,7 +178,7 @@ def test_a_header_that_was_changed_is_refused() -> None:
 def test_a_passphrase_beside_keys_is_refused() -> None:
     data = bytes(mapped(armor.dearmored(memoryview(behind_words(b"x")), "f")))
     stanza = header.format_stanza(header.Stanza("X25519", ("A" * 43,), bytes(32)))
-    with pytest.raises(AgeError, match="not a file of age"):
+    with pytest.raises(AgeError, match="age does not allow"):
         plain_of(data.replace(b"\n--- ", b"\n" + stanza + b"--- ", 1), WORDS)
 
 
@@ -284,12 +284,12 @@ def test_identity_files_have_several_keys_and_comments() -> None:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        (b"", "holds no identity"),
-        (b"# nothing\n", "holds no identity"),
+        (b"", "has no identity"),
+        (b"# nothing\n", "has no identity"),
         (str(SECRET).encode()[:-1] + b"Q\n", "line 1: no identity"),
         (str(SECRET.to_public()).encode(), "line 1: no identity"),
-        (b"AGE-PLUGIN-YUBIKEY-1X\n", "none is started"),
-        (b"\xff\xfe", "no identity file"),
+        (b"AGE-PLUGIN-YUBIKEY-1X\n", "which wtxtgit does not run"),
+        (b"\xff\xfe", "not an identity file"),
         (b"#\xff\n\xff", "no identity"),
     ],
     ids=["nothing", "a comment", "mistyped", "public", "plugin", "bytes", "more bytes"],

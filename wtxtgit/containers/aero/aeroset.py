@@ -47,7 +47,7 @@ from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"
 VERSIONS = ((0, 1), (0, 2))
-NO_PART = "no part has its shard"
+NO_PART = "its shard is in no part"
 
 _NAMED = re.compile(rb'"name"\s*:\s*"AEROSET"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -224,7 +224,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     model = value.get("model")
     parts = value.get("parts")
     if not isinstance(parts, list):
-        fail("index has no list of parts", offset=0, field="parts")
+        fail("index does not list its parts", offset=0, field="parts")
     if len(parts) > MAX_SET_FILES:
         fail(f"index lists {len(parts)} parts", offset=0, field="parts", kind="limit")
     members = tuple(_member(part, "parts", has_shards=True) for part in parts)
@@ -233,7 +233,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     homes: dict[int, tuple[SetFile, int]] = {}
     for member in (index, *members):
         if member.path in paths:
-            fail(f"{quoted(member.path)} is listed twice", offset=0, field="path")
+            fail(f"{quoted(member.path)} is listed more than once", offset=0, field="path")
         paths.add(member.path)
         for local, shard in enumerate(member.shards):
             if shard in homes:
@@ -250,7 +250,7 @@ def _version(value: object) -> tuple[int, int]:
     if isinstance(value, dict):
         name, version = value.get("name"), value.get("version")
     if name != FORMAT_NAME:
-        fail(f"format name is not {FORMAT_NAME}", offset=0, field="format")
+        fail(f"format is not {FORMAT_NAME}", offset=0, field="format")
     known_version = next((known for known in VERSIONS if version == list(known)), None)
     if known_version is None:
         fail(f"version {ascii(version)[:20]} is unknown", offset=0, field="version")
@@ -259,20 +259,20 @@ def _version(value: object) -> tuple[int, int]:
 
 def _member(value: object, what: str, *, has_shards: bool) -> SetFile:
     if not isinstance(value, dict):
-        fail(f"{what} has a wrong entry", offset=0, field=what)
+        fail(f"{what} has an invalid entry", offset=0, field=what)
     path, digest, size = (value.get(key) for key in ("path", "sha256", "size_bytes"))
     if not isinstance(path, str):
-        fail(f"{what} has an entry without a path", offset=0, field="path")
+        fail(f"{what} has an entry with no path", offset=0, field="path")
     json_text.check_name(path, "path", offset=0)
     if not is_in_folder(path):
         fail(f"{quoted(path)} is not a path in the set's folder", offset=0, field="path")
     if digest is not None and not (isinstance(digest, str) and _SHA256.fullmatch(digest.lower())):
-        fail(f"{quoted(path)} has a wrong sha256", offset=0, field="sha256")
+        fail(f"{quoted(path)} has an invalid sha256", offset=0, field="sha256")
     if size is not None and (type(size) is not int or size < 0):
-        fail(f"{quoted(path)} has a wrong size", offset=0, field="size_bytes")
+        fail(f"{quoted(path)} has an invalid size", offset=0, field="size_bytes")
     shards = value.get("shards") if has_shards else []
     if not isinstance(shards, list) or any(type(n) is not int or n < 0 for n in shards):
-        fail(f"{quoted(path)} has a wrong list of shards", offset=0, field="shards")
+        fail(f"{quoted(path)} has an invalid list of shards", offset=0, field="shards")
     return SetFile(path, digest, size, tuple(shards))
 
 
@@ -301,7 +301,10 @@ class SetCheck:
             for entry in aero.entries if aero is not None else ():
                 if entry.shard_id not in self._set.homes:
                     findings.error(
-                        _named(member, entry, f"is not read: {NO_PART}"), "shard_id", None, member
+                        _named(member, entry, f"can't be read: {NO_PART}"),
+                        "shard_id",
+                        None,
+                        member,
                     )
         elif aero is not None:
             if not self._is_listed:
@@ -363,7 +366,9 @@ class SetCheck:
             shard = aero.shard(number)
             there = own.pop(entry.name, None)
             if shard is None or not entry.is_inside(shard):
-                findings.error(_named(part, entry, "is not in its part"), "shard_id", None, part)
+                findings.error(
+                    _named(part, entry, "is missing from its part"), "shard_id", None, part
+                )
                 continue
             if there is None:
                 findings.warn(
@@ -371,7 +376,10 @@ class SetCheck:
                 )
             elif _place(there, there.shard_id) != _place(entry, number):
                 findings.error(
-                    _named(part, entry, "is another one in its part's index"), "tensors", None, part
+                    _named(part, entry, "differs from the entry in its part's index"),
+                    "tensors",
+                    None,
+                    part,
                 )
             wanted = entry.digest
             # The part's own check has its hash; only another one is still to be made.
@@ -389,7 +397,7 @@ class SetCheck:
                 findings.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
         for entry in own.values():
             findings.error(
-                _named(part, entry, "is not in the index of the set"), "tensors", None, part
+                _named(part, entry, "is not listed in the set's index"), "tensors", None, part
             )
 
 
@@ -397,7 +405,7 @@ def _check_shards(part: SetFile, aero: Aero, findings: Findings) -> None:
     """Check that the shards which the set lists of a part are those that it has."""
     listed = {SHARD_NAME % number for number in range(len(part.shards))}
     for name in sorted(listed - aero.shards.keys()):
-        message = f"{quoted(part.path)} has no {name.decode()}, which the set lists"
+        message = f"{quoted(part.path)} lacks {name.decode()}, which the set lists"
         findings.error(message, "shards", None, part)
     for name, chunk in aero.shards.items():
         if chunk.ulen and name not in listed:
@@ -418,7 +426,7 @@ def _check_identity(member: SetFile, data: ByteView, findings: Findings) -> None
         return
     if member.sha256 != member.sha256.lower():
         # The original reader compares texts.
-        findings.error(f"sha256 of {path} is not in lower case", "sha256", None, member)
+        findings.error(f"sha256 of {path} is not in lowercase", "sha256", None, member)
     got, wanted = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
     if got != wanted:
         findings.error(

@@ -63,7 +63,7 @@ def check(container: Aero, options: ReadOptions) -> Findings:
     findings = check_file(container, options, shards_elsewhere=elsewhere)
     if elsewhere and container.entries:
         findings.warn(
-            f"{len(container.entries)} tensors are in other files, which are not looked at",
+            f"{len(container.entries)} tensors are in other files, which are not checked",
             "shard_id",
             container.header.toc_offset,
         )
@@ -101,7 +101,7 @@ def _check_header(aero: Aero, findings: Findings) -> None:
         findings.error(f"toc_offset is {header.toc_offset}, not {HEADER.size}", "toc_offset", 12)
     if header.toc_length != entries_length:
         findings.error(
-            f"toc_length is {header.toc_length}, the entries take {entries_length}",
+            f"toc_length is {header.toc_length}, its entries take {entries_length}",
             "toc_length",
             20,
         )
@@ -132,7 +132,7 @@ def _check_toc(aero: Aero, findings: Findings) -> None:
     if wiped:
         # A writer that died before it wrote the TOC leaves zeros, and the chunks can't be told.
         findings.error(
-            f"TOC entries are zero-filled: {len(wiped)} of {len(aero.chunks)}",
+            f"TOC entries filled with zeros: {len(wiped)} of {len(aero.chunks)}",
             "fourcc",
             aero.header.entry_offset(wiped[0].place),
         )
@@ -144,12 +144,12 @@ def _check_toc(aero: Aero, findings: Findings) -> None:
             findings.error("reserved0 is not 0", "reserved0", at + RESERVED_AT, chunk)
         if chunk.digest == NO_HASH:
             findings.warn(
-                "no hash: it is all zero", "blake3_256", at + HASH_AT, chunk, kind="blake3"
+                "no hash: the field is all zeros", "blake3_256", at + HASH_AT, chunk, kind="blake3"
             )
         if chunk.is_compressed and chunk.fourcc in NEVER_COMPRESSED:
             # Weights are read all the same; what is to check others is not.
             (findings.warn if chunk.fourcc == SHARD else findings.error)(
-                f"{chunk.fourcc.decode()} is compressed, which it never should be",
+                f"{chunk.fourcc.decode()} is compressed, but must not be",
                 "chunk_flags",
                 at + FLAGS_AT,
                 chunk,
@@ -160,7 +160,7 @@ def _check_names(aero: Aero, findings: Findings) -> None:
     most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
     if aero.names_length > most:
         findings.error(
-            f"chunk names have over {most} bytes together",
+            f"chunk names take over {most} bytes in total",
             "name_len",
             aero.header.toc_offset,
             kind="limit",
@@ -176,9 +176,11 @@ def _check_names(aero: Aero, findings: Findings) -> None:
         except UnicodeDecodeError:
             findings.error("chunk name is not UTF-8", "name_off", at, chunk)
         if b"\0" in name:
-            findings.warn("chunk name holds a NUL", "name_off", at, chunk)
+            findings.warn("chunk name contains a NUL", "name_off", at, chunk)
         if not _is_whole_name(aero, chunk):
-            findings.error("chunk name is no whole one of the string table", "name_off", at, chunk)
+            findings.error(
+                "chunk name is only part of a name in the string table", "name_off", at, chunk
+            )
     check_chunks.check_taken_names(aero, findings)
     check_chunks.check_types(aero, findings)
 
@@ -244,7 +246,7 @@ def _is_hashed(aero: Aero, *places: int) -> bool:
 def _check_gap(data: ByteView, start: int, end: int, findings: Findings) -> None:
     if not is_zeros(data[start:end]):
         findings.error(
-            f"bytes {start} to {end} are in no chunk and not all zero", "chunk_offset", start
+            f"bytes {start} to {end} are in no chunk, but not all zero", "chunk_offset", start
         )
 
 
@@ -282,10 +284,10 @@ def _disagreement(aero: Aero, key: str, item: dict[str, object]) -> str | None:
         is_right = not isinstance(fourcc, str) or (
             listed is not None and listed.fourcc == fourcc.encode("latin-1", "replace")
         )
-        return None if is_right else f"is no {fourcc!a}"
+        return None if is_right else f"is not of type {fourcc!a}"
     if listed is None or listed.fourcc != SHARD:
-        return "is not a WTSH"
-    return None if item.get("size_bytes") == listed.ulen else "has another size"
+        return "is not of type WTSH"
+    return None if item.get("size_bytes") == listed.ulen else "differs in size"
 
 
 def _check_index(aero: Aero, findings: Findings, *, shards_elsewhere: bool) -> None:
@@ -323,18 +325,18 @@ def _entry_problems(
     if any(dim < 0 for dim in entry.shape):
         yield findings.error, "has a negative dimension", "shape"
     elif entry.dtype not in DTYPES and entry.dtype != PACKED:
-        yield findings.error, f"has the unknown dtype {entry.dtype}", "dtype"
+        yield findings.error, f"has unknown dtype {entry.dtype}", "dtype"
     elif least is not None and entry.data_len < least:
         yield findings.error, f"has {entry.data_len} bytes, fewer than its shape needs", "data_len"
     elif least is not None and entry.data_len - least > MOST_PADDING:
         yield findings.error, f"has {entry.data_len} bytes, its shape needs {least}", "data_len"
     # Upstream readers take an empty hash for none.
     if entry.extra.get(HASH_KEY) and entry.digest is None:
-        yield findings.error, "has a hash_b3 that is not a BLAKE3 in hex", HASH_KEY
+        yield findings.error, "has a hash_b3 that is not a BLAKE3 hash in hex", HASH_KEY
     if shards_elsewhere:
         return
     shard = aero.shard(entry.shard_id)
     if shard is None:
-        yield findings.error, f"is in shard {entry.shard_id}, which is not there", "shard_id"
+        yield findings.error, f"is in shard {entry.shard_id}, which does not exist", "shard_id"
     elif not entry.is_inside(shard):
-        yield findings.error, f"reaches outside of shard {entry.shard_id}", "data_off"
+        yield findings.error, f"reaches past the end of shard {entry.shard_id}", "data_off"

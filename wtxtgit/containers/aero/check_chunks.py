@@ -57,7 +57,7 @@ def check_types(aero: Aero, findings: Findings) -> None:
             is_bounded = fourcc != INDEX or len(set(map(_place, further))) < 2
             adds = not is_bounded or any(_adds(aero, one) for one in further)
             (findings.error if adds else findings.warn)(
-                f"{len(same)} {fourcc.decode()} chunks, the first is used",
+                f"{len(same)} {fourcc.decode()} chunks; readers use the first",
                 "fourcc",
                 aero.header.entry_offset(chunk.place),
                 chunk,
@@ -66,7 +66,7 @@ def check_types(aero: Aero, findings: Findings) -> None:
     shard = next((c for c in aero.chunks if c.fourcc == SHARD and c.ulen), None)
     if aero.first(INDEX) is None:
         say = findings.warn if shard is None else findings.error
-        say("no TIDX chunk, so no tensors", "fourcc", aero.header.toc_offset)
+        say("no TIDX chunk, so the file has no tensors", "fourcc", aero.header.toc_offset)
     for chunk in aero.chunks:
         if chunk.name_len > _LONGEST or chunk.is_wiped:
             continue
@@ -74,7 +74,7 @@ def check_types(aero: Aero, findings: Findings) -> None:
         if usual is not None and usual != chunk.fourcc:
             findings.error(
                 f"the type is {chunk.fourcc.decode('latin-1')!a}, "
-                f"chunks of this name are {usual.decode()}",
+                f"but chunks with this name are {usual.decode()}",
                 "fourcc",
                 aero.header.entry_offset(chunk.place),
                 chunk,
@@ -91,7 +91,7 @@ def check_taken_names(aero: Aero, findings: Findings) -> None:
         first = taken.setdefault((chunk.fourcc, name), chunk)
         if first is not chunk:
             (findings.warn if _is_same(first, chunk) else findings.error)(
-                "chunk name appears twice, the first is used",
+                "chunk name appears more than once; readers use the first",
                 "name_off",
                 aero.header.entry_offset(chunk.place) + NAME_AT,
                 chunk,
@@ -152,4 +152,6 @@ def _check_metadata(aero: Aero, findings: Findings) -> None:
                 findings.refuse(error, chunk)
             # What is too long may be whole; a hash shows that it is as its writer left it.
             elif chunk.digest == NO_HASH or error.kind != "limit":
-                findings.warn(f"{word} is not read: {error.message}", "chunk", chunk.offset, chunk)
+                findings.warn(
+                    f"{word} can't be read: {error.message}", "chunk", chunk.offset, chunk
+                )

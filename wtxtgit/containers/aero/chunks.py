@@ -264,12 +264,12 @@ class Shard:
 def check_tensors(tensors: Sequence[TensorSource]) -> None:
     """Refuse tensors that the format can't hold; raises FormatError."""
     refuse_many(len(tensors), MAX_TENSORS, "tensors", "tensors")
-    json_text.refuse_repeated((source.name for source in tensors), "tensor name {} is taken")
+    json_text.refuse_repeated((source.name for source in tensors), "two tensors are named {}")
     for source in tensors:
         json_text.check_name(source.name, "tensor name", offset=0)
         if source.element not in DTYPES and source.element not in QUANTISED:
             raise FormatError(
-                f"AERO has no dtype for {source.element}, which tensor {quoted(source.name)} is",
+                f"tensor {quoted(source.name)} is {source.element}, for which AERO has no dtype",
                 field="dtype",
             )
         fits = nbytes_of(source.element, source.shape) == source.nbytes

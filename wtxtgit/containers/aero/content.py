@@ -50,9 +50,9 @@ class Allowance:
     def __init__(self, size: int, options: ReadOptions) -> None:
         self._max_chunk = options.max_chunk
         self._decoding = DecodingBudget(size, options, "chunk_ulen")
-        message = "hashes cover the same bytes too often"
+        message = "hashes cover the same bytes too many times"
         self._hashing = Budget(max(MOST_PASSES * size, LEAST_HASHED), message, "chunk_offset")
-        message = "chunks share the same bytes too often"
+        message = "chunks share the same bytes too many times"
         self._parsing = Budget(size, message, "chunk_offset")
 
     def decode(self, chunk: AeroChunk) -> None:
@@ -126,7 +126,7 @@ def refuse_over(chunk: AeroChunk, limit: int) -> None:
 
 def _wrong_ulen(chunk: AeroChunk, length: str) -> NoReturn:
     fail(
-        f"chunk_ulen is {chunk.ulen}, the content has {length} bytes",
+        f"chunk_ulen is {chunk.ulen}, but the content has {length} bytes",
         offset=chunk.offset,
         field="chunk_ulen",
     )

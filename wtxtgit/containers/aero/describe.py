@@ -81,7 +81,7 @@ class TensorReader:
         if shard is None:
             absent = OTHER_FILE
         elif shard.is_compressed and shard.ulen > self._most:
-            absent = f"its shard of {shard.ulen} bytes decoded is over {self._most}"
+            absent = f"its shard is {shard.ulen} bytes when decoded, over {self._most}"
         else:
             size = shard.ulen if shard.is_compressed else shard.length
             try:
@@ -280,7 +280,7 @@ def _tags(
 def _shown(aero: Aero, fourcc: bytes) -> ByteView:
     chunk = aero.first(fourcc)
     if chunk is None:
-        raise FormatError("there is no such chunk")
+        raise FormatError("no such chunk")
     return content(aero, chunk, MAX_SHOWN)
 
 

@@ -62,7 +62,9 @@ def check_seal(aero: Aero, findings: Findings, allowance: Allowance) -> None:
         findings.refuse(error, chunk)
     first = min((one.offset for one in aero.chunks if one.length), default=chunk.offset)
     if chunk.offset != first:
-        findings.warn("IHSH is not the first payload", "chunk_offset", chunk.offset, chunk)
+        findings.warn(
+            "IHSH is not the first chunk in the file", "chunk_offset", chunk.offset, chunk
+        )
 
 
 def _check_seal_digest(
@@ -82,10 +84,10 @@ def _check_seal_digest(
     spans = _covered(value.get("covered_ranges"), chunk, len(aero.data))
     wanted = value.get("digest")
     if not isinstance(wanted, bytes) or len(wanted) != DIGEST_SIZE:
-        fail("ihsh has a wrong digest", offset=chunk.offset, field="digest")
+        fail("ihsh has an invalid digest", offset=chunk.offset, field="digest")
     if intervals.gaps(spans, aero.header.control_end):
         findings.warn(
-            "IHSH does not cover all of header, TOC and string table",
+            "IHSH does not cover all of the header, TOC and string table",
             "covered_ranges",
             chunk.offset,
             chunk,
@@ -137,7 +139,7 @@ def _parsed_seal(aero: Aero, chunk: AeroChunk) -> dict[str, object]:
     if not isinstance(value, dict):
         fail("ihsh is not a map", offset=chunk.offset, field="IHSH")
     if not isinstance(value.get("algo"), str):
-        fail("ihsh names no algorithm", offset=chunk.offset, field="algo")
+        fail("ihsh does not name its algorithm", offset=chunk.offset, field="algo")
     return value
 
 
@@ -163,7 +165,7 @@ def _covered(value: object, chunk: AeroChunk, size: int) -> list[Span]:
             case [int(start), int(end)] if 0 <= start <= end <= size:
                 spans.append((start, end))
             case _:
-                fail("ihsh has a wrong range", offset=chunk.offset, field="covered_ranges")
+                fail("ihsh has an invalid range", offset=chunk.offset, field="covered_ranges")
     return spans
 
 
@@ -210,13 +212,13 @@ def parse_pages(aero: Aero, chunk: AeroChunk, listing: ListingBudget | None = No
         fail("phsh is not a map", offset=chunk.offset, field="PHSH")
     name, size, digests = (value.get(key) for key in ("shard_name", "page_size", "digests"))
     if not isinstance(name, str):
-        fail("phsh has no shard name", offset=chunk.offset, field="shard_name")
+        fail("phsh does not name its shard", offset=chunk.offset, field="shard_name")
     if not isinstance(digests, list) or any(
         not isinstance(digest, bytes) or len(digest) != DIGEST_SIZE for digest in digests
     ):
         fail("phsh has no list of digests", offset=chunk.offset, field="digests")
     if type(size) is not int or size <= 0:
-        fail("phsh has a wrong page size", offset=chunk.offset, field="page_size")
+        fail("phsh has an invalid page size", offset=chunk.offset, field="page_size")
     listing.count(CLAIM * len(digests), chunk.offset, "phsh")
     return PageHashes(name, size, digests)
 
@@ -300,7 +302,7 @@ def _add_pages(
     shard = aero.shards.get(pages.shard_name.encode())
     if shard is None:
         findings.warn(
-            f"page hashes of {name}, which is not a chunk of the file",
+            f"page hashes are for {name}, which the file does not contain",
             "shard_name",
             chunk.offset,
             chunk,
@@ -308,7 +310,7 @@ def _add_pages(
         return
     if shard in paged:
         findings.warn(
-            f"{name} has page hashes already, the first are used", "shard_name", chunk.offset, chunk
+            f"more page hashes for {name}; readers use the first", "shard_name", chunk.offset, chunk
         )
         return
     paged.add(shard)
@@ -318,7 +320,7 @@ def _add_pages(
     count = -(-shard.ulen // pages.page_size)
     if len(digests) != count:
         fail(
-            f"phsh has {len(digests)} digests, {name} has {count} pages",
+            f"phsh has {len(digests)} digests, but {name} has {count} pages",
             offset=chunk.offset,
             field="digests",
         )
@@ -330,7 +332,7 @@ def _add_pages(
     usual = pages.shard_name.encode() + PAGES_SUFFIX
     if aero.name(chunk) != usual:
         findings.warn(
-            f"page hashes of {name} are not called {quoted(usual.decode())}",
+            f"the chunk with the page hashes of {name} is not named {quoted(usual.decode())}",
             "name_off",
             chunk.offset,
             chunk,

@@ -203,7 +203,7 @@ def _dumped(value: object) -> bytes:
             return json.dumps(value, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError):
         pass
-    raise FormatError("the value of MJSN is not a JSON object", field=JSON.decode())
+    raise FormatError("the content of MJSN is not a JSON object", field=JSON.decode())
 
 
 def _new_manifest(before: bytes | None, own: object, value: object) -> bytes:
@@ -224,13 +224,13 @@ def _packed_values(value: object) -> dict[str, bytes]:
             return {str(key): packed(item) for key, item in value.items() if key not in LISTS}
     except (TypeError, ValueError, OverflowError, RecursionError):
         pass
-    raise FormatError("the value of MMSG is not a map", field=MANIFEST.decode())
+    raise FormatError("the content of MMSG is not a map", field=MANIFEST.decode())
 
 
 def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[str, AeroChunk, object]]:
     """Chunks of unknown types, each with its key and its value."""
     allowance = Allowance(len(aero.data), options)
-    small = Budget(MAX_SMALL, f"unknown chunks have over {MAX_SMALL} bytes", "chunk_ulen")
+    small = Budget(MAX_SMALL, f"unknown chunks have over {MAX_SMALL} bytes in total", "chunk_ulen")
     for key, chunk in named(aero).items():
         allowance.decode(chunk)
         allowance.hash(chunk.ulen, chunk.offset)

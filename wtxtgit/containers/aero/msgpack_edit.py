@@ -41,7 +41,9 @@ def fields(raw: bytes) -> list[Field]:
     unpacker = _unpacker(raw)
     count = unpacker.read_map_header()
     if count > MAX_FIELDS:
-        raise FormatError(f"a map has {count} keys", kind="limit", field="MessagePack")
+        raise FormatError(
+            f"a map has {count} keys, too many to edit", kind="limit", field="MessagePack"
+        )
     listed: list[Field] = []
     for _ in range(count):
         start = unpacker.tell()

@@ -182,8 +182,8 @@ class NewShard(ShardContent):
             digest = bytes(hashed(blake3_hasher(part.entry.data_len), part.blocks()).digest())
             if digest != self.digests[_span(part, self.offsets)]:
                 raise FormatError(
-                    f"tensor {quoted(part.entry.name)} shares bytes with another one, "
-                    "and they are to be different",
+                    f"tensor {quoted(part.entry.name)} shares bytes with another tensor, so they "
+                    "can't differ",
                     field="entries",
                 )
 

@@ -228,7 +228,7 @@ def parse_index(raw: bytes, offset: int, listing: ListingBudget | None = None) -
     index = msgpack_limits.parse(raw, "tidx", offset=offset, listing=listing)
     tensors = index.get(TENSORS_KEY) if isinstance(index, dict) else None
     if not isinstance(tensors, list):
-        fail("tidx is not a map with a list of tensors", offset=offset, field=TENSORS_KEY)
+        fail("tidx is not a map that lists tensors", offset=offset, field=TENSORS_KEY)
     if len(tensors) > MAX_TENSORS:
         fail("tidx lists too many tensors", offset=offset, field=TENSORS_KEY, kind="limit")
     entries = [_index_entry(number, item, offset) for number, item in enumerate(tensors)]
@@ -244,12 +244,12 @@ def _index_entry(number: int, item: object, offset: int) -> IndexEntry:
     if not isinstance(name, str):
         fail(f"tensor {number} of the tidx has no name", offset=offset, field="name")
     if not isinstance(shape, list) or any(type(dim) is not int for dim in shape):
-        fail(f"tensor {quoted(name)} has a wrong shape", offset=offset, field="shape")
+        fail(f"tensor {quoted(name)} has an invalid shape", offset=offset, field="shape")
     numbers = []
     for key in _INTEGERS:
         value = item.get(key)
         if type(value) is not int:
-            fail(f"tensor {quoted(name)} has a wrong {key}", offset=offset, field=key)
+            fail(f"tensor {quoted(name)} has an invalid {key}", offset=offset, field=key)
         numbers.append(value)
     dtype, shard_id, data_off, data_len = numbers
     extra = {key: value for key, value in item.items() if key not in _KNOWN}

@@ -61,7 +61,7 @@ def repack(container: Aero, compression: str, options: ReadOptions) -> Iterator[
     anew does not hold: hashes must not make damage look whole.
     """
     if compression not in COMPRESSIONS:
-        raise FormatError(f"compression {compression!r} is none of {', '.join(COMPRESSIONS)}")
+        raise FormatError(f"compression {compression!r} is not one of {', '.join(COMPRESSIONS)}")
     allowance = Allowance(len(container.data), options)
     _refuse_damage(container, allowance)
     payloads = [_repacked(container, chunk, compression, allowance) for chunk in container.chunks]
@@ -87,7 +87,7 @@ def _repacked(aero: Aero, chunk: AeroChunk, compression: str, allowance: Allowan
     digest = digest_spans(ChunkContent(aero, chunk), [whole])[whole]
     if chunk.digest not in (NO_HASH, digest):
         fail(
-            f"BLAKE3 of {aero.label(chunk)!a} does not hold",
+            f"BLAKE3 of {aero.label(chunk)!a} does not match its content",
             offset=chunk.offset,
             field="blake3_256",
             kind="blake3",

@@ -98,7 +98,7 @@ def reseal(
         replacing.refuse_errors(check(source.aero, options))
     _check_items(items, new)
     if not stays:
-        refuse_repeated((item.entry.name for item in items), "tensor {} appears twice")
+        refuse_repeated((item.entry.name for item in items), "two tensors are named {}")
     allowance = Allowance(sum(len(source.aero.data) for source in sources.values()), options)
     shards = reshard(own, items, allowance)
     replaced = new.replaced | shards.replaced | _index(own, items, shards)
@@ -147,12 +147,12 @@ def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
                 raise FormatError(f"{name} has no bytes: {tensor.absent}", field="entries")
             if item.content.nbytes != tensor.nbytes:
                 raise FormatError(
-                    f"{name} has {tensor.nbytes} bytes, {item.content.nbytes} are given",
+                    f"{name} has {tensor.nbytes} bytes, but {item.content.nbytes} were given",
                     field="entries",
                 )
         if item.source.order != order and shape != shape[::-1]:
             raise FormatError(
-                f"{name} has the dimensions of its shape in the other order", field="entries"
+                f"the two files list the dimensions of {name} in opposite orders", field="entries"
             )
 
 
@@ -304,8 +304,8 @@ def _homes(
         if item.shard is None:
             if own.aero.shard(entry.shard_id) is not None:
                 raise FormatError(
-                    f"tensor {quoted(entry.name)} is in another file, and shard "
-                    f"{entry.shard_id} of this one is not its own",
+                    f"tensor {quoted(entry.name)} is in another file, and shard {entry.shard_id} "
+                    "of this file is not the one that holds it",
                     field="entries",
                 )
             yield None
@@ -318,8 +318,8 @@ def _homes(
             yield 0
         else:
             raise FormatError(
-                f"the file has no weight shard for tensor {quoted(entry.name)}: "
-                "those of its own tensors are in other files",
+                f"the file has no weight shard for tensor {quoted(entry.name)}: its own tensors "
+                "are in other files",
                 field="entries",
             )
 

@@ -42,7 +42,11 @@ def reseal_set(data: ByteView, open_member: OpenMember) -> tuple[str, bytes, byt
         _check_shards(part, aero)
         for entry in aero.entries:
             if entry.name in entries:
-                fail(f"two parts have tensor {quoted(entry.name)}", offset=0, field=TENSORS_KEY)
+                fail(
+                    f"tensor {quoted(entry.name)} is in more than one part",
+                    offset=0,
+                    field=TENSORS_KEY,
+                )
             places.append(entry.name)
             entries[entry.name] = (entry, aero, _shard_of(part, entry))
         whole = hashed(sha256(), pieces(aero.data)).hexdigest()
@@ -72,7 +76,7 @@ def _check_shards(part: SetFile, aero: Aero) -> None:
 def _shard_of(part: SetFile, entry: IndexEntry) -> int:
     if not 0 <= entry.shard_id < len(part.shards):
         fail(
-            f"tensor {quoted(entry.name)} of {quoted(part.path)} is in no shard of it",
+            f"tensor {quoted(entry.name)} of {quoted(part.path)} is in none of its shards",
             offset=0,
             field="shard_id",
         )
@@ -122,7 +126,7 @@ def _with_index(opened: AeroSet, index: Aero, listed: Sequence[dict[str, object]
     """The index's file with other tensors in its first TIDX; all else of it stays."""
     first = index.first(INDEX)
     if first is None:
-        fail(f"{quoted(opened.index.path)} has no TIDX", offset=0, field="tidx")
+        fail(f"{quoted(opened.index.path)} has no TIDX chunk", offset=0, field="tidx")
     raw: bytes = msgpack.packb({TENSORS_KEY: list(listed)})
     payloads = [
         metadata_payload(

@@ -51,8 +51,8 @@ from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, TensorState
 from wtxtgit.model.tensor import ReadOptions
 
-TWO_SHARDS = "two chunks are called as its shard is"
-NOWHERE = "no chunk that can be found is its shard"
+TWO_SHARDS = "two chunks have the name of its shard"
+NOWHERE = "its shard was not found"
 _SOURCES = ("gguf", "safetensors")
 """What MJSN says of where a file's tensors are from."""
 _SHARD_START = b"weights."
@@ -139,14 +139,14 @@ class _IndexSearch:
                 entries = tuple(parse_index(raw, end))
             except FormatError:
                 continue
-            doubt = None if is_proved else "the index, of which no hash can be found"
+            doubt = None if is_proved else "the index: no hash of it was found"
             found = first, _FoundIndex(entries, end, doubt)
             if is_proved:
                 break
         if found is None and self._has_none():
             return first, _FoundIndex((), 0, None)
         if found is None:
-            fail("no index can be found", offset=0, field="TIDX")
+            fail("no index was found", offset=0, field="TIDX")
         return found
 
     def _has_none(self) -> bool:
@@ -169,8 +169,8 @@ class _IndexSearch:
         except FormatError:
             return None
         if chunk.digest == NO_HASH:
-            return _FoundIndex(entries, chunk.end, "the index, of which the file has no hash")
-        doubt = None if digest(raw) == chunk.digest else "the index, whose hash does not hold"
+            return _FoundIndex(entries, chunk.end, "the index: the file has no hash of it")
+        doubt = None if digest(raw) == chunk.digest else "the index: its hash does not match"
         return _FoundIndex(entries, chunk.end, doubt)
 
     def _scanned(self) -> Iterator[tuple[bytes, int]]:
@@ -355,7 +355,7 @@ class _FoundShards:
         """What nothing proves of all tensors, and of those of several dimensions."""
         told = None if self.index.doubt is None else f"nothing proves {self.index.doubt}"
         if told is None and not self._is_order_known():
-            return None, "nothing proves the order of its dimensions, which MJSN says"
+            return None, "nothing proves the order of its dimensions: it is stated in MJSN"
         return told, told
 
     def _is_order_known(self) -> bool:

@@ -20,7 +20,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.tensor import ReadOptions
 
-WRONG = "its hash does not hold"
+WRONG = "its hash does not match"
 NO_HASHES = "the file has no hash of it"
 
 
@@ -70,14 +70,14 @@ class ShardProofs:
         if self.why is not None:
             return self.why, []
         if entry.data_len < 0 or entry.data_off < 0:
-            return "it stands nowhere", []
+            return "its place is not known", []
         # Some writers count padding in.
         if needed is not None and not 0 <= needed <= entry.data_len:
-            return "its bytes are fewer than dtype and shape need", []
+            return "it has fewer bytes than its dtype and shape need", []
         if not entry.data_len:
             return None, []
         if entry.data_end > self.chunk.ulen:
-            return "it reaches outside of its shard", []
+            return "it reaches past the end of its shard", []
         # A hash of its own goes before that of the shard: the index may be what is damaged.
         has_hash = entry.digest is not None
         if self._holds(entry) or (self.is_whole and not has_hash):

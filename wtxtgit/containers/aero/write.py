@@ -149,7 +149,7 @@ def build_set(
     shards = [replace(shard, number=0) for shard in planned]
     refuse_many(len(shards), MAX_SET_FILES, "parts", "parts")
     if not is_in_folder(SET_NAME.format(stem)):
-        raise FormatError(f"{quoted(stem)} can't start the names of files", field="path")
+        raise FormatError(f"{quoted(stem)} can't be used to name the files", field="path")
     parts = [
         _NewFile(
             PART_NAME.format(stem, number), partial(_file, [shard], [shard], tags, tensor_hashes)

@@ -83,7 +83,7 @@ def check(container: Fold, options: ReadOptions) -> Findings:
     if unchecked:
         hashes = "1 hash" if unchecked == 1 else f"{unchecked} hashes"
         findings.warn(
-            f"{hashes} can't be checked: HMACs need their key",
+            f"{hashes} can't be checked: an HMAC needs its key",
             "sha256",
             container.index_start,
             kind="hmac",
@@ -91,7 +91,7 @@ def check(container: Fold, options: ReadOptions) -> Findings:
     if chunks.locked:
         locked = counted(chunks.locked, "encrypted chunk")
         findings.warn(
-            f"content of {locked} can't be checked: no key is given",
+            f"content of {locked} can't be checked without a key",
             "encrypted",
             container.index_start,
         )
@@ -107,11 +107,13 @@ def _check_index(fold: Fold, findings: Findings) -> None:
     version = index.get("version")
     if fold.has_repeated_keys:
         # Of a key that is there twice readers see one value: the other is out of reach.
-        findings.error(f"index has the same key twice at byte {offset}", "index", offset)
+        findings.error(f"index repeats a key at byte {offset}", "index", offset)
     if index.get("format") != FORMAT:
         findings.error('format of the index is not "fold"', "format", offset)
     if not isinstance(version, str) or _VERSION.fullmatch(version) is None:
-        findings.error(f"version {shown(version)} of the index is none", "version", offset)
+        findings.error(
+            f"version of the index is {shown(version)}, which is not a version", "version", offset
+        )
     elif version not in VERSIONS:
         findings.warn(f"version {shown(version)} of the index is unknown", "version", offset)
     if type(index.get(CREATED)) not in (int, float):
@@ -133,9 +135,9 @@ def _check_layout(fold: Fold, findings: Findings) -> None:
         what = "index" if chunk is None else f"chunk {quoted(chunk.name)}"
         if chunk is not None and start in places:
             # Of equal names it would decide which one readers find.
-            findings.error(f"{what} is listed twice", "offset", start, chunk)
+            findings.error(f"{what} is listed more than once", "offset", start, chunk)
         elif start < reached:
-            findings.warn(f"{what} overlaps what stands before it", "offset", start, chunk)
+            findings.warn(f"{what} overlaps what is before it", "offset", start, chunk)
         elif start > reached:
             say = findings.warn if is_zeros(fold.data[reached:start]) else findings.error
             say(f"{start - reached} bytes before {what} are in no chunk", "offset", reached, chunk)
@@ -143,7 +145,11 @@ def _check_layout(fold: Fold, findings: Findings) -> None:
         reached = max(reached, end)
     if reached < len(fold.data):
         say = findings.warn if is_zeros(fold.data[reached:]) else findings.error
-        say(f"{len(fold.data) - reached} bytes follow the last part", "index_len", reached)
+        say(
+            f"{len(fold.data) - reached} bytes follow the end of the file's contents",
+            "index_len",
+            reached,
+        )
 
 
 def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
@@ -204,7 +210,7 @@ def check_metadata(fold: Fold, key: bytes | None, findings: Findings) -> list[bo
             _check_chunk_hashes(fold, metadata[CHUNK_HASHES], findings)
             if MANIFEST_HASH not in metadata:
                 findings.error(
-                    "metadata has chunk_hashes and no manifest_hash, which no writer leaves out",
+                    "metadata has chunk_hashes but no manifest_hash, which every writer adds",
                     MANIFEST_HASH,
                     offset,
                     kind="manifest",
@@ -216,7 +222,7 @@ def check_metadata(fold: Fold, key: bytes | None, findings: Findings) -> list[bo
                 keyed.append(holds)
             if holds is False:
                 findings.error(
-                    "manifest_hash is not that of the metadata",
+                    "manifest_hash does not match the metadata",
                     MANIFEST_HASH,
                     offset,
                     kind="manifest",
@@ -246,7 +252,7 @@ def _check_chunk_hashes(fold: Fold, hashes: object, findings: Findings) -> None:
         if last[chunk.name] is not chunk:
             # The original writer keeps one hash a name.
             findings.warn(
-                "chunk_hashes has the hash of a later chunk of the same name",
+                "chunk_hashes has the hash of a later chunk with the same name",
                 CHUNK_HASHES,
                 offset,
                 chunk,
@@ -281,7 +287,7 @@ def _check_merkle_root(fold: Fold, findings: Findings) -> None:
     if stated is None:
         if isinstance(features, dict) and features.get("merkle") is True:
             findings.error(
-                "security_features say that there is a merkle_root, and there is none",
+                "security_features claim a merkle_root, but there is none",
                 MERKLE_ROOT,
                 fold.index_start,
                 kind="merkle",
@@ -292,7 +298,7 @@ def _check_merkle_root(fold: Fold, findings: Findings) -> None:
     )
     if stated != root:
         findings.error(
-            "merkle_root is not that of the chunks", MERKLE_ROOT, fold.index_start, kind="merkle"
+            "merkle_root does not match the chunks", MERKLE_ROOT, fold.index_start, kind="merkle"
         )
 
 
@@ -339,7 +345,7 @@ class _ChunkCheck:
                 stored, digests, verdict = mended.payload, new_digests, new_verdict
                 content, failure = self._decode(stored, chunk, None)
                 self._findings.warn(
-                    f"payload is damaged in {mended.damaged} blocks, which its parity can mend",
+                    f"payload is damaged in {mended.damaged} blocks, which parity can repair",
                     "ecc_payload",
                     chunk.payload_start,
                     chunk,
@@ -348,7 +354,7 @@ class _ChunkCheck:
             elif mended.damaged:
                 blocks = f"{mended.given_up} of {mended.damaged} damaged blocks"
                 self._findings.error(
-                    f"parity can't mend {blocks if mended.given_up else 'the payload'}",
+                    f"parity can't repair {blocks if mended.given_up else 'the payload'}",
                     "ecc_payload",
                     chunk.payload_end,
                     chunk,
@@ -402,7 +408,7 @@ class _ChunkCheck:
             return
         if verdict.hash_holds and crc32_of(pieces(stored)) == chunk.crc32c:
             self._findings.warn(
-                "crc32c holds the CRC-32 of zlib, as an old writer put it there",
+                "crc32c holds zlib's CRC-32, as an old writer stored it",
                 "crc32c",
                 chunk.offset + 24,
                 chunk,
@@ -428,7 +434,8 @@ class _ChunkCheck:
         parity = self._data[chunk.payload_end : chunk.end]
         if not reed_solomon.is_parity(stored, parity, n, PARITY_BLOCKS):
             self._findings.warn(
-                "parity is not that of the payload, as an old writer made it: it can mend nothing",
+                "parity does not match the payload, as an old writer made it: it can't repair "
+                "anything",
                 "ecc_payload",
                 chunk.payload_end,
                 chunk,
@@ -441,11 +448,11 @@ class _ChunkCheck:
             listing = self._listing.apart()
             json_text.parse(memoryview(content), "JSON chunk", listing=listing)
             if _has_constants(content):
-                reason = "content has NaN or Infinity, which JSON does not have"
+                reason = "content has NaN or Infinity, which are not valid JSON"
         except FormatError as error:
-            reason = "content is not JSON that can be read" if content else "content is empty"
+            reason = "content can't be read as JSON" if content else "content is empty"
             if error.kind == "limit":
-                reason = f"content is not read: {error.message}"
+                reason = f"content can't be read: {error.message}"
         if reason is not None:
             self._findings.warn(reason, "comp_payload", chunk.payload_start, chunk)
 
@@ -457,7 +464,7 @@ def _wrong_locked_length(chunk: FoldChunk) -> FormatError | None:
     if length < 0 or (chunk.flags == UNCOMPRESSED and length != chunk.uncomp_len):
         return FormatError(
             f"comp_len {chunk.comp_len} of an encrypted chunk is not uncomp_len "
-            f"{chunk.uncomp_len} and {TAG_BYTES}",
+            f"{chunk.uncomp_len} plus {TAG_BYTES}",
             offset=chunk.offset + 16,
             field="comp_len",
         )

@@ -122,7 +122,7 @@ class _SortedChunks:
         self._options = options
         self._passes = payloads.Payloads(fold.data, options).passes
         self._decoded = DecodedParts(options).of_file(len(fold.data))
-        message = "chunks list too many tensors"
+        message = "chunks list too many tensors in total"
         # What is read before it was mended was counted when the index was read.
         self._mended_tensors = Budget(MAX_TENSORS, message, "tensors")
         self._mended_characters = Budget(MAX_NESTED_NAMES, message, "tensors")

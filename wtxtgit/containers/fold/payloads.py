@@ -142,7 +142,7 @@ def content(
     """
     if chunk.flags not in (UNCOMPRESSED, ZSTD):
         fail(
-            f"flags of chunk {quoted(chunk.name)} are {chunk.flags}, which are unknown",
+            f"flags of chunk {quoted(chunk.name)} are {chunk.flags}, of which some are unknown",
             offset=chunk.offset + 4,
             field="flags",
         )
@@ -176,7 +176,8 @@ def _of_length(payload: ByteView, chunk: FoldChunk) -> ByteView:
 
 def _wrong_length(chunk: FoldChunk, length: str) -> NoReturn:
     fail(
-        f"uncomp_len of chunk {quoted(chunk.name)} is {chunk.uncomp_len}, its content has {length}",
+        f"uncomp_len of chunk {quoted(chunk.name)} is {chunk.uncomp_len}, but its content has "
+        f"{length} bytes",
         offset=chunk.offset + 8,
         field="uncomp_len",
     )
@@ -189,7 +190,7 @@ def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView
         fail(f"chunk {name} is encrypted", offset=chunk.payload_start, field="encrypted")
     if len(key) != KEY_BYTES:
         fail(
-            f"chunk {name} needs a key of {KEY_BYTES} bytes, not {len(key)}",
+            f"the key for chunk {name} has {len(key)} bytes, not {KEY_BYTES}",
             offset=chunk.payload_start,
             field="encrypted",
         )
@@ -205,7 +206,7 @@ def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView
     except (InvalidTag, OverflowError, ValueError):
         # Too short for a tag, or longer than the library takes, is as bad as a wrong tag.
         fail(
-            f"chunk {name} can't be decrypted: it was changed, or has another key",
+            f"chunk {name} can't be decrypted: the key is wrong or the chunk was changed",
             offset=chunk.payload_start,
             field="comp_payload",
         )
@@ -371,7 +372,7 @@ class Payloads:
     def __init__(self, data: ByteView, options: ReadOptions) -> None:
         self.data = data
         self.options = options
-        message = "chunks overlap too much for all of them to be gone through"
+        message = "chunks overlap too much to be read"
         self.passes = Budget(MAX_PASSES * len(data), message, "offset")
         self._mending_left = MAX_MENDED_BLOCKS
 

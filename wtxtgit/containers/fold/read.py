@@ -161,7 +161,7 @@ def read_index(
         data[index_off:index_end], "index", offset=index_off, listing=listing, repeated=repeated
     )
     if not isinstance(index, dict) or not isinstance(index.get("chunks"), list):
-        fail("index is not an object with a list of chunks", offset=index_off, field="chunks")
+        fail("index is not an object that lists chunks", offset=index_off, field="chunks")
     if len(index["chunks"]) > MAX_TENSORS:
         fail("index lists too many chunks", offset=index_off, field="chunks", kind="limit")
     return index_off, index_end, index
@@ -192,11 +192,11 @@ class ChunkReader:
         name, offset = entry.get("name"), entry.get("offset")
         if not isinstance(name, str):
             raise FormatError(
-                "index has a chunk without a name", offset=self._index_off, field="name"
+                "index has a chunk with no name", offset=self._index_off, field="name"
             )
         if type(offset) is not int:
             raise FormatError(
-                f"chunk {quoted(name)} has no integer offset",
+                f"offset of chunk {quoted(name)} is not an integer",
                 offset=self._index_off,
                 field="offset",
             )
@@ -252,7 +252,9 @@ class ChunkReader:
                 words = (name, tensor.name, tensor.dtype)
                 self._listing.item(words, start, "index", rank=len(tensor.shape))
         if self._tensors > MAX_TENSORS or self._name_characters > MAX_NESTED_NAMES:
-            fail("chunks list too many tensors", offset=start, field="tensors", kind="limit")
+            fail(
+                "chunks list too many tensors in total", offset=start, field="tensors", kind="limit"
+            )
         return nested
 
 

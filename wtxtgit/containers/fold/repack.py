@@ -70,7 +70,7 @@ def _source(inside: Payloads, chunk: FoldChunk) -> ChunkSource:
     name, options = quoted(chunk.name), inside.options
     if chunk.encrypted:
         raise FormatError(
-            f"chunk {name} is encrypted: such files are not repacked",
+            f"chunk {name} is encrypted, and files with encrypted chunks can't be repacked",
             offset=chunk.offset,
             field="encrypted",
         )

@@ -197,11 +197,11 @@ def _form(chunk: FoldChunk) -> tuple[object, ...]:
 def _why_unread(chunk: FoldChunk, options: ReadOptions) -> str | None:
     """Why a payload whose hash holds can't be opened, as far as its records tell."""
     if chunk.flags not in (UNCOMPRESSED, ZSTD):
-        return f"flags are {chunk.flags}, which are unknown"
+        return f"flags are {chunk.flags}, of which some are unknown"
     if chunk.encrypted:
         return "encrypted" if options.decryption_key is None else None
     if chunk.flags == UNCOMPRESSED and chunk.comp_len != chunk.uncomp_len:
-        return f"uncomp_len is {chunk.uncomp_len}, its content has {chunk.comp_len}"
+        return f"uncomp_len is {chunk.uncomp_len}, but its content has {chunk.comp_len} bytes"
     return None
 
 
@@ -219,7 +219,7 @@ def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
         return Laid(chunk.entry, len(stored), partial(pieces, stored), is_new=False)
     if chunk.encrypted and options.decryption_key is None:
         raise FormatError(
-            f"{named} is encrypted: without its key it can't have other content",
+            f"{named} is encrypted, and its content can't be replaced without the key",
             offset=chunk.offset,
             field="encrypted",
         )

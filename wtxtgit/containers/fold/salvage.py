@@ -34,9 +34,9 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.salvage import Salvage, SalvagedFile, SalvagedTensor, TensorState
 from wtxtgit.model.tensor import Nested, ReadOptions
 
-WRONG = "the hash of its chunk does not hold"
-NAMELESS = "the index is lost, and with it the name of its chunk"
-NAMED_ONCE = "the index has the hash of its chunk, by its name, in one place only"
+WRONG = "the hash of its chunk does not match"
+NAMELESS = "the index is lost, and the name of its chunk with it"
+NAMED_ONCE = "the index states the hash of its chunk in only one place"
 
 
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:
@@ -61,7 +61,7 @@ def salvage(data: ByteView, options: ReadOptions) -> Salvage:
             tensors += listed
             missing += [] if listed else [f"chunk {quoted(chunk.name)}: {WRONG}"]
         elif chunk.encrypted and options.decryption_key is None:
-            notes.append(f"chunk {quoted(chunk.name)} is whole, and encrypted")
+            notes.append(f"chunk {quoted(chunk.name)} is intact, but encrypted")
         else:
             wanted = chunk.entry.get("sha256")
             is_named = wanted is not None and named.get(chunk.name) == wanted

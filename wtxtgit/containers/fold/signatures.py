@@ -71,7 +71,7 @@ def _trust_block(fold: Fold, options: ReadOptions, findings: Findings) -> bool |
         block.get("signature_algo"),
         block.get(SIGNATURE),
         () if message is None else (message,),
-        f"{changed[0]} of trust_block is that of another file" if changed else None,
+        f"{changed[0]} in trust_block belongs to another file" if changed else None,
         options,
         findings,
     )
@@ -85,7 +85,7 @@ def _metadata(fold: Fold, options: ReadOptions, findings: Findings) -> bool | No
     payload = {key: value for key, value in metadata.items() if key not in _AFTER_SIGNING}
     why = None
     if not _is_hash_of(signature.get("payload_sha256"), payload, options):
-        why = "payload_sha256 of metadata.signature is that of other metadata"
+        why = "payload_sha256 in metadata.signature does not match the metadata"
     return _judged(
         "metadata.signature",
         fold.index_start,
@@ -118,9 +118,9 @@ def _judged(
     findings: Findings,
 ) -> bool | None:
     if why is None and algorithm != ALGORITHM:
-        why = f"{field} is of another algorithm than {ALGORITHM}"
+        why = f"{field} uses an algorithm other than {ALGORITHM}"
     if why is None and options.public_keys and not _is_signed(value, messages, options):
-        why = f"{field} is signed by none of the keys that are given"
+        why = f"{field} was not made with any of the given keys"
     if why is not None:
         # Without a key nobody asked whether it is signed.
         say = findings.error if options.public_keys else findings.warn

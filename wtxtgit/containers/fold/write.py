@@ -138,7 +138,8 @@ def _of_tensors(name: str, tensors: Sequence[TensorSource]) -> ChunkSource:
     for tensor in tensors:
         if tensor.element not in DTYPES:
             raise FormatError(
-                f"tensor {quoted(tensor.name)} is {tensor.element}, which safetensors lacks",
+                f"tensor {quoted(tensor.name)} is {tensor.element}, which safetensors does not "
+                "have",
                 field="dtype",
             )
         entries.append((tensor.name, DTYPES[tensor.element], tensor.shape, tensor.nbytes))
@@ -206,7 +207,7 @@ def _with_tensors(
         else:
             inside.setdefault(first, []).append(tensor)
     if first in chunks and chunks[first] is not None:
-        raise FormatError(f"chunk {quoted(first)} holds no tensors", field="chunks")
+        raise FormatError(f"chunk {quoted(first)} does not hold tensors", field="chunks")
     made = {name: _of_tensors(name, held) for name, held in inside.items()}
     return [one or made[name] for name, one in chunks.items()] + [
         one for name, one in made.items() if name not in chunks
@@ -272,7 +273,9 @@ def plan(source: ChunkSource, form: ChunkForm, offset: int) -> Laid:
     if len(source.ctype) != CTYPE_BYTES or not source.ctype.isascii():
         raise FormatError(f"ctype of chunk {quoted(source.name)} is not 4 ASCII characters")
     if not 0 <= form.ecc < CODEWORD:
-        raise FormatError(f"ecc {form.ecc} is not 0 to {CODEWORD - 1} bytes a block", field="ecc")
+        raise FormatError(
+            f"ecc {form.ecc} is not between 0 and {CODEWORD - 1} bytes per block", field="ecc"
+        )
     if form.compression not in get_args(Compression):
         raise FormatError(f"compression {quoted(form.compression)} is unknown", field="flags")
     # A header stands before what it is of: one pass to measure and hash, a second one to write.
@@ -345,7 +348,7 @@ def form_of(
     ecc = parity_bytes(chunk.ecc_algo)
     if stored is None or ecc is None:
         raise FormatError(
-            f"chunk {quoted(chunk.name)} has no sha256 or ecc_algo that is known",
+            f"chunk {quoted(chunk.name)} has an unknown sha256 or ecc_algo",
             offset=chunk.offset,
             field="ecc_algo" if ecc is None else "sha256",
         )
@@ -357,7 +360,9 @@ def form_of(
 def need_key(prefix: str, key: bytes | None) -> None:
     """Raise FormatError where hashes of that form can't be made."""
     if prefix == HMAC_PREFIX and key is None:
-        raise FormatError("hashes are HMACs, which need their key", field="sha256")
+        raise FormatError(
+            "hashes are HMACs, which can't be computed without their key", field="sha256"
+        )
 
 
 def file_pieces(chunks: Sequence[Laid], index: bytes) -> Iterator[Buffer]:

@@ -64,12 +64,14 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
     for entry in container.entries:
         key = quoted(entry.key)
         if entry.key in seen:
-            findings.error(f"key {key} appears twice", "key", entry.offset)
+            findings.error(f"key {key} appears more than once", "key", entry.offset)
         seen[entry.key] = entry
         if not entry.key:
             findings.unread("key is empty", "key", entry.offset)
         elif not entry.key.isascii() or len(entry.key) > MAX_KEY:
-            findings.warn(f"key {key} is not 1 to {MAX_KEY} ASCII characters", "key", entry.offset)
+            findings.warn(
+                f"key {key} is not between 1 and {MAX_KEY} ASCII characters", "key", entry.offset
+            )
         _Value(entry, findings).check(container.cursor(entry.start), entry.value_type)
     if container.alignment % ALIGNMENT_UNIT:
         findings.warn(
@@ -80,15 +82,15 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
     architecture = seen.get(ARCHITECTURE_KEY)
     is_first = _is_first(container, seen.get(SPLIT_NUMBER))
     if is_first and (architecture is None or architecture.value_type != STRING):
-        findings.warn(f"{ARCHITECTURE_KEY} is missing or no string", ARCHITECTURE_KEY, None)
+        findings.warn(f"{ARCHITECTURE_KEY} is missing or not a string", ARCHITECTURE_KEY, None)
     for info in container.infos:
         if not info.is_known:
             named, dtype = f"tensor {quoted(info.tensor.name)}", info.tensor.dtype
-            findings.unread(f"{named} has the unknown type {dtype}", "type", info.offset)
+            findings.unread(f"{named} has unknown type {dtype}", "type", info.offset)
     is_quantised = any(info.tensor.element is None for info in container.infos)
     if QUANTIZATION_KEY not in seen and is_quantised and is_first:
         findings.warn(
-            f"{QUANTIZATION_KEY} is missing, and there are quantised tensors",
+            f"{QUANTIZATION_KEY} is missing, though there are quantised tensors",
             QUANTIZATION_KEY,
             None,
         )
@@ -160,38 +162,39 @@ def _check_infos(container: Gguf, findings: Findings) -> None:
         tensor, at = info.tensor, info.offset
         named, name_bytes = f"tensor {quoted(tensor.name)}", len(tensor.name.encode())
         if tensor.name in seen:
-            findings.error(f"{named} appears twice", "name", at)
+            findings.error(f"{named} appears more than once", "name", at)
         seen.add(tensor.name)
         if name_bytes > GGML_NAME:
             findings.unread(
-                f"{named} has a name of {name_bytes} bytes, ggml has room for {GGML_NAME}",
+                f"{named} has a name of {name_bytes} bytes, ggml allows {GGML_NAME}",
                 "name",
                 at,
             )
         if len(tensor.shape) > GGML_DIMENSIONS:
             findings.unread(
-                f"{named} has {len(tensor.shape)} dimensions, ggml has {GGML_DIMENSIONS}",
+                f"{named} has {len(tensor.shape)} dimensions, ggml allows {GGML_DIMENSIONS}",
                 "n_dimensions",
                 at,
             )
         if not tensor.shape and tensor.element == BFLOAT:
-            message = f"{named} has no dimensions, which gguf's Python reader takes of no {BFLOAT}"
+            message = (
+                f"{named} has no dimensions, which gguf's Python reader does not accept "
+                f"for {BFLOAT}"
+            )
             findings.warn(message, "n_dimensions", at)
         if 0 in tensor.shape:
             findings.warn(f"{named} has a dimension of 0", "dimensions", at)
         start, wanted = tensor.start - container.data_start, expected - container.data_start
         if start % container.alignment:
             findings.unread(
-                f"{named} has the offset {start}, no multiple of {container.alignment}",
+                f"{named} has offset {start}, which is not a multiple of {container.alignment}",
                 "offset",
                 at,
             )
         elif in_order and tensor.start != expected:
             # What follows is moved as well: reported once.
             in_order = False
-            findings.unread(
-                f"{named} has the offset {start}, ggml wants {wanted} here", "offset", at
-            )
+            findings.unread(f"{named} has offset {start}, ggml expects {wanted} here", "offset", at)
         expected = aligned(tensor.end, container.alignment)
 
 
@@ -214,7 +217,9 @@ def _check_placement(container: Gguf, findings: Findings) -> None:
     if placed and len(data) < wanted:
         missing = wanted - len(data)
         findings.warn(
-            f"file ends {missing} bytes before the padding of the last tensor", "padding", len(data)
+            f"file ends {missing} bytes before the end of the last tensor's padding",
+            "padding",
+            len(data),
         )
     _check_zeros(data, end, min(wanted, len(data)), findings)
     if len(data) > wanted:
@@ -224,4 +229,4 @@ def _check_placement(container: Gguf, findings: Findings) -> None:
 
 def _check_zeros(data: ByteView, start: int, end: int, findings: Findings) -> None:
     if not is_zeros(data[start:end]):
-        findings.unread(f"padding from byte {start} to {end} is not zero", "padding", start)
+        findings.unread(f"padding from byte {start} to {end} is not all zero", "padding", start)

@@ -213,7 +213,7 @@ INFO_ENDS = {
 }
 """dimensions type offset, by the count of dimensions."""
 HEADER_ROLE = "_header"
-UNKNOWN_TYPE = "its ggml type is unknown here, so is its length"
+UNKNOWN_TYPE = "its ggml type is unknown, and so is its length"
 
 _RawInfo = tuple[int, str, tuple[int, ...], GgmlType, int]
 """Where a tensor info stands, name, dimensions, type, offset."""
@@ -357,7 +357,7 @@ def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
     if big in VERSIONS:
         return big, "big"
     return fail(
-        f"version {min(little, big)} is not read, only 2 and 3 are",
+        f"version {min(little, big)} is not supported, only 2 and 3 are",
         offset=len(MAGIC),
         field="version",
     )
@@ -384,7 +384,7 @@ def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
     # Offsets are rounded by it: 0 would divide by zero.
     if alignment.bit_count() != 1:
         fail(
-            f"{ALIGNMENT_KEY} is {alignment}, no power of two",
+            f"{ALIGNMENT_KEY} is {alignment}, which is not a power of two",
             offset=entry.start,
             field=ALIGNMENT_KEY,
         )
@@ -419,8 +419,8 @@ def _read_info(cursor: Cursor, listing: ListingBudget) -> _RawInfo:
     listing.item((name,), at, "tensor infos", rank=rank)
     if _fastest(shape) % ggml_type.block:
         fail(
-            f"tensor {quoted(name)} has rows of {_fastest(shape)} items, {ggml_type.name} has "
-            f"blocks of {ggml_type.block}",
+            f"tensor {quoted(name)} has rows of {_fastest(shape)} items, which {ggml_type.name} "
+            f"blocks of {ggml_type.block} don't divide",
             offset=at,
             field="dimensions",
         )

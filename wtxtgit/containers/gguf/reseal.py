@@ -175,7 +175,9 @@ def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tu
     pairs: list[bytes] = []
     for key, (value_type, raw, byteorder) in given.items():
         if byteorder != order:
-            raise FormatError(f"key {quoted(key)} is of a {byteorder}-endian file", field="key")
+            raise FormatError(
+                f"key {quoted(key)} comes from a {byteorder}-endian file", field="key"
+            )
         name = key.encode()
         pairs += (len(name).to_bytes(COUNT_SIZE, order), name)
         pairs += (value_type.to_bytes(TYPE_SIZE, order), raw)
@@ -196,7 +198,9 @@ def _infos(container: Gguf, placed: Sequence[PlacedEntry], alignment: int) -> li
         info, source = _info(each), _source(each)
         named = f"tensor {quoted(info.tensor.name)}"
         if source.byteorder != container.byteorder:
-            raise FormatError(f"{named} is of a {source.byteorder}-endian file", field="entries")
+            raise FormatError(
+                f"{named} comes from a {source.byteorder}-endian file", field="entries"
+            )
         if not info.is_known:
             raise FormatError(
                 f"{named} can't be moved: its type {info.tensor.dtype} is unknown", field="type"
@@ -231,7 +235,9 @@ def _check_padding(header: bytes, parts: Sequence[WrittenTensor], alignment: int
     padding = sum(-size % alignment for size in sizes)
     if padding > ZEROS_ALLOWANCE + sum(sizes):
         raise FormatError(
-            f"alignment {alignment} makes {padding} bytes of padding", kind="limit", field="padding"
+            f"alignment {alignment} would need {padding} bytes of padding",
+            kind="limit",
+            field="padding",
         )
 
 

@@ -48,7 +48,7 @@ def make_index(names: Sequence[str]) -> ByteView | None:
     if not models:
         return None
     if len(models) > 1:
-        raise InputError(f"{len(models)} split models stand in one folder", hint="name a file")
+        raise InputError(f"the folder holds {len(models)} split models", hint="name a file")
     ((stem, count),) = models
     files = [f"{stem}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
     return set_files.index_of(_FILES_KEY, files)
@@ -92,9 +92,11 @@ class SplitModel(FileSet):
             first = inner if first is None else first
             tensors += (replace(tensor, offset=None) for tensor in inner.tensors)
             if len(tensors) > MAX_TENSORS:
-                fail("files list too many tensors", offset=0, field="tensors", kind="limit")
+                fail(
+                    "files list too many tensors in total", offset=0, field="tensors", kind="limit"
+                )
         if first is None:
-            fail("index lists no file", offset=0, field=_FILES_KEY)
+            fail("index lists no files", offset=0, field=_FILES_KEY)
         metadata = dict(first.metadata)
         metadata["metadata_kv"] = _apart(_values(first))
         own = first.own
@@ -146,7 +148,7 @@ class SplitModel(FileSet):
             findings.refuse(error, chunk=self.files[0])
             return findings
         if told != count:
-            message = f"{SPLIT_TENSORS} is {told}, all files have {count} tensors"
+            message = f"{SPLIT_TENSORS} is {told}, but the files have {count} tensors in total"
             findings.error(message, SPLIT_TENSORS, chunk=self.files[0])
         return findings
 

@@ -96,7 +96,7 @@ def build_set(
     refuse_many(len(groups), MAX_SPLITS, "files", SPLIT_COUNT)
     refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")
     if not is_in_folder(stem + SUFFIX):
-        raise FormatError(f"{quoted(stem)} can't start the names of files", field="name")
+        raise FormatError(f"{quoted(stem)} can't be used to name the files", field="name")
     if len(groups) == 1:
         return iter([(stem + SUFFIX, build_model(tensors, tags))])
     first = {key: value for key, value in tags.items() if key not in SPLIT_KEYS}
@@ -147,11 +147,11 @@ def _info(tensor: TensorSource, offset: int) -> bytes:
         raise FormatError(f"{named} is {tensor.element}, which GGUF does not have", field="type")
     if len(tensor.shape) > GGML_DIMENSIONS:
         raise FormatError(
-            f"{named} has {len(tensor.shape)} dimensions, GGUF has {GGML_DIMENSIONS}",
+            f"{named} has {len(tensor.shape)} dimensions, GGUF allows {GGML_DIMENSIONS}",
             field="n_dimensions",
         )
     if tensor.nbytes != nbytes_of(tensor.element, tensor.shape):
-        raise FormatError(f"{named} has {tensor.nbytes} bytes, not those of its shape")
+        raise FormatError(f"{named} has {tensor.nbytes} bytes, which do not fit its shape")
     name = _string(tensor.name, named)
     if len(name) - 8 > GGML_NAME:
         raise FormatError(f"{named} has a name of over {GGML_NAME} bytes", field="name")

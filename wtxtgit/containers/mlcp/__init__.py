@@ -13,7 +13,8 @@ FORMAT = Format(
     magic=MAGIC,
     refused={
         SHARD_MAGIC: (
-            "file is a .shard file (magic RAHS), which is not read, not an MLCP checkpoint"
+            "file is a .shard file (magic RAHS), not an MLCP checkpoint, and can't be read by "
+            "itself"
         )
     },
     endings=(".checkpoint",),

@@ -44,9 +44,7 @@ def check(container: Mlcp, _options: ReadOptions) -> Findings:
     placement, body = container.body.placement, container.body
     if placement is not Placement.NOWHERE:
         first = next((record.end for record in body.records), body.end)
-        message = (
-            f"bytes of tensors stand {placement.value}, which the original reader does not read"
-        )
+        message = f"bytes of tensors are {placement.value}, where the original reader does not look"
         at = first if placement is Placement.AFTER_EACH else body.end
         findings.warn(message, "tensor bytes", at)
     return findings
@@ -63,7 +61,7 @@ def _check_metadata(container: Mlcp, findings: Findings) -> None:
         if len(findings.errors) > findings.errors.MOST:
             return
     if container.has_repeated_keys:
-        findings.error(f"metadata has the same key twice at byte {at}", "metadata", at)
+        findings.error(f"metadata repeats a key at byte {at}", "metadata", at)
 
 
 def _check_version(container: Mlcp, findings: Findings) -> None:
@@ -89,11 +87,11 @@ def _check_shards(container: Mlcp, findings: Findings) -> set[int]:
     metadata = container.metadata if isinstance(container.metadata, dict) else {}
     body, at = container.body, container.metadata_start
     shards = shard_list(metadata)
-    message = f"the metadata lists {len(shards)} shards, the file "
+    message = f"the metadata lists {len(shards)} shards, but the file "
     if len(shards) > body.shard_count:
         findings.error(f"{message}ends after {body.shard_count}", "shards", body.end)
     elif len(shards) < body.shard_count:
-        message += f"has {body.shard_count}: the original reader leaves out the others"
+        message += f"has {body.shard_count}: the original reader ignores the others"
         findings.warn(message, "shards", at)
     confirmed: set[int] = set()
     by_shard = container.by_shard()
@@ -106,7 +104,7 @@ def _check_shards(container: Mlcp, findings: Findings) -> set[int]:
             same = _compare(tensors, records, f"shard {number}", at, findings)
             confirmed.update(start + place for place in same)
         elif number < len(shards) and not isinstance(shard, dict):
-            findings.error(f"shard {number} has no list of tensors", "tensors", at)
+            findings.error(f"shard {number} does not list its tensors", "tensors", at)
         start += len(records)
     tensors = metadata.get("tensorInfos")
     if isinstance(tensors, list):
@@ -124,7 +122,7 @@ def _compare(
     """Hold a list of tensors in the metadata against the records; which of these it has."""
     if len(listed) != len(records):
         findings.error(
-            f"{where}: the metadata lists {len(listed)} tensors, the file has {len(records)}",
+            f"{where}: the metadata lists {len(listed)} tensors, but the file has {len(records)}",
             "tensors",
             at,
         )
@@ -134,13 +132,13 @@ def _compare(
         name = quoted(record.name)
         if not isinstance(item, dict):
             findings.error(
-                f"{where}: what is listed for {name} is {_word(item)}", "tensors", record.start
+                f"{where}: the entry for {name} is {_word(item)}", "tensors", record.start
             )
             continue
         fields = list(different(item, record))
         for field in fields:
             said = f"{where}: {field} of tensor {name} is {_word(item.get(field))}"
-            findings.error(f"{said} in the metadata, not as in its record", field, record.start)
+            findings.error(f"{said} in the metadata, but not in its record", field, record.start)
         if not fields:
             same.append(number)
     return same
@@ -183,18 +181,18 @@ def _check_record(record: TensorRecord, say: Callable[[str, str, int], None]) ->
     name = f"tensor {quoted(record.name)}"
     if record.dtype not in DTYPE_NUMBERS:
         at = shape_at - COUNT_SIZE - len(record.dtype.encode())
-        say(f"{name} has the unknown dtype {quoted(record.dtype)}", "dtype", at)
+        say(f"{name} has unknown dtype {quoted(record.dtype)}", "dtype", at)
     negative = next((dim for dim in record.shape if dim < 0), None)
     if negative is not None:
-        say(f"{name} has the dimension {negative}", "shape", shape_at)
+        say(f"{name} has a negative dimension, {negative}", "shape", shape_at)
     if record.size < 0:
-        say(f"{name} has the size {record.size}", "size", size_at)
+        say(f"{name} has size {record.size}", "size", size_at)
     elif negative is None and record.dtype in DTYPE_NUMBERS:
         wanted = bounded_product(ITEM_BYTES[ELEMENTS[record.dtype]], record.shape, MAX_SIZE)
         if wanted != record.size:
-            makes = "more than a size can say" if wanted > MAX_SIZE else f"{wanted} bytes"
+            makes = "more than a size field can hold" if wanted > MAX_SIZE else f"{wanted} bytes"
             say(
-                f"{name} has the size {record.size}, its dtype and shape make {makes}",
+                f"{name} has size {record.size}, but its dtype and shape need {makes}",
                 "size",
                 size_at,
             )

@@ -58,7 +58,7 @@ def refusals(metadata: dict[str, object]) -> Iterator[Refusal]:
     # Two names of one member: the writer writes it twice, and readers take the second.
     twice = [metadata.get(key) for key in ("sharding", "shardingStrategy")]
     if None not in twice and twice[0] != twice[1]:
-        yield "shardingStrategy", "is not what sharding is"
+        yield "shardingStrategy", "is not one of the kinds of sharding"
     yield from _unreadable(metadata)
 
 
@@ -95,10 +95,10 @@ def _is_text(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
-_INT32 = _Scalar(_is_integer(INT32), "an integer of 32 bits")
-_INT64 = _Scalar(_is_integer(INT64), "an integer of 64 bits")
+_INT32 = _Scalar(_is_integer(INT32), "a 32-bit integer")
+_INT64 = _Scalar(_is_integer(INT64), "a 64-bit integer")
 _NUMBER = _Scalar(lambda value: type(value) in (int, float), "a number")
-_TEXT = _Scalar(_is_text, "a text")
+_TEXT = _Scalar(_is_text, "a string")
 _DATE = _Scalar(is_time, "a time")
 _ANY = _Scalar(lambda value: value is None or isinstance(value, dict), "an object")
 """An object of members that its user chose."""
@@ -192,7 +192,7 @@ def _unreadable(metadata: object) -> Iterator[Refusal]:
         elif isinstance(value, float) and not isfinite(value):
             yield "metadata", f"has the number {value}"
         elif isinstance(value, str) and not value.isascii() and _has_surrogates(value):
-            yield "metadata", "has a text with a lone surrogate"
+            yield "metadata", "has a string with a lone surrogate"
 
 
 def _has_surrogates(text: str) -> bool:

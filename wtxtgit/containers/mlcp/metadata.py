@@ -181,7 +181,9 @@ class _Update:
         old = self.container.metadata
         if not isinstance(old, dict):
             if wanted != {WHOLE: old}:
-                raise FormatError("metadata are no JSON object and stay as they are", field=WHOLE)
+                raise FormatError(
+                    "metadata is not a JSON object, so it can't be changed", field=WHOLE
+                )
             return old
         new: Json = {}
         for key, value in old.items():
@@ -204,7 +206,7 @@ class _Update:
             return wanted
         numbers = [str(number) for number in range(len(wanted))]
         if wanted.keys() != set(numbers):
-            raise FormatError("shards are not numbered from 0 on", field=SHARDS)
+            raise FormatError("shards are not numbered from 0", field=SHARDS)
         return [self._shard(int(number), wanted[number]) for number in numbers]
 
     def _shard(self, number: int, wanted: object) -> object:
@@ -262,8 +264,8 @@ class _Update:
         items = [said(row.listed) for row in was]
         if len(old) != len(was) or None in items:
             raise FormatError(
-                f"{where}: the metadata list other tensors than the file has, "
-                "and can't be brought up to date",
+                f"{where}: the metadata does not list the file's tensors, so it can't be brought "
+                "up to date",
                 field=TENSORS,
             )
         stated = [item for item in items if item is not None]

@@ -33,7 +33,7 @@ MAX_STRING_LENGTH_SIZE = 5
 # short, but a file of zeros is one.
 FIRST_ZEROS_SCAN = 64
 MAX_ZEROS_SCAN = 1 << 20
-NO_BYTES = "the file has no bytes of tensors"
+NO_BYTES = "the file does not hold the bytes of tensors"
 HEADER_ROLE = "_header"
 RECORDS_ROLE = "_records"
 
@@ -261,9 +261,9 @@ def _net_string(cursor: Cursor, field: str) -> str:
         if byte < 0x80:
             break
     else:
-        fail(f"{field} has an endless length", offset=start, field=field)
+        fail(f"the length of {field} does not end", offset=start, field=field)
     if length > MAX_STRING:
-        fail(f"{field} has the length {length}", offset=start, field=field)
+        fail(f"{field} has length {length}", offset=start, field=field)
     return cursor.text(length, field)
 
 
@@ -307,7 +307,9 @@ def _read_shard(
         fail(f"tensor count is {count}", offset=start, field="tensor count")
     for _ in range(count):
         if len(records) >= MAX_TENSORS:
-            fail("shards list too many tensors", offset=start, field="records", kind="limit")
+            fail(
+                "shards list too many tensors in total", offset=start, field="records", kind="limit"
+            )
         record = read_record(cursor, shard)
         # Without tensor bytes a size is a mere claim, which a check warns of.
         if record.size < 0 and placement is not Placement.NOWHERE:

@@ -89,7 +89,7 @@ class _Sources:
     def of(self, container: object) -> list[tuple[SourceRecord, Tensor]]:
         if id(container) not in self._files:
             if not isinstance(container, Mlcp):
-                raise FormatError("entries are those of another format", field="entries")
+                raise FormatError("entries belong to another format", field="entries")
             tensors = describe(container, self._options).tensors
             pairs = zip(metadata.rows_of(container), tensors, strict=True)
             self._files[id(container)] = list(pairs)
@@ -167,7 +167,7 @@ def _placement(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Placement:
     for one in chosen:
         if placement is not Placement.NOWHERE and one.tensor.nbytes != one.row.record.size:
             raise FormatError(
-                f"tensor {quoted(one.tensor.name)} has no bytes in its file, and others have some",
+                f"tensor {quoted(one.tensor.name)} has no bytes in its file, but other tensors do",
                 field="entries",
             )
     return placement
@@ -189,7 +189,8 @@ def _shard_count(container: Mlcp, rows: Sequence[SourceRecord], metadata: object
     count = max(container.body.shard_count + len(now) - len(was), 0)
     if most > count:
         raise FormatError(
-            f"tensor {quoted(rows[-1].record.name)} is in shard {most - 1}, there are {count}",
+            f"tensor {quoted(rows[-1].record.name)} is in shard {most - 1}, but there are only "
+            f"{count} shards",
             field="entries",
         )
     return count

@@ -35,9 +35,9 @@ from wtxtgit.model.salvage import Salvage, SalvagedTensor, TensorState
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions, Tensor
 
 NO_RECORD = "its record is lost"
-NO_PLACE = "a record behind it is lost, and with it where its bytes start"
-OTHERWISE = "the metadata list it otherwise"
-UNFIT = "its bytes are not as many as dtype and shape need"
+NO_PLACE = "a later record is lost, so where its bytes start is not known"
+OTHERWISE = "the metadata contradicts its record"
+UNFIT = "its size does not fit its dtype and shape"
 
 _Lists = Sequence[Sequence[object] | None]
 """What the metadata list of each shard, None where they list nothing."""

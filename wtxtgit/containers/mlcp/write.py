@@ -100,7 +100,7 @@ def build(
     listed = shard_list(metadata)
     if len(listed) > len(shards):
         raise FormatError(
-            f"the metadata lists {len(listed)} shards, there are {len(shards)}", field="shards"
+            f"the metadata lists {len(listed)} shards, but there are {len(shards)}", field="shards"
         )
     head = header(version or stated_version(metadata), metadata_json)
     body = body_pieces(
@@ -188,11 +188,11 @@ def refuse_misread(body: Sequence[ShardPiece], listed: int, placement: Placement
         reading = read_body(cast(ByteView, Unwritten(body)), 0, listed)
     except FormatError as error:
         raise FormatError(
-            f"metadata that list {listed} shards do not go with tensor bytes: {error.message}",
+            f"metadata that lists {listed} shards does not fit the tensors: {error.message}",
             field="shards",
         ) from None
     if reading.placement is not placement:
-        raise FormatError("bytes of tensors would be read as records", field="tensor bytes")
+        raise FormatError("the bytes of the tensors would be read as records", field="tensor bytes")
 
 
 def bytes_of(pieces: Sequence[ShardPiece]) -> Iterator[Buffer]:
@@ -342,7 +342,7 @@ class Unwritten:
         while self._held_start + len(self._held) < end:
             step = next(self._steps, None)
             if step is None:
-                raise FormatError("a tensor gives fewer bytes than it has", field="tensor bytes")
+                raise FormatError("a tensor's source gave too few bytes", field="tensor bytes")
             self._held += step
             passed = min(start - self._held_start, len(self._held)) - KEPT
             if passed > KEPT:

@@ -55,7 +55,7 @@ def reseal(
     if len(placed) != 1:
         raise FormatError(f"npy holds one array, not {len(placed)}", field="data")
     if values:
-        raise FormatError("npy holds no metadata", field="header")
+        raise FormatError("npy files have no metadata", field="header")
     source = cast(Npy, placed[0].source)
     part = WrittenTensor(source.stored, source.data, placed[0].content)
     replacing.check_lengths([part])
@@ -65,7 +65,7 @@ def reseal(
     if source.header.has_objects and end < len(container.data):
         # The pickle of the objects is all that follows the header.
         raise FormatError(
-            f"{len(container.data) - end} bytes after the array have no place after Python objects",
+            f"{len(container.data) - end} bytes after the array can't be kept after Python objects",
             field="data",
         )
     return chain(

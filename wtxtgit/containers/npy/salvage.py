@@ -19,6 +19,6 @@ _REACH = 2**63
 def salvage(data: ByteView, _options: ReadOptions) -> Salvage:
     """The array where its bytes are there; raises FormatError where the header can't be read."""
     header = npy_header.read(data, 0, len(data))
-    why = "Python objects are not looked into" if header.has_objects else None
+    why = "Python objects are never read" if header.has_objects else None
     stored = header.stored(TENSOR, len(data) if header.has_objects else _REACH)
     return Salvage(tuple(shared.of_places(data, [(stored, why)])))

@@ -27,7 +27,9 @@ def check(container: Npz, options: ReadOptions) -> Findings:
             findings.warn("member is not an array", "name", member.start, member)
             # numpy takes the member of just the name that it is asked for first.
             if member.name + NPY_SUFFIX in names:
-                message = f"array {quoted(member.name)} can't be reached behind this member"
+                message = (
+                    f"array {quoted(member.name)} can't be reached, because this member hides it"
+                )
                 findings.error(message, "name", member.start, member)
         elif array is not None:
             npy_check.check_array(container.data, *array, member.end, findings, chunk=member.name)

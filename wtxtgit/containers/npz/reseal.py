@@ -69,7 +69,7 @@ def reseal(
     metadata, and (limit) for what is deflated and over `options.max_chunk`.
     """
     if values:
-        raise FormatError("npz has no metadata", field="metadata")
+        raise FormatError("npz files have no metadata", field="metadata")
     if _is_own(container, placed):
         return pieces(container.data)
     refuse_many(len(placed), MAX_TENSORS, "members", "entries")
@@ -166,7 +166,7 @@ def repack(container: Npz, compression: str, options: ReadOptions) -> Iterator[B
     """
     if compression != "none":
         raise FormatError(
-            f"numpy reads no {compression} in a zip, only none and deflate", field="method"
+            f"numpy can't read {compression} in a zip, only none and deflate", field="method"
         )
     refuse_unwritable(container)
     data, members = container.data, container.directory.members

@@ -73,7 +73,7 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
     bits = ITEM_BITS.get(tensor.dtype)
     if bits is None:
         findings.unread(
-            f"tensor {name} has the dtype {quoted(tensor.dtype)}: {REFUSED}",
+            f"tensor {name} has dtype {quoted(tensor.dtype)}: {REFUSED}",
             "dtype",
             SAFETENSORS_LENGTH_SIZE,
         )
@@ -84,13 +84,13 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
     if wanted == BYTE * tensor.nbytes:
         return
     if wanted > MAX_BITS:
-        said = "more than offsets can say"
+        said = "more than offsets can hold"
     elif wanted % BYTE:
         said = f"{wanted} bits, which are not whole bytes"
     else:
         said = str(wanted // BYTE)
     findings.error(
-        f"tensor {name} has {tensor.nbytes} bytes, its dtype and shape make {said}",
+        f"tensor {name} has {tensor.nbytes} bytes, but its dtype and shape need {said}",
         "data_offsets",
         tensor.start,
     )
@@ -109,7 +109,11 @@ def _check_coverage(container: Safetensors, findings: Findings) -> None:
             )
         # The library wants tensors back to back, whatever their order in the header.
         elif tensor.start != end:
-            what = "begins inside of another" if tensor.start < end else "of 0 bytes is far off"
+            what = (
+                "begins inside another one"
+                if tensor.start < end
+                else "has 0 bytes but lies away from the others"
+            )
             findings.unread(f"tensor {name} {what}: {REFUSED}", "data_offsets", tensor.start)
         if tensor.end > tensor.start:
             end = max(end, tensor.end)

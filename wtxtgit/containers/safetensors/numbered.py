@@ -61,7 +61,7 @@ def make_index(names: Sequence[str]) -> ByteView | None:
         return None
     if len(stems) > 1:
         raise InputError(
-            f"{len(stems)} sets of numbered shards stand in one folder", hint="name a file"
+            f"the folder holds {len(stems)} sets of numbered shards", hint="name a file"
         )
     (((stem, count, has_ranks), files),) = stems.items()
     # Of each rank there are only those files that have something of it.
@@ -159,7 +159,7 @@ class NumberedShards(FileSet):
             why = flaw(whole.shape, [chunk.box for chunk in whole.chunks])
             kinds = {chunk.stored.dtype for chunk in chunks}
             if len(kinds) > 1:
-                why = f"chunks are {quoted(', '.join(sorted(kinds)))}"
+                why = f"its chunks have different dtypes: {quoted(', '.join(sorted(kinds)))}"
             if why is not None:
                 files = quoted(", ".join(dict.fromkeys(chunk.file for chunk in chunks)))
                 findings.error(f"tensor {quoted(name)} of {files}: {why}", OFFSETS_KEY)
@@ -188,7 +188,7 @@ def _placed(shard: Safetensors, file: str, listing: ListingBudget) -> Iterator[_
                  offset=stored.start, field="shape", kind="limit")  # fmt: skip
         offsets = told.get(stored.name, (0,) * len(stored.shape))
         if len(offsets) != len(stored.shape):
-            _refuse(file, f"has other dimensions of {quoted(stored.name)}")
+            _refuse(file, f"has another number of dimensions for {quoted(stored.name)}")
         yield _Placed(file, shard.data, stored, ChunkBox(offsets, stored.shape))
 
 
@@ -208,7 +208,7 @@ def _offsets(shard: Safetensors, file: str, listing: ListingBudget) -> dict[str,
     for name, about in value.items():
         offsets = about.get(OFFSETS_KEY) if isinstance(about, dict) else None
         if not isinstance(offsets, list) or any(type(n) is not int or n < 0 for n in offsets):
-            _refuse(file, f"has no {OFFSETS_KEY} of {quoted(name)}")
+            _refuse(file, f"has no {OFFSETS_KEY} for {quoted(name)}")
         told[name] = tuple(offsets)
     return told
 

@@ -29,5 +29,5 @@ def _why_lost(tensor: Stored) -> str | None:
         return "its dtype is unknown"
     needed = 8 * tensor.nbytes
     if bounded_product(bits, tensor.shape, needed) != needed:
-        return "its bytes are not as many as dtype and shape need"
+        return "its size does not fit its dtype and shape"
     return None

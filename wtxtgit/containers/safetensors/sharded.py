@@ -131,13 +131,13 @@ class ShardedModel(FileSet):
             if name not in own:
                 findings.error(_missing(name, file), "weight_map", chunk=file)
         for name in sorted(own.difference(names)):
-            message = f"tensor {quoted(name)} is in {quoted(file)}, where the index has it not"
+            message = f"tensor {quoted(name)} is in {quoted(file)}, but the index"
             other = self.weight_map.get(name)
             if other is None:
-                findings.warn(message, "weight_map", chunk=file)
+                findings.warn(f"{message} does not list it", "weight_map", chunk=file)
             else:
-                # Who loads all files takes either one.
-                findings.error(f"{message}, but in {quoted(other)}", "weight_map", chunk=file)
+                # A program that loads all files takes either one.
+                findings.error(f"{message} lists it in {quoted(other)}", "weight_map", chunk=file)
 
     def _by_file(self) -> dict[str, list[str]]:
         files: dict[str, list[str]] = {}
@@ -148,8 +148,10 @@ class ShardedModel(FileSet):
     def _check_total(self, total: int, findings: Findings) -> None:
         listed = self.metadata.get("total_size") if isinstance(self.metadata, dict) else None
         if listed is not None and (isinstance(listed, bool) or listed != total):
-            shown = listed if isinstance(listed, int | float) else "no number"
-            findings.warn(f"total_size is {shown}, the tensors have {total} bytes", "total_size", 0)
+            shown = listed if isinstance(listed, int | float) else "not a number"
+            findings.warn(
+                f"total_size is {shown}, but the tensors have {total} bytes", "total_size", 0
+            )
 
 
 def open_shard(file: str, open_member: OpenMember, listing: ListingBudget) -> Safetensors:
@@ -205,7 +207,7 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedModel:
     for name, file in weight_map.items():
         json_text.check_name(name, "tensor name", offset=0)
         if not isinstance(file, str):
-            fail(f"tensor {quoted(name)} has no file", offset=0, field="weight_map")
+            fail(f"the index names no file for tensor {quoted(name)}", offset=0, field="weight_map")
         json_text.check_name(file, "file name", offset=0)
     files = len(set(weight_map.values()))
     if files > MAX_SET_FILES:
@@ -224,7 +226,7 @@ def check_shard(shard: Safetensors, file: str, options: ReadOptions, findings: F
 
 
 def _missing(name: str, file: str) -> str:
-    return f"tensor {quoted(name)} is not in {quoted(file)}, where the index has it"
+    return f"tensor {quoted(name)} is not in {quoted(file)}, though the index says so"
 
 
 def merged_tags(tags: Iterable[Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:

@@ -108,7 +108,9 @@ def write_arrays(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> Non
         array = arrays[name]
         dtype = _DTYPES.get(array.dtype.name)
         if dtype is None:
-            raise UsageError(f'array "{name}" is {array.dtype}: safetensors has no such dtype')
+            raise UsageError(
+                f'array "{name}" is {array.dtype}: safetensors does not have this dtype'
+            )
         raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
         tensors.append((name, dtype, array.shape, raw))
     for piece in build(tensors):
@@ -128,14 +130,14 @@ def build_set(
     groups = filled(tensors, max_shard)
     if len(groups) > MAX_SET_FILES:
         raise FormatError(
-            f"{len(groups)} files are too many, the most is {MAX_SET_FILES}",
+            f"{len(groups)} files are too many: at most {MAX_SET_FILES} are allowed",
             kind="limit",
             field="name",
         )
     # What is written has to be read again: a stem that no index may list is refused now.
     if not is_in_folder(stem + INDEX_SUFFIX):
-        raise FormatError(f"{quoted(stem)} can't start the names of files", field="weight_map")
-    refuse_repeated((tensor.name for tensor in tensors), "tensor name {} is taken")
+        raise FormatError(f"{quoted(stem)} can't be used to name the files", field="weight_map")
+    refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")
     files: list[tuple[str, Iterator[Buffer]]] = []
     weight_map: dict[str, str] = {}
     for number, group in enumerate(groups, 1):

@@ -60,7 +60,7 @@ def check(container: Taridx, options: ReadOptions) -> Findings:
     raised = [name for name in extensions if name != name.lower()]
     if raised:
         findings.error(
-            f"extension {_listed(raised)} is not in lower case", "n_ext", field_offset("n_ext")
+            f"extension {_listed(raised)} is not in lowercase", "n_ext", field_offset("n_ext")
         )
     _check_names("crash stem", "n_crash", stems, findings)
     _check_rows(container, rows, findings)
@@ -79,11 +79,13 @@ def _check_header(container: Taridx, findings: Findings) -> None:
     header = container.header
     if header.minor > MINOR:
         findings.warn(
-            f"minor is {header.minor}, what is known is {MINOR}", "minor", field_offset("minor")
+            f"minor version is {header.minor}, the newest known one is {MINOR}",
+            "minor",
+            field_offset("minor"),
         )
     if header.flags & ~CONTIGUOUS:
         findings.warn(
-            f"flags are 0x{header.flags:02x}, bits that are reserved are set",
+            f"flags are 0x{header.flags:02x}: reserved bits are set",
             "flags",
             field_offset("flags"),
         )
@@ -102,7 +104,7 @@ def _check_count(field: str, claimed: int, block: ByteView, findings: Findings) 
     lines = count_lines(block, claimed)
     if lines != claimed:
         findings.error(
-            f"{field} is {claimed}, the block has {lines} lines", field, field_offset(field)
+            f"{field} is {claimed}, but the block has {lines} lines", field, field_offset(field)
         )
 
 
@@ -129,14 +131,14 @@ def _check_rows(container: Taridx, rows: Rows, findings: Findings) -> None:
     """Check the fields of each row that have limits of their own."""
     n_ext, n_crash = container.header.n_ext, container.header.n_crash
     rules: list[tuple[str, str, Callable[[Rows], Mask]]] = [
-        ("extid", f"an extid that is not below n_ext {n_ext}", lambda r: r["extid"] >= n_ext),
-        ("crashid", f"a crashid over n_crash {n_crash}", lambda r: r["crashid"] > n_crash),
+        ("extid", f"an extid that is not below n_ext ({n_ext})", lambda r: r["extid"] >= n_ext),
+        ("crashid", f"a crashid above n_crash ({n_crash})", lambda r: r["crashid"] > n_crash),
         (
             "offset",
             f"an offset that is not a multiple of {BLOCK}",
             lambda r: r["offset"] % BLOCK > 0,
         ),
-        ("size", "bytes that reach beyond what a file can have", _reaches_out),
+        ("size", "bytes past the largest size of a file", _reaches_out),
     ]
     for field, what, is_bad in rules:
         count, first = 0, 0
@@ -190,7 +192,7 @@ def _check_crash_keys(container: Taridx, rows: Rows, stems: list[str], findings:
     bits = key_bits(rows)
     if bits < KEY_BITS:
         findings.warn(
-            f"keyhash holds {bits} bits of xxh64 alone", "keyhash", container.header.off_arr
+            f"keyhash holds only {bits} bits of xxh64", "keyhash", container.header.off_arr
         )
     if not stems:
         return
@@ -226,7 +228,7 @@ def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
     header = container.header
     if len(rows) > MAX_ROWS:
         findings.warn(
-            f"{len(rows)} rows: groups are checked for up to {MAX_ROWS}",
+            f"{len(rows)} rows: groups are checked only up to {MAX_ROWS} rows",
             "n_rows",
             field_offset("n_rows"),
             kind="limit",
@@ -236,8 +238,8 @@ def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
     again = repeated(lambda: run_starts(rows), runs)
     if header.flags & CONTIGUOUS and len(again):
         findings.error(
-            "flags say that rows of a stem follow one another, "
-            f"{len(again)} times they do not, first at row {again[0]}",
+            f"flags say that the rows of a stem follow one another, but {len(again)} times they "
+            f"do not, first at row {again[0]}",
             "flags",
             row_offset(container, int(again[0])),
         )
@@ -245,21 +247,22 @@ def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
     same = repeated(lambda: headers(rows), len(rows))
     if len(same):
         findings.error(
-            f"{_rows(len(same))} for a header that a row before is for, the first is row {same[0]}",
+            f"{_rows(len(same))} for the same tar header as an earlier row, the first is row "
+            f"{same[0]}",
             "offset",
             row_offset(container, int(same[0])),
         )
     stems = runs - len(again)
     if stems != header.n_stems:
         findings.warn(
-            f"n_stems is {header.n_stems}, the rows have {stems} stems: a filtered index",
+            f"n_stems is {header.n_stems}, but the rows have {stems} stems: a filtered index",
             "n_stems",
             field_offset("n_stems"),
         )
     twice = repeated(lambda: members(rows), len(rows))
     if len(twice):
         findings.warn(
-            f"{_rows(len(twice))} for a stem and extension that a row before is for, "
+            f"{_rows(len(twice))} for the same stem and extension as an earlier row, "
             f"the first is row {twice[0]}",
             "keyhash",
             row_offset(container, int(twice[0])),

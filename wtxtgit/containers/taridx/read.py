@@ -228,7 +228,7 @@ def _lines(block: ByteView, claimed: int, most: int, field: str) -> list[str]:
     lines = count_lines(block, claimed)
     if lines > most:
         raise FormatError(
-            f"{field} is {lines}, at most {most} are read",
+            f"{field} is {lines}, over the limit of {most}",
             kind="limit",
             offset=field_offset(field),
             field=field,

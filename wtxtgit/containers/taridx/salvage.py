@@ -23,8 +23,8 @@ _COUNT_SIZE = 8
 _MOST_END = 2**63
 """What a member of a tar has to end before."""
 NOTES = (
-    "no row is proved: wtxtgit taridx verify holds them against the tars",
-    "wtxtgit taridx build makes an index anew from the tars",
+    "nothing proves the rows: wtxtgit taridx verify compares them with the tars",
+    "wtxtgit taridx build makes a new index from the tars",
 )
 
 
@@ -36,10 +36,10 @@ def salvage(data: ByteView, _options: ReadOptions) -> Salvage:
     kept = sum(int(_holds(index, start, end).sum()) for start, end in _slices(index))
     missing = []
     if there < claimed:
-        missing.append(f"rows {there} to {claimed}: the file ends before they do")
+        missing.append(f"rows {there} to {claimed}: cut off by the end of the file")
     if kept < there:
-        missing.append(f"{there - kept} rows that point nowhere")
-    notes = (f"{kept} of {claimed} rows are there", *NOTES)
+        missing.append(f"{there - kept} rows with impossible offsets")
+    notes = (f"{kept} of {claimed} rows are left", *NOTES)
     return Salvage(missing=tuple(missing), notes=notes, keep=partial(_keep, index))
 
 

@@ -216,7 +216,7 @@ class _RowsByFid:
         known = np.zeros(1 << 16, bool)
         known[[fid for fid in way.fids if fid is not None and fid < len(known)]] = True
         lost = self._order[~known[self._rows["fid"][self._order]]]
-        what = f"for a fid that none of {len(way.fids)} shards has"
+        what = f"with a fid that none of the {len(way.fids)} shards has"
         way.add(None, "fid", what, np.sort(lost))
 
     def compare(self, fid: int, shard: Tar, scan: _Scan, way: _Tally) -> None:
@@ -226,37 +226,37 @@ class _RowsByFid:
         places = self._order[self._starts[fid] : self._starts[fid + 1]]
         rows = self._rows[places]
         if not len(scan.offsets):
-            way.add(shard.name, "offset", "point at no tar header", places)
+            way.add(shard.name, "offset", "that do not point to a tar header", places)
             return
         at = np.searchsorted(scan.offsets, rows["offset"].astype(np.uint64))
         at = np.minimum(at, len(scan.offsets) - 1)
         hit = scan.offsets[at] == rows["offset"]
-        way.add(shard.name, "offset", "point at no tar header", places[~hit])
+        way.add(shard.name, "offset", "that do not point to a tar header", places[~hit])
         way.left_out += len(scan.offsets) - len(np.unique(at[hit]))
         places, rows, at = places[hit], rows[hit], at[hit]
         way.add(
             shard.name,
             "size",
-            "with another size than the tar header",
+            "whose size differs from the tar header's",
             places[scan.sizes[at] != rows["size"]],
         )
         way.add(
             shard.name,
             "keyhash",
-            "with a keyhash that is not that of the name in the tar header",
+            "whose keyhash does not match the name in the tar header",
             places[scan.keys[at] & self._key_mask != rows["keyhash"]],
         )
         way.add(
             shard.name,
             "extid",
-            "with another extension than the name in the tar header",
+            "whose extension differs from the name in the tar header",
             places[scan.extensions[at] != self._numbers[rows["extid"]]],
         )
         doubtful = (rows["crashid"] > 0) | np.isin(scan.keys[at], self._crash_keys)
         way.add(
             shard.name,
             "crashid",
-            "with another crash stem than the name in the tar header",
+            "whose crash stem differs from the name in the tar header",
             places[self._crashes(shard, rows, doubtful)],
         )
 

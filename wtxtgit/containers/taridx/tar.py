@@ -188,7 +188,7 @@ def _refuse_compressed(block: bytes) -> None:
                 f"compressed with {name}: members have no offsets in it", offset=0, field="magic"
             )
     if block and block.count(0) < len(block):
-        raise FormatError("no tar: it starts with no header", offset=0, field="checksum")
+        raise FormatError("not a tar: it does not start with a header", offset=0, field="checksum")
 
 
 def _checksum_holds(block: bytes) -> bool:
@@ -233,7 +233,7 @@ def _pax_facts(data: ByteView, member: TarMember) -> tuple[int | None, bool]:
     """
     if member.size > MAX_PAX:
         fail(
-            f"a PAX header of {member.size} bytes, at most {MAX_PAX} are read",
+            f"a PAX header of {member.size} bytes, over the limit of {MAX_PAX}",
             offset=member.offset,
             field="size",
             kind="limit",

@@ -122,7 +122,7 @@ class _RowTables:
     def add(self, fid: int, member: tar.TarMember) -> None:
         what = tar.other_than_file(member)
         if what is not None:
-            _refuse(member, f"is {what}, no file")
+            _refuse(member, f"is {what}, not a file")
         stem, extension = tar.split_name(member.name)
         if extension.split() != [extension]:
             _refuse(member, f"has the extension {quoted(extension)}, which is empty or has spaces")
@@ -132,7 +132,8 @@ class _RowTables:
         if self._canonical.setdefault(key, stem) != stem:
             if stem.split() != [stem]:
                 _refuse(
-                    member, "has the xxh64 of another stem, and a stem that is empty or has spaces"
+                    member,
+                    "has the same xxh64 as another stem, and a stem that is empty or has spaces",
                 )
             crashid = self._number(self._crashids, stem, "stem", member, len(self._crashids) + 1)
         extid = self._number(

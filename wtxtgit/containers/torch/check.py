@@ -119,7 +119,7 @@ def check_loading(
     for name in unknown_dtypes(listed.tensors):
         findings.error(f"tensor {quoted(name)} has an unknown dtype", "dtype", start)
     for device in unknown_devices(named):
-        findings.warn(f"storages were on the device {quoted(device)}", "location", start)
+        findings.warn(f"storages were on device {quoted(device)}", "location", start)
 
 
 def check_storages(
@@ -143,7 +143,7 @@ def check_storages(
         elif storage.nbytes is not None and place[1] != storage.nbytes:
             findings.error(
                 f"storage {quoted(storage.key)} has {place[1]} bytes, "
-                f"{storage.numel} items of {storage.dtype} have {storage.nbytes}",
+                f"but {storage.numel} items of {storage.dtype} need {storage.nbytes}",
                 "numel",
                 place[0],
             )
@@ -182,13 +182,13 @@ def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> 
             )
     if pickle.opcodes - OPCODES:
         findings.warn(
-            f"pickle of protocol {pickle.protocol} has opcodes that weights_only does not read",
+            f"pickle of protocol {pickle.protocol} has opcodes that weights_only does not support",
             field,
             start,
         )
     if pickle.is_encoded:
         findings.warn(
-            "a string of Python 2 is not UTF-8: torch.load has to be told its encoding",
+            "a Python 2 string is not UTF-8: torch.load needs its encoding",
             field,
             start,
         )
@@ -208,7 +208,7 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
     has_crc32 = container.has_crc32 or not directory.members
     if not has_crc32:
         findings.warn(
-            "written without CRC-32: zip tools call it damaged",
+            "written without a CRC-32: zip tools will report it as damaged",
             "crc32",
             directory.start,
             kind="crc32",
@@ -218,7 +218,7 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
     for member in directory.members:
         # torch takes the folder of the first member for that of all of them.
         if not member.name.startswith(folder) or not folder:
-            message = f"member {quoted(member.name)} is outside of the archive's folder"
+            message = f"member {quoted(member.name)} is outside the archive's folder"
             findings.error(message, "name", member.entry, member)
     _check_words(findings, container)
 
@@ -232,7 +232,7 @@ def _check_words(findings: Findings, container: Torch) -> None:
     if member is None:
         findings.error(f"member {VERSION} is missing", VERSION, at)
     elif version is None or not LEAST_VERSION <= version <= MOST_VERSION:
-        message = f"version is none of {LEAST_VERSION} to {MOST_VERSION}"
+        message = f"version is not between {LEAST_VERSION} and {MOST_VERSION}"
         findings.error(message, field, member.start, member)
     for name in (FORMAT_VERSION, ALIGNMENT):
         member = container.member(name)
@@ -244,7 +244,7 @@ def _check_words(findings: Findings, container: Torch) -> None:
     for member in container.directory.members:
         name = member.name.removeprefix(container.folder)
         if name not in known and not name.startswith(STORAGE):
-            findings.warn("torch.load reads no such member", "name", member.start, member)
+            findings.warn("torch.load never reads this member", "name", member.start, member)
 
 
 def _number(container: Torch, member: ZipMember) -> int | None:
@@ -262,7 +262,7 @@ def _check_members_of_storages(findings: Findings, container: Torch) -> None:
     for key, member in container.storages.items():
         if key not in named:
             findings.error(
-                f"storage {quoted(key)} belongs to no tensor", STORAGE, member.start, member
+                f"storage {quoted(key)} is not used by any tensor", STORAGE, member.start, member
             )
 
     alignment = container.alignment

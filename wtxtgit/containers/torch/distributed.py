@@ -99,7 +99,7 @@ class ShardFile:
         if item.transforms:
             words = quoted(", ".join(item.transforms))
             raise FormatError(
-                f"{_shown(place)} went through {words}, which is not undone here",
+                f"{_shown(place)} was stored through {words}, which wtxtgit can't undo",
                 offset=item.start,
                 field="transform_descriptors",
             )
@@ -142,7 +142,7 @@ class ShardFile:
             raise FormatError(message, offset=one.start, field="fqn")
         tensors = list((archive or self.archive(place)).tensors(options))
         if len(tensors) != 1 or tensors[0].name != ROOT_NAME:
-            message = f"{_shown(place)} is saved as something else than one tensor"
+            message = f"{_shown(place)} is saved as something other than one tensor"
             raise FormatError(message, offset=one.start, field="data.pkl")
         return tensors[0]
 
@@ -242,9 +242,7 @@ class DistributedCheckpoint(FileSet):
                 for place, _ in self.by_file[path]:
                     self._check_item(file, place, path, options, findings)
                 for start, end in file.unclaimed():
-                    message = (
-                        f"{end - start} bytes from byte {start} belong to no chunk and no value's"
-                    )
+                    message = f"{end - start} bytes from byte {start} are in no chunk or value"
                     findings.error(message, "offset", start, path)
             yield findings.of_member()
 
@@ -286,7 +284,7 @@ class DistributedCheckpoint(FileSet):
                 findings.error(f"{_shown(place)} is in no file", "storage_data")
         for place in self.metadata.items:
             if place not in wanted:
-                message = f"{_shown(place)} is saved, and is part of nothing"
+                message = f"{_shown(place)} is stored, but nothing uses it"
                 findings.error(message, "storage_data")
         for name, tensor in self.metadata.tensors.items():
             if tensor.dtype not in SIZES:
@@ -347,9 +345,7 @@ class _OpenFiles:
             total += len(file.data)
             nobodys = sum(end - start for start, end in file.unclaimed())
             if nobodys:
-                beside.append(
-                    f"{nobodys} bytes of {quoted(path)} belong to no chunk and no value's"
-                )
+                beside.append(f"{nobodys} bytes of {quoted(path)} are in no chunk or value")
         return total, beside
 
 

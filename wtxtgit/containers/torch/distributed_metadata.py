@@ -135,12 +135,12 @@ def read(data: ByteView) -> DistributedMetadata:
                 kind=PICKLE,
             )
     if pickle.end != len(data):
-        _refuse(f"has {len(data) - pickle.end} bytes behind its end", offset=pickle.end)
+        _refuse(f"has {len(data) - pickle.end} bytes after its end", offset=pickle.end)
     return _MetadataReader().read(pickle.root)
 
 
 def _no_storage(_pid: object, offset: int) -> NoReturn:
-    _refuse("names a storage", offset=offset)
+    _refuse("refers to a storage", offset=offset)
 
 
 class _MetadataReader:
@@ -162,12 +162,12 @@ class _MetadataReader:
             else:
                 tensors[name] = self._tensor(name, saved)
         if len(tensors) + len(set(values)) < len(tensors) + len(values) or tensors.keys() & values:
-            _refuse("lists a name twice")
+            _refuse("lists a name more than once")
         items: dict[Place, SavedItem] = {}
         for index, info in self._pairs(own.get("storage_data"), "storage_data"):
             place, item = self._place(index), self._item(info)
             if place in items:
-                _refuse(f"has {quoted(place[0])} saved twice at one place")
+                _refuse(f"has {quoted(place[0])} stored twice at the same place")
             items[place] = item
         if len({item.path for item in items.values()}) > MAX_SET_FILES:
             _refuse("names too many files", kind="limit")
@@ -183,7 +183,7 @@ class _MetadataReader:
 
     def _pairs(self, value: object, what: str) -> list[tuple[object, object]]:
         if not isinstance(value, Dict):
-            _refuse(f"has no dict {what}")
+            _refuse(f"has no dictionary {what}")
         if len(value.pairs) > MAX_TENSORS:
             _refuse(f"has {len(value.pairs)} entries in {what}", kind="limit")
         return value.pairs
@@ -201,7 +201,7 @@ class _MetadataReader:
         self._count(1 + len(chunks.items))
         boxes = tuple(map(self._box, chunks.items))
         if len({box.offsets for box in boxes}) < len(boxes):
-            _refuse(f"has two chunks of tensor {quoted(name)} at one place")
+            _refuse(f"has two chunks of tensor {quoted(name)} at the same place")
         return SavedTensor(dtype, held, boxes)
 
     def _dtype(self, value: object) -> str:
@@ -224,20 +224,20 @@ class _MetadataReader:
         name, offset = own.get("fqn"), own.get("offset")
         place = None if offset is None else sizes(offset)
         if not isinstance(name, str) or (offset is not None and place is None):
-            _refuse("has a wrong key in storage_data")
+            _refuse("has an invalid key in storage_data")
         return name, place
 
     def _item(self, value: object) -> SavedItem:
         own = _attributes(value, FILESYSTEM, "_StorageInfo")
         path, start, length = (own.get(key) for key in ("relative_path", "offset", "length"))
         if not isinstance(path, str):
-            _refuse("has a file without a path")
+            _refuse("has a file with no path")
         json_text.check_name(path, "path", offset=0)
         # Paths lead to files that are opened: none may lead out of the folder.
         if not is_in_folder(path):
             _refuse(f"names {quoted(path)}, which is not a path in its folder")
         if not is_size(start) or not is_size(length):
-            _refuse(f"has a wrong offset or length in {quoted(path)}")
+            _refuse(f"has an invalid offset or length in {quoted(path)}")
         return SavedItem(path, start, length, _transforms(own.get("transform_descriptors")))
 
 
@@ -246,7 +246,7 @@ def _transforms(value: object) -> tuple[str, ...]:
         return ()
     items = value.items if isinstance(value, List) else value
     if not isinstance(items, list | tuple) or len(items) > _MOST_TRANSFORMS:
-        _refuse("has wrong transform_descriptors")
+        _refuse("has invalid transform_descriptors")
     if not all(isinstance(item, str) for item in items):
         _refuse("has a transform that is not a string")
     return tuple(map(str, items))
@@ -270,12 +270,12 @@ def _attributes(value: object, module: str, name: str) -> dict[str, object]:
     """The attributes of an object of a class; raises FormatError for anything else."""
     state = _state(value)
     if not _is(value, module, name) or not isinstance(state, Dict):
-        _refuse(f"has what is no {name} where one is due")
+        _refuse(f"has something else where {name} is expected")
     if len(state.pairs) > _MOST_ATTRIBUTES:
-        _refuse(f"has a {name} of too many attributes", kind="limit")
+        _refuse(f"has a {name} with too many attributes", kind="limit")
     own = {key: held for key, held in state.pairs if isinstance(key, str)}
     if len(own) < len(state.pairs):
-        _refuse(f"has a {name} with a wrong attribute")
+        _refuse(f"has a {name} with an invalid attribute")
     return own
 
 

@@ -39,7 +39,7 @@ PROTO_SIZE = 2
 FRAME = 0x95
 FRAME_SIZE = 9
 COUNT_SIZE = 8
-REASON = "legacy torch file, no zip, is stored whole"
+REASON = "legacy torch file (not a zip): it is stored whole"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,13 +158,17 @@ def _storages(
     places: dict[str, tuple[int, int]] = {}
     for key in _keys(keys):
         if key not in sizes:
-            message = f"storage {quoted(key)} belongs to no tensor"
+            message = f"storage {quoted(key)} is not used by any tensor"
             fail(message, offset=keys.end, field="storage keys")
         if key in places:
-            fail(f"storage {quoted(key)} appears twice", offset=keys.end, field="storage keys")
+            fail(
+                f"storage {quoted(key)} appears more than once",
+                offset=keys.end,
+                field="storage keys",
+            )
         size = sizes[key]
         if size is None:
-            message = f"storage {quoted(key)} is of an unknown class"
+            message = f"storage {quoted(key)} has an unknown class"
             fail(message, offset=keys.end, field="storage keys")
         count = cursor.integer(COUNT_SIZE, "numel", signed=True)
         start = cursor.skip(count * size, "storage")

@@ -201,7 +201,7 @@ class _DepthWalk:
     def _count(self, steps: int, depth: int) -> None:
         self.steps_left -= steps
         if self.steps_left < 0:
-            self._fail("refers to its values too often")
+            self._fail("refers to its values too many times")
         if depth > MAX_DEPTH:
             self._fail("is nested too deeply")
 

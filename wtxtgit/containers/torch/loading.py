@@ -71,11 +71,13 @@ def refusals(pickle: Pickle, named: Iterable[Storage], *, is_legacy: bool) -> It
     for storage in named:
         key = quoted(storage.key)
         if storage.items != items:
-            yield f"storage {key} is named by {storage.items} items, torch wants {items}"
+            yield f"storage {key} is named by {storage.items} items, torch expects {items}"
         if storage.item is None:
-            yield f"storage {key} is of the class {quoted(storage.dtype)}, which torch has not"
+            yield (
+                f"storage {key} is of the class {quoted(storage.dtype)}, which torch does not have"
+            )
         if not storage.device:
-            yield f"storage {key} has no place where it was"
+            yield f"storage {key} does not name its device"
     yield from refusals_of_value(pickle)
 
 

@@ -74,7 +74,7 @@ def refuse_bomb(spans: Iterable[TensorSpan], size: int) -> None:
     total = sum(one.end - one.start for one in spans)
     if total > max(MOST_PASSES * size, LEAST_COVERED):
         raise FormatError(
-            f"tensors share a storage of {size} bytes too often", kind="limit", field="entries"
+            f"too many tensors share a storage of {size} bytes", kind="limit", field="entries"
         )
 
 
@@ -138,7 +138,7 @@ class _Feed:
             if not len(self._held):
                 block = next(self._blocks, None)
                 if block is None:
-                    raise FormatError("a tensor gives fewer bytes than it has", field="entries")
+                    raise FormatError("a tensor's source gave too few bytes", field="entries")
                 self._held = memoryview(block).cast("B")
             part = self._held[: count - len(joined)]
             joined += part
@@ -147,7 +147,7 @@ class _Feed:
 
     def close(self) -> None:
         if len(self._held) or any(memoryview(block).nbytes for block in self._blocks):
-            raise FormatError("a tensor gives more bytes than it has", field="entries")
+            raise FormatError("a tensor's source gave too many bytes", field="entries")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,9 +220,7 @@ def _agree(together: bytearray, block: Buffer, start: int, active: Sequence[_Act
         part = target[first:last]
         # Bytes that two tensors have must be equal, whichever comes first.
         if bool(np.any((part != mine) & known[first:last] & items)):
-            raise FormatError(
-                "tensors share bytes and would have different ones there", field="entries"
-            )
+            raise FormatError("tensors share bytes, so they can't differ there", field="entries")
         np.copyto(part, mine, where=items)
         known[first:last] |= items
 

@@ -180,7 +180,7 @@ class _PickleMachine:
                 break
             step = _STEPS.get(code)
             if step is None:
-                self._fail(f"has the opcode {bytes([code])!r}, which is not read")
+                self._fail(f"has opcode {bytes([code])!r}, which is not supported")
             # What `count` does: a call for each opcode would cost as much as the opcode.
             self.listing.left -= _COUNTS[code]
             if self.listing.left < 0:
@@ -188,7 +188,7 @@ class _PickleMachine:
             step(self)
         # No writer leaves one open, and readers differ in what the value is then.
         if self.marked:
-            self._fail("stops with an open mark")
+            self._fail("stops with a mark still open")
         opcodes = frozenset(code for code in range(256) if self.opcodes[code])
         names = tuple(self.globals.values())
         return Pickle(self._pop(), self.protocol, opcodes, names, self.pos, self.is_encoded)
@@ -226,7 +226,7 @@ class _PickleMachine:
         if length < 0:
             length = bytes(self.data[first : first + MAX_LINE]).find(b"\n")
         if length < 0:
-            self._fail("has a global whose line does not end")
+            self._fail("has a global whose line is cut short")
         line = self._text(length)
         self.pos += 1
         return line
@@ -247,17 +247,17 @@ class _PickleMachine:
 
     def _pop(self) -> object:
         if not self.stack:
-            self._fail("takes more from the stack than there is")
+            self._fail("takes more from the stack than is there")
         return self.stack.pop()
 
     def _top(self) -> object:
         if not self.stack:
-            self._fail("takes more from the stack than there is")
+            self._fail("takes more from the stack than is there")
         return self.stack[-1]
 
     def _pop_mark(self) -> list[object]:
         if not self.marked:
-            self._fail("has no mark where one is due")
+            self._fail("has no mark where one is expected")
         items, self.stack = self.stack, self.marked.pop()
         return items
 
@@ -276,7 +276,7 @@ class _PickleMachine:
     def proto(self) -> None:
         self.protocol = self._integer(1)
         if self.protocol > MAX_PROTOCOL:
-            self._fail(f"has the protocol {self.protocol}, which is not read")
+            self._fail(f"has protocol {self.protocol}, which is not supported")
 
     def frame(self) -> None:
         if self._integer(8) > self.size - self.pos:
@@ -302,7 +302,7 @@ class _PickleMachine:
 
     def _get(self, index: int) -> None:
         if index not in self.memo:
-            self._fail(f"takes from the memo at {index}, where nothing is")
+            self._fail(f"reads memo entry {index}, which was never set")
         self.stack.append(self.memo[index])
 
     # Plain values.
@@ -334,7 +334,7 @@ class _PickleMachine:
 
     def tuple_of(self, count: int) -> None:
         if len(self.stack) < count:
-            self._fail("takes more from the stack than there is")
+            self._fail("takes more from the stack than is there")
         items = tuple(self.stack[-count:])
         del self.stack[-count:]
         self._push_container(items)
@@ -343,14 +343,15 @@ class _PickleMachine:
         target = self._top()
         if not isinstance(target, (kind, CallResult)):
             self._fail(
-                f"{'appends' if kind is List else 'adds'} to what is no {kind.__name__.lower()}"
+                f"{'appends' if kind is List else 'adds'} to something that is not a "
+                f"{kind.__name__.lower()}"
             )
         target.items.extend(items)
 
     def set_pairs(self, items: list[object]) -> None:
         target = self._top()
         if not isinstance(target, Dict | CallResult):
-            self._fail("sets items of something that is not a dict")
+            self._fail("sets items of something that is not a dictionary")
         target.pairs.extend(self._pairs(items))
         target.filled_at = self.pos
 
@@ -364,9 +365,9 @@ class _PickleMachine:
 
     def _push_global(self, module: object, name: object) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
-            self._fail("has a global that is not named by strings")
+            self._fail("has a global whose name is not made of strings")
         if len(module) > MAX_GLOBAL or len(name) > MAX_GLOBAL:
-            self._fail("has a global with a long name", kind="limit")
+            self._fail("has a global with too long a name", kind="limit")
         self.stack.append(self.globals.setdefault((module, name), Global(module, name)))
 
     def global_name(self) -> None:
@@ -414,7 +415,7 @@ class _PickleMachine:
         state = self._pop()
         target = self._top()
         if not isinstance(target, CallResult):
-            self._fail("gives a state to something that is not an object")
+            self._fail("sets the state of something that is not an object")
         target.states.append(state)
 
     def persistent(self) -> None:

@@ -49,12 +49,12 @@ ARRAY_ROLE = "_npy"
 BYTEORDERS = (b"little", b"big")
 # Bytes of a member that holds a word or a number; one that is deflated must not be a bomb.
 MAX_WORD = 64
-TOO_LARGE = "its storage is deflated, and more than the limit"
+TOO_LARGE = "its storage is deflated and over the limit"
 # Names of globals that a description lists: a pickle may name millions.
 MAX_GLOBALS = 1000
 MISSING = "its storage is missing"
 UNKNOWN = "its dtype is unknown"
-EXPANDED = "its view repeats items to more bytes than the limit"
+EXPANDED = "with its repeated items it is over the limit"
 
 
 _FLIPPED = {"f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"}

@@ -111,7 +111,7 @@ class _TensorFiles:
     def of(self, container: object) -> TorchContents:
         if id(container) not in self._files:
             if not isinstance(container, Torch):
-                raise FormatError("entries are those of another format", field="entries")
+                raise FormatError("entries belong to another format", field="entries")
             self._files[id(container)] = TorchContents(container, self._options)
         return self._files[id(container)]
 
@@ -136,7 +136,7 @@ class _TensorFiles:
                 why = why or error
                 continue
             if (gained or versions) and FRAME in file.container.pickle.opcodes:
-                raise _refused("gain anything where their pickles are in frames")
+                raise _refused("gain anything if their pickles are in frames")
             there = [one for place, one in enumerate(placed) if place not in gained]
             contents = self._contents(file, there)
             items = [(item, self._bytes_of(placed[place])) for place, item in gained.items()]
@@ -157,7 +157,7 @@ class _TensorFiles:
             if key not in given:
                 raise _refused(f"lose tensor {name}")
             if given[key][1].form != entry.form:
-                raise _refused(f"give tensor {name} another dtype, shape or strides")
+                raise _refused(f"change the dtype, shape or strides of tensor {name}")
         return {
             place: self._item(file, self.of(placed[place].source), entry.name)
             for key, (place, entry) in given.items()
@@ -172,7 +172,7 @@ class _TensorFiles:
         if file.items.has_key(item.path, item.key):
             raise _refused(f"gain tensor {quoted(name)}")
         if source.container.byteorder != file.container.byteorder:
-            raise _refused(f"gain tensor {quoted(name)} of another byte order")
+            raise _refused(f"gain tensor {quoted(name)}, whose byte order differs")
         return item
 
     def _versions(
@@ -193,7 +193,7 @@ class _TensorFiles:
                 continue
             more = versions_behind(before, after) if member in file.items.versions else None
             if more is None:
-                raise _refused(f"take another {quoted(member)}")
+                raise _refused(f"change {quoted(member)}")
             further[member] = more
         return further
 

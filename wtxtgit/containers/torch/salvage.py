@@ -21,7 +21,10 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.salvage import Salvage, SalvagedTensor, Span, TensorState
 from wtxtgit.model.tensor import ReadOptions, Tensor
 
-_NO_BYTEORDER = "no member says the order of its bytes, as files of old writers have none"
+_NO_BYTEORDER = (
+    "its byte order is not known: the file has no byteorder member, as files of old "
+    "writers have none"
+)
 
 
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:

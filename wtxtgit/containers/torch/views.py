@@ -214,20 +214,20 @@ def storage(pid: object, offset: int) -> object:
         _fail("persistent id names no class of storage", offset)
     dtype = STORAGES.get(kind.name) or _printable(kind)
     if not isinstance(key, str) or len(key) > MAX_KEY:
-        _fail("persistent id has a wrong key", offset)
+        _fail("persistent id has an invalid key", offset)
     if not is_size(numel):
-        _fail(f"storage {quoted(key)} has a wrong numel", offset)
+        _fail(f"storage {quoted(key)} has an invalid numel", offset)
     # Where a storage was says nothing of its bytes, so any object may stand there.
     device = location if isinstance(location, str) else ""
     part = rest[0] if rest else None
     if part is None:
         return Storage(key, dtype, numel, device=device, items=len(pid))
     if not isinstance(part, tuple) or len(part) != 3 or not all(map(is_size, part[1:])):
-        _fail(f"storage {quoted(key)} has wrong view metadata", offset)
+        _fail(f"storage {quoted(key)} has invalid view metadata", offset)
     _view_key, first, count = part
     # Python's integers do not overflow: both were checked to be sizes.
     if first + count > numel:
-        _fail(f"storage {quoted(key)} has a part that reaches outside of it", offset)
+        _fail(f"storage {quoted(key)} has a view that reaches past its end", offset)
     return Storage(key, dtype, numel, (first, count), device, len(pid))
 
 
@@ -266,7 +266,7 @@ def view(value: object, offset: int) -> View | None:
     stored = args[0]
     first = args[1]
     if not is_size(first):
-        _fail(f"{name} has a wrong offset", offset)
+        _fail(f"{name} has an invalid offset", offset)
     shape, strides = _shape_and_strides(args[2:4], name, offset)
     dtype = stored.dtype
     if name in REBUILT_DTYPE:
@@ -286,7 +286,7 @@ def why_outside(tensor: View, nbytes: int) -> str | None:
         limit = min(nbytes, tensor.storage.end)
     if tensor.span()[1] <= limit:
         return None
-    return f"reaches outside of its storage of {limit} bytes"
+    return f"reaches past the end of its storage of {limit} bytes"
 
 
 def sizes(value: object) -> tuple[int, ...] | None:
@@ -317,7 +317,7 @@ def _shape_and_strides(
         case (tuple(shape), tuple(strides)) if len(shape) == len(strides):
             return shape, strides
         case _:
-            return _fail(f"{name} has a wrong size or stride", offset)
+            return _fail(f"{name} has an invalid size or stride", offset)
 
 
 def _dtype(args: tuple[object, ...], offset: int) -> str:

@@ -179,7 +179,7 @@ def build_model(
     """
     for tensor in tensors:
         _check_tensor(tensor)
-    refuse_repeated((tensor.name for tensor in tensors), "two tensors are called {}")
+    refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")
     dtypes = [DTYPES[tensor.element] for tensor in tensors]
     items = [
         # Storages without a class of their own count bytes.
@@ -205,11 +205,12 @@ def build_model(
 def _check_tensor(tensor: TensorSource) -> None:
     name = quoted(tensor.name)
     if tensor.element not in DTYPES:
-        raise FormatError(f"torch has no {tensor.element}, as tensor {name} is", field="dtype")
+        message = f"tensor {name} is {tensor.element}, which torch does not have"
+        raise FormatError(message, field="dtype")
     if not is_text(tensor.name):
         raise FormatError(f"tensor {name} has a lone surrogate", field="name")
     if len(tensor.shape) > MAX_RANK or any(not 0 <= dim <= MAX_SIZE for dim in tensor.shape):
-        raise FormatError(f"tensor {name} has a shape that torch has not", field="shape")
+        raise FormatError(f"tensor {name} has a shape that torch does not support", field="shape")
 
 
 def _small(name: str, content: bytes) -> NewMember:

@@ -83,7 +83,7 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
     inflated, or do not have the CRC-32 that the directory says, where it says any.
     """
     if compression != "none":
-        raise FormatError(f"torch has no {compression} in its files", field="method")
+        raise FormatError(f"torch files can't be compressed with {compression}", field="method")
     container.refuse_shared_bytes()
     return laid_out(container, {}, options, compresses=False)
 

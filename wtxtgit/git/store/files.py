@@ -59,7 +59,7 @@ class Places:
         algorithm = repo.object_format
         if algorithm not in ("sha1", "sha256"):
             raise EnvironmentFailure(
-                f"this repository names objects by {algorithm}, which is unknown"
+                f"this repository uses the object format {algorithm}, which is not supported"
             )
         folder = repo.git_path("objects")
         shared = _shared(repo.config.get("core.sharedRepository") or "")

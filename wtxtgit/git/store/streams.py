@@ -194,7 +194,7 @@ def inflated(
     head = os.pread(descriptor, _HEAD_SIZE, start)
     # RFC 1950, section 2.2: method 8 is deflate, and the two bytes are a multiple of 31.
     if len(head) != _HEAD_SIZE or head[0] & 0xF != 8 or int.from_bytes(head, "big") % 31:
-        raise Damaged("it does not begin as zlib's streams do")
+        raise Damaged("it does not begin like a zlib stream")
     # FDICT: git never writes such a stream.
     if head[1] & 0x20:
         raise Damaged("it needs a dictionary")
@@ -205,7 +205,7 @@ def inflated(
     if not check.is_done:
         yield from _one_by_one(descriptor, start, check)
     if is_last and os.fstat(descriptor).st_size != check.end:
-        raise Damaged("more stands behind it")
+        raise Damaged("more data follows it")
 
 
 class _InflatedBytes:
@@ -220,7 +220,7 @@ class _InflatedBytes:
     def take(self, data: bytes, adler: int | None = None) -> bytes:
         self._left -= len(data)
         if self._left < 0:
-            raise Damaged("it holds more bytes than it says")
+            raise Damaged("it has more bytes than it states")
         own = adler32(data) if adler is None else adler
         self._adler = joined_adler32(self._adler, own, len(data))
         self.window = (self.window + data[-_WINDOW:])[-_WINDOW:]
@@ -233,10 +233,10 @@ class _InflatedBytes:
     def finish(self, descriptor: int, end: int) -> None:
         """Compare with the checksum behind the deflated bytes, which stop at `end`."""
         if self._left:
-            raise Damaged(f"it lacks {self._left} bytes")
+            raise Damaged(f"{self._left} bytes are missing")
         checksum = os.pread(descriptor, CHECKSUM_SIZE, end)
         if checksum != self._adler.to_bytes(CHECKSUM_SIZE, "big"):
-            raise Damaged("its checksum is another")
+            raise Damaged("its checksum does not match")
         self.end = end + CHECKSUM_SIZE
 
 

@@ -141,7 +141,7 @@ class PackWriter:
         while place < self._end:
             block = os.pread(self._descriptor, min(_BLOCK, self._end - place), place)
             if not block:
-                raise EnvironmentFailure(f"{self._path}: was cut short while it was written")
+                raise EnvironmentFailure(f"{self._path}: cut short while it was written")
             self._hash.update(block)
             place += len(block)
 

@@ -81,9 +81,9 @@ class IncomingPacks:
             if came != size:
                 return f"has {'more than' if came > size else f'{came} of'} {size} bytes"
             if digest.hexdigest() != name:
-                return "has another SHA-256 than its name says"
+                return "has a SHA-256 other than its name states"
             if last != end:
-                return "has another index than the remote says"
+                return "has an index other than the remote's"
             mode = stat.S_IMODE(os.fstat(made.descriptor).st_mode)
             os.fchmod(made.descriptor, mode | (self._own.shared & _READ_ONLY))
             os.fsync(made.descriptor)

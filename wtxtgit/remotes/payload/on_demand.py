@@ -103,5 +103,5 @@ class FetchedPayload:
             pack = done.refused[0]
             raise EnvironmentFailure(
                 f"{done.remote}: pack {pack.pack} {pack.why}",
-                hint="wtxtgit push, where the data are, mends what is gone",
+                hint="wtxtgit push from a clone that has the data restores it",
             )

@@ -201,7 +201,7 @@ class TargetPacks:
 
     def remove(self, names: Sequence[str]) -> None:
         if not isinstance(self._target, PrunableTarget):
-            raise RemoteRefused(f"{self.label}: no file can be taken away there")
+            raise RemoteRefused(f"{self.label}: files can't be deleted there")
         for name in names:
             for file in _files(name):
                 self._target.remove(file)

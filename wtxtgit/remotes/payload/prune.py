@@ -76,7 +76,9 @@ def prune_payload(
     """
     # git-config(1): another repository, which git does not know of, may need anything.
     if repo.config.is_true("extensions.preciousObjects"):
-        raise EnvironmentFailure("nothing is dropped in a repository of precious objects")
+        raise EnvironmentFailure(
+            "nothing is dropped in a repository with extensions.preciousObjects"
+        )
     url = store_url.find(repo)
     if url is not None:
         url.check_chosen()

@@ -42,7 +42,7 @@ class RegistryPacks:
     def __init__(self, reference: str) -> None:
         self._where = parse_reference(reference)
         if self._where.tag is not None:
-            raise UsageError(f'"{shown(reference)}" has a tag, but each pack has one of its own')
+            raise UsageError(f'"{shown(reference)}" has a tag, but each pack gets its own tag')
         self.label = f"oci://{reference}"
 
     def packs(self) -> Sequence[str]:
@@ -142,7 +142,7 @@ def _layers(there: OciRepository, name: str) -> tuple[Layer, Layer]:
             other,
         ) == (PACK, name, INDEX):
             return pack, end
-    raise InputError(f"{there.label}: there is no pack {name}")
+    raise InputError(f"{there.label}: no pack {name}")
 
 
 def _is_there(there: OciRepository, name: str, end: str) -> bool:

@@ -29,9 +29,10 @@ _OWN = "refs/wtxt/"
 def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> RemotePruned:
     """Find the packs that nobody needs and that came before `expire`, in seconds since 1970.
 
-    With `force` they are taken away. Raises UsageError where no git remote says what is needed, or
-    only the tree which remote it is; EnvironmentFailure where the history at hand is not whole, or
-    refs have changed meanwhile; and as the place does.
+    With `force` they are taken away. Raises UsageError where without a git
+    remote, what is needed is not known, or only the tree which remote it is;
+    EnvironmentFailure where the history at hand is not whole, or refs have
+    changed in the meantime; and as the place does.
     """
     url = store_url.chosen(repo)
     url.check_chosen()
@@ -51,7 +52,7 @@ def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> Rem
     note = None
     if force and gone:
         if [_refs(remote) for remote in remotes] != refs:
-            raise EnvironmentFailure("refs have changed meanwhile", hint="run it again")
+            raise EnvironmentFailure("refs have changed in the meantime", hint="run it again")
         note = place.remove(gone)
         place.settle()
         for name in gone:
@@ -75,7 +76,9 @@ def _remotes(repo: Repository, url: StoreUrl) -> list[str]:
     if url.url.startswith(GIT) and named not in remotes:
         remotes.append(named)
     if not remotes:
-        raise UsageError("no git remote says what is needed", hint="git remote add NAME URL")
+        raise UsageError(
+            "without a git remote, what is needed is not known", hint="git remote add NAME URL"
+        )
     return remotes
 
 
@@ -96,8 +99,8 @@ def _needed(repo: Repository, tips: Collection[str]) -> set[bytes]:
     """The chunks that any ref leads to, there or here."""
     listed = needed_texts.reached(repo, sorted(tips))
     if not listed.is_whole:
-        what = "not all files of all commits are at hand"
-        raise EnvironmentFailure(what, hint="run it in a clone that has all")
+        what = "some files of some commits are missing here"
+        raise EnvironmentFailure(what, hint="run it in a complete clone")
     return chunks_of(listed.texts)
 
 

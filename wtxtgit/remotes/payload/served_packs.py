@@ -51,8 +51,8 @@ class ServedPacks:
         with client(self.label) as http, self._get(http, LIST, _ANEW) as answer:
             if answer.status in GONE:
                 raise RemoteRefused(
-                    f"{self.label}: has no {LIST}, which names the packs of a folder",
-                    hint="wtxtgit push, to the folder that it serves",
+                    f"{self.label}: has no {LIST}, the list of its packs",
+                    hint="wtxtgit push to the folder that it serves",
                 )
             self._check(LIST, answer)
             self._gives_parts = answer.headers.get("accept-ranges", "").lower() == "bytes"
@@ -120,7 +120,7 @@ class ServedPacks:
 
     def _read_only(self) -> RemoteRefused:
         return RemoteRefused(
-            f"{self.label}: can only be read from",
+            f"{self.label}: is read-only",
             hint="wtxtgit store use URL, of the folder that it serves",
         )
 
@@ -153,7 +153,7 @@ class ServedPacks:
             if not (
                 url.scheme == "https" or (url.scheme == first.scheme and is_loopback(url.host))
             ):
-                raise RemoteRefused(f"{self.label}: leads to an address without TLS")
+                raise RemoteRefused(f"{self.label}: redirects to an address without TLS")
             is_own = _origin(url) == _origin(first)
             login = self._login.headers if is_own else _NONE
             request = http.build_request("GET", url, headers={**headers, **login})
@@ -169,7 +169,7 @@ class ServedPacks:
                 return answer
             answer.close()
             url = answer.next_request.url
-        raise RemoteRefused(f"{self.label}: {file}: leads on and on")
+        raise RemoteRefused(f"{self.label}: {file}: too many redirects")
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

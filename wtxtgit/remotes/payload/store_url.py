@@ -84,7 +84,7 @@ class StoreUrl(JsonObject):
         if self.url.startswith(WEB):
             use = "URL, of the folder that it serves"
         raise UsageError(
-            f"the tree alone names {self.shown} as the remote", hint=f"wtxtgit store use {use}"
+            f"only the tree names {self.shown} as the remote", hint=f"wtxtgit store use {use}"
         )
 
     @property
@@ -100,7 +100,7 @@ def chosen(repo: Repository, remote: str | None = None) -> StoreUrl:
     """
     found = find(repo, remote)
     if found is None:
-        raise UsageError("no remote has payload", hint="wtxtgit store use URL names one")
+        raise UsageError("no remote for payload", hint="wtxtgit store use URL names one")
     return found
 
 
@@ -211,10 +211,10 @@ def _checked(url: str) -> str:
     if not place or place.startswith("-") or len(url) > _MOST_URL or _CONTROLS.search(url):
         raise UsageError(f'"{spelled(url)}" is not the URL of a store')
     if "::" in place:
-        raise UsageError(f'"{spelled(url)}" would start a program, or wraps another url')
+        raise UsageError(f'"{spelled(url)}" would start a program, or wraps another URL')
     if WITH_PASSWORD.match(place):
         raise UsageError(
-            f"{spelled(url)}: the store's url has credentials in it", hint="git help credentials"
+            f"{spelled(url)}: the store's URL contains credentials", hint="git help credentials"
         )
     scheme = _SCHEME.match(place)
     if scheme is not None and scheme[2].rpartition("@")[2].startswith("-"):
@@ -226,7 +226,8 @@ def _checked(url: str) -> str:
     if not fits:
         raise UsageError(
             f'"{spelled(url)}" is not the URL of a store',
-            hint="git+REMOTE is one, lfs, file:///FOLDER, s3://BUCKET/FOLDER and what fsspec knows",
+            hint="examples are git+REMOTE, lfs, file:///FOLDER and s3://BUCKET/FOLDER; fsspec "
+            "knows more",
         )
     if url.startswith(OCI):
         from wtxtgit.remotes.payload.registry_packs import RegistryPacks
@@ -248,7 +249,7 @@ def _check_web(url: str) -> None:
         raise UsageError(f'"{spelled(url)}" is not the URL of a folder on a server')
     if parts.scheme == "http" and not is_loopback(host):
         raise UsageError(
-            f"{spelled(url)}: nothing is fetched without TLS, but from this machine",
+            f"{spelled(url)}: without TLS, data is fetched only from this machine",
             hint="https://example.com/FOLDER",
         )
 
@@ -268,7 +269,7 @@ def _checked_of_tree(repo: Repository, url: str) -> str:
         fits = not _is_lfs(url) and scheme[1] in _STORES and not _MORE.search(place)
     if not fits:
         raise UsageError(
-            f'{FILE.decode()} names "{spelled(url)}", which is not opened unless you say so',
+            f'{FILE.decode()} names "{spelled(url)}", which is not opened without your consent',
             hint="wtxtgit store use URL",
         )
     return url

@@ -16,7 +16,7 @@ class StepPublisher:
 
     def __init__(self, snapshots: Snapshots, every: int) -> None:
         if every < 1:
-            raise UsageError(f"every is {every}, at least 1 is wanted")
+            raise UsageError(f"every is {every}, but must be at least 1")
         self._snapshots = snapshots
         self._every = every
         self._last = -1

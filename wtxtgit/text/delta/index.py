@@ -141,7 +141,10 @@ class _DeltaIndexer(LineCursor):
         result = self.result
         if not self._at(VERSION):
             start = quote(bytes(self._text[:16]))
-            self._fail("syntax", f"not a WTXT-DELTA 2, no other is supported: it starts {start}")
+            self._fail(
+                "syntax",
+                f"not a WTXT-DELTA 2, the only version that is supported: it starts with {start}",
+            )
         result.base = self._take(parse_first, "WTXT-DELTA")
         if self._at(b"meta "):
             result.head = self._read_head()
@@ -156,14 +159,14 @@ class _DeltaIndexer(LineCursor):
                 self._check_order(self._before, name, line)
                 self._removed += 1
                 if self._removed > MAX_REMOVED:
-                    self._fail("limit", f"removes over {MAX_REMOVED} arrays", line=line)
+                    self._fail("limit", f"removes more than {MAX_REMOVED} arrays", line=line)
                 result.changes.append(DeltaBlock(name, line, removed=True))
             elif self._at(b"audit ") and result.head is not None:
                 result.audit = self._take(grammar.parse_audit, "audit")
                 break
             else:
                 wanted = "arr, del, audit" if result.head is not None else "arr"
-                self._fail("syntax", f"neither {wanted} nor enddelta: {self._shown()}")
+                self._fail("syntax", f"expected {wanted} or enddelta, found {self._shown()}")
         self._array = self._chunk = None
         self._expect(LAST_LINE)
         if self._pos != len(self._text):
@@ -206,7 +209,7 @@ class _DeltaIndexer(LineCursor):
         self._expect(grammar.END_ARRAY)
         # In the bound form such a block gives another HMAC or salt.
         if claim is None and not chunks:
-            self._fail("structure", "a block without chunks says nothing", line=line)
+            self._fail("structure", "a block without chunks has no effect", line=line)
         change = DeltaBlock(name, line, claim, rows, tuple(chunks))
         # With an `idx` line the block tells how the array is cut, so that this is seen without
         # the base.
@@ -224,11 +227,11 @@ class _DeltaIndexer(LineCursor):
             self._fail("structure", what, line=line)
         # Of a plain block the size of the array is known with the base only.
         if claim is not None and chunk.off + chunk.size > claim.nbytes:
-            what = f"off={chunk.off} len={chunk.size}, the array has {claim.nbytes} bytes"
+            what = f"off={chunk.off} len={chunk.size}, but the array has {claim.nbytes} bytes"
             self._fail("structure", what, line=line)
         wanted = armor.line_count(chunk.size)
         if chunk.lines != wanted:
-            self._fail("structure", f"lines={chunk.lines}, {wanted} is wanted", line=line)
+            self._fail("structure", f"lines={chunk.lines}, but {wanted} is expected", line=line)
         start, first = self._take_armor(chunk.lines)
         chunks.append(DeltaChunk(chunk, start, first))
         self._end_chunk(start, first, chunk.lines)
@@ -238,11 +241,11 @@ def check_whole(change: DeltaBlock, claim: grammar.ArrayLine) -> None:
     """Raise TextError "structure" unless a block has all chunks of the array that it tells."""
     count = chunk_count(claim.nbytes, armor.chunk_size(change.rows))
     if count > MAX_CHUNKS:
-        message = f"{count} chunks can't be numbered"
+        message = f"{count} chunks are too many to be numbered"
         raise TextError("structure", message, line=change.line, array=change.name)
     check_places(change, change.rows, claim.nbytes)
     if len(change.chunks) != count:
-        message = f"{len(change.chunks)} of the array's {count} chunks, all are wanted"
+        message = f"has {len(change.chunks)} of the array's {count} chunks, but all are required"
         raise TextError("structure", message, line=change.line, array=change.name)
 
 
@@ -297,7 +300,7 @@ def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
         if head.signature is not None:
             report.signature = digest.check_header(head.signature, head.covered, public_keys)
         if report.signature is SignatureState.INVALID:
-            message = "the target's signature does not fit the delta and the keys given"
+            message = "the target's signature does not match the delta and the given keys"
             report.problems.append(Problem("signature", message))
     return report
 

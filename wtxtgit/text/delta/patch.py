@@ -157,7 +157,11 @@ def _check_plain(base: DeltaSide, target: DeltaSide, steps: tuple[DeltaStep, ...
         raise TextError("layout", f"a text with {LAYOUT_ARRAY} has no plain delta")
     for step in steps:
         if step.target is None or step.whole:
-            what = "is removed" if step.target is None else "is new, or cut or typed otherwise"
+            what = (
+                "is removed"
+                if step.target is None
+                else "is new, or has another dtype or chunk size"
+            )
             message = f'array "{step.name}" {what}, which a plain delta can\'t say'
             raise TextError("structure", message, array=step.name)
 
@@ -267,13 +271,13 @@ def apply(
     if delta.base != base.root.sha256_all:
         wanted = "nothing" if delta.base is None else delta.base.hex()[:16]
         own = base.root.sha256_all.hex()[:16]
-        message = f"the delta is for a base with sha256_all {wanted}..., this one has {own}..."
+        message = f"the delta is for a base with sha256_all {wanted}..., but this one has {own}..."
         raise TextError("root", message)
     # (3) Delta and base fit, and (4) nothing is said that need not be.
     arrays = tuple(_patched(base, text, delta))
     if delta.head is None:
         regenerated = _regenerated(base, arrays, given, threads, progress)
-        return Applied(regenerated, None, ("which arrays the chunks of a plain delta are of",))
+        return Applied(regenerated, None, ("which arrays the chunks of a plain delta belong to",))
     head = delta.head
     target = DeltaSide(head.meta, head.cap, head.root, head.signature, arrays, delta.audit)
     hashes = hash_arrays(
@@ -306,7 +310,7 @@ def _uncovered(base: DeltaSide, target: DeltaSide) -> Iterator[str]:
         yield "the signature"
     for name, value, before in said:
         if value != before:
-            yield f"{name}={value}" if value is not None else f"{name}, which is not there"
+            yield f"{name}={value}" if value is not None else f"{name}, which does not exist"
     for array in target.arrays:
         usual = default_rows(array.claim.dtype, array.claim.shape)
         # An array that the base cuts in the same way is patched by its chunks.
@@ -320,7 +324,7 @@ def _patched(base: DeltaSide, text: ByteView, delta: DeltaIndex) -> Iterator[Sid
     before = {array.name: array for array in base.arrays}
     changes = {change.name: change for change in delta.changes}
     if delta.head is None and LAYOUT_ARRAY in before:
-        raise TextError("layout", f"a plain delta is not for texts with {LAYOUT_ARRAY}")
+        raise TextError("layout", f"a plain delta can't be applied to texts with {LAYOUT_ARRAY}")
     for name in sorted(before.keys() | changes.keys()):
         old, change = before.get(name), changes.get(name)
         if change is None:
@@ -417,10 +421,10 @@ def _prove(target: DeltaSide, hashes: Hashes) -> None:
             raise TextError("array_sha256", message, array=name)
     for name, mac in hashes.hmac.items():
         if claims[name].hmac == _ZERO_HMAC:
-            what = "a key is given, but the array carries no hmac"
+            what = "a key was given, but the array has no hmac"
             raise TextError("hmac", what, array=name)
         if not digest.same_mac(mac, claims[name].hmac):
-            raise TextError("hmac", "the hmac does not fit the key", array=name)
+            raise TextError("hmac", "the hmac does not match the key", array=name)
     root = target.root
     if hashes.sha256_all != root.sha256_all:
         raise TextError("root", mismatch("hash_all", hashes.sha256_all, root.sha256_all))

@@ -166,7 +166,9 @@ def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:
     """A verified text as a side; raises TextError "pending" for one without a root."""
     # A delta names its base by the root's hash.
     if index.root is None:
-        raise TextError("pending", "a pending text has no root: no delta is from or to it")
+        raise TextError(
+            "pending", "a pending text has no root, so no delta can be made from it or to it"
+        )
     arrays = tuple(
         TextArray(array.claim, array.rows, array.sha256, text, array) for array in index.arrays
     )

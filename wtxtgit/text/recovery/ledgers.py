@@ -32,7 +32,7 @@ def mended(text: bytes) -> tuple[bytes | None, tuple[str, ...]]:
     rest = (line.removesuffix(b"\n") for line in BytesIO(text))
     first = next(rest, b"")
     if ledger.parse_head(first + b"\n", 0) is None:
-        return None, ("the first line can't be read, and nothing else tells what it said",)
+        return None, ("the first line can't be read, and nothing else says what it was",)
     done = [first + b"\n"]
     notes: list[str] = []
     before = ledger.FIRST_PREV
@@ -40,7 +40,7 @@ def mended(text: bytes) -> tuple[bytes | None, tuple[str, ...]]:
         meta, wsum = record.get("meta", [b""])[0], record.get("wsum", [b""])[0]
         header = next(_headers(meta, wsum, before), None)
         if header is None:
-            return None, (*notes, f"record {number + 1}: nothing proves what its lines said")
+            return None, (*notes, f"record {number + 1}: nothing proves what its lines were")
         parsed, sha256_all = header
         this = digest.merkle(before, sha256_all, parsed)
         for line in record.get("at", []):

@@ -81,7 +81,7 @@ def recover_plain(
     """The same of a text as `transport.undone` gives it, with what that undid."""
     found = read(plain)
     if not found.arrays and found.root is None:
-        raise TextError("syntax", "nothing of a WTXT text can be made out")
+        raise TextError("syntax", "nothing that looks like a WTXT text was found")
     table = SlotTable(plain)
     arrays = [pieces_of(array, table) for array in found.arrays]
     settle(arrays, table, heal)
@@ -309,7 +309,7 @@ class _Search:
         if header is not None or not is_proved:
             return header
         if as_it_stands is not None:
-            self.notes.append("merkle_this does not go with meta and merkle_prev: made anew")
+            self.notes.append("merkle_this does not match meta and merkle_prev: it was recomputed")
         return as_it_stands
 
     def _put_together(

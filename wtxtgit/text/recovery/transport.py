@@ -77,7 +77,7 @@ def undone(text: ByteView) -> tuple[ByteView, tuple[str, ...]]:
 
 _AROUND = "text before and after"
 _ON_EACH_LINE = (
-    ("spaces at the ends of lines", _TRAILING, b""),
+    ("spaces at the end of lines", _TRAILING, b""),
     ("marks of quoting", _QUOTED, b""),
     ("indentation", _INDENTED, b""),
     ("empty lines", _EMPTY, b"\n"),

@@ -92,22 +92,22 @@ class _Lines:
         after = head[start + len(BEGIN) :]
         self._eol = b"\r\n" if after.startswith(b"\r\n") else b"\n"
         if not after.startswith(self._eol):
-            raise self._error("its first line does not end where it has to")
+            raise self._error("its first line is too long or too short")
         start += len(BEGIN) + len(self._eol)
         tail = bytes(data[-(_MAX_SPACE + len(END)) :]).rstrip(_SPACE)
         if not tail.endswith(END):
-            raise self._error("it does not end in a line that ends armor: it is cut short?")
+            raise self._error("it does not end with the END line; it may be cut short")
         stripped = min(len(data), _MAX_SPACE + len(END)) - len(tail)
         end = len(data) - stripped - len(END)
         if end < start:
-            raise self._error("it does not end in a line that ends armor")
+            raise self._error("it does not end with the END line")
         self._body = data[start:end]
         self._stride = _COLUMNS + len(self._eol)
         full, rest = divmod(len(self._body), self._stride)
         self._full = full
         self._last = b"" if not rest else self._decoded_last(self._body[full * self._stride :])
         if rest and len(self._last) == _BYTES:
-            raise self._error("its lines do not have 64 characters each")
+            raise self._error("its lines are not all 64 characters long")
         self.nbytes = full * _BYTES + len(self._last)
         if full and not rest:
             # Where the last line is a full one, its padding may be what is not as it has to be.
@@ -123,7 +123,7 @@ class _Lines:
         at = start - first * _BYTES
         part = memoryview(found)[at : at + end - start]
         if len(part) != end - start:
-            raise self._error("its lines do not have 64 characters each")
+            raise self._error("its lines are not all 64 characters long")
         return part
 
     def _line(self, number: int) -> ByteView:
@@ -138,18 +138,18 @@ class _Lines:
         )
         # With all ends of lines in their places, one more would make the rest shorter.
         if not ends or len(body) != count * _COLUMNS:
-            raise self._error("its lines do not have 64 characters each")
+            raise self._error("its lines are not all 64 characters long")
         return self._decode(body)
 
     def _decoded_last(self, line: ByteView) -> bytes:
         raw = bytes(mapped(line))
         if not raw.endswith(self._eol):
-            raise self._error("its last line does not end where it has to")
+            raise self._error("its last line is too long or too short")
         body = raw.removesuffix(self._eol)
         decoded = self._decode(body)
         # Unused bits, and padding that is left out, would be a second spelling.
         if not body or pybase64.b64encode(decoded) != body:
-            raise self._error("its last line's base64 is not as it has to be")
+            raise self._error("the base64 of its last line is not canonical")
         return decoded
 
     def _decode(self, body: bytes) -> bytes:

@@ -112,7 +112,7 @@ class _HeaderLines:
 
     def _header(self) -> Header:
         if self._line() != MAGIC:
-            raise self._error("it does not begin as age's version 1 does")
+            raise self._error("it does not begin as an age version 1 file does")
         stanzas = []
         while True:
             begin = self._at
@@ -125,7 +125,7 @@ class _HeaderLines:
             stanzas.append(Stanza(kind, tuple(arguments), self._body()))
         digest = decode(mac[1])
         if digest is None or not stanzas:
-            raise self._error("its last line, or its recipients, are not as they have to be")
+            raise self._error("its last line or its recipients are malformed")
         covered = self._data[: begin + len(b"---")]
         return Header(tuple(stanzas), covered, digest, self._at)
 

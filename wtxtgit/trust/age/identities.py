@@ -112,7 +112,9 @@ def file_key(head: Header, identities: Iterable[AgeIdentity], name: str) -> byte
     Raises AgeError for a header that was changed, or breaks a rule.
     """
     if head.is_passphrase and len(head.stanzas) > 1:
-        raise AgeError(f"{name}: a passphrase and other recipients: that is not a file of age's")
+        raise AgeError(
+            f"{name}: it has both a passphrase and other recipients, which age does not allow"
+        )
     for identity in identities:
         for stanza in head.stanzas:
             if stanza.kind != identity.kind:
@@ -144,13 +146,13 @@ def opened(data: ByteView, identities: Iterable[AgeIdentity], name: str) -> Byte
 def _why_closed(head: Header, keys: Iterable[AgeIdentity]) -> str:
     is_passphrase = any(one.kind == header.SCRYPT for one in keys)
     if not head.is_passphrase:
-        return "no passphrase opens it, but a key" if is_passphrase else NO_MATCH
+        return "it opens with a key, not a passphrase" if is_passphrase else NO_MATCH
     # Who gives the wrong words can't be told from who damaged the words' stanza.
-    return "the passphrase is wrong, or the file damaged" if is_passphrase else NO_KEY
+    return "the passphrase is wrong or the file is damaged" if is_passphrase else NO_KEY
 
 
 NO_MATCH = "no identity matched any of the recipients"
-NO_KEY = "no key opens it, but a passphrase"
+NO_KEY = "it opens with a passphrase, not a key"
 
 
 class NoIdentityError(AgeError):
@@ -164,7 +166,7 @@ def parse_file(content: bytes, name: str) -> tuple[X25519Identity | SshIdentity,
     try:
         lines = content.decode("ascii", "strict" if b"#" not in content else "replace").splitlines()
     except UnicodeDecodeError:
-        raise KeyFileError(f"{name}: no identity file") from None
+        raise KeyFileError(f"{name}: not an identity file") from None
     words = [
         (number, line.strip())
         for number, line in enumerate(lines, 1)
@@ -172,7 +174,7 @@ def parse_file(content: bytes, name: str) -> tuple[X25519Identity | SshIdentity,
     ]
     found = tuple(_parse_secret(word, f"{name}: line {number}") for number, word in words)
     if not found:
-        raise KeyFileError(f"{name}: it holds no identity")
+        raise KeyFileError(f"{name}: has no identity")
     return found
 
 
@@ -181,11 +183,11 @@ def _parse_secret(word: str, where: str) -> X25519Identity:
 
     # Nothing of the line is shown: it may be a secret with a mistyped character.
     if word.startswith("AGE-PLUGIN-"):
-        raise KeyFileError(f"{where}: an identity of a plugin of age, and none is started")
+        raise KeyFileError(f"{where}: an identity for an age plugin, which wtxtgit does not run")
     try:
         identity = pyrage.x25519.Identity.from_str(word)
     except pyrage.IdentityError:
-        raise KeyFileError(f"{where}: no identity: AGE-SECRET-KEY-1...") from None
+        raise KeyFileError(f"{where}: not an identity (AGE-SECRET-KEY-1...)") from None
     # pyrage has checked the spelling, and gives no bytes: five bits a character (BIP 173).
     number = 0
     for character in word.upper().removeprefix(_SECRET)[:-_CHECKSUM]:

@@ -114,8 +114,8 @@ class _SealedChunks:
                 _nonce(number, is_last=number == self._count - 1), part, None
             )
         except InvalidTag:
-            what = f"chunk {number + 1} of {self._count} is damaged, moved, or not the last"
-            raise AgeError(f"{self._name}: the encrypted content does not open: {what}") from None
+            what = f"chunk {number + 1} of {self._count} is damaged, out of place or not the last"
+            raise AgeError(f"{self._name}: the content can't be decrypted: {what}") from None
         with self._lock:
             self._open[number] = plain
             while len(self._open) > _KEPT:

@@ -48,7 +48,8 @@ def parse(spelled: str, where: str) -> Recipient:
         return Recipient(SSH_ED25519, line, ssh_tag(key.key))
     if word.startswith("AGE-SECRET-KEY-"):
         raise KeyFileError(
-            f"{where}: a secret key, its recipient is wanted", hint="age-keygen -y shows it"
+            f"{where}: a secret key, not the recipient that belongs to it",
+            hint="age-keygen -y shows it",
         )
     try:
         return Recipient(X25519, str(pyrage.x25519.Recipient.from_str(word)))
@@ -56,7 +57,7 @@ def parse(spelled: str, where: str) -> Recipient:
         pass
     shown = word if len(word) <= _SHOWN else word[:_SHOWN] + "..."
     if word.startswith(_PREFIX) and "1" in word[len(_PREFIX) :]:
-        raise KeyFileError(f'{where}: "{shown}" is for a plugin of age, and none is started')
+        raise KeyFileError(f'{where}: "{shown}" is for an age plugin, which wtxtgit does not run')
     raise KeyFileError(f'{where}: "{shown}" is not a recipient: age1..., or ssh-ed25519 ...')
 
 
@@ -72,7 +73,7 @@ def parse_file(content: bytes, name: str) -> tuple[Recipient, ...]:
         if line.strip() and not line.startswith("#")
     ]
     if not found:
-        raise KeyFileError(f"{name}: it lists no recipient")
+        raise KeyFileError(f"{name}: lists no recipient")
     return tuple(found)
 
 
@@ -87,7 +88,7 @@ def encrypt(
 
     unique = dict.fromkeys(recipients)
     if not unique:
-        raise UsageError("there is nobody to encrypt for")
+        raise UsageError("no recipients to encrypt for")
     keys = [
         (pyrage.x25519 if one.kind == X25519 else pyrage.ssh).Recipient.from_str(one.spelled)
         for one in unique

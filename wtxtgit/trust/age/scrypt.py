@@ -43,7 +43,7 @@ def unwrapped(stanza: Stanza, passphrase: str, name: str) -> bytes | None:
     if not (is_whole and is_number and len(stanza.body) == payload.FILE_KEY_SIZE + 16):
         raise AgeError(f"{name}: the age header is damaged: a recipient of type {SCRYPT}")
     if int(work) > MAX_WORK:
-        raise AgeError(f"{name}: scrypt with a cost of 2^{work}, over 2^{MAX_WORK}")
+        raise AgeError(f"{name}: its scrypt cost is 2^{work}, over the limit of 2^{MAX_WORK}")
     key = _key(passphrase, salt_bytes or b"", int(work))
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), stanza.body, None)
