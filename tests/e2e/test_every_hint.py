@@ -13,8 +13,7 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +22,13 @@ import pytest
 
 import wtxtgit as api
 from tests.e2e.hints_not_followed import NOT_FOLLOWED
-from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, Sealed, checkpoint, text
-from tests.kit import LAUNCHER
+from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
 from tests.kit.hints import hints
+from tests.kit.pasting import HERE, paste
 from wtxtgit.cli.main import main
 
 pytestmark = pytest.mark.slow
 
-HERE = "a folder"
 UP = "../"
 NEW = "new model.safetensors"
 
@@ -55,18 +53,6 @@ class World(Sealed):
             signal.signal(one, handler)
         return code, out.getvalue(), err.getvalue()
 
-    def paste(self, command: str, ok: Sequence[int] = (0,)) -> str:
-        path = f"{self.path.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.path / HERE,
-            env={**os.environ, "PATH": path, "GIT_EDITOR": "true"},
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode in ok, (command, done.stdout, done.stderr)
-        return done.stdout.decode()
-
 
 Words = list[str]
 Make = Callable[[World], Words]
@@ -74,16 +60,8 @@ Make = Callable[[World], Words]
 
 
 @pytest.fixture
-def world(chain: Sealed) -> World:
-    chain.git("config", "wtxtgit.trustRoot", ROOT)
-    chain.git("config", "wtxtgit.signingKey", "alice")
-    folder = chain.path.parent / "bin"
-    folder.mkdir()
-    script = folder / "wtxtgit"
-    script.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
-    script.chmod(0o755)
-    (chain.path / HERE).mkdir()
-    return World(chain.path)
+def world(pastable: Sealed) -> World:
+    return World(pastable.path)
 
 
 def told(err: str) -> tuple[str, str]:
@@ -489,10 +467,10 @@ def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
     match row.what:
         case "lists":
             # What is wrong with a file makes its list end with 1.
-            assert world.paste(commands(found)[0], ok=(0, 1)).strip()
+            assert paste(world, commands(found)[0], ok=(0, 1)).strip()
             return
         case "instead":
-            world.paste(commands(found)[0].replace("FILE", "file"))
+            paste(world, commands(found)[0].replace("FILE", "file"))
             return
         case "option" if found.startswith("without"):
             words = [word for word in words if word not in found.split()]
@@ -506,7 +484,7 @@ def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
             words = [*words[:-1], *shlex.split(spelled[0])]
         case _:
             for command in commands(found):
-                world.paste(command)
+                paste(world, command)
     again, _, after = world.said(*words)
     assert message not in after
     assert again == row.then, after
