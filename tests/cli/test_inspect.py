@@ -262,7 +262,7 @@ def test_tensors_come_first_and_once(wtxtgit: Command) -> None:
         "layers_2_q",
         "layers_1_q",
     ]
-    assert re.search(r"^layers_1_q  tensor +8 B +\d+$", parts, re.MULTILINE)
+    assert re.search(r"^layers_1_q +tensor +8 B +\d+$", parts, re.MULTILINE)
 
 
 def test_what_is_no_tensor_is_listed_without_its_offset(wtxtgit: Command) -> None:

@@ -233,6 +233,15 @@ def no_such_revision(world: World) -> Words:
     return ["review", "nothing...main"]
 
 
+def no_default_branch(world: World) -> Words:
+    """As in the clone of a repository that was empty, once it has two branches."""
+    bare = world.path.parent / "bare"
+    world.git("clone", "-q", "--bare", "--", str(world.path), str(bare))
+    world.git("remote", "add", "origin", str(bare))
+    world.git("push", "-q", "origin", "HEAD", "HEAD:refs/heads/two")
+    return ["review"]
+
+
 def no_such_option(world: World) -> Words:
     return ["seal", "--nothing"]
 
@@ -365,6 +374,7 @@ FOLLOWED = [
         Row(what_fits_no_format, OPTION),
     ),
     ("to name a signers file, write ./{}", Row(signers_named_like_a_revision, NAMED)),
+    ("git remote set-head --auto -- {}", Row(no_default_branch)),
     (
         "add another signer first, or lower it: wtxtgit signers threshold {}",
         Row(signer_of_a_threshold),
