@@ -36,8 +36,11 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
 from wtxtgit.git.turn import turn
 from wtxtgit.git.work_tree import file_is_blob
-from wtxtgit.history import work_tree
-from wtxtgit.history.refs import (
+from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
+from wtxtgit.report.audit import AuditReport
+from wtxtgit.report.prune import PrunedCommit, PruneReport
+from wtxtgit.rewrite import work_tree
+from wtxtgit.rewrite.refs import (
     ChosenRef,
     TagWriter,
     chosen_refs,
@@ -48,9 +51,6 @@ from wtxtgit.history.refs import (
     notes_refs,
     refuse_partial,
 )
-from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
-from wtxtgit.report.audit import AuditReport
-from wtxtgit.report.prune import PrunedCommit, PruneReport
 from wtxtgit.text import digest
 from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature
 from wtxtgit.trust.signing import SigningKey

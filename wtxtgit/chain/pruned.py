@@ -20,10 +20,10 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
-from wtxtgit.history.refs import without_signatures
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, extends
 from wtxtgit.report.audit import AuditReport
 from wtxtgit.report.prune import ForgottenDeletion, PruneProof
+from wtxtgit.rewrite.refs import without_signatures
 from wtxtgit.trust.state import lets_go, open_ledgers
 
 PRUNED = b".wtxt/pruned"
