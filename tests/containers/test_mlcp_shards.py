@@ -18,8 +18,8 @@ from wtxtgit.containers import any_format
 from wtxtgit.containers.format import SetFolder
 from wtxtgit.containers.mlcp.read import read as read_single
 from wtxtgit.containers.mlcp.shards import shard_header
-from wtxtgit.containers.mlcp.shards_write import build_set
 from wtxtgit.containers.mlcp.write import DTYPES
+from wtxtgit.containers.mlcp.write_shards import build_set
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings

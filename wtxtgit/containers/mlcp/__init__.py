@@ -24,7 +24,7 @@ FORMAT = Format(
     },
     endings=(".checkpoint",),
     write=Lazy(f"{__name__}.write"),
-    write_set=Lazy(f"{__name__}.shards_write"),
+    write_set=Lazy(f"{__name__}.write_shards"),
     keeps_tag=every_tag,
     lists_only=True,
     reseal=Lazy(f"{__name__}.reseal"),

@@ -81,7 +81,7 @@ class ListedShard:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShardFile:
+class RankFile:
     """A shard's file that was read: its data are [start, end), `checksum_end` is in the header."""
 
     file: ByteView
@@ -152,7 +152,7 @@ class ShardedCheckpoint(FileSet):
         """The names of the shards' files."""
         return tuple(shard.path for shard in self.shards)
 
-    def open(self, shard: ListedShard) -> ShardFile:
+    def open(self, shard: ListedShard) -> RankFile:
         """Read a shard's file; raises FormatError for one that the framework's reader refuses."""
         try:
             data = self.open_member(shard.path)
@@ -161,7 +161,7 @@ class ShardedCheckpoint(FileSet):
                 f"{quoted(shard.path)} can't be opened: {error.message}", field="rank"
             ) from None
         if not shard.has_header:
-            return ShardFile(data, 0, len(data))
+            return RankFile(data, 0, len(data))
         try:
             return _read_file(data, shard)
         except FormatError as error:
@@ -251,7 +251,7 @@ def shard_name(prefix: str, rank: int, ending: str = SHARD_ENDING) -> str:
     return f"{prefix}_shard_{rank}{ending}"
 
 
-def unclaimed(shard: ListedShard, opened: ShardFile) -> Iterator[tuple[int, int]]:
+def unclaimed(shard: ListedShard, opened: RankFile) -> Iterator[tuple[int, int]]:
     """Runs of bytes, as places in the file, that no tensor is in."""
     spans = [(opened.start + tensor.offset, opened.start + tensor.end) for tensor in shard.tensors]
     yield from gaps([(0, opened.start), *spans], len(opened.file))
@@ -321,7 +321,7 @@ def _placed(tensors: tuple[ListedTensor, ...]) -> tuple[ListedTensor, ...]:
     return tuple(placed)
 
 
-def _read_file(data: ByteView, shard: ListedShard) -> ShardFile:
+def _read_file(data: ByteView, shard: ListedShard) -> RankFile:
     """Read a shard's file; raises FormatError."""
     if data[: len(SHARD_MAGIC)] != SHARD_MAGIC:
         fail("no .shard file", offset=0, field="magic")
@@ -340,14 +340,14 @@ def _read_file(data: ByteView, shard: ListedShard) -> ShardFile:
         fail(message, offset=checksum_end, field="tensor count")
     length = cursor.integer(COUNT_SIZE, "data length", signed=True)
     start = cursor.skip(length, "data")
-    return ShardFile(data, start, cursor.pos, checksum, checksum_end)
+    return RankFile(data, start, cursor.pos, checksum, checksum_end)
 
 
 def _rank_of(data: ByteView) -> int:
     return Cursor(data, len(SHARD_MAGIC)).integer(COUNT_SIZE, "rank", signed=True)
 
 
-def _tensor(tensor: ListedTensor, opened: ShardFile | None, why: str | None) -> Tensor:
+def _tensor(tensor: ListedTensor, opened: RankFile | None, why: str | None) -> Tensor:
     element = ELEMENTS.get(tensor.dtype)
     if opened is None or tensor.end > opened.end - opened.start:
         why = why or "its bytes reach outside of its shard's"
@@ -357,7 +357,7 @@ def _tensor(tensor: ListedTensor, opened: ShardFile | None, why: str | None) -> 
     return stored.listed(opened.data)
 
 
-def _check_shard(shard: ListedShard, opened: ShardFile, findings: Findings) -> None:
+def _check_shard(shard: ListedShard, opened: RankFile, findings: Findings) -> None:
     size = opened.end - opened.start
     for name, count in Counter(tensor.name for tensor in shard.tensors).items():
         if count > 1:
@@ -392,7 +392,7 @@ def _check_shard(shard: ListedShard, opened: ShardFile, findings: Findings) -> N
     _check_checksum(shard, opened, findings)
 
 
-def _check_checksum(shard: ListedShard, opened: ShardFile, findings: Findings) -> None:
+def _check_checksum(shard: ListedShard, opened: RankFile, findings: Findings) -> None:
     told = shard.checksum or opened.checksum
     if not told:
         return
