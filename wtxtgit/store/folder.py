@@ -12,7 +12,7 @@ import mmap
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from struct import Struct
@@ -465,6 +465,17 @@ class PackFolder:
             self._open[name] = pack
             return pack
 
+    def usable(self, names: Iterable[str]) -> Iterator[tuple[str, ChunkPack]]:
+        """The packs of these names, in their order, but for those that are gone or damaged.
+
+        Raises EnvironmentFailure where one can't be read.
+        """
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                pack = self.opened(name)
+                if pack is not None:
+                    yield name, pack
+
     def refresh(self) -> bool:
         """Look for packs that came or went since; tells whether any did."""
         with self._lock:
@@ -497,13 +508,11 @@ class PackFolder:
     def _take(self, tables: Sequence[ChunkTable], *, is_stale: bool = False) -> None:
         """Go on with these tables, the first of which is that of the file, and what they lack."""
         known = {name for table in tables for name, _ in table.files} | self._damaged.keys()
-        untold = []
-        for name in sorted(self._listed.keys() - known):
-            # One that has just gone is told by the next look at the folder.
-            with contextlib.suppress(FileNotFoundError):
-                pack = self.opened(name)
-                if pack is not None:
-                    untold.append((name, pack.nbytes, pack.index))
+        # One that has just gone is told by the next look at the folder.
+        untold = [
+            (name, pack.nbytes, pack.index)
+            for name, pack in self.usable(sorted(self._listed.keys() - known))
+        ]
         first, *others = tables
         rest = together([*others, table_of(untold)])
         is_much = rest.count * _UNTOLD_PART > first.count or len(rest.files) > _UNTOLD_PACKS
