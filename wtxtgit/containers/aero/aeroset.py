@@ -35,11 +35,12 @@ from wtxtgit.containers.format import (
     FileSet,
     OpenMember,
     is_in_folder,
+    opened_member,
     unlisted,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.errors import FormatError, InputError
+from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
@@ -127,10 +128,7 @@ class AeroSet(FileSet):
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all files, in their order, is what was found in the set."""
-        findings = Findings()
-        for member in members:
-            findings.add(member)
-        return findings
+        return Findings.of_members(members)[0]
 
     def open(self, member: SetFile, listing: ListingBudget) -> Aero:
         """Read a file of the set; raises FormatError whatever is wrong with it."""
@@ -138,12 +136,7 @@ class AeroSet(FileSet):
 
     def view(self, member: SetFile) -> ByteView:
         """The bytes of a file of the set; raises FormatError where it can't be opened."""
-        try:
-            return self.open_member(member.path)
-        except InputError as error:
-            raise FormatError(
-                f"{quoted(member.path)} can't be opened: {error.message}", field="path"
-            ) from None
+        return opened_member(self.open_member, member.path, "path")
 
     @staticmethod
     def read(member: SetFile, data: ByteView, listing: ListingBudget) -> Aero:
