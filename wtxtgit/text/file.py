@@ -17,9 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
-from typing import IO
-
-import numpy as np
+from typing import IO, TYPE_CHECKING
 
 from wtxtgit.errors import CheckError, LacksPayload, TextError
 from wtxtgit.io.view import Buffer, ByteView, Pages, same_bytes, view_of, write_at
@@ -34,8 +32,7 @@ from wtxtgit.model.array import (
     PayloadSource,
 )
 from wtxtgit.model.findings import Problem
-from wtxtgit.text.armor import U1, line_count
-from wtxtgit.text.grammar import LINE_TEXT
+from wtxtgit.text.grammar import LINE_TEXT, line_count
 from wtxtgit.text.index import ArrayIndex, TextIndex, index, want_chunks
 from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
 from wtxtgit.text.verify import (
@@ -46,6 +43,9 @@ from wtxtgit.text.verify import (
     jobs_at_least,
     jobs_of,
 )
+
+if TYPE_CHECKING:
+    from wtxtgit.text.block_armor import U1
 
 MOST_FILE = 2**62
 """No file system takes a file of so many bytes; a detached text may claim them."""
@@ -295,7 +295,11 @@ def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:
 
 
 def file_pieces(
-    text: ByteView, index: TextIndex, layout: Layout, *, threads: int | None = None
+    text: ByteView,
+    index: TextIndex,
+    layout: Layout,
+    *,
+    threads: int | None = None,
 ) -> Iterator[memoryview]:
     """The bytes of the file in order; `index` and `layout` are of a verified text."""
     by_name = {array.name: array for array in index.arrays}
@@ -303,14 +307,17 @@ def file_pieces(
     def of_array(name: str) -> Iterator[Callable[[], Blocks]]:
         return (partial(_decoded, text, job) for job in jobs_of(blocks_of(by_name[name])))
 
+    tasks = partial(file_tasks, layout, of_array)
     threads = worthwhile(threads, len(text), jobs_at_least(index.arrays))
-    with Workers(file_tasks(layout, of_array), threads) as runs:
+    with Workers(tasks(), threads) as runs:
         for blocks in runs:
             yield from blocks
 
 
 def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
     """The raw bytes of all arrays by name; `index` is of a verified text."""
+    import numpy as np
+
     arrays = {array.name: np.empty(array.nbytes, dtype=np.uint8) for array in index.arrays}
 
     def fill(job: list[Block]) -> None:

@@ -13,7 +13,7 @@ from io import BytesIO
 
 from wtxtgit.io.view import PIECE, ByteView
 from wtxtgit.text import grammar
-from wtxtgit.text.armor import line_count
+from wtxtgit.text.grammar import line_count
 
 _QUOTED = re.compile(rb"(?m)^(?:[>|] ?)+")
 _INDENTED = re.compile(rb"(?m)^[ \t]+")
