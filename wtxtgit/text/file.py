@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 MOST_FILE = 2**62
 """No file system takes a file of so many bytes; a detached text may claim them."""
+# Bytes of payload from which on a copy of this process is worth making.
+_FOR_TWO = 32 * 1024 * 1024
 # Bytes of a file up to which it stays in memory: making one takes longer than filling it.
 _IN_MEMORY = 1024 * 1024
 
@@ -300,14 +302,27 @@ def file_pieces(
     layout: Layout,
     *,
     threads: int | None = None,
+    may_fork: bool = False,
 ) -> Iterator[memoryview]:
-    """The bytes of the file in order; `index` and `layout` are of a verified text."""
+    """The bytes of the file in order; `index` and `layout` are of a verified text.
+
+    With `may_fork` this process is one of ours, which may be copied to share the work; then each
+    piece is good only until the next is asked for.
+    """
     by_name = {array.name: array for array in index.arrays}
 
     def of_array(name: str) -> Iterator[Callable[[], Blocks]]:
         return (partial(_decoded, text, job) for job in jobs_of(blocks_of(by_name[name])))
 
     tasks = partial(file_tasks, layout, of_array)
+    payload = sum(array.nbytes for array in index.detached_arrays)
+    if may_fork and payload >= _FOR_TWO and worthwhile(threads, payload) > 1:
+        from wtxtgit.io.two_processes import can_be_forked, results
+
+        if can_be_forked():
+            for blocks in results(tasks):
+                yield from blocks
+            return
     threads = worthwhile(threads, len(text), jobs_at_least(index.arrays))
     with Workers(tasks(), threads) as runs:
         for blocks in runs:
