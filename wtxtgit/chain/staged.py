@@ -171,8 +171,8 @@ class _CheckWork:
     def _occasion(self) -> Occasion:
         if len(self._staged.parents) > 1:
             return Occasion.MERGE
-        is_partial = staging.is_partial_commit(self._repo)
-        return Occasion.PATHS if is_partial else Occasion.COMMIT
+        is_unstaged = staging.stages_by_itself(self._repo)
+        return Occasion.UNSTAGED if is_unstaged else Occasion.COMMIT
 
     def _judged(self) -> _ParentFindings:
         """Judge against the parents; as an amend where that is what it looks like."""

@@ -208,6 +208,8 @@ def convert(
     if inline_data and not target.lists_only:
         endings = ", ".join(e for f in registry.FORMATS if f.lists_only for e in f.endings)
         raise UsageError(f"--inline-data is for {endings} files")
+    if inline_data and max_shard is not None:
+        raise UsageError("--inline-data is for one file: those of --max-shard have all bytes")
     asked = asked_of(target, extras or {})
     description, sources, dropped, unfit = _read(source, options, threads)
     notes = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from wtxtgit.checkpoint.open import (
     wsum_beside,
 )
 from wtxtgit.checkpoint.wsum import wsum_at, wsum_path
+from wtxtgit.containers.format import SetFolder
 from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.io.files import shown, view_file
 from wtxtgit.io.view import ByteView
@@ -32,9 +32,7 @@ if TYPE_CHECKING:  # files alone take no git
     from wtxtgit.git.repository import Repository
 
 
-def members(
-    target: str, place: TargetPlace = HERE, *, threads: int | None = None
-) -> Callable[[str], ByteView]:
+def members(target: str, place: TargetPlace = HERE, *, threads: int | None = None) -> SetFolder:
     """A function that opens a file listed in the set `target`, by its path there.
 
     `target` is the set's index, or the folder with it. The function raises InputError for what is
@@ -52,6 +50,20 @@ def members(
 
         is_folder = folder_names(target, place) is not None
         return folders.within(target, folders.INDEX) if is_folder else target
+
+    @cache
+    def name() -> str:
+        from wtxtgit.checkpoint import folders
+
+        if is_url(target, place):
+            return urls.file_name(target)
+        names = folder_names(target, place)
+        if names is None:
+            return posixpath.basename(
+                target.partition(":")[2] if is_blob(target, place) else target
+            )
+        listing = folders.index_of(target, names)
+        return listing if isinstance(listing, str) else ""
 
     def open_url(path: str) -> ByteView:
         if target.startswith(urls.GIT):
@@ -99,12 +111,12 @@ def members(
             # Of a set a file that can't be opened is a finding, not the end.
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
-    return open_member
+    return SetFolder(open_member, name)
 
 
 def tree_members(
     repo: Repository, tree: str, index: bytes, *, threads: int | None = None
-) -> Callable[[str], ByteView]:
+) -> SetFolder:
     """The same for a set in a tree, by the tree's object id and the path there.
 
     No file of the work tree comes in, whatever it is called.
@@ -125,7 +137,7 @@ def tree_members(
         except (OSError, ValueError, EnvironmentFailure, InputError) as error:
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
-    return open_member
+    return SetFolder(open_member, lambda: os.fsdecode(posixpath.basename(index)))
 
 
 def _refuse_outside(path: str) -> None:

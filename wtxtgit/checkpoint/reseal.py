@@ -65,7 +65,7 @@ def reseal(target: str, options: ReadOptions) -> Resealing:
     if known is None or known.reseal_set is None:
         what = "no index of a set" if known is None else f"a {known.set_name} has no hashes"
         raise InputError(f"{shown(path)}: {what}", hint="an AEROSET's .aeroset.json is what has")
-    open_member = members(str(path))
+    open_member: OpenMember = members(str(path))
     if conflict is not None:
         open_member = conflict.opener(path, open_member)
     with named(path):

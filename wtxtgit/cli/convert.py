@@ -29,7 +29,7 @@ from wtxtgit.report.figures import size
     "--max-shard",
     type=Size(),
     metavar="SIZE",
-    help="Write several files of at most SIZE each: safetensors, GGUF, or an AEROSET.",
+    help="Write several files of at most SIZE each: safetensors, GGUF, MLCP shards, or an AEROSET.",
 )
 @click.option(
     "--inline-data",

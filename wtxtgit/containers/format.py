@@ -10,7 +10,8 @@ Which formats there are, and in which order they are tried, is in `registry`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -41,6 +42,29 @@ OpenMember = Callable[[str], ByteView]
 
 Also where a symbolic link leads out of the set's folder, which a path does not show.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class SetFolder:
+    """The same, with the name of the index: files of some sets are called after it."""
+
+    open: OpenMember
+    index: Callable[[], str]
+
+    def __call__(self, path: str) -> ByteView:
+        return self.open(path)
+
+
+def name_of_index(open_member: OpenMember) -> str:
+    """What the index of a set is called, without its folder; nothing where it has no name."""
+    return open_member.index() if isinstance(open_member, SetFolder) else ""
+
+
+def in_same_folder(folder: OpenMember, open_member: OpenMember) -> SetFolder:
+    """`open_member`, which opens files as `folder` does, and does more."""
+    return SetFolder(open_member, partial(name_of_index, folder))
+
+
 # Files that an index may list: each is opened. Writers number them with five digits.
 MAX_SET_FILES = 99_999
 # Bytes at the start of an index that tell that it is one: files of all kinds are asked, and a large

@@ -205,6 +205,20 @@ def quote(raw: bytes) -> str:
     return '"' + ascii(raw.decode("latin-1"))[1:-1].replace('"', '\\"') + '"'
 
 
+def start_of(data: ByteView) -> str:
+    """How content starts, to be said of what is not the text that is wanted."""
+    # Rarely asked for.
+    from wtxtgit.io.compressed import compression
+
+    start = bytes(data[:_QUOTED])
+    if (name := compression(start)) is not None:
+        return f"it is compressed with {name}: unpack it first"
+    return f"it starts with {quote(start)}" if start else "it is empty"
+
+
+# Bytes of it that are quoted.
+_QUOTED = 16
+
 _ZERO_HMAC = bytes(32)
 # What stands where data lines should, if an array that has to have them has none.
 _BEHIND_DATA = (b"ch ", grammar.END_CHUNK, grammar.END_ARRAY)

@@ -153,7 +153,7 @@ def _of_json(name: str, value: object) -> ChunkSource:
 
 
 def _told(texts: Mapping[str, str]) -> dict[str, object]:
-    """The chunks in JSON that pyfolds reads, as far as tags say what is in them."""
+    """The chunks in JSON that pyfolds' documentation names, as far as tags say what is in them."""
     # Tags that come from such chunks are what was in them.
     told: dict[str, object] = {
         name: value for name in JSON_CHUNKS if (value := _object(texts.get(name))) is not None
