@@ -16,6 +16,7 @@ from wtxtgit.checkpoint.open import (
     blob_oid,
     folder_names,
     is_blob,
+    is_file,
     is_url,
     payload_for,
     payload_in,
@@ -111,7 +112,18 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
             # Of a set a file that can't be opened is a finding, not the end.
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
-    return SetFolder(open_member, name)
+    def fetch(url: str, path: str) -> ByteView:
+        from wtxtgit.remotes.part_urls import read_part
+
+        _refuse_outside(path)
+        if is_file(target, place) and os.path.lexists(place.file(Path(index()).parent / path)):
+            raise InputError("only what is missing is fetched")
+        try:
+            return as_checked_out(path, read_part(url, path), threads).data
+        except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
+            raise InputError(str(error)) from error
+
+    return SetFolder(open_member, name, fetch)
 
 
 def tree_members(
