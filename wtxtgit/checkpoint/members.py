@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.remotes import urls
 
 if TYPE_CHECKING:  # files alone take no git
+    from wtxtgit.git.index import TreeEntry
     from wtxtgit.git.repository import Repository
 
 
@@ -135,12 +137,26 @@ def tree_members(
     """
     from wtxtgit.git import history
 
+    def find(path: bytes) -> TreeEntry | None:
+        # By the tree's id: a revision may name another commit by now.
+        return next(iter(history.listing(repo, tree, path)), None)
+
+    return entry_members(repo, find, index, threads=threads)
+
+
+def entry_members(
+    repo: Repository,
+    find: Callable[[bytes], TreeEntry | None],
+    index: bytes,
+    *,
+    threads: int | None = None,
+) -> SetFolder:
+    """The same for a set whose files are entries that `find` gives by their paths."""
+
     def open_member(path: str) -> ByteView:
         _refuse_outside(path)
         try:
-            member = posixpath.join(posixpath.dirname(index), os.fsencode(path))
-            # By the tree's id: a revision may name another commit by now.
-            entry = next(iter(history.listing(repo, tree, member)), None)
+            entry = find(posixpath.join(posixpath.dirname(index), os.fsencode(path)))
             if entry is None or not entry.is_file:
                 raise InputError("no such file")
             data = blob(repo, entry.oid, threads)

@@ -366,6 +366,14 @@ class SetResealer(Protocol):
         `data` is that one as it was. Raises FormatError.
         """
 
+    def stale_files(
+        self, data: ByteView, open_member: OpenMember, paths: Collection[str]
+    ) -> Iterator[str]:
+        """Those of these files that are not what `data` says, which lists them.
+
+        Raises FormatError.
+        """
+
 
 class IndexMaker(Protocol):
     """What names of files tell of a set without an index."""
