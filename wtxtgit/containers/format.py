@@ -46,10 +46,15 @@ Also where a symbolic link leads out of the set's folder, which a path does not 
 
 @dataclass(frozen=True, slots=True)
 class SetFolder:
-    """The same, with the name of the index: files of some sets are called after it."""
+    """The same, with the name of the index: files of some sets are called after it.
+
+    `elsewhere` opens a file that is not there, by the URL of the set's folder that the index says
+    and its path; None where nothing is fetched.
+    """
 
     open: OpenMember
     index: Callable[[], str]
+    elsewhere: Callable[[str, str], ByteView] | None = None
 
     def __call__(self, path: str) -> ByteView:
         return self.open(path)
@@ -62,7 +67,8 @@ def name_of_index(open_member: OpenMember) -> str:
 
 def in_same_folder(folder: OpenMember, open_member: OpenMember) -> SetFolder:
     """`open_member`, which opens files as `folder` does, and does more."""
-    return SetFolder(open_member, partial(name_of_index, folder))
+    elsewhere = folder.elsewhere if isinstance(folder, SetFolder) else None
+    return SetFolder(open_member, partial(name_of_index, folder), elsewhere)
 
 
 # Files that an index may list: each is opened. Writers number them with five digits.
@@ -370,6 +376,14 @@ class SetResealer(Protocol):
         """Path and bytes of a file that lists tensors, and the bytes of what lists the files.
 
         `data` is that one as it was. Raises FormatError.
+        """
+
+    def stale_files(
+        self, data: ByteView, open_member: OpenMember, paths: Collection[str]
+    ) -> Iterator[str]:
+        """Those of these files that are not what `data` says, which lists them.
+
+        Raises FormatError.
         """
 
 

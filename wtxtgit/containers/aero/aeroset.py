@@ -2,7 +2,7 @@
 
 The JSON names the parts, with the numbers of the weight shards in each, and an
 index, an AERO file whose TIDX has the tensors of all parts. In a part its
-shards are counted from 0. Only local files count: `base_url` is not looked at.
+shards are counted from 0. Files that are not at hand are at `base_url`.
 Spec: `docs/spec/aero.md`, "AEROSET".
 """
 
@@ -34,13 +34,13 @@ from wtxtgit.containers.format import (
     SET_HEAD,
     FileSet,
     OpenMember,
+    SetFolder,
     is_in_folder,
-    opened_member,
     unlisted,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
@@ -82,6 +82,7 @@ class AeroSet(FileSet):
     homes: dict[int, tuple[SetFile, int]]
     open_member: OpenMember
     listing: ListingBudget
+    base_url: str | None = None
 
     def describe(self, options: ReadOptions) -> Description:
         """List the tensors of the index, with their bytes in the parts.
@@ -136,7 +137,17 @@ class AeroSet(FileSet):
 
     def view(self, member: SetFile) -> ByteView:
         """The bytes of a file of the set; raises FormatError where it can't be opened."""
-        return opened_member(self.open_member, member.path, "path")
+        try:
+            return self.open_member(member.path)
+        except InputError as error:
+            why = error.message
+        fetch = self.open_member.elsewhere if isinstance(self.open_member, SetFolder) else None
+        if self.base_url is not None and fetch is not None:
+            try:
+                return fetch(self.base_url, member.path)
+            except InputError as error:
+                why = f"{why}, and {error.message}"
+        raise FormatError(f"{quoted(member.path)} can't be opened: {why}", field="path")
 
     @staticmethod
     def read(member: SetFile, data: ByteView, listing: ListingBudget) -> Aero:
@@ -235,7 +246,9 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     if len(homes) > MAX_TENSORS:
         fail(f"index lists {len(homes)} shards", offset=0, field="shards", kind="limit")
     about = model if isinstance(model, dict) else {}
-    return AeroSet(version, about, members, index, homes, open_member, listing)
+    url = value.get("base_url")
+    base_url = url if isinstance(url, str) and url else None
+    return AeroSet(version, about, members, index, homes, open_member, listing, base_url)
 
 
 def _version(value: object) -> tuple[int, int]:
