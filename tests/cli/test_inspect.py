@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from hashlib import sha256
@@ -238,6 +239,49 @@ def test_a_table_names_every_tensor(wtxtgit: Command) -> None:
     assert lines[0].endswith(": fold, 4.48 KiB")
     assert any(line.startswith("torch_state/embed.weight ") for line in lines)
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_tensors_come_first_and_once(wtxtgit: Command) -> None:
+    names = ["layers.10.q", "layers.2.q", "layers.1.q"]
+    header: dict[str, Any] = {
+        name: {"dtype": "F32", "shape": [2], "data_offsets": [8 * n, 8 * n + 8]}
+        for n, name in enumerate(names)
+    }
+    spelled = json.dumps(header).encode()
+    content = len(spelled).to_bytes(8, "little") + spelled + np.arange(6, dtype="f4").tobytes()
+    (wtxtgit.folder / "m.safetensors").write_bytes(content)
+    out = wtxtgit("inspect", "m.safetensors").out.decode()
+    shown = re.findall(r"^layers\S+", out, re.MULTILINE)
+    assert shown == ["layers.1.q", "layers.2.q", "layers.10.q"]
+    assert "offset" not in out
+    assert "3 tensors, 6 parameters, 24 B" in out
+    out = wtxtgit("inspect", "m.safetensors", "--parts").out.decode()
+    _, _, parts = out.partition("\npart ")
+    assert re.findall(r"^layers\S+", parts, re.MULTILINE) == [
+        "layers_10_q",
+        "layers_2_q",
+        "layers_1_q",
+    ]
+    assert re.search(r"^layers_1_q +tensor +8 B +\d+$", parts, re.MULTILINE)
+
+
+def test_what_is_no_tensor_is_listed_without_its_offset(wtxtgit: Command) -> None:
+    npz_in_fold = FIXTURES / EXAMPLES[1]
+    out = wtxtgit("inspect", npz_in_fold).out.decode()
+    assert "offset" not in out
+    assert "gaps" not in out
+    listed = inspected(wtxtgit, npz_in_fold)
+    inside = [child for part in listed["parts"] for child in part.get("children", [])]
+    assert inside
+    assert all(out.count(f"{child} ") == 1 for child in inside), "only in the table of tensors"
+    told = wtxtgit("inspect", FIXTURES / "fold/none_json_a.fold").out.decode()
+    assert re.search(r"^msg +JSON +17 B$", told, re.MULTILINE)
+
+
+def test_parts_are_of_the_whole_file(wtxtgit: Command) -> None:
+    refused = wtxtgit("inspect", FIXTURES / EXAMPLES[0], "torch_state/embed.weight", "--parts")
+    assert refused.code == 2
+    assert "--parts lists the whole file" in refused.err
 
 
 def test_names_that_control_a_terminal_are_escaped(wtxtgit: Command) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -22,11 +23,67 @@ class Terminal(io.StringIO):
 def printed(
     monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, str]], screen: io.StringIO
 ) -> str:
-    monkeypatch.setenv("COLUMNS", "60")
+    return shown(monkeypatch, 60, ("name", "size"), rows, screen)
+
+
+def shown(
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    screen: io.StringIO,
+    split: int | None = None,
+) -> str:
+    monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stdout", screen)
-    print_table(("name", "size"), rows, right=("size",))
+    print_table(columns, rows, right=("size", "file", "min", "max"), split=split)
     return re.sub("\x1b\\[[0-9;]*m", "", screen.getvalue())
+
+
+STATES = ("state", "format", "file", "size", "path")
+FILES = [
+    ("ok", "safetensors", "176 KiB", "249 KiB", "model.safetensors"),
+    ("raw-binary", "npz", "161 KiB", "230 KiB", "runs/2026-11/checkpoints/model-00001.npz"),
+]
+
+
+def test_a_narrow_terminal_folds_paths_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(monkeypatch, 72, STATES, FILES, Terminal()).splitlines()
+    assert max(map(len, lines)) <= 72
+    assert [line.split() for line in lines[2:]] == [
+        ["ok", "safetensors", "176", "KiB", "249", "KiB", "model.safetensors"],
+        ["raw-binary", "npz", "161", "KiB", "230", "KiB", "runs/2026-11/checkpoints/"],
+        ["model-00001.npz"],
+    ]
+
+
+def test_a_very_narrow_terminal_gets_rows_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(monkeypatch, 40, STATES, FILES, Terminal()).splitlines()
+    assert lines[:7] == [
+        "state   ok",
+        "format  safetensors",
+        "file    176 KiB",
+        "size    249 KiB",
+        "path    model.safetensors",
+        "",
+        "state   raw-binary",
+    ]
+    assert lines[-2:] == ["path    runs/2026-11/checkpoints/model-", "        00001.npz"]
+
+
+@pytest.mark.parametrize(("width", "blocks"), [(80, 1), (44, 2), (30, 2)])
+def test_values_follow_where_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, width: int, blocks: int
+) -> None:
+    columns = ("tensor", "shape", "min", "max")
+    rows = [("layers.0.q_proj.weight", "512 x 64", "-4.08", "4.44")] * 2
+    told = shown(monkeypatch, width, columns, rows, Terminal(), split=2)
+    assert max(map(len, told.splitlines())) <= width
+    assert len(told.split("\n\n")) == blocks
+    assert told.count("-4.08") == told.count("4.44") == 2
+    assert "…" not in told
+    assert ("tensor  layers.0.q_proj.weight" in told) == (width == 30)
 
 
 def test_a_pipe_gets_every_character(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +95,7 @@ def test_a_terminal_gets_the_ends_of_endless_words(monkeypatch: pytest.MonkeyPat
     assert max(map(len, shown.splitlines())) <= 60
     joined = "".join(line[:56].strip() for line in shown.splitlines())
     assert re.search(r"an{99}\.\.\.n{99}z", joined)
-    assert "and more" in shown
+    assert shown.split()[-4:-2] == ["and", "more"]
     assert len(shown) < 1000
 
 

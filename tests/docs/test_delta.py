@@ -35,22 +35,22 @@ def printed() -> tuple[bytes, bytes]:
 class TestThePage:
     def test_no_block_is_left_out(self) -> None:
         found = Counter(block.section for block in blocks(PAGE, "console"))
-        assert found == {"Sending": 1, "Applying": 2, "With git": 1}
+        assert found == {"Send": 1, "Apply": 2, "With git": 1}
 
     @pytest.mark.slow
     def test_sending_and_applying(self, tmp_path: Path) -> None:
         shutil.copy(V1, tmp_path / MODEL)
         shutil.copy(V2, tmp_path / "next.safetensors")
-        assert_as_shown(run(steps(*blocks(PAGE, "console", "Sending")), tmp_path))
+        assert_as_shown(run(steps(*blocks(PAGE, "console", "Send")), tmp_path))
         sent = tmp_path / "next.safetensors.wtxtdelta"
         content = sent.read_bytes()
         assert content.isascii()
-        longest = re.search(r"no line has over (\d+) characters", prose(PAGE, "Sending"))
+        longest = re.search(r"no line exceeds (\d+) characters", prose(PAGE, "Send"))
         assert longest
         assert 200 < max(map(len, content.splitlines())) <= int(longest[1])
 
         (tmp_path / "next.safetensors").unlink()
-        done = run(steps(*blocks(PAGE, "console", "Applying")), tmp_path)
+        done = run(steps(*blocks(PAGE, "console", "Apply")), tmp_path)
         assert_as_shown(done)
         assert (tmp_path / "next.safetensors").read_bytes() == V2.read_bytes()
         assert not (tmp_path / "again.safetensors").exists()
@@ -80,7 +80,7 @@ class TestThePage:
     ) -> None:
         shutil.copy(V1, tmp_path / MODEL)
         shutil.copy(V2, tmp_path / "next.safetensors")
-        run(steps(*blocks(PAGE, "console", "Sending")), tmp_path)
+        run(steps(*blocks(PAGE, "console", "Send")), tmp_path)
         delta = (tmp_path / "next.safetensors.wtxtdelta").read_bytes()
         damaged = re.sub(pattern, by, delta)
         assert damaged != delta

@@ -28,5 +28,5 @@ def test_numbers_and_bounds_are_those_of_the_code() -> None:
     told = [name for row in numbers for name in spans(row[0])]
     assert told == [word.partition("=")[0] for word in Point.KEYS.split()]
     text = " ".join(line.text for line in lines(PAGE))
-    assert f"the last {command._MOST_STEPS} of them" in text
-    assert f"most at once; {command._MOST} are shown" in text
+    assert f"the last {command._MOST_STEPS} versions" in text
+    assert f"single change; {command._MOST} layers are shown" in text

@@ -36,7 +36,7 @@ def test_every_hook_is_listed() -> None:
 
 
 def test_kinds_that_only_a_check_finds_are_listed() -> None:
-    (table,) = tables(PAGE, "Checking what is staged")
+    (table,) = tables(PAGE, "What the pre-commit hook checks")
     assert {name for row in table for name in spans(row[0])} == set(check.HINTS) - set(audit.HINTS)
 
 

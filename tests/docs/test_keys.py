@@ -77,7 +77,7 @@ def test_what_no_principal_holds() -> None:
 
 
 def test_what_is_not_taken_is_refused_by_name() -> None:
-    (table,) = tables(PAGE, "What is refused")
+    (table,) = tables(PAGE, "Keys and options that are refused")
     words = [word for row in table for word in re.findall(r"`([^`]+)`", row[0])]
     assert len(words) >= 11
     key = new_line().removeprefix("ssh-ed25519 ")
@@ -93,7 +93,7 @@ def test_what_is_not_taken_is_refused_by_name() -> None:
                 with pytest.raises(openssh.KeyFileError, match=f's: line 1: "?{word}"? is a'):
                     read(line.encode(), "s")
     assert "SHA-256(application) || flags || counter || SHA-256(M)" in (
-        blocks(PAGE, "", "What is refused")[0].text
+        blocks(PAGE, "", "Keys and options that are refused")[0].text
     )
 
 

@@ -15,7 +15,7 @@ from tests.docs.pages import blocks, prose, tables
 from tests.kit import LAUNCHER, Repo, safetensors, text_of
 from wtxtgit.setup.track import ABOUT
 
-PAGE, SHOWN = "docs/met-a-text.md", "How it shows"
+PAGE, SHOWN = "docs/met-a-text.md", "What you see"
 NAME = "model.safetensors"
 CONTENT = safetensors(*map(float, range(40_000)))
 
@@ -87,7 +87,7 @@ def test_a_clone_says_what_to_do_and_that_does_it(
 
 
 def test_one_text_is_restored_by_itself(text: Path) -> None:
-    (block,) = blocks(PAGE, "console", "One file, and no repository")
+    (block,) = blocks(PAGE, "console", "A single text, without a repository")
     shutil.move(text, text.with_name("model.wtxt"))
     words = block.text.removeprefix("$ wtxtgit ").split()
     assert Repo(text.parent).run(*LAUNCHER.arguments, *words).returncode == 0

@@ -21,7 +21,11 @@ def test_the_tour_does_what_it_shows(tmp_path: Path) -> None:
 
     repo = Repo(tmp_path / "demo")
     log = repo.git("log", "--format=%s").decode().splitlines()
-    assert log == ["step 2: query", "step 1"], "the damaged text is not committed"
+    assert log == ["sealed", "step 2: query", "step 1"], "the damaged text is not committed"
+    assert (
+        repo.git("ls-remote", "--heads", "origin").split()[0]
+        == repo.git("rev-parse", "HEAD").strip()
+    )
     assert repo.blob("model.safetensors", "HEAD").startswith(b"WTXT 1\n")
     assert (repo.path / "model.safetensors").read_bytes()[8:9] == b"{"
 

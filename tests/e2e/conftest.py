@@ -20,6 +20,7 @@ from tests.e2e import hostile, sealed
 from tests.e2e.sealed import Sealed
 from tests.e2e.weights import CHUNK, fold_with, read_fold, row_changed
 from tests.kit import LAUNCHER, Repo
+from tests.kit.pasting import make_pastable
 from wtxtgit.git import run
 
 __all__ = ["lone", "shared"]
@@ -286,6 +287,15 @@ def keys(templates: Templates, home: Path) -> None:
 def chain(templates: Templates, tmp_path: Path, keys: None) -> Sealed:
     """A repository with two sealed checkpoints and one signer, alice, in its first commit."""
     return Sealed(templates.copy("chain", _make_chain, tmp_path / "chain"))
+
+
+@pytest.fixture
+def pastable(chain: Sealed) -> Sealed:
+    """The chain, with trust root and key in its config: what is told of it can be pasted."""
+    chain.git("config", "wtxtgit.trustRoot", sealed.ROOT)
+    chain.git("config", "wtxtgit.signingKey", "alice")
+    make_pastable(chain)
+    return chain
 
 
 def _make_chain(folder: Path) -> None:

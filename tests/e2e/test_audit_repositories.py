@@ -122,7 +122,7 @@ class TestSigners:
             repo.generation(number)
         said = assert_holds(repo, root=None)
         assert said.report["notes"] == [
-            "no trust root is given: trust starts nowhere: no commit has signers"
+            "no trust root is given: nobody is trusted, since no commit has signers"
         ]
 
 

@@ -6,15 +6,11 @@ gone when the command is given again. A hint without a row fails.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +19,12 @@ import pytest
 
 import wtxtgit as api
 from tests.e2e.hints_not_followed import NOT_FOLLOWED
-from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, Sealed, checkpoint, text
-from tests.kit import LAUNCHER
+from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
 from tests.kit.hints import hints
-from wtxtgit.cli.main import main
+from tests.kit.pasting import HERE, paste
 
 pytestmark = pytest.mark.slow
 
-HERE = "a folder"
 UP = "../"
 NEW = "new model.safetensors"
 
@@ -41,31 +35,8 @@ class World(Sealed):
 
     def said(self, *words: str) -> tuple[int, str, str]:
         """Exit code and what is printed of a command that is given in the folder."""
-        out, err = io.StringIO(), io.StringIO()
-        kept = {
-            one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        }
-        with (
-            contextlib.chdir(self.path / HERE),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            code = main(list(words))
-        for one, handler in kept.items():
-            signal.signal(one, handler)
-        return code, out.getvalue(), err.getvalue()
-
-    def paste(self, command: str, ok: Sequence[int] = (0,)) -> str:
-        path = f"{self.path.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.path / HERE,
-            env={**os.environ, "PATH": path, "GIT_EDITOR": "true"},
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode in ok, (command, done.stdout, done.stderr)
-        return done.stdout.decode()
+        done = self.call(*words, ok=range(256), folder=HERE)
+        return done.code, done.out, done.err
 
 
 Words = list[str]
@@ -74,16 +45,8 @@ Make = Callable[[World], Words]
 
 
 @pytest.fixture
-def world(chain: Sealed) -> World:
-    chain.git("config", "wtxtgit.trustRoot", ROOT)
-    chain.git("config", "wtxtgit.signingKey", "alice")
-    folder = chain.path.parent / "bin"
-    folder.mkdir()
-    script = folder / "wtxtgit"
-    script.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
-    script.chmod(0o755)
-    (chain.path / HERE).mkdir()
-    return World(chain.path)
+def world(pastable: Sealed) -> World:
+    return World(pastable.path)
 
 
 def told(err: str) -> tuple[str, str]:
@@ -270,6 +233,15 @@ def no_such_revision(world: World) -> Words:
     return ["review", "nothing...main"]
 
 
+def no_default_branch(world: World) -> Words:
+    """As in the clone of a repository that was empty, once it has two branches."""
+    bare = world.path.parent / "bare"
+    world.git("clone", "-q", "--bare", "--", str(world.path), str(bare))
+    world.git("remote", "add", "origin", str(bare))
+    world.git("push", "-q", "origin", "HEAD", "HEAD:refs/heads/two")
+    return ["review"]
+
+
 def no_such_option(world: World) -> Words:
     return ["seal", "--nothing"]
 
@@ -402,6 +374,7 @@ FOLLOWED = [
         Row(what_fits_no_format, OPTION),
     ),
     ("to name a signers file, write ./{}", Row(signers_named_like_a_revision, NAMED)),
+    ("git remote set-head --auto -- {}", Row(no_default_branch)),
     (
         "add another signer first, or lower it: wtxtgit signers threshold {}",
         Row(signer_of_a_threshold),
@@ -481,10 +454,10 @@ def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
     match row.what:
         case "lists":
             # What is wrong with a file makes its list end with 1.
-            assert world.paste(commands(found)[0], ok=(0, 1)).strip()
+            assert paste(world, commands(found)[0], ok=(0, 1)).strip()
             return
         case "instead":
-            world.paste(commands(found)[0].replace("FILE", "file"))
+            paste(world, commands(found)[0].replace("FILE", "file"))
             return
         case "option" if found.startswith("without"):
             words = [word for word in words if word not in found.split()]
@@ -498,7 +471,7 @@ def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
             words = [*words[:-1], *shlex.split(spelled[0])]
         case _:
             for command in commands(found):
-                world.paste(command)
+                paste(world, command)
     again, _, after = world.said(*words)
     assert message not in after
     assert again == row.then, after

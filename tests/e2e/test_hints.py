@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import wtxtgit
+from tests.cli.test_reseal import change
+from tests.data import FIXTURES
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -29,12 +29,13 @@ from tests.e2e.sealed import (
     secret,
     text,
 )
-from tests.kit import LAUNCHER
 from tests.kit.lfs import kept_by_lfs
+from tests.kit.pasting import HERE, paste
 from tests.review.repos import file
+from wtxtgit.containers.aero import read as aero_read
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
-from wtxtgit.report.check import LARGE_BLOB, UNFILTERED
+from wtxtgit.report.check import LARGE_BLOB, STALE_INDEX, UNFILTERED
 from wtxtgit.text.digest import sign
 from wtxtgit.trust.openssh import SecretKey
 
@@ -46,36 +47,10 @@ Make = Callable[[Sealed], None]
 
 
 @pytest.fixture
-def repo(chain: Sealed, tmp_path: Path) -> Sealed:
-    """The chain, with the trust root and alice's key in its config, and a second generation."""
-    chain.git("config", "wtxtgit.trustRoot", ROOT)
-    chain.git("config", "wtxtgit.signingKey", "alice")
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    script = folder / "wtxtgit"
-    script.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
-    script.chmod(0o755)
-    (chain.path / HERE).mkdir()
-    chain.generation(2.0)
-    return chain
-
-
-HERE = "a folder"
-"""Where hints are pasted that were told there, too: paths in them start there."""
-
-
-def run(repo: Sealed, command: str, folder: str = HERE) -> str:
-    """Run a hint in a shell, as one who pastes it."""
-    path = f"{repo.path.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=repo.path / folder,
-        env={**os.environ, "PATH": path, "GIT_EDITOR": "true"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, (command, done.stdout, done.stderr)
-    return done.stdout.decode()
+def repo(pastable: Sealed) -> Sealed:
+    """The chain, in which hints can be pasted, and a second generation."""
+    pastable.generation(2.0)
+    return pastable
 
 
 def commit(repo: Sealed) -> None:
@@ -283,7 +258,7 @@ class TestCommits:
         finding, *_ = said(repo, kind)
         assert finding.commit == made
         hint = audit.hint(finding, HERE)
-        run(repo, hint)
+        paste(repo, hint)
         commit(repo)
         assert said(repo, kind, "HEAD~1..HEAD") == []
         left = {one.commit for one in said(repo, kind)}
@@ -303,7 +278,7 @@ class TestCommits:
         repo.commit("made")
         finding, *_ = said(repo, "signers-changed")
         (command,) = re.findall(r"or (wtxtgit seal .*?), by as many", audit.hint(finding, HERE))
-        run(repo, command)
+        paste(repo, command)
         commit(repo)
         assert repo.audit("HEAD~1..HEAD").found == []
         assert len(repo.audit("HEAD~1..HEAD").report["signers"]) == 2
@@ -325,7 +300,7 @@ class TestCommits:
         repo.commit("made")
         finding, *_ = said(repo, "unsealed")
         assert finding.severity is Severity.WARNING
-        run(repo, audit.hint(finding, HERE))
+        paste(repo, audit.hint(finding, HERE))
         commit(repo)
         assert repo.audit("HEAD~1..HEAD").found == []
 
@@ -346,7 +321,7 @@ class TestCommits:
         assert said(repo, "bad-signature")
         refused = repo.call("seal", "--reseal", "--", NATIVE, ok=(4,)).err
         (command,) = re.findall(r"hint: (git checkout .*?) restores the earlier text", refused)
-        run(repo, command, "")
+        paste(repo, command, "")
         commit(repo)
         assert said(repo, "bad-signature", "HEAD~1..HEAD") == []
 
@@ -357,7 +332,7 @@ class TestCommits:
         found = repo.audit(root="other")
         assert found.kinds == {"bad-root"}
         finding = Finding("", b"", "bad-root", "")
-        *_, oldest = run(repo, audit.hint(finding, HERE)).splitlines()
+        *_, oldest = paste(repo, audit.hint(finding, HERE)).splitlines()
         assert repo.audit(root=oldest.split()[0]).found == []
 
     def test_a_shallow_clone(self, repo: Sealed) -> None:
@@ -367,7 +342,7 @@ class TestCommits:
         root = repo.oid(ROOT)
         found = shallow.audit(root=root)
         assert found.kinds == {"shallow"}
-        run(shallow, audit.hint(Finding("", b"", "shallow", "")), "")
+        paste(shallow, audit.hint(Finding("", b"", "shallow", "")), "")
         assert shallow.audit(root=root).found == []
 
 
@@ -382,7 +357,7 @@ class TestStaged:
 
     def follow(self, repo: Sealed, kind: str) -> None:
         (hint, *_) = self.hints(repo, kind)
-        run(repo, hint)
+        paste(repo, hint)
         assert list(self.hints(repo, kind)) == []
 
     @pytest.mark.parametrize(
@@ -404,8 +379,24 @@ class TestStaged:
         repo.git("config", "wtxtgit.maxBlob", "1024")
         repo.put(3.0, name=NEW)
         (hint,) = [one for one in self.hints(repo, LARGE_BLOB) if "new" in one]
-        run(repo, hint)
+        paste(repo, hint)
         assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
+
+    def test_a_set_whose_part_changed_alone(self, repo: Sealed) -> None:
+        for one in (FIXTURES / "aero/aeroset_multi_a").iterdir():
+            repo.write(f"new set/{one.name}", one.read_bytes())
+        repo.git("add", "-A")
+        assert list(self.hints(repo, STALE_INDEX)) == []
+        repo.commit("a set")
+        part = repo.path / "new set/part-000.aero"
+        change(part, aero_read.read(memoryview(part.read_bytes())).entries[0].name)
+        assert list(self.hints(repo, STALE_INDEX)) == []
+        repo.git("add", "-A")
+        (hint,) = self.hints(repo, STALE_INDEX)
+        name = "new set/model.aeroset.json"
+        assert f"wtxtgit: warning: {name}: stale-index" in repo.call("hook", "pre-commit").err
+        paste(repo, hint)
+        assert list(self.hints(repo, STALE_INDEX)) == []
 
     @pytest.mark.parametrize("way", ["track", "renormalize"])
     def test_a_text_that_was_renamed_out_of_its_pattern(self, repo: Sealed, way: str) -> None:
@@ -417,20 +408,20 @@ class TestStaged:
         (hint,) = self.hints(repo, UNFILTERED)
         assert f"wtxtgit: warning: {name}: unfiltered-text" in repo.call("hook", "pre-commit").err
         command, _, other = hint.partition("  # or ")
-        run(repo, command if way == "track" else other.partition(", to")[0])
+        paste(repo, command if way == "track" else other.partition(", to")[0])
         assert list(self.hints(repo, UNFILTERED)) == []
 
     def test_a_text_that_is_too_large_is_detached(self, repo: Sealed) -> None:
         """The first of the other ways that the hint names."""
-        run(repo, "wtxtgit install --local")
+        paste(repo, "wtxtgit install --local")
         repo.git("config", "wtxtgit.maxBlob", "16384")
         repo.write(NEW, file({"w": np.arange(40_000.0)}))
         repo.add()
         (hint,) = [one for one in self.hints(repo, LARGE_BLOB) if "new" in one]
         unstaged, about = hint.split("  # ")
         (command,) = re.findall(r"^then: (wtxtgit track --detached) PATTERN keeps", about)
-        run(repo, unstaged)
-        run(repo, f"{command} 'new*.safetensors'", "")
+        paste(repo, unstaged)
+        paste(repo, f"{command} 'new*.safetensors'", "")
         repo.add()
         assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
 

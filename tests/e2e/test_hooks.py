@@ -208,6 +208,15 @@ class TestAutoSeal:
         sealing.run("sh", "-c", f"{command} -qm two", env=on_path())
         assert sealing.audit().found == []
 
+    def test_the_hint_to_a_commit_of_all_ends_its_finding(self, hooked: Sealed) -> None:
+        """Git has put nothing into the index, where `seal --staged` looks."""
+        hooked.write(MODEL, text(2.0))
+        said = refused(hooked, "commit", "-qam", "two")
+        command = f"git add -- {MODEL} && wtxtgit seal --staged -- {MODEL} && git commit"
+        assert f"hint: {command}\n" in said
+        hooked.run("sh", "-c", f"{command} -qm two", env=on_path())
+        assert hooked.audit().found == []
+
     def test_a_commit_of_paths_is_refused_where_there_are_no_signers(
         self, repo: Repo, keys: None
     ) -> None:

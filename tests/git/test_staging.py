@@ -109,26 +109,26 @@ from wtxtgit.git import staging, trees
 from wtxtgit.git.repository import Repository
 repo = Repository.discover()
 with open({told!r}, "a") as file:
-    print(staging.is_partial_commit(repo), file=file)
+    print(staging.is_partial_commit(repo), staging.stages_by_itself(repo), file=file)
 oid = staging.write_blob(repo, b"ledger")
 staging.stage(repo, [trees.TreeEntry(b"a.wsum", 0o100644, oid)])
 """
 
 
 @pytest.mark.parametrize(
-    ("arguments", "partial"),
+    ("arguments", "partial", "stages"),
     [
-        ((), False),
-        (("--amend", "--no-edit"), False),
-        (("-a",), False),
-        (("-i", "f"), False),
-        (("f",), True),
-        (("-o", "f"), True),
+        ((), False, False),
+        (("--amend", "--no-edit"), False, False),
+        (("-a",), False, True),
+        (("-i", "f"), False, True),
+        (("f",), True, True),
+        (("-o", "f"), True, True),
     ],
 )
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_hook_of_a_partial_commit(
-    repo: Repo, arguments: tuple[str, ...], partial: bool, linked: bool
+    repo: Repo, arguments: tuple[str, ...], partial: bool, stages: bool, linked: bool
 ) -> None:
     repo.write("f", b"1")
     repo.add()
@@ -147,7 +147,7 @@ def test_a_hook_of_a_partial_commit(
     if arguments in ((), ("--amend", "--no-edit")):
         repo.add()
     repo.git("commit", "-q", "-m", "c", *arguments)
-    assert told.read_text() == f"{partial}\n"
+    assert told.read_text() == f"{partial} {stages}\n"
     # What the hook staged is in the commit; after a partial one the index has lost it.
     assert repo.blob("a.wsum", "HEAD") == b"ledger"
     staged = {entry.path for entry in index.entries(repo.repository)}

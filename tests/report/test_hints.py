@@ -37,8 +37,8 @@ def test_every_kind_of_the_audit_has_a_hint_before_the_commit() -> None:
     assert set(audit.HINTS) - set(check.HINTS) == {"shallow"}
 
 
-def test_a_merge_and_a_commit_of_paths_are_told_of_their_own_ways() -> None:
+def test_a_merge_and_a_commit_of_unstaged_files_are_told_of_their_own_ways() -> None:
     finding = Finding("", b"m.fold", "content-mismatch", "")
     assert check.hint(finding) == "wtxtgit seal --staged -- m.fold"
     assert check.hint(finding, Occasion.MERGE).startswith("wtxtgit seal --reseal -- m.fold")
-    assert check.hint(finding, Occasion.PATHS).startswith("git add -- m.fold && ")
+    assert check.hint(finding, Occasion.UNSTAGED).startswith("git add -- m.fold && ")

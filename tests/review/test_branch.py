@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from tests.kit import Repo
@@ -53,9 +55,20 @@ def test_the_default_is_the_upstreams_default_branch(diverged: Repo) -> None:
     assert found.before.oid == oid(diverged, "fork")
 
 
-def test_no_upstream(diverged: Repo) -> None:
-    with pytest.raises(UsageError, match="no upstream"):
+def test_no_remote(diverged: Repo) -> None:
+    with pytest.raises(UsageError, match="no branch of a remote"):
         branch_of(diverged.repository, None)
+
+
+def test_the_hint_about_an_unknown_default_branch_ends_that(diverged: Repo) -> None:
+    """As in the clone of a repository that was empty, once it has two branches."""
+    clone = diverged.clone("clone")
+    clone.git("remote", "set-head", "origin", "--delete")
+    with pytest.raises(UsageError, match="'origin' is not known") as refused:
+        branch_of(clone.repository, None)
+    assert refused.value.hint is not None
+    clone.run(*shlex.split(refused.value.hint))
+    assert branch_of(clone.repository, None).base.startswith("origin/")
 
 
 @pytest.mark.parametrize("asked", ["nowhere...topic", "main..nowhere", "", "main...topic:x"])

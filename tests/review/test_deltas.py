@@ -168,6 +168,22 @@ class TestADamagedOne:
         assert "applied to its base" in one.delta.message
         assert risks(one) == {Risk.DAMAGED}
 
+    def test_base_is_named(self, repo: Repo) -> None:
+        base = bytearray(text(weights()))
+        base[-200] = ord("B") if base[-200] != ord("B") else ord("C")
+        repo.write("base.wtxt", bytes(base))
+        repo.add()
+        first = repo.commit("base")
+        repo.git("checkout", "-q", "-b", "topic")
+        one = with_delta(repo, delta_of(weights(), AFTER))
+        assert one.delta is not None
+        assert one.delta.state is DeltaState.DAMAGED
+        assert f"{first[:12]}:base.wtxt: line " in one.delta.message
+        assert risks(one) == {Risk.DAMAGED}
+        refused = repo.wtxtgit("diff", DELTA, ok=(1,)).stderr.decode()
+        assert "base.wtxt: line " in refused
+        assert "lists all problems" in refused
+
     @pytest.mark.parametrize("content", [b"", b"WTXT-DELTA 1 x\n", b"something else\n"])
     def test_that_is_none_at_all(self, content: bytes, repo: Repo) -> None:
         started(repo)

@@ -332,12 +332,11 @@ class _Audit:
     def _notes(self, judged: int) -> Iterator[str]:
         walk = self._walk
         if self._request.trust_root is None:
-            where = (
-                f"at {walk.root[:12]}, the first commit with signers that was seen"
+            yield "no trust root is given: " + (
+                f"trust starts at {walk.root[:12]}, the first commit with signers that was seen"
                 if walk.root is not None
-                else "nowhere: no commit has signers"
+                else "nobody is trusted, since no commit has signers"
             )
-            yield f"no trust root is given: trust starts {where}"
         elif not walk.start.is_signed:
             yield "the trust root has no signers"
         if not judged:

@@ -18,23 +18,21 @@ from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.io.files import shown
 from wtxtgit.io.progress import Progress
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import sides
-from wtxtgit.text.delta.index import check
+from wtxtgit.text.delta.index import DeltaReport, check
 from wtxtgit.text.delta.patch import Making, Regeneration
 from wtxtgit.text.delta.patch import apply as apply_to
 from wtxtgit.text.delta.patch import make as make_of
 from wtxtgit.text.delta.sides import DeltaSide, side_of_text, side_of_writer
-from wtxtgit.text.index import quote
+from wtxtgit.text.index import start_of
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import TextWriter
 
 ENDING = ".wtxtdelta"
-_QUOTED = 16
-"""How many of the first bytes of what is no delta a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class TargetGeneration:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Opened:
+class OpenedSide:
     """A side; `is_file` tells that it stands for a file that is no text."""
 
     side: DeltaSide
@@ -67,7 +65,10 @@ def make(
     Raises CheckError for a text that does not verify, UsageError for what the
     delta can't say, and for a target that is no text where the base is one.
     """
-    before, after = _open(base, threads, progress), _open(target, threads, progress)
+    before, after = (
+        opened_side(name, read_attached(name, threads=threads), threads=threads, progress=progress)
+        for name in (base, target)
+    )
     if after.is_file and not before.is_file:
         # Applied to a text it would give a text.
         raise UsageError(
@@ -100,14 +101,11 @@ def apply(
     """
     text = read(delta)
     if not grammar.is_delta(text):
-        raise InputError(
-            f"{delta}: not a WTXT delta: it starts with {quote(bytes(text[:_QUOTED]))}"
-        )
-    report = check(text)
+        raise InputError(f"{delta}: not a WTXT delta: {start_of(text)}")
     # The delta first: the base may be large, and is read for nothing otherwise.
-    if not report.ok:
-        raise _refusal(delta, report.problems[0])
-    opened = _open(base, threads, progress)
+    report = checked(delta, text)
+    data = read_attached(base, threads=threads)
+    opened = opened_side(base, data, threads=threads, progress=progress)
     given = _given(generation, opened.side, plain=report.index.head is None)
     try:
         target = apply_to(
@@ -124,12 +122,25 @@ def apply(
     return sides.text_pieces(target.side, threads=threads)
 
 
-def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
-    data = read_attached(name, threads=threads)
-    if data[: len(grammar.MAGIC)] != grammar.MAGIC:
+def checked(name: str, delta: ByteView) -> DeltaReport:
+    """What a delta says; raises CheckError where it alone shows that it does not hold."""
+    report = check(delta)
+    if not report.ok:
+        raise _refusal(name, report.problems[0])
+    return report
+
+
+def opened_side(
+    name: str, data: ByteView, *, threads: int | None = None, progress: Progress | None = None
+) -> OpenedSide:
+    """A file, or an attached text that is verified first, as a side; `name` is what it is called.
+
+    Raises CheckError for a text that does not verify, InputError for a pending one.
+    """
+    if not grammar.is_text(data):
         snapshot = snapshot_of(any_format.split(data))
         writer = TextWriter(snapshot, threads=threads, progress=progress)
-        return _Opened(side_of_writer(writer), True)
+        return OpenedSide(side_of_writer(writer), True)
     report = verify(data, threads=threads, progress=progress)
     # Asked before the verdict: pending is all that is wrong with such a text.
     if report.is_pending:
@@ -139,7 +150,7 @@ def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
         )
     if not report.ok:
         raise _refusal(name, report.problems[0])
-    return _Opened(side_of_text(data, report.index), is_blob(name) and report.is_container)
+    return OpenedSide(side_of_text(data, report.index), is_blob(name) and report.is_container)
 
 
 def _given(generation: TargetGeneration, base: DeltaSide, *, plain: bool) -> Regeneration:

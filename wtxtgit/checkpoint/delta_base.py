@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from wtxtgit.checkpoint.delta import checked, opened_side
 from wtxtgit.checkpoint.open import as_checked_out, attached_with, blob, payload_in
-from wtxtgit.containers import any_format, registry
+from wtxtgit.containers import registry
 from wtxtgit.errors import CheckError, TextError
 from wtxtgit.filter.content import examine
 from wtxtgit.git import history
@@ -30,10 +31,6 @@ from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.index import DeltaReport
 from wtxtgit.text.delta.patch import Regeneration
 from wtxtgit.text.delta.patch import apply as apply_to
-from wtxtgit.text.delta.sides import DeltaSide
-from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.verify import verify
-from wtxtgit.text.write import TextWriter
 
 MOST_STEPS = 30
 """Deltas that are put one on the other: each of them is proved with all that it makes."""
@@ -194,17 +191,10 @@ def has_root(data: ByteView, wanted: bytes) -> bool:
     return (examine(data).sha256_all if said is None else said.root) == wanted
 
 
-def checked(name: str, delta: ByteView) -> DeltaReport:
-    """What a delta says; raises CheckError where it alone shows that it does not hold."""
-    report = delta_index.check(delta)
-    if not report.ok:
-        raise CheckError(f"{name}: {report.problems[0]}")
-    return report
-
-
 def change_made(
     name: str,
     delta: ByteView,
+    base_name: str,
     base: ByteView,
     report: DeltaReport | None = None,
     *,
@@ -217,7 +207,7 @@ def change_made(
     CheckError where either does not hold, or they do not go together.
     """
     report = report or checked(name, delta)
-    side = _side_of(base, threads)
+    side = opened_side(base_name, base, threads=threads).side
     try:
         given = Regeneration()
         target = apply_to(side, delta, report.index, given, threads=threads, progress=progress)
@@ -236,7 +226,7 @@ def opened_base(repo: Repository, base: StoredBase, *, threads: int | None = Non
     if base.on is None:
         return attached_with(base.name, data, payload_in(repo, data), threads=threads)
     on = opened_base(repo, base.on, threads=threads)
-    return change_made(base.name, data, on, threads=threads).after
+    return change_made(base.name, data, base.on.name, on, threads=threads).after
 
 
 def delta_in(data: ByteView, name: str, repo: Repository, threads: int | None) -> ByteView:
@@ -245,13 +235,3 @@ def delta_in(data: ByteView, name: str, repo: Repository, threads: int | None) -
         return data
     opened = as_checked_out(name, data, threads, payload=payload_in(repo, data)).data
     return opened if grammar.is_delta(opened) else data
-
-
-def _side_of(data: ByteView, threads: int | None) -> DeltaSide:
-    if not grammar.is_text(data):
-        writer = TextWriter(snapshot_of(any_format.split(data)), threads=threads)
-        return sides.side_of_writer(writer)
-    report = verify(data, threads=threads)
-    if not report.ok:
-        raise CheckError(f"the base does not verify: {report.problems[0]}")
-    return sides.side_of_text(data, report.index)

@@ -19,9 +19,17 @@ from wtxtgit.version import __version__
 ABOUT = """Keep model checkpoints in ordinary git, as text that checks itself.
 
 \b
-wtxtgit install                    once per machine
-wtxtgit track '*.safetensors'      once per repository
-git add, commit, push, clone       as usual
+wtxtgit install                              once per machine
+wtxtgit track '*.safetensors'                once per repository
+git add, commit, push, clone                 as usual
+
+To seal checkpoints, so that others can prove who made them:
+
+\b
+wtxtgit key new                              once: your key
+wtxtgit signers add you@example.com KEY      once per repository
+wtxtgit seal --staged, then git commit       after each git add
+wtxtgit review, wtxtgit audit                what changed; what is proved
 
 Exit codes: 0 all holds, 1 a check found something, 2 usage, 3 input is not
 what it claims to be, 4 untrusted, 5 environment, 70 a bug in wtxtgit.

@@ -59,18 +59,22 @@ _MOST = 20
 @click.command()
 @click.argument("target", metavar="FILE|REV:PATH", type=CheckpointTarget())
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completed("tensors"))
+@click.option(
+    "--parts", is_flag=True, help="Also list all pieces of the file, in its order, with offsets."
+)
 @reading_options
 @html_option
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def inspect(
     target: str,
     names: tuple[str, ...],
+    parts: bool,
     key: Path | None,
     max_chunk: int,
     html: Path | None,
     as_json: bool,
 ) -> int:
-    """Show the parts, tensors and values of a checkpoint, a set, or a text.
+    """Show the tensors and values of a checkpoint, a set, or a text, and its other parts.
 
     REV:PATH is the file as it was in a commit; a folder stands for the sharded
     checkpoint in it. With NAMEs, only those tensors are read, and fetched if the text
@@ -80,6 +84,7 @@ def inspect(
     wtxtgit inspect model.safetensors
     wtxtgit inspect runs/step-100
     wtxtgit inspect HEAD~3:model.fold --json
+    wtxtgit inspect model.safetensors --parts
     wtxtgit inspect HEAD:model.safetensors layers.0.q
     wtxtgit inspect model.safetensors --html model.html
     """
@@ -87,6 +92,8 @@ def inspect(
     from wtxtgit.checkpoint.inspect_tensors import inspect_tensors
     from wtxtgit.report.html.bounds import PICTURED_OF_PAGE
 
+    if names and parts:
+        raise UsageError("--parts lists the whole file, and cannot be combined with names")
     with progress("inspecting", file_size(Path(target))) as advance:
         options, threads = read_options(key, max_chunk), environment.threads()
         pictured = 0 if html is None else PICTURED_OF_PAGE
@@ -111,12 +118,28 @@ def inspect(
         print_line(f"stored whole: {inspection.reason}" if whole else f"note: {inspection.reason}")
     for note in inspection.notes:
         print_line(f"note: {note}")
-    _print_parts(inspection)
     _print_tensors(inspection.tensors)
+    if parts:
+        _print_parts(inspection)
+    else:
+        _print_other_parts(inspection)
     return 0
 
 
+def _print_other_parts(inspection: Inspection) -> None:
+    """What stands in the file beside tensors: they have a table of their own."""
+    rows = [
+        (part.array or part.kind, _about(part), size(part.size))
+        for part in inspection.parts
+        if not part.is_gap and part.kind != "tensor"
+    ]
+    if rows:
+        print_line()
+        print_table(("part", "what", "size"), rows, right=("size",))
+
+
 def _print_parts(inspection: Inspection) -> None:
+    """All that the file is made of, in its order."""
     if not inspection.parts:
         return
     print_line()

@@ -30,7 +30,7 @@ from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 _LEAST_NAME = 24
 """Characters of a name's column below which a table is better split."""
 _GAP = 3
-"""Characters between two columns on a terminal, and beside the outer ones."""
+"""Characters that a column takes beside its cells, for whether a table is split."""
 _MOST_PADDED = 200
 """Characters up to which a column is padded."""
 _MOST_FOLDED = 500
@@ -80,22 +80,25 @@ def print_table(
     # Before widths are taken: what is escaped is longer.
     cells = [[escaped(cell) for cell in row] for row in rows]
     is_terminal = sys.stdout.isatty()
-    is_folded = is_terminal and len(rows) <= _MOST_FOLDED
-    put = _print_rich if is_folded else _print_plain
     is_shown = is_terminal or environment.pager_in_use()
     if is_shown:
         cells = [[_ENDLESS.sub(_clipped, cell) for cell in row] for row in cells]
-    # A terminal's table folds names; a pager wraps the lines of the longest ones.
-    name = _LEAST_NAME if is_folded else max(_LEAST_NAME, _screen() // 2)
-    if split is None or not is_shown or _width(columns, cells, name) <= _screen():
-        put(columns, cells, right)
+    if is_terminal and len(rows) <= _MOST_FOLDED:
+        # In a pipe nobody needs rich.
+        from wtxtgit.cli.terminal_table import print_folded
+
+        print_folded(columns, cells, right, split, _colours_of(columns))
         return
-    put(columns[:split], [row[:split] for row in cells], right)
+    # Lines of the longest names are wrapped by who shows them.
+    name = max(_LEAST_NAME, _screen() // 2)
+    if split is None or not is_shown or _width(columns, cells, name) <= _screen():
+        _print_plain(columns, cells, right)
+        return
+    _print_plain(columns[:split], [row[:split] for row in cells], right)
     for group in _groups(columns, cells, split, name):
-        if not is_folded:
-            print_line()
+        print_line()
         values = [[row[0], *(row[n] for n in group)] for row in cells]
-        put([columns[0], *(columns[n] for n in group)], values, right)
+        _print_plain([columns[0], *(columns[n] for n in group)], values, right)
 
 
 def _clipped(word: re.Match[str]) -> str:
@@ -145,24 +148,6 @@ def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[
         # After cells are padded: colours take no room.
         shown = aligned if n == 0 else [colour_of(c, cell) for c, cell in enumerate(aligned)]
         print("  ".join(shown).rstrip())
-
-
-def _print_rich(columns: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        if name in right:
-            table.add_column(name, justify="right", no_wrap=True)
-        else:
-            table.add_column(name, overflow="fold")
-    colour_of = _colours_of(columns)
-    for row in rows:
-        table.add_row(*(Text.from_ansi(colour_of(c, cell)) for c, cell in enumerate(row)))
-    Console().print(table)
 
 
 def _colours_of(columns: Sequence[str]) -> Callable[[int, str], str]:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wtxtgit.checkpoint.delta_base import (
-    BaseFinder,
-    base_of,
-    change_made,
-    checked,
-    has_root,
-    opened_base,
-)
+from wtxtgit.checkpoint.delta import checked
+from wtxtgit.checkpoint.delta_base import BaseFinder, base_of, change_made, has_root, opened_base
 from wtxtgit.checkpoint.open import attached_text, read, repository_of, shown_name
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.git import history
@@ -53,21 +47,26 @@ def targets(
         report = checked(shown_name(name), data)
         wanted = base_of(data) or b""
         if not is_delta(other) and has_root(other, wanted):
-            base = attached_text(other_name, other, threads=threads)
+            base_name, base = (
+                shown_name(other_name),
+                attached_text(other_name, other, threads=threads),
+            )
         else:
-            base = _base_in_repository(name, data, wanted, threads)
-        made = change_made(shown_name(name), data, base, report, threads=threads)
+            base_name, base = _base_in_repository(name, data, wanted, threads)
+        made = change_made(shown_name(name), data, base_name, base, report, threads=threads)
         notes += [f"no hash covers {one}: the delta alone says so" for one in made.uncovered]
         sides.append(made.after)
     return sides, tuple(notes)
 
 
-def _base_in_repository(name: str, data: ByteView, wanted: bytes, threads: int | None) -> ByteView:
+def _base_in_repository(
+    name: str, data: ByteView, wanted: bytes, threads: int | None
+) -> tuple[str, ByteView]:
     finder = _finder(name)
     found = None if finder is None else finder.find(wanted)
     if finder is None or found is None:
         raise _not_there(name, data)
-    return opened_base(finder.repo, found, threads=threads)
+    return found.name, opened_base(finder.repo, found, threads=threads)
 
 
 def _finder(target: str) -> BaseFinder | None:

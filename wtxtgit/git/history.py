@@ -322,17 +322,15 @@ def shallow_boundary(repo: Repository) -> frozenset[str]:
 def default_branch(repo: Repository) -> str | None:
     """Name the upstream's default branch here, as `refs/remotes/origin/main`.
 
-    The upstream is the remote of the branch that is checked out, else the
-    only remote, else `origin`. Where nobody told which it is, as in the clone of a repository that
+    Where nobody told which it is, as in the clone of a repository that
     was empty, the only branch that it has. None where there is none, or several.
     """
-    remote = _upstream(repo)
+    remote = upstream(repo)
     if remote is None:
         return None
     answer = repo.call("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD", ok=(0, 1, 128))
     if answer.code:
-        listed = repo.git("for-each-ref", "--format=%(refname)", f"refs/remotes/{remote}/")
-        branches = os.fsdecode(listed).splitlines()
+        branches = remote_branches(repo, remote)
         return branches[0] if len(branches) == 1 else None
     branch = os.fsdecode(answer.stdout).removesuffix("\n")
     if repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
@@ -340,7 +338,14 @@ def default_branch(repo: Repository) -> str | None:
     return branch
 
 
-def _upstream(repo: Repository) -> str | None:
+def remote_branches(repo: Repository, remote: str) -> list[str]:
+    """List the branches of a remote as they are known here, as `refs/remotes/origin/main`."""
+    listed = repo.git("for-each-ref", "--format=%(refname)", f"refs/remotes/{remote}/")
+    return os.fsdecode(listed).splitlines()
+
+
+def upstream(repo: Repository) -> str | None:
+    """Name the remote of the branch that is checked out, else the only remote, else `origin`."""
     remotes = os.fsdecode(repo.git("remote")).splitlines()
     branch = repo.call("symbolic-ref", "--quiet", "HEAD", ok=(0, 1)).stdout.removesuffix(b"\n")
     if branch:

@@ -20,6 +20,8 @@ from wtxtgit.io.view import Buffer
 
 # Of `git commit PATH`: prepare_index() in git's builtin/commit.c
 _PARTIAL = re.compile(r"next-index-[0-9]+\.lock")
+# Of `git commit -a` and `git commit -i PATH`, there too.
+_WITH_ALL = "index.lock"
 
 
 def write_blob(repo: Repository, data: Buffer) -> str:
@@ -51,6 +53,14 @@ def is_partial_commit(repo: Repository) -> bool:
     stages is in the commit, but not in the index that the user goes on with.
     """
     return _PARTIAL.fullmatch(repo.git_path("index").name) is not None
+
+
+def stages_by_itself(repo: Repository) -> bool:
+    """Tell whether this is a hook of a `git commit` that stages files: named ones, or all (`-a`).
+
+    Where a hook refuses that commit, the files are not staged any more.
+    """
+    return is_partial_commit(repo) or repo.git_path("index").name == _WITH_ALL
 
 
 def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:

@@ -10,6 +10,7 @@ from wtxtgit.report.audit import FROM_LFS, ODD_CHECKPOINT, PULL, Finding, WithFi
 
 LARGE_BLOB = "large-blob"
 UNFILTERED = "unfiltered-text"
+STALE_INDEX = "stale-index"
 
 _SEAL = "wtxtgit seal --staged -- PATH"
 _RESEAL = "wtxtgit seal --reseal -- PATH"
@@ -39,6 +40,7 @@ HINTS = {
     "problems; git config --unset wtxtgit.strict if the file is fine",
     UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize "
     "-- PATH, to store a plain file",
+    STALE_INDEX: "wtxtgit reseal --stage -- PATH",
     LARGE_BLOB: "git restore --staged -- PATH  # then: wtxtgit track --detached PATTERN keeps "
     "the data outside git; wtxtgit convert A B --max-shard 64MiB splits a file, but not a "
     "tensor; git config wtxtgit.maxBlob SIZE if the forge takes more",
@@ -54,7 +56,7 @@ _IN_A_MERGE = {
     "ledger-removed": _RESEAL_AND_COMMIT,
 }
 _STAGE_AND_SEAL = f"git add -- PATH && {_SEAL} && git commit"
-_OF_PATHS = {
+_UNSTAGED = {
     "unsealed": _STAGE_AND_SEAL,
     "content-mismatch": _STAGE_AND_SEAL,
     "moved-unsealed": _STAGE_AND_SEAL,
@@ -62,16 +64,20 @@ _OF_PATHS = {
 
 
 class Occasion(StrEnum):
-    """What kind of commit is about to be made: a merge, one of named paths, or any other."""
+    """What kind of commit is about to be made.
+
+    A merge; one of files that are not staged once it is refused (`git commit -a`, `git commit
+    PATH`); or any other.
+    """
 
     COMMIT = "commit"
     MERGE = "merge"
-    PATHS = "paths"
+    UNSTAGED = "unstaged"
 
 
 def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT, here: str = "") -> str:
     """What to do about a finding, as commands that can be pasted; `here` as for `pasted`."""
-    hints = {Occasion.MERGE: _IN_A_MERGE, Occasion.PATHS: _OF_PATHS}.get(occasion, {})
+    hints = {Occasion.MERGE: _IN_A_MERGE, Occasion.UNSTAGED: _UNSTAGED}.get(occasion, {})
     return pasted(hints.get(finding.kind) or HINTS[finding.kind], finding, here)
 
 

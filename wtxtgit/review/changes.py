@@ -7,6 +7,7 @@ of all of them.
 from __future__ import annotations
 
 import os
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,9 +88,15 @@ def _ends(asked: str) -> tuple[str, str, bool]:
 
 def _default(repo: Repository) -> str:
     name = history.default_branch(repo)
+    remote = history.upstream(repo)
+    if name is None and remote is not None and history.remote_branches(repo, remote):
+        raise UsageError(
+            f"the default branch of the remote {remote!r} is not known here",
+            hint=f"git remote set-head --auto -- {shlex.quote(remote)}",
+        )
     if name is None:
         raise UsageError(
-            "no upstream with a known default branch",
+            "no branch of a remote is here to compare with",
             hint="wtxtgit review main...HEAD names what to compare with",
         )
     return name.removeprefix("refs/remotes/")

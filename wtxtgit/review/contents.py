@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side, refuse_part
-from wtxtgit.checkpoint.delta_base import change_made, checked, delta_in, opened_base
+from wtxtgit.checkpoint.delta import checked
+from wtxtgit.checkpoint.delta_base import change_made, delta_in, opened_base
 from wtxtgit.checkpoint.encrypted import refuse_encrypted
 from wtxtgit.checkpoint.members import tree_members
 from wtxtgit.checkpoint.open import payload_in
@@ -197,7 +198,13 @@ class BranchReader:
                 return replace(_unread(Risk.UNREAD, message), delta=verdict)
             on = opened_base(self.repo, base, threads=self.threads)
             made = change_made(
-                path, delta, on, checked_delta, threads=self.threads, progress=self.progress
+                path,
+                delta,
+                base.name,
+                on,
+                checked_delta,
+                threads=self.threads,
+                progress=self.progress,
             )
             with ExitStack() as until:
                 before, after = (
