@@ -321,7 +321,7 @@ def test_shards_of_a_part_that_the_set_does_not_list_and_the_other_way_round() -
     index["parts"][0]["shards"].append(77)
     verdict = check(files | {LISTED: json.dumps(index).encode()})
     assert found(verdict.errors) == [("structure", "shards", "p0.aero")]
-    assert "has no weights.shard2" in verdict.errors[0].message
+    assert "lacks weights.shard2" in verdict.errors[0].message
 
 
 def test_a_part_that_is_missing_leaves_the_others() -> None:

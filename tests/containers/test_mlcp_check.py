@@ -110,7 +110,7 @@ def test_shards_that_are_not_listed(shards: object) -> None:
     [
         ([], "metadata", "not a JSON object"),
         ({"version": "2", "shards": []}, "version", "version is '2' in the metadata, '1.0.0'"),
-        ({"version": 1.5, "shards": []}, "version", "version is not a text"),
+        ({"version": 1.5, "shards": []}, "version", "version is not a string"),
         ({"version": "1.0.0", "shards": {}}, "shards", "shards is not a list"),
     ],
 )
@@ -137,13 +137,13 @@ def test_metadata_without_a_version(metadata: object) -> None:
     ("record", "wanted", "field", "from_end", "words"),
     [
         (("Float32", [10, 10], 7), 1, "size", 8, "size 7, but its dtype and shape need 400 bytes"),
-        (("Float64", [], 4), 2, "size", 8, "make 8 bytes"),
-        (("Int8", [0, 5], 1), 3, "size", 8, "make 0 bytes"),
+        (("Float64", [], 4), 2, "size", 8, "need 8 bytes"),
+        (("Int8", [0, 5], 1), 3, "size", 8, "need 0 bytes"),
         (("Int8", [2**62, 4], 1), 3, "size", 8, "more than a size field can hold"),
         (("Int8", [2**62, 2**62], 1), 3, "size", 8, "more than a size field can hold"),
-        (("Int32", [4], -1), 5, "size", 8, "the size -1"),
-        (("Int32", [-1, 4], 16), 5, "shape", 24, "the dimension -1"),
-        (("99", [4], 4), 99, "dtype", 22, "the unknown dtype '99'"),
+        (("Int32", [4], -1), 5, "size", 8, "has size -1"),
+        (("Int32", [-1, 4], 16), 5, "shape", 24, "a negative dimension, -1"),
+        (("99", [4], 4), 99, "dtype", 22, "unknown dtype '99'"),
     ],
 )
 def test_records_that_do_not_add_up(
@@ -196,7 +196,7 @@ def test_dtypes_by_number() -> None:
         assert [w.field for w in found] == (["dtype"] if name.isdigit() else [])
         # .NET reads no names there.
         [error] = errors(listed({"tensors": [item("a", name, [0], 0)]}), body)[:1]
-        assert "dataType is not an integer" in error.message
+        assert "dataType is not a 32-bit integer" in error.message
 
 
 def test_lists_of_tensors_of_other_lengths() -> None:

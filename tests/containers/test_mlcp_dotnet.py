@@ -84,15 +84,18 @@ def test_times_that_are_not(text: str) -> None:
         (lambda m: m.update(worldSize=3.0), "worldSize is not a 32-bit integer"),
         (lambda m: m.update(ddpRank=True), "ddpRank is not a 32-bit integer"),
         (lambda m: m.update(ddpRank=None), "ddpRank is not a 32-bit integer"),
-        (lambda m: m.update(format=1), "format is not a text"),
+        (lambda m: m.update(format=1), "format is not a string"),
         (lambda m: m.update(customFields=[]), "customFields is not an object"),
         (lambda m: m.update(training=[]), "training is not an object"),
         (lambda m: m["training"].update(step=2**63), "training.step is not a 64-bit integer"),
         (lambda m: m["training"].update(learningRate="1"), "learningRate is not a number"),
         (lambda m: m["shardingStrategy"].update(precision="x"), "is not one of the kinds"),
         (lambda m: m["shards"][1].update(rank="1"), "shards[1].rank is not a 32-bit integer"),
-        (lambda m: m["shards"][1].update(fileSize=0.5), "shards[1].fileSize is not an integer"),
-        (lambda m: m["shards"][1].update(checksum=7), "shards[1].checksum is not a text"),
+        (
+            lambda m: m["shards"][1].update(fileSize=0.5),
+            "shards[1].fileSize is not a 64-bit integer",
+        ),
+        (lambda m: m["shards"][1].update(checksum=7), "shards[1].checksum is not a string"),
     ],
 )
 def test_members_of_another_type(edit: Any, where: str) -> None:

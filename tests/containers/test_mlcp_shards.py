@@ -227,7 +227,7 @@ def test_what_the_json_says_wrongly(edit: Callable[[dict[str, Any]], object], fi
         (lambda v: _shard(v)["tensors"][0].update(name=None), "no name"),
         (lambda v: _shard(v)["tensors"][0].update(shape=[True]), "wrong shape"),
         (lambda v: _shard(v)["tensors"][0].update(dataType="f"), "wrong dtype"),
-        (lambda v: _shard(v)["tensors"][0].update(offset=-1), "invalid offset"),
+        (lambda v: _shard(v)["tensors"][0].update(offset=-1), "wrong offset"),
         (lambda v: _shard(v)["tensors"][0].update(size=1.0), "wrong size"),
     ],
 )

@@ -211,7 +211,7 @@ def test_build_refuses_members_that_are_no_files(kind: bytes, name: bytes, words
     with pytest.raises(FormatError) as caught:
         built(data)
     assert (caught.value.offset, caught.value.field) == (512, "name")
-    assert f"{quoted(name.decode())} is {words}, no file" in caught.value.message
+    assert f"{quoted(name.decode())} is {words}, not a file" in caught.value.message
 
 
 @pytest.mark.parametrize("kind", [b"0", b"\0", b"7"])

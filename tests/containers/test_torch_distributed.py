@@ -215,8 +215,8 @@ WRONG = {
         pickled(made("Metadata", state_dict_metadata=list_of(), storage_data=dict_of())),
         "no dict",
     ),
-    "no attributes": (pickled(made("Metadata", state=list_of())), "no Metadata"),
-    "two states": (pickled(made("Metadata") + dict_of() + b"b"), "no Metadata"),
+    "no attributes": (pickled(made("Metadata", state=list_of())), "where Metadata is expected"),
+    "two states": (pickled(made("Metadata") + dict_of() + b"b"), "where Metadata is expected"),
     "another object": (metadata({"a": made("MetadataIndex", fqn=text("a"))}), "no TensorStorage"),
     "a name that is not a string": (
         pickled(
@@ -236,7 +236,7 @@ WRONG = {
         ),
         "lists a name more than once",
     ),
-    "bytes behind": (GOOD + b"more", "behind its end"),
+    "bytes behind": (GOOD + b"more", "after its end"),
     "cut short": (GOOD[:-9], "cut short"),
     "a storage": (
         of(WHOLE, planner_data=pickled(b"")[2:-1] + text("s") + b"Q"),

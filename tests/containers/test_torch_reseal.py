@@ -433,9 +433,9 @@ def test_what_torch_files_can_not_take() -> None:
         ([], None, "lose tensor 'a'"),
         ([PlacedEntry(mine, 0), PlacedEntry(mine, 0)], None, "gain tensor 'a'"),
         ([PlacedEntry(wider, 0)], None, "change the dtype, shape or strides"),
-        ([PlacedEntry(mine, 0)], {**wanted, "version": b"4\n"}, "another 'version'"),
-        ([PlacedEntry(mine, 0)], {**wanted, "more": b""}, "another 'more'"),
-        ([PlacedEntry(mine, 0)], {}, "another 'data.pkl'"),
+        ([PlacedEntry(mine, 0)], {**wanted, "version": b"4\n"}, "change 'version'"),
+        ([PlacedEntry(mine, 0)], {**wanted, "more": b""}, "change 'more'"),
+        ([PlacedEntry(mine, 0)], {}, "change 'data.pkl'"),
         ([PlacedEntry(mine, 0, content(b"12345"))], None, "has 4 bytes, not 5"),
         ([PlacedEntry(object(), 0)], None, "another format"),
     ):
@@ -624,7 +624,7 @@ def test_a_local_header_within_a_payload_is_not_changed() -> None:
 def test_contents_of_another_length_than_they_say() -> None:
     data = archive(named(a=vector("0", 1)), {"0": b"abcd"})
     container = opened(data)
-    for raw, message in ((b"abc", "fewer bytes"), (b"abcde", "more bytes")):
+    for raw, message in ((b"abc", "too few bytes"), (b"abcde", "more bytes")):
         lying = NewContent(4, lambda raw=raw: iter((raw,)))  # type: ignore[misc]
         with pytest.raises(FormatError, match=message) as caught:
             reseal(container, [PlacedEntry(container, 0, lying)], None, OPTIONS)

@@ -99,7 +99,7 @@ class TestParse:
             (f"a ssh-ed25519 {K[0]}AAAA", "not an ed25519"),
             (f"a ssh-ed25519 {K[0][:-1]}", "base64"),
             (f"a\xa0b ssh-ed25519 {K[0]}", "not of the form"),
-            (f"d ssh-ed25519 {K[3]} the same", "stands in line 1 already"),
+            (f"d ssh-ed25519 {K[3]} the same", "already in line 1"),
         ],
     )
     def test_what_is_refused(self, line: str, said: str) -> None:

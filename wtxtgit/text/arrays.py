@@ -386,7 +386,7 @@ def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
     # own.
     is_extension = dtype.kind == "V" and dtype.names is None and not dtype.name.startswith("void")
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
-        raise UsageError(f'array "{name}" has dtype {dtype}: such values are never stored')
+        raise UsageError(f'array "{name}" has dtype {dtype}: objects and records are never stored')
     if (
         # longdouble: 80 bits in 12 or 16 bytes on x86, 128 elsewhere.
         dtype.kind in "fc"
