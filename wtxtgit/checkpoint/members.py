@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from wtxtgit.checkpoint.open import (
     blob_oid,
     folder_names,
     is_blob,
+    is_file,
     is_url,
     payload_for,
     payload_in,
@@ -29,6 +31,7 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.remotes import urls
 
 if TYPE_CHECKING:  # files alone take no git
+    from wtxtgit.git.index import TreeEntry
     from wtxtgit.git.repository import Repository
 
 
@@ -111,7 +114,18 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
             # Of a set a file that can't be opened is a finding, not the end.
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
-    return SetFolder(open_member, name)
+    def fetch(url: str, path: str) -> ByteView:
+        from wtxtgit.remotes.part_urls import read_part
+
+        _refuse_outside(path)
+        if is_file(target, place) and os.path.lexists(place.file(Path(index()).parent / path)):
+            raise InputError("only what is missing is fetched")
+        try:
+            return as_checked_out(path, read_part(url, path), threads).data
+        except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
+            raise InputError(str(error)) from error
+
+    return SetFolder(open_member, name, fetch)
 
 
 def tree_members(
@@ -123,12 +137,26 @@ def tree_members(
     """
     from wtxtgit.git import history
 
+    def find(path: bytes) -> TreeEntry | None:
+        # By the tree's id: a revision may name another commit by now.
+        return next(iter(history.listing(repo, tree, path)), None)
+
+    return entry_members(repo, find, index, threads=threads)
+
+
+def entry_members(
+    repo: Repository,
+    find: Callable[[bytes], TreeEntry | None],
+    index: bytes,
+    *,
+    threads: int | None = None,
+) -> SetFolder:
+    """The same for a set whose files are entries that `find` gives by their paths."""
+
     def open_member(path: str) -> ByteView:
         _refuse_outside(path)
         try:
-            member = posixpath.join(posixpath.dirname(index), os.fsencode(path))
-            # By the tree's id: a revision may name another commit by now.
-            entry = next(iter(history.listing(repo, tree, member)), None)
+            entry = find(posixpath.join(posixpath.dirname(index), os.fsencode(path)))
             if entry is None or not entry.is_file:
                 raise InputError("no such file")
             data = blob(repo, entry.oid, threads)

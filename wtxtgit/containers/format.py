@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVa
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.signatures import ZIP_MAGIC
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import Buffer, ByteView
 
 if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
@@ -46,10 +46,15 @@ Also where a symbolic link leads out of the set's folder, which a path does not 
 
 @dataclass(frozen=True, slots=True)
 class SetFolder:
-    """The same, with the name of the index: files of some sets are called after it."""
+    """The same, with the name of the index: files of some sets are called after it.
+
+    `elsewhere` opens a file that is not there, by the URL of the set's folder that the index says
+    and its path; None where nothing is fetched.
+    """
 
     open: OpenMember
     index: Callable[[], str]
+    elsewhere: Callable[[str, str], ByteView] | None = None
 
     def __call__(self, path: str) -> ByteView:
         return self.open(path)
@@ -62,7 +67,8 @@ def name_of_index(open_member: OpenMember) -> str:
 
 def in_same_folder(folder: OpenMember, open_member: OpenMember) -> SetFolder:
     """`open_member`, which opens files as `folder` does, and does more."""
-    return SetFolder(open_member, partial(name_of_index, folder))
+    elsewhere = folder.elsewhere if isinstance(folder, SetFolder) else None
+    return SetFolder(open_member, partial(name_of_index, folder), elsewhere)
 
 
 # Files that an index may list: each is opened. Writers number them with five digits.
@@ -93,6 +99,18 @@ def is_in_folder(path: str) -> bool:
     """Whether a path of a set's index stays in its folder, in its one spelling; a URL does not."""
     # One spelling a path: two members of a set must not be the same file.
     return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
+
+
+def opened_member(open_member: OpenMember, path: str, field: str, *, called: str = "") -> ByteView:
+    """The bytes of a file of a set; raises FormatError at the `field` of the index that names it.
+
+    `called` is the set's word for such a file, if it has one.
+    """
+    try:
+        return open_member(path)
+    except InputError as error:
+        message = f"{called}{quoted(path)} can't be opened: {error.message}"
+        raise FormatError(message, field=field) from None
 
 
 def unlisted(file: str, names: Collection[str]) -> Iterator[str]:
@@ -358,6 +376,14 @@ class SetResealer(Protocol):
         """Path and bytes of a file that lists tensors, and the bytes of what lists the files.
 
         `data` is that one as it was. Raises FormatError.
+        """
+
+    def stale_files(
+        self, data: ByteView, open_member: OpenMember, paths: Collection[str]
+    ) -> Iterator[str]:
+        """Those of these files that are not what `data` says, which lists them.
+
+        Raises FormatError.
         """
 
 

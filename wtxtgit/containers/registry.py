@@ -57,6 +57,11 @@ def index_endings() -> tuple[str, ...]:
     return tuple(ending for f in FORMATS for ending in f.index_endings)
 
 
+def hashing_indexes() -> tuple[str, ...]:
+    """How the names of indexes end that have hashes of their files."""
+    return tuple(end for f in FORMATS if f.reseal_set is not None for end in f.index_endings)
+
+
 def has_parts(index: str, names: Sequence[str]) -> bool:
     """Whether among files' names there are parts as the set of this index has them.
 

@@ -24,8 +24,7 @@ from wtxtgit.remotes.lfs_pointer import pointed_of
 from wtxtgit.report.migrate import HistoryFiles, PatternFiles
 from wtxtgit.rewrite.refs import chosen_refs, refuse_partial
 from wtxtgit.setup.sizes import DETACHED_PART, max_blob
-from wtxtgit.text.armor import text_size
-from wtxtgit.text.grammar import MOST_ATTACHED, is_text
+from wtxtgit.text.grammar import MOST_ATTACHED, is_text, text_size
 
 _REGULAR = (0o100644, 0o100755)
 _POINTERS = "git-lfs"

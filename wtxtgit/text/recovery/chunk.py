@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.text.armor import characters, line_count
-from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
+from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT, characters, line_count
 from wtxtgit.text.recovery import syndromes
 from wtxtgit.text.recovery.line_state import HEX, LineState, packed, silent
 from wtxtgit.text.recovery.syndromes import U1, U4

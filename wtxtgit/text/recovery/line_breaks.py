@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from wtxtgit.text import grammar
-from wtxtgit.text.armor import line_count
+from wtxtgit.text.grammar import line_count
 
 _WHITE = re.compile(rb"\s+")
 _WHITE_OR_QUOTED = re.compile(rb"[\s>|]+")
