@@ -67,7 +67,7 @@ class RowIndices:
         named = [str(one[0]) if len(one) == 1 else str(list(one)) for one in self.first]
         more = ", ..." if self.count > len(named) else ""
         listed = "" if self.count == rows else f" ({', '.join(named)}{more})"
-        return f"{self.count} of {counted(rows, 'row')}{listed}"
+        return f"{self.count:,} of {counted(rows, 'row')}{listed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class ScaleStates:
         named = ((ValueRisk.NAN, "NaN", self.new_nan), (ValueRisk.INF, "Inf", self.new_inf))
         for risk, word, count in named:
             if count:
-                message = f"{counted(count, 'block')} of {self.blocks} became {word}"
+                message = f"{counted(count, 'block')} of {self.blocks:,} became {word}"
                 yield Concern(risk, message)
         if self.zero_after == self.blocks > self.zero_before:
             yield Concern(ValueRisk.ZERO, "all items became 0")
@@ -240,7 +240,7 @@ class Numbers(JsonObject):
         named = ((ValueRisk.NAN, "NaN", self.new_nan), (ValueRisk.INF, "Inf", self.new_inf))
         for risk, word, count in named:
             if count:
-                message = f"{counted(count, 'item')} of {self.elements} became {word}"
+                message = f"{counted(count, 'item')} of {self.elements:,} became {word}"
                 yield Concern(risk, message)
         if self.after.is_zero:
             if not self.before.is_zero:
