@@ -24,7 +24,7 @@ from wtxtgit.containers import any_format
 from wtxtgit.containers.fold.read import read as fold_read
 from wtxtgit.io.files import read_whole
 from wtxtgit.io.view import write_all, write_on
-from wtxtgit.text.armor import text_size
+from wtxtgit.text.grammar import text_size
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import TextWriter

@@ -18,7 +18,7 @@ from isal import isal_zlib
 
 from bench.measure import MIB
 from wtxtgit.git.store import streams
-from wtxtgit.text import armor, digest, grammar
+from wtxtgit.text import block_armor, digest, grammar
 
 _CHUNK = 64 * 1024
 
@@ -41,17 +41,19 @@ def checksums(data: memoryview, _: Path) -> None:
 
 def armored(data: memoryview, _: Path) -> None:
     """Base64 and parity, into one buffer."""
-    lines = armor.line_count(_CHUNK)
+    lines = grammar.line_count(_CHUNK)
     text = np.empty(MIB // _CHUNK * lines * grammar.LINE_TEXT, dtype=np.uint8)
     for block in _cut(data, MIB):
-        armor.encode(block, block.nbytes // _CHUNK, _CHUNK, text, 0, lines * grammar.LINE_TEXT)
+        block_armor.encode(
+            block, block.nbytes // _CHUNK, _CHUNK, text, 0, lines * grammar.LINE_TEXT
+        )
 
 
 def decoded(data: memoryview, _: Path) -> None:
     """The way back, every line checked."""
-    lines = armor.line_count(_CHUNK) * grammar.LINE_TEXT
+    lines = grammar.line_count(_CHUNK) * grammar.LINE_TEXT
     for _block in _cut(data, MIB):
-        armor.decode(_text(), MIB // _CHUNK, _CHUNK, 0, lines)
+        block_armor.decode(_text(), MIB // _CHUNK, _CHUNK, 0, lines)
 
 
 def deflated(data: memoryview, _: Path) -> None:
@@ -87,9 +89,9 @@ STEPS: dict[str, Callable[[memoryview, Path], object]] = {
 def _text() -> np.ndarray:
     """The lines of a block of noise: chunk after chunk, nothing between."""
     raw = np.random.default_rng(1).integers(0, 256, MIB, dtype=np.uint8)
-    lines = armor.line_count(_CHUNK) * grammar.LINE_TEXT
+    lines = grammar.line_count(_CHUNK) * grammar.LINE_TEXT
     text = np.empty(MIB // _CHUNK * lines, dtype=np.uint8)
-    armor.encode(raw.data, MIB // _CHUNK, _CHUNK, text, 0, lines)
+    block_armor.encode(raw.data, MIB // _CHUNK, _CHUNK, text, 0, lines)
     return text
 
 

@@ -27,6 +27,8 @@ html_title = "wtxtgit"
 html_copy_source = False
 html_show_sphinx = False
 templates_path = ["templates"]
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_additional_pages = {"index": "redirect.html"}
 
 

@@ -189,3 +189,40 @@ def test_git_diff_of_shards_is_no_error(folders: Command, repo: Repo) -> None:
     assert repo.status() == b""
     shutil.copy(SAMPLES / "single/__0_0.distcp", repo.path / "ranks")
     assert b"a shard of a torch-distributed checkpoint" in repo.git("diff")
+
+
+def put_mlcp(command: Command, folder: str, value: float = 1) -> None:
+    """An MLCP checkpoint in two shards."""
+    (command.folder / "one.safetensors").write_bytes(safetensors(value, 2))
+    (command.folder / folder).mkdir(exist_ok=True)
+    path = f"{folder}/m.checkpoint"
+    assert command("convert", "one.safetensors", path, "--max-shard", "8").code == 0
+
+
+def test_shards_of_mlcp_are_one_checkpoint(wtxtgit: Command, repo: Repo) -> None:
+    put_mlcp(wtxtgit, "a")
+    put_mlcp(wtxtgit, "b", 3)
+    # Others call files so, too.
+    (wtxtgit.folder / "a/tokenizer.metadata.json").write_text("{}")
+    with pytest.raises(AssertionError):
+        listed(wtxtgit, "a")
+    (wtxtgit.folder / "a/tokenizer.metadata.json").unlink()
+    assert wtxtgit("verify", "a", "b/m.metadata.json").out.count(b"ok  ") == 2
+    told = json.loads(wtxtgit("diff", "--json", "a", "b").out)
+    assert [tensor["status"] for tensor in told["tensors"]] == ["changed"]
+    shutil.copytree(wtxtgit.folder / "a", repo.path / "a")
+    repo.add(".")
+    repo.commit("1")
+    here = Command(repo.path, wtxtgit.folder.parent / "home")
+    shutil.rmtree(repo.path / "a")
+    for name in ("HEAD:a", "HEAD:a/m.metadata.json"):
+        assert listed(here, name) == listed(wtxtgit, "a")
+    done = wtxtgit("verify", "a/m_shard_0.shard")
+    assert (done.code, done.out.split()[0]) == (3, b"unknown")
+    assert b"a shard of a sharded-mlcp checkpoint" in done.out
+
+
+def test_a_name_alone_makes_no_index(folders: Command) -> None:
+    for folder in ("sharded", "hf"):
+        (folders.folder / folder / "tokenizer.metadata.json").write_text("{}")
+    assert folders("verify", "sharded", "hf").out.count(b"ok  ") == 2

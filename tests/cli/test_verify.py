@@ -204,7 +204,6 @@ def test_what_they_damaged_themselves_is_told(wtxtgit: Command) -> None:
         ("aero/low_file_flags_a.aero", 1, "file_flags"),
         ("fold/unfinalized_a.fold", 1, "not finalized"),
         ("mlcp/meta_more_shards_a.checkpoint", 1, "shards"),
-        ("mlcp/sibling_multishard_a.shard", 3, "RAHS"),
     ],
 )
 def test_files_that_are_not_valid(path: str, code: int, words: str, wtxtgit: Command) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.cli.command import environment
+from tests.kit.starts import DASK
 
 ROOT = Path(__file__).parents[2]
-_DASK = Path(sys.executable).with_name("dask")
 _LOCAL = ("--host", "127.0.0.1", "--no-dashboard", "--port", "0")
 
 
@@ -27,10 +26,12 @@ class Server:
 
     process: subprocess.Popen[str]
     address: str
+    pid: int
+    """That of the server itself, of which `process` may be a client."""
 
     def kill(self) -> None:
         """End it as the system does that is out of memory."""
-        self.process.send_signal(signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -42,6 +43,7 @@ class Processes:
     options: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     workers: dict[str, Server] = field(default_factory=dict)
+    _count: int = 0
     _until: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
@@ -80,8 +82,10 @@ class Processes:
         variables = environment(self.folder)
         # Of Dask's own warnings none is ours.
         del variables["PYTHONWARNINGS"]
+        self._count += 1
+        file = self.folder / f"{self._count}.pid"
         process = subprocess.Popen(
-            [_DASK, *arguments, *self.options],
+            [DASK, *arguments, *self.options, "--pid-file", file],
             cwd=self.folder,
             env={**variables, "PYTHONPATH": str(ROOT), **self.variables},
             stdout=subprocess.DEVNULL,
@@ -98,7 +102,7 @@ class Processes:
                 drain = threading.Thread(target=process.stderr.read)
                 drain.start()
                 self._until.callback(self._end, process, drain)
-                return Server(process, address)
+                return Server(process, address, int(file.read_text()))
         process.wait()
         process.stderr.close()
         raise AssertionError("".join(told))

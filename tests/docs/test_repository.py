@@ -25,6 +25,7 @@ HOSTS = {
     "filesystem-spec.readthedocs.io",
     "git-lfs.github.com",
     "git-media.io",
+    "git-annex.branchable.com",
     "github.com",
     "hawser.github.com",
     "json-schema.org",

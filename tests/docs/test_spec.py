@@ -18,7 +18,7 @@ import wtxtgit
 from tests.docs.pages import Block, blocks, lines, prose, spans, tables
 from tests.docs.test_python import execute
 from wtxtgit.model.array import ArrayNames, default_rows
-from wtxtgit.text import armor
+from wtxtgit.text import grammar
 from wtxtgit.text.arrays import read
 from wtxtgit.text.native import item_size
 
@@ -144,7 +144,7 @@ class TestTablesOfTheText:
             dims = () if shape == "scalar" else tuple(map(int, shape.split(",")))
             rows = default_rows(dtype, dims)
             wanted = (number(row_size.split()[0]), number(rows_per_chunk), number(size))
-            assert (rows.row_size, rows.rows_per_chunk, armor.chunk_size(rows)) == wanted, array
+            assert (rows.row_size, rows.rows_per_chunk, grammar.chunk_size(rows)) == wanted, array
 
     @pytest.mark.parametrize("dtype", ["f4"])
     @pytest.mark.parametrize("shape", [(10,), (), (4, 0), (8, 3, 3, 512)])
@@ -163,13 +163,13 @@ class TestTablesOfTheText:
             text = wtxtgit.dumps({"a": np.arange(held, dtype="u1")})
             (line,) = re.findall(rb"\n([A-Za-z0-9+/]*)(=*) [0-9a-f]\n", text)
             assert tuple(map(len, line)) == (int(characters), int(fill)), raw
-            assert armor.characters(held) == int(characters)
+            assert grammar.characters(held) == int(characters)
 
     def test_lines_of_a_full_chunk(self) -> None:
         said = prose(WTXT, "Armor")
         assert "A full chunk of 65,536 bytes has 1,150 lines (57 x 1,149 + 43)" in said
         assert "one of 32,768 has 575" in said
-        assert (armor.line_count(65_536), armor.line_count(32_768)) == (1150, 575)
+        assert (grammar.line_count(65_536), grammar.line_count(32_768)) == (1150, 575)
         assert 57 * 1149 + 43 == 65_536
 
     def test_array_names(self) -> None:

@@ -180,8 +180,9 @@ NOT_FOLLOWED = {
         "{} confirms that",
         "{}: wtxtgit verify takes the folder",
     ),
-    "followed in tests/e2e: test_hints.py, test_killed.py or test_leaving.py": (
+    "followed in tests/e2e: test_hints.py, test_killed.py, test_leaving.py or test_prune.py": (
         "git add --renormalize -- {} stages them as text for the next commit",
+        "git checkout {} -- {}, then git commit keeps the deletion",
         "git checkout HEAD^ -- {} restores the earlier text; or emit and sign it again",
         "git fetch --unshallow",
         "git restore -- {} restores the index's",

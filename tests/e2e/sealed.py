@@ -95,15 +95,15 @@ class Said:
 class Sealed(Repo):
     """A repository, driven through git and the command line."""
 
-    def call(self, *arguments: str, ok: Sequence[int] = (0,)) -> Said:
-        """Run wtxtgit here, in this process."""
+    def call(self, *arguments: str, ok: Sequence[int] = (0,), folder: str = "") -> Said:
+        """Run wtxtgit here, or in a folder, in this process."""
         out, err = io.StringIO(), io.StringIO()
         handlers = {
             number: signal.getsignal(number)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         }
         with (
-            contextlib.chdir(self.path),
+            contextlib.chdir(self.path / folder),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):

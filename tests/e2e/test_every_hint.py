@@ -6,13 +6,10 @@ gone when the command is given again. A hint without a row fails.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import shlex
 import shutil
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +22,6 @@ from tests.e2e.hints_not_followed import NOT_FOLLOWED
 from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
 from tests.kit.hints import hints
 from tests.kit.pasting import HERE, paste
-from wtxtgit.cli.main import main
 
 pytestmark = pytest.mark.slow
 
@@ -39,19 +35,8 @@ class World(Sealed):
 
     def said(self, *words: str) -> tuple[int, str, str]:
         """Exit code and what is printed of a command that is given in the folder."""
-        out, err = io.StringIO(), io.StringIO()
-        kept = {
-            one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        }
-        with (
-            contextlib.chdir(self.path / HERE),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            code = main(list(words))
-        for one, handler in kept.items():
-            signal.signal(one, handler)
-        return code, out.getvalue(), err.getvalue()
+        done = self.call(*words, ok=range(256), folder=HERE)
+        return done.code, done.out, done.err
 
 
 Words = list[str]

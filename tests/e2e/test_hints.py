@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import wtxtgit
+from tests.cli.test_reseal import change
+from tests.data import FIXTURES
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -30,9 +32,10 @@ from tests.e2e.sealed import (
 from tests.kit.lfs import kept_by_lfs
 from tests.kit.pasting import HERE, paste
 from tests.review.repos import file
+from wtxtgit.containers.aero import read as aero_read
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
-from wtxtgit.report.check import LARGE_BLOB, UNFILTERED
+from wtxtgit.report.check import LARGE_BLOB, STALE_INDEX, UNFILTERED
 from wtxtgit.text.digest import sign
 from wtxtgit.trust.openssh import SecretKey
 
@@ -378,6 +381,22 @@ class TestStaged:
         (hint,) = [one for one in self.hints(repo, LARGE_BLOB) if "new" in one]
         paste(repo, hint)
         assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
+
+    def test_a_set_whose_part_changed_alone(self, repo: Sealed) -> None:
+        for one in (FIXTURES / "aero/aeroset_multi_a").iterdir():
+            repo.write(f"new set/{one.name}", one.read_bytes())
+        repo.git("add", "-A")
+        assert list(self.hints(repo, STALE_INDEX)) == []
+        repo.commit("a set")
+        part = repo.path / "new set/part-000.aero"
+        change(part, aero_read.read(memoryview(part.read_bytes())).entries[0].name)
+        assert list(self.hints(repo, STALE_INDEX)) == []
+        repo.git("add", "-A")
+        (hint,) = self.hints(repo, STALE_INDEX)
+        name = "new set/model.aeroset.json"
+        assert f"wtxtgit: warning: {name}: stale-index" in repo.call("hook", "pre-commit").err
+        paste(repo, hint)
+        assert list(self.hints(repo, STALE_INDEX)) == []
 
     @pytest.mark.parametrize("way", ["track", "renormalize"])
     def test_a_text_that_was_renamed_out_of_its_pattern(self, repo: Sealed, way: str) -> None:

@@ -6,13 +6,26 @@ docs/spec/pruned.md has the claim.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
+from tests.e2e.sealed import (
+    LEDGER,
+    MODEL,
+    OTHER,
+    OTHER_LEDGER,
+    SIGNERS,
+    Sealed,
+    checkpoint,
+    forged,
+    secret,
+    text,
+)
+from tests.kit.pasting import make_pastable, paste
 
 pytestmark = pytest.mark.slow
 
@@ -146,6 +159,98 @@ def test_merges_become_commits_of_one_parent(grown: Sealed) -> None:
     assert grown.audit(root=report["root"]).report["findings"] == []
     proves(grown, old, ok=(0,))
     assert "refs/heads/side" in report["others"]
+
+
+def _signed_tag(repo: Sealed, name: str) -> None:
+    tag = repo.git("cat-file", "tag", "three").replace(b"tag three", b"tag " + name.encode())
+    tag += b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"
+    made = repo.git("hash-object", "-t", "tag", "-w", "--stdin", stdin=tag).decode().strip()
+    repo.git("update-ref", f"refs/tags/{name}", made)
+
+
+def test_tags_that_lose_their_signature_are_named(grown: Sealed) -> None:
+    _signed_tag(grown, "signed")
+    grown.git("tag", "-a", "-m", "of a tag", "outer", "signed")
+    grown.git("checkout", "-q", "HEAD~5")
+    grown.git("tag", "-s", "-m", "goes", "none", ok=(0, 1, 128))
+    grown.switch("main")
+    names = ["refs/tags/outer", "refs/tags/signed"]
+    keep = ("--keep-last", "2", "--keep-tagged")
+    assert grown.call("prune", *keep, "--json").report["signed_tags"] == names
+    plan = grown.call("prune", *keep).err
+    assert f"2 tags would lose their signatures: {', '.join(names)}" in plan
+    done = grown.call("prune", *APPLY, *keep)
+    assert f"2 tags lost their signatures: {', '.join(names)}" in done.err
+    assert b"SIGNATURE" not in grown.git("cat-file", "tag", "signed")
+    # Where their commit goes, they stay as they are.
+    grown.git("update-ref", "refs/heads/main", "refs/wtxt/before/1/heads/main")
+    grown.git("reset", "-q", "--hard")
+    grown.git("fetch", "-q", ".", "+refs/wtxt/before/1/tags/*:refs/tags/*")
+    again = grown.call("prune", "--keep-last", "2", "--json")
+    assert again.report["signed_tags"] == []
+
+
+@pytest.fixture
+def deleted(grown: Sealed) -> Sealed:
+    """A sealed deletion whose ledger left the tree later."""
+    grown.git("rm", "-q", OTHER)
+    grown.seal(OTHER)
+    grown.commit("deleted")
+    grown.git("rm", "-q", OTHER_LEDGER)
+    grown.commit("forgotten")
+    grown.generation(7.0)
+    assert grown.audit(root=grown.git("config", "wtxtgit.trustRoot").decode().strip()).found == []
+    return grown
+
+
+def _comes_back(repo: Sealed, root: str) -> set[str]:
+    """What an audit finds where the deleted checkpoint is there again."""
+    repo.take("refs/wtxt/before/1/heads/main^{/day 6}", OTHER, OTHER_LEDGER)
+    repo.commit("back")
+    return repo.audit(root=root).kinds
+
+
+def test_a_deletion_that_no_kept_commit_knows_is_told(deleted: Sealed) -> None:
+    wanted = {"path": OTHER, "gen": 2, "commit": deleted.oid("HEAD~2")}
+    assert deleted.call("prune", "--keep-last", "3", "--json").report["forgotten"] == []
+    plan = deleted.call("prune", "--keep-last", "1", "--json").report
+    assert plan["forgotten"] == [wanted]
+    told = f"{OTHER}: the new history would forget its sealed deletion"
+    assert told in deleted.call("prune", "--keep-last", "1").err
+    old = deleted.head
+    done = deleted.call("prune", *APPLY, "--keep-last", "1")
+    assert f"{OTHER}: the new history forgets its sealed deletion" in done.err
+    assert "git checkout" not in done.err
+    assert f"{OTHER}: the new history forgets its sealed deletion" in proves(deleted, old, ok=(0,))
+    proof = deleted.call("prune", "--prove", old, "HEAD", "--json").report
+    assert proof["forgotten"] == [wanted]
+    assert _comes_back(deleted, deleted.head) == set()
+
+
+def test_what_the_plan_says_keeps_a_deletion(deleted: Sealed) -> None:
+    make_pastable(deleted)
+    said = deleted.call("prune", "--keep-last", "1").err
+    (first,) = re.findall(r"hint: (git checkout .*), then git commit keeps", said)
+    paste(deleted, first)
+    deleted.commit("kept")
+    report = pruned(deleted, "--keep-last", "1")
+    assert report["forgotten"] == []
+    assert _comes_back(deleted, report["root"]) == {"ledger-rewritten"}
+
+
+def test_a_deletion_is_told_though_another_checkpoint_took_its_place(deleted: Sealed) -> None:
+    """That one may move on, and what was deleted come back."""
+    ledger = deleted.ledger(OTHER_LEDGER, "HEAD~2")
+    deleted.write(OTHER, text(3.0))
+    made = forged(
+        ledger, text(3.0), secret("alice"), keep=0, gen=9, ts="2099-01-01T00:00:00Z", build="b"
+    )
+    deleted.write(OTHER_LEDGER, made)
+    deleted.add()
+    deleted.commit("in its place")
+    plan = deleted.call("prune", "--keep-last", "1", "--json").report
+    # Its ledger can't be put back there.
+    assert plan["forgotten"] == [{"path": OTHER, "gen": 2}]
 
 
 def test_a_remote_loses_nothing_that_nobody_confirmed(grown: Sealed, tmp_path: Path) -> None:

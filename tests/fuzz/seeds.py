@@ -44,6 +44,7 @@ def sets() -> dict[str, tuple[tuple[bytes, Members], ...]]:
             _numbered(DISTRIBUTED / "hf"),
         ),
         "gguf-split": tuple(map(_split, (1, 3))),
+        "sharded-mlcp": (_ours_in_a_set("mlcp"),),
         "torch-distributed": tuple(
             _files_in(DISTRIBUTED / name, ".metadata") for name in ("files", "ranks")
         ),

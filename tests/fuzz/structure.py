@@ -46,6 +46,7 @@ STRUCTURED: dict[str, tuple[Mutant, ...]] = {
     "aeroset": (json_text,),
     "safetensors-index": (json_text,),
     "gguf-split": (json_text,),
+    "sharded-mlcp": (json_text,),
     "torch-distributed": (pickle_mutant,),
 }
 """What of each format is changed; of others numbers are."""

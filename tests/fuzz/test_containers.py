@@ -27,13 +27,15 @@ from wtxtgit.containers.taridx.read import Taridx
 from wtxtgit.containers.taridx.shards import check_shards, find, find_in_shards
 from wtxtgit.errors import FormatError
 
-GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index", "gguf-split", "torch-distributed")
+SETS = ("aeroset", "safetensors-index", "gguf-split", "torch-distributed", "sharded-mlcp")
+GROUPS = (*FORMATS, "legacy", *SETS)
 PACKAGES = {
     "legacy": "torch",
     "aeroset": "aero",
     "safetensors-index": "safetensors",
     "gguf-split": "gguf",
     "torch-distributed": "torch",
+    "sharded-mlcp": "mlcp",
 }
 """The package of a group that has not its name."""
 MEMBERS = {
@@ -41,9 +43,10 @@ MEMBERS = {
     "safetensors-index": "safetensors",
     "gguf-split": "gguf",
     "torch-distributed": "torch",
+    "sharded-mlcp": "mlcp-shard",
 }
 """The format of a set's files."""
-FEWER = {"aeroset": 4, "safetensors-index": 4, "torch-distributed": 4, "gguf-split": 4}
+FEWER = dict.fromkeys(SETS, 4)
 """Of sets fewer are tried: what their files are made of has mutants of its own."""
 QUICK = 200
 BATCHES = 20

@@ -38,13 +38,13 @@ from wtxtgit.errors import InputError, WtxtgitError
 from wtxtgit.git import attributes
 from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, greeting
 from wtxtgit.git.store.files import PackIndex
-from wtxtgit.history.lines import ImportLines, exported, imported
 from wtxtgit.io.view import ByteView, Pages, pieces
 from wtxtgit.merge.container import Merger
 from wtxtgit.merge.policy import Policy
 from wtxtgit.merge.texts import merge_texts
 from wtxtgit.report.merge import Strategy
 from wtxtgit.report.store import StoreVerdict
+from wtxtgit.rewrite.lines import ImportLines, exported, imported
 from wtxtgit.store.check import check_store
 from wtxtgit.store.folder import format_table, parse_table, table_of
 from wtxtgit.store.pack import HEAD as PACK_HEAD

@@ -16,7 +16,7 @@ from tests.kit.changes import TEXT, share
 from tests.text.edits import IS_NIGHTLY, WORD, in_turn, inside_of_words
 from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.model.array import ITEM_SIZE
-from wtxtgit.text import armor, grammar
+from wtxtgit.text import grammar
 from wtxtgit.text.index import TextIndex, index
 from wtxtgit.text.verify import verify
 
@@ -133,7 +133,7 @@ def is_free(text: bytes, at: int, new: int, *, keyed: bool) -> bool:
             item, nbytes = item_size(text, start)
             if not after.rows_per_chunk or not after.row_size or after.row_size % item:
                 return False
-            one, two = armor.chunk_size(before), armor.chunk_size(after)
+            one, two = grammar.chunk_size(before), grammar.chunk_size(after)
             return one == two or (nbytes <= one and nbytes <= two)
         return True
     return False

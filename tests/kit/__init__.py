@@ -24,6 +24,8 @@ CONFIG = """\
 \temail = author@example.com
 [init]
 \tdefaultBranch = main
+[maintenance]
+\tauto = false
 [protocol "file"]
 \tallow = always
 """

@@ -230,7 +230,7 @@ static int forked(const char *kind, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     char *name = (char *)getauxval(AT_EXECFN), own[4096], *base;
-    int first = 1, is_isolated = 0, is_python;
+    int first = 1, is_isolated = 0, is_python, is_dask;
     /* Not from our name, which is that of a script that we are the interpreter of. */
     struct rlimit most;
     ssize_t size = readlink("/proc/self/exe", own, sizeof own - 1);
@@ -241,6 +241,7 @@ int main(int argc, char **argv) {
     setrlimit(RLIMIT_NOFILE, &most);
     base = strrchr(own, '/') + 1;
     is_python = strcmp(base, "python") == 0;
+    is_dask = strcmp(base, "dask") == 0;
     if (is_python) {
         for (; first < argc; first++) {
             if (!strcmp(argv[first], "-E") || !strcmp(argv[first], "-I")) is_isolated = 1;
@@ -254,7 +255,8 @@ int main(int argc, char **argv) {
         argv[0] = name;
         first = 0;
     }
-    if (needs_true_start(is_isolated) || connect_beside() || is_foreign()) {
+    /* The one variable of Python's that servers of Dask are given is heeded by ours. */
+    if (needs_true_start(is_isolated || is_dask) || connect_beside() || is_foreign()) {
         if (is_python) argv[first] = "wtxtgit";
         start_truly(is_python ? "python" : base, argv);
     }

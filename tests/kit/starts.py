@@ -31,7 +31,7 @@ for _name in [name for name in os.environ if name.startswith("PYTHON")]:
 _HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 """The folder of the real Python and its programs."""
-_PROGRAMS = ("python", "wtxtgit", "git-wtxt")
+_PROGRAMS = ("python", "wtxtgit", "git-wtxt", "dask")
 
 
 def compiled(source: Path, *choices: Sequence[str]) -> Path | None:
@@ -78,6 +78,8 @@ PYTHON = str(FOLDER / "python")
 """An interpreter that forks instead of starting where it is asked for `-m wtxtgit`."""
 WTXTGIT = FOLDER / "wtxtgit"
 """The installed command."""
+DASK = FOLDER / "dask"
+"""Dask's, which starts schedulers and workers."""
 
 
 @contextmanager

@@ -31,7 +31,8 @@ from wtxtgit.errors import EnvironmentFailure, PayloadDamaged, PayloadMissing
 from wtxtgit.git.repository import Repository
 from wtxtgit.store import encoding, writer
 from wtxtgit.store import folder as store_folder
-from wtxtgit.store.encoding import decode, encode, encode_based
+from wtxtgit.store.decoding import decode
+from wtxtgit.store.encoding import encode, encode_based
 from wtxtgit.store.folder import ChunkTable, together
 from wtxtgit.store.pack import MAX_DEPTH, XOR, ChunkEntry
 from wtxtgit.store.place import store_of
@@ -459,7 +460,7 @@ class TestTables:
             pack = f"{number:064x}"
             wanted += [(name, pack, row) for row, name in enumerate(names)]
             packs, rows = np.zeros(len(names), "<u4"), np.arange(len(names), dtype="<u4")
-            parts.append(ChunkTable([(pack, 1000)], b"".join(names), packs, rows))
+            parts.append(ChunkTable([(pack, 1000)], b"".join(names), packs.data, rows.data))
         table = together(parts)
         names = [name for name, _, _ in sorted(wanted)]
         assert bytes(table.names) == b"".join(names)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wtxtgit.errors import TextError
 from wtxtgit.model import array
 from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Snapshot, bounded_product
-from wtxtgit.text import armor, grammar, write
+from wtxtgit.text import grammar, write
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import dumps
 
@@ -60,13 +60,13 @@ def test_rows_follow_the_rule(dtype: str, shape: tuple[int, ...]) -> None:
     rows = array.default_rows(dtype, shape)
     assert rows == rule(dtype, shape)
     assert grammar.check_rows(rows, dtype) is None
-    assert armor.chunk_size(rows) <= 65_536
+    assert grammar.chunk_size(rows) <= 65_536
 
 
 def test_chunks_without_blocking_are_of_32_kib() -> None:
-    assert armor.chunk_size(None) == 32_768
-    assert armor.chunk_size(Rows(128, 512, blocking=False)) == 32_768
-    assert armor.chunk_size(Rows(128, 512)) == 65_536
+    assert grammar.chunk_size(None) == 32_768
+    assert grammar.chunk_size(Rows(128, 512, blocking=False)) == 32_768
+    assert grammar.chunk_size(Rows(128, 512)) == 65_536
 
 
 @given(st.integers(0, 10**15), st.integers(1, 10**9))
@@ -111,5 +111,5 @@ def test_less_than_one_row_a_chunk_is_refused(wanted: int) -> None:
 def test_the_estimates_of_sizes_are_those_of_full_chunks() -> None:
     raw = memoryview(bytes(64 * 65_536))
     text = dumps(Snapshot(Meta(), (Array("W", "u8", (raw.nbytes,), raw, Rows(65_536, 1)),), CAP))
-    assert 0 <= len(text) - armor.text_size(raw.nbytes) < 1_000
-    assert armor.binary_size(armor.text_size(raw.nbytes)) == raw.nbytes
+    assert 0 <= len(text) - grammar.text_size(raw.nbytes) < 1_000
+    assert grammar.binary_size(grammar.text_size(raw.nbytes)) == raw.nbytes

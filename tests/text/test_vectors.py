@@ -12,7 +12,7 @@ from tests.data import DATA, VECTORS, Case, case_named, cases, invalid_cases, va
 from tests.text import edge_texts
 from tests.text.reading import read_text
 from wtxtgit.errors import TextError
-from wtxtgit.text.armor import characters
+from wtxtgit.text.grammar import characters
 from wtxtgit.text.verify import TextReport, verify
 from wtxtgit.text.write import TextWriter
 

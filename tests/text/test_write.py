@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.data import seeded
 from wtxtgit.errors import TextError
 from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Signature, Snapshot, default_rows
-from wtxtgit.text import armor, digest, grammar
+from wtxtgit.text import digest, grammar
 from wtxtgit.text.arrays import read
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import TextWriter, dumps
@@ -142,7 +142,7 @@ def test_a_run_has_more_lines_than_are_armored_at_a_time() -> None:
     plan = TextWriter(SNAPSHOTS["more in a run than is armored at a time"])
     lines = plan.spans[1].size // grammar.LINE_TEXT
     assert len(plan.spans) == 3
-    assert lines > armor.PASS_LINES
+    assert lines > grammar.PASS_LINES
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5, None])

@@ -17,6 +17,7 @@ from wtxtgit.chain.pruned import (
     PRUNED_LEDGER,
     PruningRecord,
     first_parents,
+    forgotten,
     format_pruning,
     identity,
     parse_pruning,
@@ -35,8 +36,11 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
 from wtxtgit.git.turn import turn
 from wtxtgit.git.work_tree import file_is_blob
-from wtxtgit.history import work_tree
-from wtxtgit.history.refs import (
+from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
+from wtxtgit.report.audit import AuditReport
+from wtxtgit.report.prune import PrunedCommit, PruneReport
+from wtxtgit.rewrite import work_tree
+from wtxtgit.rewrite.refs import (
     ChosenRef,
     TagWriter,
     chosen_refs,
@@ -47,9 +51,6 @@ from wtxtgit.history.refs import (
     notes_refs,
     refuse_partial,
 )
-from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
-from wtxtgit.report.audit import AuditReport
-from wtxtgit.report.prune import PrunedCommit, PruneReport
 from wtxtgit.text import digest
 from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature
 from wtxtgit.trust.signing import SigningKey
@@ -206,7 +207,14 @@ def _planned(
     remotes = [name for name in places if any(_is_of(ref, places[name]) for ref in refs)]
     others = tuple(name for name in refs if not name.startswith(_REMOTES))
     before_line = len(everything) - len(line)
-    return PruneReport(ref.name, ref.commit, before_line, told, tuple(remotes), others)
+    report = PruneReport(ref.name, ref.commit, before_line, told, tuple(remotes), others)
+    if not is_shorter:
+        return report
+    moved = [tag for tag in tags if tag.commit in kept and tag.is_tag_object]
+    writer = TagWriter(repo, {tag.commit: "" for tag in moved})
+    signed = tuple(tag.name for tag in moved if writer.is_signed(tag.oid))
+    lost = forgotten(repo, options.trust_root, [commit.oid for commit in line], list(kept))
+    return replace(report, signed_tags=signed, forgotten=lost)
 
 
 def _reasons(

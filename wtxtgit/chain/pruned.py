@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from wtxtgit.chain.audit import AuditRequest, audit
 from wtxtgit.chain.reader import ChainReader, Facts, signed
-from wtxtgit.chain.walk import commit_of
+from wtxtgit.chain.walk import Walk, commit_of
 from wtxtgit.errors import CheckError, TrustError
 from wtxtgit.filter.content import opaque_hash
 from wtxtgit.git.blobs import BlobReader, TooLarge
@@ -19,10 +20,11 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FILE, TreeEntry, TreeReader
-from wtxtgit.history.refs import without_signatures
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, extends
 from wtxtgit.report.audit import AuditReport
-from wtxtgit.report.prune import PruneProof
+from wtxtgit.report.prune import ForgottenDeletion, PruneProof
+from wtxtgit.rewrite.refs import without_signatures
+from wtxtgit.trust.state import lets_go, open_ledgers
 
 PRUNED = b".wtxt/pruned"
 PRUNED_LEDGER = PRUNED + LEDGER_SUFFIX
@@ -84,7 +86,47 @@ def prove(
     audited = audit(repo, AuditRequest(old, trust_root=trust_root, require_signed=True), facts)
     if not audited.ok:
         return audited
-    return prove_audited(repo, old, tip, facts)
+    proof = prove_audited(repo, old, tip, facts)
+    if isinstance(proof, AuditReport):
+        return proof
+    line = [commit.oid for commit in first_parents(repo, old)]
+    kept = [commit.oid for commit in first_parents(repo, tip)[: proof.kept]]
+    return replace(proof, forgotten=forgotten(repo, trust_root, line, kept))
+
+
+def forgotten(
+    repo: Repository, trust_root: str, line: Sequence[str], kept: Sequence[str]
+) -> tuple[ForgottenDeletion, ...]:
+    """The sealed deletions that are known at the end of a line, and of which nothing is kept.
+
+    The audit of the line from the trust root has ended with 0; `kept` are commits of it, or
+    copies of these.
+    """
+    with BlobReader(repo) as blobs, CommitFilesReader(repo) as files:
+        walk = Walk.to(repo, [line[-1]], trust_root, ChainReader(blobs), files)
+
+        def has(oid: str, deletion: Ledger) -> bool:
+            ledger = walk.tree(oid).ledgers.get(deletion.place + LEDGER_SUFFIX)
+            return ledger is not None and extends(ledger, deletion)
+
+        lost = [
+            ledger
+            for ledgers in open_ledgers(walk.state(line[-1]), signed).values()
+            for ledger in ledgers
+            if lets_go(ledger) and not any(has(oid, ledger) for oid in kept)
+        ]
+        at_tip = files.at(line[-1], [one.place + LEDGER_SUFFIX for one in lost])
+        found = (
+            ForgottenDeletion(
+                one.place,
+                one.last.meta.gen,
+                None
+                if one.place + LEDGER_SUFFIX in at_tip
+                else next((oid for oid in reversed(line) if has(oid, one)), None),
+            )
+            for one in lost
+        )
+        return tuple(sorted(found, key=lambda one: (one.path, one.gen)))
 
 
 def prove_audited(repo: Repository, old: str, tip: str, facts: Facts) -> AuditReport | PruneProof:

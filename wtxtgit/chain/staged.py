@@ -17,6 +17,7 @@ from wtxtgit.chain import judge
 from wtxtgit.chain.encrypted import is_encrypted, judge_encrypted
 from wtxtgit.chain.judge import JudgedFiles
 from wtxtgit.chain.reader import ChainReader, Facts, signed
+from wtxtgit.chain.stale_sets import stale_sets
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk
@@ -33,7 +34,14 @@ from wtxtgit.git.store.reader import blob_heads
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.ledger import ENCRYPTED_SUFFIX, LEDGER_SUFFIX, SIGNERS_PATH, TEXT_SUFFIX
 from wtxtgit.report.audit import DetachedTexts, Finding, Severity, as_errors
-from wtxtgit.report.check import LARGE_BLOB, UNFILTERED, CheckedFile, CheckReport, Occasion
+from wtxtgit.report.check import (
+    LARGE_BLOB,
+    STALE_INDEX,
+    UNFILTERED,
+    CheckedFile,
+    CheckReport,
+    Occasion,
+)
 from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.grammar import WSUM_SUFFIX
 from wtxtgit.trust.state import SignersState, TrustFacts, join, start
@@ -132,6 +140,7 @@ class _CheckWork:
         sizes = self._sizes(paths)
         all_findings += self._judge_sizes(self._new(sizes))
         all_findings += self._judge_unfiltered({one.path for one in all_findings})
+        all_findings += self._judge_sets()
         findings = tuple(dict.fromkeys(all_findings))
         if self._staged.is_strict:
             findings = as_errors([*findings, *self._judge_contents(self._new(sizes))])
@@ -326,6 +335,13 @@ class _CheckWork:
             if text_format(heads[oid].head) not in (None, NATIVE):
                 message = "no pattern matches its name, so a checkout leaves the text"
                 yield Finding("", path, UNFILTERED, message, Severity.WARNING)
+
+    def _judge_sets(self) -> Iterator[Finding]:
+        """Sets whose files were changed, or merged, without their index."""
+        entries = self._staged.entries
+        changed = entries.keys() if self._staged.is_whole else index.staged_paths(self._repo)
+        for path, message in stale_sets(self._repo, entries, set(changed)):
+            yield Finding("", path, STALE_INDEX, message, Severity.WARNING)
 
     def _judge_contents(self, paths: Iterable[bytes]) -> Iterator[Finding]:
         blobs = {path: self._staged.entries[path].oid for path in paths}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.budget import most_decoded
-from wtxtgit.containers.format import ANY
+from wtxtgit.containers.format import ANY, in_same_folder
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.array import LAYOUT_ARRAY, NO_PAYLOAD, Layout, PayloadSource
@@ -260,7 +260,8 @@ def _of_file(
     notes: list[str] = []
     refused: list[str] = []
     try:
-        description = any_format.describe(data, options, open_member)
+        opener = in_same_folder(side.open_member, open_member)
+        description = any_format.describe(data, options, opener)
         tensors = list(any_format.tensors(description, options, refused=refused))
     except FormatError as error:
         # A file that its writer did not finish still has tensors worth comparing.

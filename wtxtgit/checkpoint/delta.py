@@ -27,14 +27,12 @@ from wtxtgit.text.delta.patch import Making, Regeneration
 from wtxtgit.text.delta.patch import apply as apply_to
 from wtxtgit.text.delta.patch import make as make_of
 from wtxtgit.text.delta.sides import DeltaSide, side_of_text, side_of_writer
-from wtxtgit.text.index import quote
+from wtxtgit.text.index import start_of
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import TextWriter
 
 ENDING = ".wtxtdelta"
-_QUOTED = 16
-"""How many of the first bytes of what is no delta a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def apply(
     """
     text = read(delta)
     if not grammar.is_delta(text):
-        raise InputError(f"{delta}: no WTXT delta, it starts with {quote(bytes(text[:_QUOTED]))}")
+        raise InputError(f"{delta}: no WTXT delta, {start_of(text)}")
     # The delta first: the base may be large, and is read for nothing otherwise.
     report = checked(delta, text)
     data = read_attached(base, threads=threads)

@@ -30,6 +30,11 @@ def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
     # The ranks of one checkpoint may have indexes of their own beside that of all.
     common = tuple(ending for ending in endings if ending in indexes)
     indexes = [name for name in indexes if name in common or not name.endswith(common)]
+    made = registry.index_made(present)
+    # Other programs end names so, too: such a file counts least where no part stands beside it.
+    with_parts = [name for name in indexes if registry.has_parts(name, present)]
+    if with_parts or made is not None:
+        indexes = with_parts
     if len(indexes) == 1:
         return indexes[0]
     if indexes:
@@ -37,7 +42,6 @@ def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
             f"{folder}: a folder with {len(indexes)} indexes: {_listed(indexes)}",
             hint="name the index that is meant",
         )
-    made = registry.index_made(present)
     if made is not None:
         return made
     raise InputError(

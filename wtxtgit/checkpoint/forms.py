@@ -17,7 +17,7 @@ from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.remotes.lfs_pointer import refuse_pointer
 from wtxtgit.text.detached import rewritten
 from wtxtgit.text.grammar import is_detached, is_text
-from wtxtgit.text.index import quote
+from wtxtgit.text.index import start_of
 from wtxtgit.text.verify import verify
 
 Write = Callable[[Iterable[Buffer]], None]
@@ -85,7 +85,7 @@ def _read(path: Path) -> ByteView:
     text = view_file(path)
     if not is_text(text):
         refuse_pointer(shown(path), text)
-        raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
+        raise InputError(f"{shown(path)}: no WTXT text, {start_of(text)}")
     return text
 
 

@@ -17,24 +17,25 @@ from wtxtgit.checkpoint.open import (
     blob_oid,
     folder_names,
     is_blob,
+    is_file,
     is_url,
     payload_for,
     payload_in,
     wsum_beside,
 )
 from wtxtgit.checkpoint.wsum import wsum_at, wsum_path
+from wtxtgit.containers.format import SetFolder
 from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.io.files import shown, view_file
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes import urls
 
 if TYPE_CHECKING:  # files alone take no git
+    from wtxtgit.git.index import TreeEntry
     from wtxtgit.git.repository import Repository
 
 
-def members(
-    target: str, place: TargetPlace = HERE, *, threads: int | None = None
-) -> Callable[[str], ByteView]:
+def members(target: str, place: TargetPlace = HERE, *, threads: int | None = None) -> SetFolder:
     """A function that opens a file listed in the set `target`, by its path there.
 
     `target` is the set's index, or the folder with it. The function raises InputError for what is
@@ -52,6 +53,20 @@ def members(
 
         is_folder = folder_names(target, place) is not None
         return folders.within(target, folders.INDEX) if is_folder else target
+
+    @cache
+    def name() -> str:
+        from wtxtgit.checkpoint import folders
+
+        if is_url(target, place):
+            return urls.file_name(target)
+        names = folder_names(target, place)
+        if names is None:
+            return posixpath.basename(
+                target.partition(":")[2] if is_blob(target, place) else target
+            )
+        listing = folders.index_of(target, names)
+        return listing if isinstance(listing, str) else ""
 
     def open_url(path: str) -> ByteView:
         if target.startswith(urls.GIT):
@@ -99,24 +114,49 @@ def members(
             # Of a set a file that can't be opened is a finding, not the end.
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
-    return open_member
+    def fetch(url: str, path: str) -> ByteView:
+        from wtxtgit.remotes.part_urls import read_part
+
+        _refuse_outside(path)
+        if is_file(target, place) and os.path.lexists(place.file(Path(index()).parent / path)):
+            raise InputError("only what is missing is fetched")
+        try:
+            return as_checked_out(path, read_part(url, path), threads).data
+        except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
+            raise InputError(str(error)) from error
+
+    return SetFolder(open_member, name, fetch)
 
 
 def tree_members(
     repo: Repository, tree: str, index: bytes, *, threads: int | None = None
-) -> Callable[[str], ByteView]:
+) -> SetFolder:
     """The same for a set in a tree, by the tree's object id and the path there.
 
     No file of the work tree comes in, whatever it is called.
     """
     from wtxtgit.git import history
 
+    def find(path: bytes) -> TreeEntry | None:
+        # By the tree's id: a revision may name another commit by now.
+        return next(iter(history.listing(repo, tree, path)), None)
+
+    return entry_members(repo, find, index, threads=threads)
+
+
+def entry_members(
+    repo: Repository,
+    find: Callable[[bytes], TreeEntry | None],
+    index: bytes,
+    *,
+    threads: int | None = None,
+) -> SetFolder:
+    """The same for a set whose files are entries that `find` gives by their paths."""
+
     def open_member(path: str) -> ByteView:
         _refuse_outside(path)
         try:
-            member = posixpath.join(posixpath.dirname(index), os.fsencode(path))
-            # By the tree's id: a revision may name another commit by now.
-            entry = next(iter(history.listing(repo, tree, member)), None)
+            entry = find(posixpath.join(posixpath.dirname(index), os.fsencode(path)))
             if entry is None or not entry.is_file:
                 raise InputError("no such file")
             data = blob(repo, entry.oid, threads)
@@ -125,7 +165,7 @@ def tree_members(
         except (OSError, ValueError, EnvironmentFailure, InputError) as error:
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
-    return open_member
+    return SetFolder(open_member, lambda: os.fsdecode(posixpath.basename(index)))
 
 
 def _refuse_outside(path: str) -> None:

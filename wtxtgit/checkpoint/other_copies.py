@@ -29,7 +29,7 @@ from wtxtgit.model.array import FindPayload, PayloadSource, Rows
 from wtxtgit.remotes.git_urls import branches_of, repository_url
 from wtxtgit.remotes.urls import shown_url
 from wtxtgit.store.place import store_of
-from wtxtgit.text import armor, grammar
+from wtxtgit.text import grammar
 from wtxtgit.text.recovery.pieces import view_of, view_of_all
 from wtxtgit.text.recovery.reading import read
 
@@ -164,7 +164,7 @@ def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
     if cleaned.writer is None:
         return
     for array in cleaned.writer.hashed():
-        raw, size = array.source.data, armor.chunk_size(array.source.rows)
+        raw, size = array.source.data, grammar.chunk_size(array.source.rows)
         told = array.line, array.source.rows
         yield told, array.line.sha256.hex(), raw
         for ix, digest in enumerate(array.sha256):

@@ -28,6 +28,7 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger
 from wtxtgit.text.grammar import MAX_INLINE, is_delta, is_detached
+from wtxtgit.text.index import start_of
 from wtxtgit.text.recovery import deltas, ledgers
 from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
 from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
@@ -126,7 +127,9 @@ def recover_text(
     try:
         recovery = recover_plain(plain, changes, heal, _sealed(target) | _finalized(target))
     except TextError as error:
-        raise InputError(f"{opener.shown_name(target)}: {error}") from None
+        # What a compressing program made shows no line.
+        why = str(error) if error.kind != "syntax" else f"{error}; {start_of(data)}"
+        raise InputError(f"{opener.shown_name(target)}: {why}") from None
     text = verified = None
     if (snapshot := recovery.snapshot) is not None:
         text = spooled(_giving_up(data, text_of(snapshot)))

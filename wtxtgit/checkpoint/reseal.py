@@ -37,7 +37,7 @@ _OURS, _THEIRS = 2, 3
 class Resealing(JsonObject):
     """What became of a set: `changed` are the files that were written, of none where all fits.
 
-    `staged` are those of them whose conflict that ended.
+    `staged` are the files that were staged, in a conflict those of them that this ended.
     """
 
     path: str
@@ -47,11 +47,12 @@ class Resealing(JsonObject):
     staged: tuple[str, ...] = ()
 
 
-def reseal(target: str, options: ReadOptions) -> Resealing:
+def reseal(target: str, options: ReadOptions, *, stage: bool = False) -> Resealing:
     """Make the index of a set anew, of its files as they are; the set is proved before.
 
-    `target` is the file that lists the others, or its folder. Raises InputError for what is no
-    such set, CheckError where a file of it does not hold, or is in conflict.
+    `target` is the file that lists the others, or its folder. What is made anew is staged where
+    that is asked for (`stage`), or ends a conflict. Raises InputError for what is no such set,
+    CheckError where a file of it does not hold, or is in conflict.
     """
     path = file_of(target, "a set in the work tree is what can be changed")
     if path.is_dir():
@@ -65,7 +66,7 @@ def reseal(target: str, options: ReadOptions) -> Resealing:
     if known is None or known.reseal_set is None:
         what = "no index of a set" if known is None else f"a {known.set_name} has no hashes"
         raise InputError(f"{shown(path)}: {what}", hint="an AEROSET's .aeroset.json is what has")
-    open_member = members(str(path))
+    open_member: OpenMember = members(str(path))
     if conflict is not None:
         open_member = conflict.opener(path, open_member)
     with named(path):
@@ -92,7 +93,21 @@ def reseal(target: str, options: ReadOptions) -> Resealing:
                 replace_file(file, partial(_write, content))
                 changed.append(str(file))
     staged = () if conflict is None else conflict.end(path, (name, path.name))
+    if stage:
+        staged = _staged((path.parent / name, path))
     return Resealing(str(path), known.set_name, len(description.tensors), tuple(changed), staged)
+
+
+def _staged(files: tuple[Path, ...]) -> tuple[str, ...]:
+    """Have git add files, which need not have been changed just now; gives them."""
+    from wtxtgit.git import staging
+    from wtxtgit.git.repository import Repository
+
+    repo = Repository.discover(files[0].parent)
+    top = repo.worktree.resolve()
+    there = (file.parent.resolve() / file.name for file in files)
+    staging.add(repo, [os.fsencode(file.relative_to(top)) for file in there])
+    return tuple(map(str, files))
 
 
 @dataclass(frozen=True, slots=True)

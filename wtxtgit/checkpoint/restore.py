@@ -25,7 +25,7 @@ from wtxtgit.io.view import Buffer, ByteView, write_all
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces
 from wtxtgit.text.grammar import is_text
-from wtxtgit.text.index import index, quote
+from wtxtgit.text.index import index, start_of
 from wtxtgit.text.restoring import verify_into
 from wtxtgit.text.verify import TextReport, verify
 
@@ -47,7 +47,7 @@ def restore(
     """
     text, name = read(target, threads=threads), shown_name(target)
     if not is_text(text):
-        raise InputError(f"{name}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
+        raise InputError(f"{name}: no WTXT text, {start_of(text)}")
     wsum_bytes = wsum_beside(target) if wsum is None else given_wsum(wsum)
     indexed = index(text, payload=payload_for(target, text))
     indexed.want_payload()

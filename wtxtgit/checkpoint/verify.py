@@ -39,7 +39,7 @@ from wtxtgit.text.delta.index import DeltaReport
 from wtxtgit.text.delta.index import check as check_delta
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.grammar import MAGIC, MAX_WSUM, is_delta, is_text
-from wtxtgit.text.index import quote
+from wtxtgit.text.index import start_of
 from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.trust.age.armor import is_age
@@ -54,8 +54,6 @@ LEDGER = "ledger"
 DELTA = "delta"
 AGE, OPENED = "age", "wtxt in age"
 """What it calls an encrypted text, and one that was opened."""
-_QUOTED = 16
-"""How many of the first bytes of an unknown file a message shows."""
 _WORST_FIRST = (
     SignatureState.INVALID,
     SignatureState.ABSENT,
@@ -407,5 +405,4 @@ def _unknown(data: ByteView) -> str:
     """What to say of a file that is nothing that we know."""
     if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
         return "a WSUM is useless without its text: verify the text, with --wsum and this file"
-    head = quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
-    return f"not a WTXT text, ledger, delta or known container; it starts with {head}"
+    return f"not a WTXT text, ledger, delta or known container; {start_of(data)}"

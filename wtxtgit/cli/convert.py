@@ -29,7 +29,7 @@ from wtxtgit.report.figures import size
     "--max-shard",
     type=Size(),
     metavar="SIZE",
-    help="Write several files of at most SIZE each: safetensors, GGUF, or an AEROSET.",
+    help="Write several files of at most SIZE each: safetensors, GGUF, MLCP shards, or an AEROSET.",
 )
 @click.option(
     "--inline-data",
@@ -167,9 +167,10 @@ def repack(
 
 @click.command()
 @click.argument("target", metavar="SET", type=click.Path(readable=False))
+@click.option("--stage", is_flag=True, help="Stage the index, as git add does.")
 @max_chunk_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-def reseal(target: str, max_chunk: int, as_json: bool) -> int:
+def reseal(target: str, stage: bool, max_chunk: int, as_json: bool) -> int:
     """Rewrite the index of a SET after its files were merged or changed.
 
     SET is an AEROSET: its .aeroset.json, or the folder that holds it. Its files must
@@ -178,12 +179,12 @@ def reseal(target: str, max_chunk: int, as_json: bool) -> int:
     conflict.
 
     \b
-    wtxtgit reseal model.aeroset.json
-    git add model*.aero model.aeroset.json
+    wtxtgit reseal --stage model.aeroset.json
     """
     from wtxtgit.checkpoint.reseal import reseal as reseal_set
 
-    done = reseal_set(target, ReadOptions(max_chunk, decoding=environment.decoding()))
+    options = ReadOptions(max_chunk, decoding=environment.decoding())
+    done = reseal_set(target, options, stage=stage)
     if is_printed(done, as_json):
         return 0
     for file in done.changed:

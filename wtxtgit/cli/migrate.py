@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from wtxtgit.git.repository import Repository
-    from wtxtgit.history.blobs import Form
-    from wtxtgit.history.migrate import MigrationOptions
-    from wtxtgit.history.walk import Migration
     from wtxtgit.report.migrate import Migrated, PatternFiles
+    from wtxtgit.rewrite.blobs import Form
+    from wtxtgit.rewrite.migrate import MigrationOptions
+    from wtxtgit.rewrite.walk import Migration
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 _everything = click.option("--everything", is_flag=True, help="All branches and tags.")
@@ -65,7 +65,7 @@ def info(refs: tuple[str, ...], everything: bool, as_json: bool) -> None:
     wtxtgit migrate info --everything --json
     """
     _refuse_both(refs, everything)
-    from wtxtgit.history.info import history_files
+    from wtxtgit.rewrite.info import history_files
 
     repo = discover()
     with progress("info", None) as advance:
@@ -144,9 +144,9 @@ def import_history(
             hint="--include PATTERN selects files, --from-lfs all files of git-lfs",
         )
     from wtxtgit.git.attributes import check_pattern
-    from wtxtgit.history.blobs import ToTexts
-    from wtxtgit.history.lines import ImportLines
-    from wtxtgit.history.migrations import ImportMigration
+    from wtxtgit.rewrite.blobs import ToTexts
+    from wtxtgit.rewrite.lines import ImportLines
+    from wtxtgit.rewrite.migrations import ImportMigration
 
     chosen = tuple(dict.fromkeys(map(os.fsencode, patterns)))
     for pattern in chosen:
@@ -178,8 +178,8 @@ def export_history(
     wtxtgit migrate export --everything
     wtxtgit migrate export --to-lfs --everything
     """
-    from wtxtgit.history.blobs import FromTexts
-    from wtxtgit.history.migrations import ExportMigration
+    from wtxtgit.rewrite.blobs import FromTexts
+    from wtxtgit.rewrite.migrations import ExportMigration
 
     repo = discover()
     form = FromTexts(repo, threads=environment.threads())
@@ -201,7 +201,7 @@ def _options(
     reads_pointers: bool = False,
 ) -> MigrationOptions:
     _refuse_both(refs, everything)
-    from wtxtgit.history.migrate import MigrationOptions
+    from wtxtgit.rewrite.migrate import MigrationOptions
 
     return MigrationOptions(refs, everything, reads_pointers, dry_run, f"wtxtgit migrate {what}")
 
@@ -217,7 +217,7 @@ def _migrated(
     from contextlib import ExitStack
 
     from wtxtgit.cli.plumbing import settings
-    from wtxtgit.history.migrate import migrate as migrate_history
+    from wtxtgit.rewrite.migrate import migrate as migrate_history
 
     with ExitStack() as closing:
 

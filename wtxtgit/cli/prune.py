@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,20 +17,22 @@ from wtxtgit.cli.options import (
     completed,
     discover,
     facts_key,
+    needed_root,
     no_cache_option,
     passphrase_option,
-    root_of_trust,
 )
 from wtxtgit.cli.output import is_printed, print_line, print_table
 from wtxtgit.errors import MAX_NAME, UsageError, clipped, counted
 from wtxtgit.io import clock
+from wtxtgit.io.files import shown_path
+from wtxtgit.model.ledger import LEDGER_SUFFIX
 from wtxtgit.report.audit import AuditReport
 from wtxtgit.report.figures import DATE_SHOWN, OID_SHOWN
 
 if TYPE_CHECKING:
     from wtxtgit.chain.reader import Facts
     from wtxtgit.git.repository import Repository
-    from wtxtgit.report.prune import PruneReport
+    from wtxtgit.report.prune import ForgottenDeletion, PruneReport
     from wtxtgit.trust.signing import SigningKey
 
 _SPAN = re.compile(r"([0-9]{1,6})([hdw])")
@@ -133,12 +138,7 @@ def prune(
             "no commits selected to keep", hint="--keep-last N, --keep-tagged, --keep-every D"
         )
     repo = discover()
-    root = root_of_trust(repo, trust_root)
-    if root is None:
-        raise UsageError(
-            "no trust root is given, and pruning audits the history from one",
-            hint="--trust-root COMMIT, or git config wtxtgit.trustRoot COMMIT",
-        )
+    root = needed_root(repo, trust_root, "pruning audits the history")
     facts = Facts(repo, environment.processes(), key_file=facts_key(None, no_cache))
     if old is not None:
         return _prove(repo, old, branch or "HEAD", root, facts, as_json=as_json)
@@ -174,6 +174,7 @@ def _prove(repo: Repository, old: str, new: str, root: str, facts: Facts, *, as_
             f"sealed by {', '.join(proof.signers)}"
         )
         print_line(f"new trust root: {proof.root}")
+    _tell_forgotten(proof.forgotten)
     return 0
 
 
@@ -212,6 +213,12 @@ def _tell(report: PruneReport, root: str, *, applies: bool) -> None:
     if report.others:
         names = ", ".join(report.others[:_MOST])
         boundary.warn(f"{counted(len(report.others), 'ref')} still at the old history: {names}")
+    if report.signed_tags:
+        names = ", ".join(report.signed_tags[:_MOST])
+        when = "would lose" if report.root is None else "lost"
+        whose = "its signature" if len(report.signed_tags) == 1 else "their signatures"
+        boundary.warn(f"{counted(len(report.signed_tags), 'tag')} {when} {whose}: {names}")
+    _tell_forgotten(report.forgotten, is_plan=report.root is None)
     if not applies:
         for remote in report.remotes:
             boundary.warn(
@@ -223,3 +230,19 @@ def _tell(report: PruneReport, root: str, *, applies: bool) -> None:
             f"the trust root {root} belongs to the old history",
             f"git config wtxtgit.trustRoot {report.root}",
         )
+
+
+def _tell_forgotten(deletions: Sequence[ForgottenDeletion], *, is_plan: bool = False) -> None:
+    for one in deletions[:_MOST]:
+        hint = None
+        if is_plan and one.commit is not None:
+            ledger = shlex.quote(":/" + os.fsdecode(one.path + LEDGER_SUFFIX))
+            hint = f"git checkout {one.commit} -- {ledger}, then git commit keeps the deletion"
+        when = "would forget" if is_plan else "forgets"
+        boundary.warn(
+            f"{shown_path(one.path)}: the new history {when} its sealed deletion, so an audit "
+            "would accept the deleted file again",
+            hint,
+        )
+    if len(deletions) > _MOST:
+        boundary.warn(f"and {len(deletions) - _MOST} more deletions; --json lists them")

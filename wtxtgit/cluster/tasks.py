@@ -28,6 +28,7 @@ from wtxtgit.checkpoint.verify import Demands, unreadable, verify_data
 from wtxtgit.cluster.client import Cluster
 from wtxtgit.cluster.payload import payload_of, url_for_workers
 from wtxtgit.containers import any_format
+from wtxtgit.containers.format import OpenMember, in_same_folder
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git import history
@@ -411,12 +412,10 @@ def _read(file: _File) -> ByteView:
     return read_checkpoint(file.name, file.place)
 
 
-def _counting(
-    open_member: Callable[[str], ByteView], progress: Progress
-) -> Callable[[str], ByteView]:
+def _counting(open_member: OpenMember, progress: Progress) -> OpenMember:
     def opened(path: str) -> ByteView:
         data = open_member(path)
         progress(len(data))
         return data
 
-    return opened
+    return in_same_folder(open_member, opened)

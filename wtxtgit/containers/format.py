@@ -10,13 +10,14 @@ Which formats there are, and in which order they are tried, is in `registry`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.signatures import ZIP_MAGIC
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import Buffer, ByteView
 
 if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
@@ -41,6 +42,35 @@ OpenMember = Callable[[str], ByteView]
 
 Also where a symbolic link leads out of the set's folder, which a path does not show.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class SetFolder:
+    """The same, with the name of the index: files of some sets are called after it.
+
+    `elsewhere` opens a file that is not there, by the URL of the set's folder that the index says
+    and its path; None where nothing is fetched.
+    """
+
+    open: OpenMember
+    index: Callable[[], str]
+    elsewhere: Callable[[str, str], ByteView] | None = None
+
+    def __call__(self, path: str) -> ByteView:
+        return self.open(path)
+
+
+def name_of_index(open_member: OpenMember) -> str:
+    """What the index of a set is called, without its folder; nothing where it has no name."""
+    return open_member.index() if isinstance(open_member, SetFolder) else ""
+
+
+def in_same_folder(folder: OpenMember, open_member: OpenMember) -> SetFolder:
+    """`open_member`, which opens files as `folder` does, and does more."""
+    elsewhere = folder.elsewhere if isinstance(folder, SetFolder) else None
+    return SetFolder(open_member, partial(name_of_index, folder), elsewhere)
+
+
 # Files that an index may list: each is opened. Writers number them with five digits.
 MAX_SET_FILES = 99_999
 # Bytes at the start of an index that tell that it is one: files of all kinds are asked, and a large
@@ -69,6 +99,18 @@ def is_in_folder(path: str) -> bool:
     """Whether a path of a set's index stays in its folder, in its one spelling; a URL does not."""
     # One spelling a path: two members of a set must not be the same file.
     return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
+
+
+def opened_member(open_member: OpenMember, path: str, field: str, *, called: str = "") -> ByteView:
+    """The bytes of a file of a set; raises FormatError at the `field` of the index that names it.
+
+    `called` is the set's word for such a file, if it has one.
+    """
+    try:
+        return open_member(path)
+    except InputError as error:
+        message = f"{called}{quoted(path)} can't be opened: {error.message}"
+        raise FormatError(message, field=field) from None
 
 
 def unlisted(file: str, names: Collection[str]) -> Iterator[str]:
@@ -334,6 +376,14 @@ class SetResealer(Protocol):
         """Path and bytes of a file that lists tensors, and the bytes of what lists the files.
 
         `data` is that one as it was. Raises FormatError.
+        """
+
+    def stale_files(
+        self, data: ByteView, open_member: OpenMember, paths: Collection[str]
+    ) -> Iterator[str]:
+        """Those of these files that are not what `data` says, which lists them.
+
+        Raises FormatError.
         """
 
 

@@ -57,6 +57,21 @@ def index_endings() -> tuple[str, ...]:
     return tuple(ending for f in FORMATS for ending in f.index_endings)
 
 
+def hashing_indexes() -> tuple[str, ...]:
+    """How the names of indexes end that have hashes of their files."""
+    return tuple(end for f in FORMATS if f.reseal_set is not None for end in f.index_endings)
+
+
+def has_parts(index: str, names: Sequence[str]) -> bool:
+    """Whether among files' names there are parts as the set of this index has them.
+
+    Of indexes whose parts are files that others have, too, nothing is asked.
+    """
+    known = next(f for f in FORMATS if f.index_endings and index.endswith(f.index_endings))
+    parts = known.part_endings
+    return not parts or any(name.endswith(parts) for name in names)
+
+
 def part_note(name: str) -> str | None:
     """What to say of a file that its set's index alone tells how to read; None of any other."""
     known = next((f for f in FORMATS if f.part_endings and name.endswith(f.part_endings)), None)

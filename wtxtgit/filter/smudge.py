@@ -68,7 +68,7 @@ class Smudged:
             return attached(self.text, found.index, found.layout, threads=self.threads)
         if self.layout is None or self.index is None:
             return pieces(self.text)
-        return file_pieces(self.text, self.index, self.layout, threads=self.threads)
+        return file_pieces(self.text, self.index, self.layout, threads=self.threads, may_fork=True)
 
 
 def smudge(

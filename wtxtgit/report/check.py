@@ -10,6 +10,7 @@ from wtxtgit.report.audit import FROM_LFS, ODD_CHECKPOINT, PULL, Finding, WithFi
 
 LARGE_BLOB = "large-blob"
 UNFILTERED = "unfiltered-text"
+STALE_INDEX = "stale-index"
 
 _SEAL = "wtxtgit seal --staged -- PATH"
 _RESEAL = "wtxtgit seal --reseal -- PATH"
@@ -39,6 +40,7 @@ HINTS = {
     "problems; git config --unset wtxtgit.strict if the file is fine",
     UNFILTERED: "wtxtgit track -- PATH && git add -- .gitattributes  # or git add --renormalize "
     "-- PATH, to store a plain file",
+    STALE_INDEX: "wtxtgit reseal --stage -- PATH",
     LARGE_BLOB: "git restore --staged -- PATH  # then: wtxtgit track --detached PATTERN keeps "
     "the data outside git; wtxtgit convert A B --max-shard 64MiB splits a file, but not a "
     "tensor; git config wtxtgit.maxBlob SIZE if the forge takes more",

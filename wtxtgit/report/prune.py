@@ -24,14 +24,30 @@ class PrunedCommit(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class ForgottenDeletion(JsonObject):
+    """A sealed deletion of `path`, by the record `gen`, of which no kept commit has the ledger.
+
+    An audit of the shorter history takes the deleted checkpoint for good if it comes back.
+    `commit` has the ledger, and nothing stands in its place at the tip; None if there is none.
+    """
+
+    KEYS = "path gen commit?"
+
+    path: bytes
+    gen: int
+    commit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PruneReport(JsonObject):
     """A pruning, of `branch` (a full name) from `tip`; `before` counts commits before the line.
 
-    `remotes` have what goes, as far as is known here, and so do the refs in `others`. `root` is
-    the new trust root and `backup` where the refs before stand, None in a dry run.
+    `remotes` have what goes, as far as is known here, and so do the refs in `others`. The new
+    ones of `signed_tags` (full names) have no signature. `root` is the new trust root and
+    `backup` where the refs before stand, None in a dry run.
     """
 
-    KEYS = "branch tip before commits remotes others root? backup?"
+    KEYS = "branch tip before commits remotes others signed_tags forgotten root? backup?"
 
     branch: str
     tip: str
@@ -39,6 +55,8 @@ class PruneReport(JsonObject):
     commits: tuple[PrunedCommit, ...]
     remotes: tuple[str, ...]
     others: tuple[str, ...]
+    signed_tags: tuple[str, ...] = ()
+    forgotten: tuple[ForgottenDeletion, ...] = ()
     root: str | None = None
     backup: str | None = None
 
@@ -49,9 +67,13 @@ class PruneReport(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PruneProof(JsonObject):
-    """A pruning that was proved: the new root, the old tip, how many were kept, who sealed it."""
+    """A pruning that was proved: the new root, the old tip, how many were kept, who sealed it.
+
+    `forgotten` are deletions that the old history knows, and this one does not.
+    """
 
     root: str
     old: str
     kept: int
     signers: tuple[str, ...]
+    forgotten: tuple[ForgottenDeletion, ...] = ()

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from wtxtgit.checkpoint.open import as_checked_out, blob, payload_in
 from wtxtgit.containers import any_format, registry
-from wtxtgit.containers.format import is_in_folder
+from wtxtgit.containers.format import SetFolder, is_in_folder
 from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry, TreeReader
@@ -138,7 +138,7 @@ class _ListedSetReader:
     def __init__(self, repo: Repository, trees: TreeReader) -> None:
         self._repo = repo
         self._trees = trees
-        self._files: dict[str, tuple[str, ...]] = {}
+        self._files: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def listings(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, _ListedSet]:
         """The sets whose index is in the folder of one of these paths, or above it."""
@@ -169,15 +169,19 @@ class _ListedSetReader:
 
     def _listed(self, entry: TreeEntry) -> tuple[str, ...]:
         """The files that an index lists; none where it is none, or can't be read."""
-        if entry.oid not in self._files:
+        name = os.fsdecode(posixpath.basename(entry.path))
+        # Files of some sets are called after their index.
+        key = (entry.oid, name)
+        if key not in self._files:
             try:
                 data = blob(self._repo, entry.oid)
                 payload = payload_in(self._repo, data)
                 opened = as_checked_out(os.fsdecode(entry.path), data, None, payload=payload)
-                self._files[entry.oid] = any_format.members(opened.data, _unopened)
+                folder = SetFolder(_unopened, lambda: name)
+                self._files[key] = any_format.members(opened.data, folder)
             except (EnvironmentFailure, InputError):
-                self._files[entry.oid] = ()
-        return self._files[entry.oid]
+                self._files[key] = ()
+        return self._files[key]
 
 
 def _unopened(path: str) -> NoReturn:

@@ -26,7 +26,7 @@ from wtxtgit.setup.sizes import (
     TextSize,
     max_blob,
 )
-from wtxtgit.text.armor import binary_size
+from wtxtgit.text.grammar import binary_size
 
 _SHOWN_PATHS = 5
 _SHOWN_CHARACTERS = 200

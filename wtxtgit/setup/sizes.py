@@ -29,7 +29,7 @@ from wtxtgit.git import blobs, index, work_tree
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, Repository, change_config, values_in
 from wtxtgit.text import grammar
-from wtxtgit.text.armor import text_size
+from wtxtgit.text.grammar import text_size
 
 MAX_FORGE_BLOB = 100 * 1024 * 1024
 """What the big forges take as one blob."""

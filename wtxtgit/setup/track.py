@@ -29,7 +29,7 @@ from wtxtgit.setup import sizes
 from wtxtgit.setup.diagnosis import arguments_here, listed
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
 from wtxtgit.text import grammar
-from wtxtgit.text.armor import binary_size
+from wtxtgit.text.grammar import binary_size
 
 FILTER, DETACHED = b"filter=wtxt", b"filter=wtxt-detached"
 """What keeps files as texts, and as detached ones."""

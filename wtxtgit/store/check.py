@@ -10,6 +10,7 @@ from heapq import merge
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.workers import Workers, worthwhile
@@ -50,7 +51,7 @@ def list_store(store: Store) -> StoreListing:
     return StoreListing(store.folder, borrowed, count, nbytes, tuple(packs))
 
 
-def _firsts(names: bytes) -> Iterator[Column]:
+def _firsts(names: bytes) -> Iterator[npt.NDArray[np.intp]]:
     """The first of the rows that each name has, some at a time."""
     held = np.frombuffer(names, f"S{NAME_SIZE}")
     order = held.argsort(kind="stable")

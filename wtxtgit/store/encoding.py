@@ -1,4 +1,4 @@
-"""How a chunk's bytes are encoded in a pack, and decoded within a bound.
+"""How a chunk's bytes are encoded in a pack. `decoding.py` undoes it.
 
 Spec: `docs/spec/store.md`, section "Encodings". Of numbers, sign and exponent are what can be made
 smaller: bytes are grouped by their place in the item, and each group is a zstd frame, which finds
@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
-from wtxtgit.store.pack import GROUPED, ITEMS, MAX_CODED, PREFIX, STORED, XOR, ZSTD, ChunkEntry
+from wtxtgit.store.decoding import DecodedChunk
+from wtxtgit.store.pack import GROUPED, ITEMS, MAX_CODED, PREFIX, STORED, XOR, ZSTD
 
 Bytes = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.unsignedinteger[Any]]
 MakeFrame = Callable[[memoryview], bytes]
 """Makes one zstd frame of some bytes."""
 NoisyGroups = set[tuple[int, int]]
@@ -81,49 +79,8 @@ class Encoded:
     length: int
 
 
-class DecodedChunk:
-    """A chunk's bytes, grouped by their place in items: `groups` has a row for each place.
-
-    They stay as they were decoded as long as nobody wants them otherwise: a chain of XORs is
-    undone group by group.
-    """
-
-    __slots__ = ("groups",)
-
-    def __init__(self, groups: Bytes) -> None:
-        self.groups = groups
-
-    @property
-    def size(self) -> int:
-        return int(self.groups.size)
-
-    def grouped(self, item: int) -> Bytes:
-        return self.groups if len(self.groups) == item else _grouped(self._joined(), item)
-
-    def plain(self) -> memoryview:
-        """The chunk's bytes."""
-        return memoryview(self._joined())  # type: ignore[arg-type]
-
-    def _joined(self) -> Bytes:
-        if len(self.groups) == 1:
-            return self.groups.reshape(-1)
-        if len(self.groups) in _SHIFTED:
-            return _paired(list(self.groups))
-        made = np.empty(self.groups.shape[::-1], np.uint8)
-        for place, group in enumerate(self.groups):
-            made[:, place] = group
-        return made.reshape(-1)
-
-
-class _Decoder(threading.local):
-    """zstd's context, which one thread at a time may use."""
-
-    def __init__(self) -> None:
-        self.zstd = zstandard.ZstdDecompressor(max_window_size=MAX_CODED)
-
-
 class _Encoders(threading.local):
-    """The same of all that make frames, each when it is first needed: most commands only read."""
+    """What makes frames, which one thread at a time may use; each when it is first needed."""
 
     @cached_property
     def numbers(self) -> MakeFrame:
@@ -168,7 +125,6 @@ def _of_single_bytes() -> MakeFrame | None:
     return partial(compressor.compress, mode=compressor.FLUSH_FRAME)
 
 
-_decoder = _Decoder()
 _own = _Encoders()
 
 
@@ -201,7 +157,7 @@ def encode_based(
         groups = _grouped(np.frombuffer(mapped(data), np.uint8), item)
     if bases:
         number = first_near(distances(groups, bases)) if nearest is None else nearest
-        xored = groups ^ bases[number].grouped(item)
+        xored = groups ^ _groups(bases[number], item)
         frames = _number_frames(xored, _xor_frame, XOR, noisy)
         length = _length(frames)
         if length * _LITTLE < size or length < (alone or _estimated(groups)):
@@ -226,7 +182,7 @@ def distances(groups: Bytes, chain: Sequence[DecodedChunk]) -> list[float]:
     """How far a chunk is from its bases: at most 1 for those that are about as near as the last."""
     if len(chain) == 1:
         return [0.0]
-    bases = [base.grouped(len(groups)) for base in chain]
+    bases = [_groups(base, len(groups)) for base in chain]
     sample = _sample(groups)
     lengths = [_length(_frames(sample ^ _sample(base), _own.numbers)) for base in bases]
     # No sample tells of one row that changed.
@@ -261,98 +217,6 @@ def _worthwhile(data: ByteView, frames: list[bytes], encoding: int, item: int) -
 
 def _stored(data: ByteView) -> Encoded:
     return Encoded(pieces(data), STORED, 1, len(data))
-
-
-class DecodedRun:
-    """Chunks of one size: a row of `decoded` has the bytes of one, which `items` says how to group.
-
-    They are worked on together where they can be: each call may wait for the interpreter.
-    """
-
-    __slots__ = ("decoded", "is_based", "items")
-
-    def __init__(self, count: int, size: int) -> None:
-        self.decoded = np.empty((count, size), np.uint8)
-        self.items = [1] * count
-        self.is_based = False
-
-    def chunk(self, number: int) -> DecodedChunk:
-        return DecodedChunk(self.decoded[number].reshape(self.items[number], -1))
-
-    def decode(
-        self, numbers: Sequence[int], entries: Sequence[ChunkEntry], encoded: memoryview
-    ) -> None:
-        """Decode chunks of that size, which stand side by side in a pack, without their bases.
-
-        Of an XOR that gives just this. Those that follow one another here, too, are decoded in one
-        go: whether each takes its own part of the pack is for their hashes to tell. Raises
-        FormatError.
-        """
-        at = 0
-        while at < len(numbers):
-            end, length = at, 0
-            while end < len(numbers) and numbers[end] == numbers[at] + end - at:
-                is_stored = entries[end].encoding == STORED
-                if is_stored and end > at:
-                    break
-                self.items[numbers[end]] = entries[end].item
-                length += entries[end].length
-                end += 1
-                if is_stored:
-                    break
-            place = self.decoded[numbers[at] : numbers[at] + end - at].reshape(-1)
-            if entries[at].encoding == STORED:
-                place[:] = np.frombuffer(encoded[:length], np.uint8)
-            else:
-                _decompress(_decoder.zstd, entries[at], encoded[:length], place)
-            encoded = encoded[length:]
-            at = end
-
-    def put(self, number: int, chunk: DecodedChunk) -> None:
-        """Take a chunk that was decoded with its bases."""
-        self.is_based = True
-        self.items[number] = len(chunk.groups)
-        self.decoded[number] = chunk.groups.reshape(-1)
-
-    def undo(self, numbers: Sequence[int], bases: DecodedRun) -> None:
-        """Make chunks of their XORs with the bases, which are as many."""
-        self.is_based = True
-        if len(numbers) == len(self.items) and self.items == bases.items:
-            np.bitwise_xor(self.decoded, bases.decoded, out=self.decoded)
-            return
-        for place, number in enumerate(numbers):
-            groups = self.chunk(number).groups
-            np.bitwise_xor(groups, bases.chunk(place).grouped(self.items[number]), out=groups)
-
-    def chunks(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, memoryview]]:
-        """The bytes of each chunk, with its name."""
-        data, size = self.plain(), self.decoded.shape[1]
-        for number, name in enumerate(names):
-            yield name, data[number * size : (number + 1) * size]
-
-    def plain(self) -> memoryview:
-        """The bytes of all chunks, one after another."""
-        item = self.items[0]
-        if item in _SHIFTED and self.items.count(item) == len(self.items):
-            grouped = self.decoded.reshape(len(self.items), item, -1).transpose(1, 0, 2)
-            return memoryview(_paired(list(grouped)))  # type: ignore[arg-type]
-        return memoryview(b"".join(self.chunk(n).plain() for n in range(len(self.items))))
-
-
-def _paired(groups: list[Numbers]) -> Bytes:
-    """The bytes of items, of which each group has those at one place."""
-    while len(groups) > 1:
-        groups = list(map(_pair, groups[::2], groups[1::2]))
-    paired: Bytes = groups[0].reshape(-1).view(np.uint8)
-    return paired
-
-
-def _pair(low: Numbers, high: Numbers) -> Numbers:
-    """Numbers of twice as many bytes, from their halves."""
-    numbers = high.astype(f"<u{2 * high.itemsize}")
-    np.left_shift(numbers, 8 * low.itemsize, out=numbers)
-    np.bitwise_or(numbers, low, out=numbers)
-    return numbers
 
 
 def grouped_chunks(data: ByteView, size: int, item: int) -> Bytes | None:
@@ -405,6 +269,11 @@ def _xor_frame(group: memoryview) -> bytes:
     return _own.numbers(group) if is_sparse else _own.single_bytes(group)
 
 
+def _groups(chunk: DecodedChunk, item: int) -> Bytes:
+    """The bytes of a chunk by their place in items, a row for each place."""
+    return np.frombuffer(chunk.grouped(item), np.uint8).reshape(item, -1)
+
+
 def _length(frames: list[bytes]) -> int:
     return sum(map(len, frames))
 
@@ -417,45 +286,3 @@ def _sample(groups: Bytes) -> Bytes:
         return groups
     apart = groups[:, : count // _RUNS * _RUNS].reshape(item, _RUNS, -1)
     return np.ascontiguousarray(apart[:, :, :run]).reshape(item, -1)
-
-
-def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) -> DecodedChunk:
-    """The chunk of an index's entry, of exactly the size that it says.
-
-    `bases` are those of the entry. Raises FormatError where the bytes can't be decoded so.
-    """
-    held = mapped(encoded)
-    if entry.encoding == STORED:
-        return DecodedChunk(np.frombuffer(held, np.uint8).reshape(1, -1))
-    decoder = _decoder.zstd
-    if entry.encoding == PREFIX:
-        prefix = b"".join(base.plain() for base in bases)
-        known = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-        decoder = zstandard.ZstdDecompressor(dict_data=known, max_window_size=MAX_CODED)
-    made = np.empty(entry.size, np.uint8)
-    _decompress(decoder, entry, held, made)
-    groups = made.reshape(entry.item, -1)
-    if entry.encoding == XOR:
-        (base,) = bases
-        if base.size != entry.size:
-            _fail("has a base of another size", entry)
-        np.bitwise_xor(groups, base.grouped(entry.item), out=groups)
-    return DecodedChunk(groups)
-
-
-def _decompress(
-    decoder: zstandard.ZstdDecompressor, entry: ChunkEntry, held: memoryview, made: Bytes
-) -> None:
-    """Fill `made` with what frames hold that begin with those of an entry."""
-    try:
-        reader = decoder.stream_reader(held, read_across_frames=entry.encoding != PREFIX)
-        given = reader.readinto(made)
-        is_more = given == made.size and reader.read(1)
-    except zstandard.ZstdError:
-        _fail("is not readable zstd", entry)
-    if given != made.size or is_more:
-        _fail(f"does not give {made.size} bytes", entry)
-
-
-def _fail(what: str, entry: ChunkEntry) -> NoReturn:
-    raise FormatError(what, offset=entry.place, field="chunk")

@@ -1,7 +1,8 @@
 """The packs of one folder: which there are, and where in them a chunk is.
 
 Spec: `docs/spec/store.md`, sections "Folder" and "index". Names of chunks are kept in sorted tables
-of bytes, never as an object for each: a store of 8 GiB has 131,000.
+of bytes, never as an object for each: a store of 8 GiB has 131,000. numpy, whose import takes a
+tenth of a checkout of 256 MiB, is loaded where tables are put together or cut down.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import fcntl
 import mmap
 import os
 import stat
+import sys
+from array import array
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from struct import Struct
 from threading import RLock
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from wtxtgit.errors import EnvironmentFailure, FormatError
 from wtxtgit.io import clock
@@ -31,12 +33,19 @@ from wtxtgit.io.view import Buffer, mapped, write_all
 from wtxtgit.store.pack import (
     FILE_NAME,
     NAME_SIZE,
+    U4,
+    U8,
     ChunkEntry,
     ChunkIndex,
     ChunkPack,
     first_row,
     heads_of,
+    numbers_of,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 PACKS = "packs"
 INDEX = "index"
@@ -53,8 +62,8 @@ _UNTOLD_PART = 8
 # Each keeps a descriptor. A chain of bases may lead through nine packs.
 _KEPT_OPEN = 16
 _YOUNG = 24 * 60 * 60
-
-Numbers = npt.NDArray[np.uint32]
+# Names of which the rows are known: those of 2 GiB, in chunks of 64 KiB.
+_MOST_KNOWN = 32 * 1024
 
 
 class ChunkTable:
@@ -64,8 +73,8 @@ class ChunkTable:
         self,
         files: Sequence[tuple[str, int]],
         names: bytes | memoryview,
-        packs: Numbers,
-        rows: Numbers,
+        packs: memoryview,
+        rows: memoryview,
         heads: memoryview | None = None,
     ) -> None:
         self.files = files
@@ -74,6 +83,7 @@ class ChunkTable:
         self.rows = rows
         self.count = len(names) // NAME_SIZE
         self.heads = heads_of(names) if heads is None else heads
+        self._known: dict[bytes, int] = {}
 
     def find(self, name: bytes) -> list[tuple[str, int]]:
         """The packs that hold a chunk, and its row in each."""
@@ -81,56 +91,66 @@ class ChunkTable:
 
     def find_all(self, names: Sequence[bytes]) -> list[list[tuple[str, int]]]:
         """The same of some chunks, together."""
-        heads = heads_of(b"".join(names))
-        rows = np.searchsorted(np.asarray(self.heads), np.asarray(heads)).tolist()
-        found = []
-        for row, head, name in zip(rows, heads, names, strict=True):
-            places = self._from(row, name)
+        rows = self._rows_of(names)
+        return [self._from(rows[name], name) for name in names]
+
+    def _rows_of(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
+        """The first row of each name, `count` of one that is not there.
+
+        They are known for a while: a checkout asks some times for the same ones.
+        """
+        known = self._known
+        asked = [name for name in names if name not in known]
+        if not asked:
+            return known
+        if len(known) + len(asked) > _MOST_KNOWN:
+            known, asked = {}, list(names)
+            if len(asked) <= _MOST_KNOWN:
+                self._known = known
+        held, heads = self.names, heads_of(b"".join(asked))
+        rows = map(bisect_left, repeat(self.heads), heads)
+        for row, head, name in zip(rows, heads, asked, strict=True):
             # Of several that have a head in common the first one may be another.
-            if not places and row < self.count and self.heads[row] == head:
-                places = self.find(name)
-            found.append(places)
-        return found
+            if held[row * NAME_SIZE : (row + 1) * NAME_SIZE] != name:
+                is_near = row < self.count and self.heads[row] == head
+                row = first_row(held, self.heads, name) if is_near else self.count
+                if held[row * NAME_SIZE : (row + 1) * NAME_SIZE] != name:
+                    row = self.count
+            known[name] = row
+        return known
 
     def _from(self, row: int, name: bytes) -> list[tuple[str, int]]:
         found = []
         while self.names[row * NAME_SIZE : (row + 1) * NAME_SIZE] == name:
-            found.append((self.files[self.packs.item(row)][0], self.rows.item(row)))
+            found.append((self.files[self.packs[row]][0], self.rows[row]))
             row += 1
         return found
 
-    def holding(self, asked: npt.NDArray[Any]) -> set[str]:
+    def holding(self, names: Sequence[bytes]) -> set[str]:
         """The packs that hold any of some names."""
-        held = np.frombuffer(self.names, f"S{NAME_SIZE}")
-        at, end = (np.searchsorted(held, asked, side) for side in ("left", "right"))
-        found: set[int] = set()
-        # As often as there are copies of one of them.
-        while len(at := at[is_left := at < end]):
-            found.update(self.packs[at].tolist())
-            at, end = at + 1, end[is_left]
-        return {self.files[number][0] for number in found}
+        rows = self._rows_of(names)
+        return {pack for name in names for pack, _ in self._from(rows[name], name)}
 
-    def among(self, asked: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which of some names are there; all are of the dtype `S32`."""
-        if not self.count:
-            return np.zeros(len(asked), bool)
-        held = np.frombuffer(self.names, f"S{NAME_SIZE}")
-        places = np.minimum(np.searchsorted(held, asked), self.count - 1)
-        found: npt.NDArray[np.bool_] = held[places] == asked
-        return found
+    def among(self, names: Sequence[bytes]) -> set[bytes]:
+        """Those of some names that are there."""
+        rows, none = self._rows_of(names), self.count
+        return {name for name in names if rows[name] != none}
 
     def without(self, gone: Collection[str]) -> ChunkTable:
         """The same without some packs."""
+        import numpy as np
+
         stays = np.array([name not in gone for name, _ in self.files], bool)
-        numbers = np.cumsum(stays, dtype="<u4") - 1
-        kept = stays[self.packs]
+        numbers = np.cumsum(stays, dtype=U4) - 1
+        packs = np.asarray(self.packs)
+        kept = stays[packs]
         names = np.frombuffer(self.names, f"V{NAME_SIZE}")[kept].view(np.uint8).data
         files = [file for file in self.files if file[0] not in gone]
-        packs = numbers[self.packs[kept]].astype("<u4")
-        return ChunkTable(files, names, packs, self.rows[kept])
+        packs = numbers[packs[kept]].astype(U4)
+        return ChunkTable(files, names, packs.data, np.asarray(self.rows)[kept].data)
 
 
-_EMPTY = ChunkTable((), b"", np.empty(0, "<u4"), np.empty(0, "<u4"))
+_EMPTY = ChunkTable((), b"", memoryview(array(U4)), memoryview(array(U4)))
 
 
 def table_of(indexes: Sequence[tuple[str, int, ChunkIndex]]) -> ChunkTable:
@@ -138,7 +158,8 @@ def table_of(indexes: Sequence[tuple[str, int, ChunkIndex]]) -> ChunkTable:
     parts = [
         ChunkTable(
             [(name, nbytes)], index.names,
-            np.zeros(index.count, "<u4"), np.arange(index.count, dtype="<u4"),
+            memoryview(array(U4, bytes(4 * index.count))),
+            memoryview(array(U4, range(index.count))),
         )
         for name, nbytes, index in indexes
     ]  # fmt: skip
@@ -153,38 +174,42 @@ def together(parts: Sequence[ChunkTable]) -> ChunkTable:
     parts = [part for part in parts if part.files]
     if len(parts) == 1:
         return parts[0]
+    if not any(part.count for part in parts):
+        return _EMPTY
+    import numpy as np
+
     files = sorted(file for part in parts for file in part.files)
     numbers = {file: number for number, file in enumerate(files)}
     count = sum(part.count for part in parts)
-    if not count:
-        return _EMPTY
     found = np.concatenate([np.asarray(part.heads) for part in parts])
     order = np.argsort(found, kind="stable")
     heads = np.take(found, order, out=_room(count, found.dtype))
     del found
     packs_of = {
-        id(part): np.array([numbers[file] for file in part.files], "<u4")[part.packs]
+        id(part): np.array([numbers[file] for file in part.files], U4)[np.asarray(part.packs)]
         for part in parts
     }
     _settle(order, heads, parts, [packs_of[id(part)] for part in parts])
-    places = _room(count, "<u4")
-    places[order] = np.arange(count, dtype="<u4")
+    places = _room(count, U4)
+    places[order] = np.arange(count, dtype=U4)
     del order
     # Not as bytes, which would be one copy more.
     names = _room(count, f"V{NAME_SIZE}")
-    packs, rows = _room(count, "<u4"), _room(count, "<u4")
+    packs, rows = _room(count, U4), _room(count, U4)
     start = 0
     for part in parts:
         at = places[start : start + part.count]
         names[at] = np.frombuffer(part.names, names.dtype)
         packs[at] = packs_of.pop(id(part))
-        rows[at] = part.rows
+        rows[at] = np.asarray(part.rows)
         start += part.count
-    return ChunkTable(files, names.view(np.uint8).data, packs, rows, heads.data)
+    return ChunkTable(files, names.view(np.uint8).data, packs.data, rows.data, heads.data)
 
 
 def _room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Memory of its own, given back with the array: the heap keeps holes that are as large."""
+    import numpy as np
+
     kind = np.dtype(dtype)
     return np.frombuffer(mmap.mmap(-1, count * kind.itemsize), kind, count)
 
@@ -193,12 +218,14 @@ def _settle(
     order: npt.NDArray[np.intp],
     heads: npt.NDArray[np.uint64],
     parts: Sequence[ChunkTable],
-    packs: Sequence[Numbers],
+    packs: Sequence[npt.NDArray[np.uint32]],
 ) -> None:
     """Put names that have a head in common into their order, equal ones into that of their packs.
 
     The head, which `order` is by, tells nearly all apart, in a fourth of the memory of a name.
     """
+    import numpy as np
+
     same = heads[1:] == heads[:-1]
     alike = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if alike.size:
@@ -225,8 +252,8 @@ def format_table(table: ChunkTable) -> Iterator[Buffer]:
         b"".join(bytes.fromhex(name) for name, _ in table.files),
         b"".join(nbytes.to_bytes(8, "little") for _, nbytes in table.files),
         table.names,
-        np.ascontiguousarray(table.packs).data.cast("B"),
-        np.ascontiguousarray(table.rows).data.cast("B"),
+        _little(table.packs).cast("B"),
+        _little(table.rows).cast("B"),
     ):
         digest.update(piece)
         yield piece
@@ -248,15 +275,22 @@ def parse_table(content: memoryview) -> ChunkTable:
     at = _HEAD.size
     named = [bytes(content[at + n * NAME_SIZE :][:NAME_SIZE]).hex() for n in range(packs)]
     at += packs * NAME_SIZE
-    lengths = [int(n) for n in np.frombuffer(content, "<u8", packs, at)]
+    lengths = numbers_of(U8, content[at : at + packs * 8])
     at += packs * 8
     names = content[at : at + count * NAME_SIZE]
     at += count * NAME_SIZE
-    numbers = np.frombuffer(content, "<u4", count, at)
-    rows = np.frombuffer(content, "<u4", count, at + 4 * count)
-    if count and int(numbers.max()) >= packs:
+    numbers = _little(content[at : at + 4 * count])
+    rows = _little(content[at + 4 * count : end])
+    if count and max(numbers) >= packs:
         raise ValueError("a pack that it does not name")
     return ChunkTable(list(zip(named, lengths, strict=True)), names, numbers, rows)
+
+
+def _little(numbers: memoryview) -> memoryview:
+    """Little-endian numbers as the machine has them, or the other way round; copied if need be."""
+    if sys.byteorder == "big" or not numbers:
+        return memoryview(numbers_of(U4, numbers))
+    return numbers.cast("B").cast("I")
 
 
 class PackFolder:
@@ -367,12 +401,9 @@ class PackFolder:
             return True
         return False
 
-    def has(self, asked: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which of some names, of the dtype `S32`, are those of chunks that are here."""
-        found = np.zeros(len(asked), bool)
-        for table in self._told():
-            found |= table.among(asked)
-        return found
+    def has(self, names: Sequence[bytes]) -> set[bytes]:
+        """Those of some names that are those of chunks that are here."""
+        return {name for table in self._told() for name in table.among(names)}
 
     def holds(self, name: bytes) -> bool:
         return any(table.find(name) for table in self._told())
@@ -381,22 +412,22 @@ class PackFolder:
         """Whether a chunk is in a pack that is none of these."""
         return any(pack not in packs for table in self._told() for pack, _ in table.find(name))
 
-    def needed(self, asked: npt.NDArray[Any]) -> dict[str, int]:
+    def needed(self, names: Sequence[bytes]) -> dict[str, int]:
         """The packs that hold any of some names, or what is decoded with them, and their lengths.
 
         Those that can't be used are left out. Raises EnvironmentFailure where one can't be read,
         FileNotFoundError where it is gone.
         """
         found: dict[str, int] = {}
-        while len(asked):
-            held = {name for table in self._told() for name in table.holding(asked)}
+        while names:
+            held = {name for table in self._told() for name in table.holding(names)}
             bases: set[bytes] = set()
             for name in held - found.keys():
                 pack = self.opened(name)
                 if pack is not None:
                     found[name] = pack.nbytes
                     bases.update(pack.index.bases)
-            asked = np.frombuffer(b"".join(bases), f"S{NAME_SIZE}")
+            names = list(bases)
         return found
 
     def copies(self, name: bytes) -> list[tuple[ChunkPack, ChunkEntry]]:
@@ -465,6 +496,17 @@ class PackFolder:
             self._open[name] = pack
             return pack
 
+    def usable(self, names: Iterable[str]) -> Iterator[tuple[str, ChunkPack]]:
+        """The packs of these names, in their order, but for those that are gone or damaged.
+
+        Raises EnvironmentFailure where one can't be read.
+        """
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                pack = self.opened(name)
+                if pack is not None:
+                    yield name, pack
+
     def refresh(self) -> bool:
         """Look for packs that came or went since; tells whether any did."""
         with self._lock:
@@ -497,13 +539,11 @@ class PackFolder:
     def _take(self, tables: Sequence[ChunkTable], *, is_stale: bool = False) -> None:
         """Go on with these tables, the first of which is that of the file, and what they lack."""
         known = {name for table in tables for name, _ in table.files} | self._damaged.keys()
-        untold = []
-        for name in sorted(self._listed.keys() - known):
-            # One that has just gone is told by the next look at the folder.
-            with contextlib.suppress(FileNotFoundError):
-                pack = self.opened(name)
-                if pack is not None:
-                    untold.append((name, pack.nbytes, pack.index))
+        # One that has just gone is told by the next look at the folder.
+        untold = [
+            (name, pack.nbytes, pack.index)
+            for name, pack in self.usable(sorted(self._listed.keys() - known))
+        ]
         first, *others = tables
         rest = together([*others, table_of(untold)])
         is_much = rest.count * _UNTOLD_PART > first.count or len(rest.files) > _UNTOLD_PACKS

@@ -16,7 +16,7 @@ from threading import Lock
 from wtxtgit.errors import EnvironmentFailure, FormatError
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
-from wtxtgit.store.encoding import DecodedChunk, DecodedRun, decode
+from wtxtgit.store.decoding import DecodedChunk, DecodedRun, decode
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import (
     MAX_CODED,

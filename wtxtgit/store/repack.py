@@ -22,8 +22,6 @@ from collections.abc import (
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.files import failures, shown
 from wtxtgit.io.progress import Progress
@@ -33,7 +31,7 @@ from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.report.store import DamagedPack, StoreRepacked
 from wtxtgit.store.check import check_pack
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import NAME_SIZE, ChunkEntry, ChunkPack, file_digest
+from wtxtgit.store.pack import ChunkEntry, ChunkPack, file_digest
 from wtxtgit.store.reading import ChunkReading, DecodedBases, base_of
 from wtxtgit.store.store import Store
 from wtxtgit.store.writer import MAX_PACK, NewPack
@@ -83,7 +81,7 @@ def set_damaged_aside(store: Store, names: Iterable[bytes]) -> list[DamagedPack]
     own = store.own
     with alone(store):
         own.refresh()
-        needed = own.needed(np.frombuffer(b"".join(names), f"S{NAME_SIZE}"))
+        needed = own.needed(list(names))
         unusable = list(own.damaged)
         # Chunk by chunk: a pack can have its name, and chunks that have not theirs.
         held = DecodedBases()
@@ -317,13 +315,7 @@ def remove(
 
     A pack that somebody has used since it had its time stays.
     """
-    for name in packs:
-        try:
-            pack = own.opened(name)
-        except FileNotFoundError:
-            continue
-        if pack is None:
-            continue
+    for name, pack in own.usable(packs):
         names = (pack.index.name(row) for row in range(pack.index.count))
         if all(chunk in gone or own.in_others(chunk, packs) for chunk in names):
             with failures(own.packs, missing=EnvironmentFailure):

@@ -11,13 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from wtxtgit.errors import EnvironmentFailure, PayloadDamaged, PayloadMissing
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import ByteView
 from wtxtgit.store.folder import PackFolder
-from wtxtgit.store.pack import NAME_SIZE
 from wtxtgit.store.reading import ChunkReading, DecodedBases, run_of
 
 if TYPE_CHECKING:
@@ -59,11 +56,7 @@ class Store:
         asked = list(names)
         if not asked:
             return set()
-        held = np.frombuffer(b"".join(asked), f"S{NAME_SIZE}")
-        found = np.zeros(len(asked), bool)
-        for folder in self._all:
-            found |= folder.has(held)
-        return {asked[place] for place in np.flatnonzero(found)}
+        return {name for folder in self._all for name in folder.has(asked)}
 
     def states(self, names: Sequence[bytes]) -> set[bytes]:
         """See `PayloadSource`: of the packs that hold these chunks, and what is decoded with them.
@@ -94,11 +87,10 @@ class Store:
             self.refresh()
             if len(self.has(wanted)) < len(wanted):
                 return None
-        asked = np.frombuffer(b"".join(names), f"S{NAME_SIZE}")
         needed = [
             (folder, pack, size)
             for folder in self._all
-            for pack, size in folder.needed(asked).items()
+            for pack, size in folder.needed(names).items()
         ]
         # Of a pack that can't be used the chunks may still be told, and are not here.
         return None if any(folder.damaged for folder in self._all) else needed

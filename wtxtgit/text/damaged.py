@@ -17,7 +17,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, hashed
 from wtxtgit.model.array import LAYOUT_ARRAY, MAX_CHUNKS, Layout, Meta
 from wtxtgit.model.findings import Problem, Problems
-from wtxtgit.text import armor, grammar
+from wtxtgit.text import grammar
 from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.index import ArrayIndex, TextIndex
 from wtxtgit.text.layout import parse_layout
@@ -142,7 +142,7 @@ class _ArrayReader:
             tell(Problem("syntax", "an idx line can't be read", number, claim.name))
             return None
         array = ArrayIndex(claim, number or 1, rows)
-        array.chunk_size = armor.chunk_size(rows)
+        array.chunk_size = grammar.chunk_size(rows)
         places = found.by_ix()
         missing = max(0, array.chunks - 2 * places.count)
         if array.chunks > MAX_CHUNKS or missing > self._missing:
@@ -173,7 +173,7 @@ def _is_whole(array: ArrayIndex, chunk: FoundChunk) -> bool:
     start, end = chunk.body
     hashes = chunk.sha256 + chunk.crc32c
     return (
-        end - start == armor.line_count(array.size_of(chunk.ix)) * LINE_TEXT
+        end - start == grammar.line_count(array.size_of(chunk.ix)) * LINE_TEXT
         and len(chunk.sha256) == 64
         and len(chunk.crc32c) == 8
         and all(digit in "0123456789abcdef" for digit in hashes)

@@ -17,17 +17,15 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text.grammar import format_gen
 
 WORD = 8
-# Up to so many bytes a number is folded faster than by numpy; a power of two.
-_FEW = 16 * WORD
+# Up to so many bytes numpy would hardly be faster, and its import takes a thousand times as long.
+_FEW = 512 * WORD
 Mac = _hmac.HMAC
 _WORD_MASK = (1 << 64) - 1
 
@@ -45,17 +43,18 @@ def fastxor(raw: Buffer, offset: int = 0) -> int:
     after a piece count as zero.
     """
     if len(raw) <= _FEW and not offset:
-        # Folded in halves until one word is left: a dozen steps of Python cost less than a call
-        # of numpy.
+        # Folded in halves until one word is left.
         few = int.from_bytes(raw, "little")
-        bits = 8 * _FEW
+        bits = 1 << (8 * len(raw)).bit_length()
         while bits > 8 * WORD:
             bits //= 2
             few = few >> bits ^ few & (1 << bits) - 1
         return few
+    import numpy as np
+
     data = np.frombuffer(raw, dtype=np.uint8)
     whole = data.size - data.size % WORD
-    words: NDArray[np.uint64] = data[:whole].view("<u8")
+    words: np.ndarray[Any, np.dtype[np.uint64]] = data[:whole].view("<u8")
     value = int(np.bitwise_xor.reduce(words))
     value ^= int.from_bytes(data[whole:].tobytes(), "little")
     # A piece that starts within a word: its bytes are turned to where they stand in words of the

@@ -17,9 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
-from typing import IO
-
-import numpy as np
+from typing import IO, TYPE_CHECKING
 
 from wtxtgit.errors import CheckError, LacksPayload, TextError
 from wtxtgit.io.view import Buffer, ByteView, Pages, same_bytes, view_of, write_at
@@ -34,8 +32,7 @@ from wtxtgit.model.array import (
     PayloadSource,
 )
 from wtxtgit.model.findings import Problem
-from wtxtgit.text.armor import U1, line_count
-from wtxtgit.text.grammar import LINE_TEXT
+from wtxtgit.text.grammar import LINE_TEXT, line_count
 from wtxtgit.text.index import ArrayIndex, TextIndex, index, want_chunks
 from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
 from wtxtgit.text.verify import (
@@ -47,8 +44,13 @@ from wtxtgit.text.verify import (
     jobs_of,
 )
 
+if TYPE_CHECKING:
+    from wtxtgit.text.block_armor import U1
+
 MOST_FILE = 2**62
 """No file system takes a file of so many bytes; a detached text may claim them."""
+# Bytes of payload from which on a copy of this process is worth making.
+_FOR_TWO = 32 * 1024 * 1024
 # Bytes of a file up to which it stays in memory: making one takes longer than filling it.
 _IN_MEMORY = 1024 * 1024
 
@@ -295,22 +297,42 @@ def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:
 
 
 def file_pieces(
-    text: ByteView, index: TextIndex, layout: Layout, *, threads: int | None = None
+    text: ByteView,
+    index: TextIndex,
+    layout: Layout,
+    *,
+    threads: int | None = None,
+    may_fork: bool = False,
 ) -> Iterator[memoryview]:
-    """The bytes of the file in order; `index` and `layout` are of a verified text."""
+    """The bytes of the file in order; `index` and `layout` are of a verified text.
+
+    With `may_fork` this process is one of ours, which may be copied to share the work; then each
+    piece is good only until the next is asked for.
+    """
     by_name = {array.name: array for array in index.arrays}
 
     def of_array(name: str) -> Iterator[Callable[[], Blocks]]:
         return (partial(_decoded, text, job) for job in jobs_of(blocks_of(by_name[name])))
 
+    tasks = partial(file_tasks, layout, of_array)
+    payload = sum(array.nbytes for array in index.detached_arrays)
+    if may_fork and payload >= _FOR_TWO and worthwhile(threads, payload) > 1:
+        from wtxtgit.io.two_processes import can_be_forked, results
+
+        if can_be_forked():
+            for blocks in results(tasks):
+                yield from blocks
+            return
     threads = worthwhile(threads, len(text), jobs_at_least(index.arrays))
-    with Workers(file_tasks(layout, of_array), threads) as runs:
+    with Workers(tasks(), threads) as runs:
         for blocks in runs:
             yield from blocks
 
 
 def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
     """The raw bytes of all arrays by name; `index` is of a verified text."""
+    import numpy as np
+
     arrays = {array.name: np.empty(array.nbytes, dtype=np.uint8) for array in index.arrays}
 
     def fill(job: list[Block]) -> None:

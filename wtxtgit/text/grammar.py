@@ -13,13 +13,23 @@ import re
 import sys
 from binascii import Error as Base64Error
 from binascii import a2b_base64, a2b_hex, b2a_base64
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from typing import TypeVar
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.array import ITEM_SIZE, MAX_RANK, Meta, Rows, Signature, bounded_product
+from wtxtgit.model.array import (
+    ITEM_SIZE,
+    MAX_RANK,
+    TARGET_CHUNK,
+    Meta,
+    Rows,
+    Signature,
+    bounded_product,
+)
 
 MAGIC = b"WTXT "
 DELTA_MAGIC = b"WTXT-DELTA "
@@ -458,3 +468,120 @@ def _canonical_base64(text: bytes) -> bytes | None:
         return None
     # a2b_base64 passes over unused bits: encoded again it has to be the same.
     return raw if len(raw) == SIGNATURE_SIZE and _base64(raw) == text else None
+
+
+# Sizes of lines and of chunks. All lines have a fixed length, those that frame a chunk too, so the
+# size of a chunk's text follows from the size of the chunk alone.
+
+FILLS = b"=" * LINE_BASE64
+ZEROS = b"A" * LINE_BASE64
+"""The base64 character of six zero bits, which stands in for a fill while (de)coding."""
+HEX_DIGITS = b"0123456789abcdef"
+
+PLAIN_CHUNK = 32_768
+"""Chunk size without row blocking."""
+BLOCK_CHUNKS = 16
+BLOCK_BYTES = 1024 * 1024
+"""Chunks are armored and read in blocks of at most so many, and so many raw bytes."""
+# Chunks of at most so many bytes are armored and read together: steps for each would cost more.
+_SHORT = 64 * 1024
+PASS_LINES = 18_400
+"""Lines that are worked on at a time: 1 MiB. With fewer, threads meet more often at the lock."""
+
+T = TypeVar("T")
+
+
+def line_count(size: int) -> int:
+    """Lines of a chunk of `size` raw bytes; an empty chunk has one."""
+    return max(1, -(-size // LINE_RAW))
+
+
+def fill_count(size: int) -> int:
+    """How many `=` end the last line of a chunk of `size` raw bytes."""
+    tail = size - (line_count(size) - 1) * LINE_RAW
+    return LINE_BASE64 - characters(tail)
+
+
+def characters(raw: int) -> int:
+    """Base64 characters, padding aside, that hold `raw` bytes."""
+    return (raw * 4 + 2) // 3
+
+
+# Bytes of a `ch` line without the digits of `len` and `lines`.
+_CHUNK_LINE = len(format_chunk(ChunkLine(0, 0, 0, bytes(32), 0, 0))) - 2
+
+
+def chunk_line_size(size: int) -> int:
+    """Bytes of the `ch` line of a chunk of `size` bytes; all its other fields are fixed."""
+    return _CHUNK_LINE + len(str(size)) + len(str(line_count(size)))
+
+
+@lru_cache(maxsize=1024)
+def chunk_text_size(size: int) -> int:
+    """Bytes of text of a chunk of `size` bytes, from its `ch` line to its `endch`."""
+    armored = line_count(size) * LINE_TEXT
+    return chunk_line_size(size) + armored + len(END_CHUNK)
+
+
+def text_size(nbytes: int) -> int:
+    """Estimate how many bytes of text hold `nbytes` of one large array."""
+    return nbytes * chunk_text_size(TARGET_CHUNK) // TARGET_CHUNK
+
+
+def binary_size(text: int) -> int:
+    """Estimate how many bytes of one large array make `text` bytes of text."""
+    return text * TARGET_CHUNK // chunk_text_size(TARGET_CHUNK)
+
+
+def chunk_size(rows: Rows | None) -> int:
+    if rows is None or not rows.blocking:
+        return PLAIN_CHUNK
+    return rows.rows_per_chunk * rows.row_size
+
+
+def whole_blocks(size: int, first: int, end: int) -> int:
+    """Where the last block of full count ends that chunks `first` to `end` are cut into."""
+    return end - max(0, end - first) % _block_chunks(size)
+
+
+def _block_chunks(size: int) -> int:
+    return max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
+
+
+def cut(nbytes: int, size: int, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Cut chunks `first` to `end` (not including it) of an array into blocks.
+
+    `nbytes` is the array's size, `size` that of its chunks. Gives each block's
+    first chunk, count of chunks, and the bytes that each of them has.
+    """
+    whole = min(end, nbytes // size)
+    step = _block_chunks(size)
+    while first < whole:
+        count = min(step, whole - first)
+        yield first, count, size
+        first += count
+    if first < end:
+        yield first, 1, max(0, min(size, nbytes - first * size))
+
+
+def grouped(blocks: Iterable[T], chunk: Callable[[T], int | None]) -> Iterator[list[T]]:
+    """Blocks in order, those of short chunks together, as block_armor.encode_short wants them.
+
+    `chunk` gives the bytes of a block that is a single chunk, None for others.
+    """
+    group: list[T] = []
+    lines = 0
+    for block in blocks:
+        size = chunk(block)
+        is_short = size is not None and size <= _SHORT
+        more = line_count(size or 0)
+        if group and (not is_short or lines + more > PASS_LINES):
+            yield group
+            group, lines = [], 0
+        if is_short:
+            group.append(block)
+            lines += more
+        else:
+            yield [block]
+    if group:
+        yield group

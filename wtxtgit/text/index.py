@@ -205,6 +205,20 @@ def quote(raw: bytes) -> str:
     return '"' + ascii(raw.decode("latin-1"))[1:-1].replace('"', '\\"') + '"'
 
 
+def start_of(data: ByteView) -> str:
+    """How content starts, to be said of what is not the text that is wanted."""
+    # Rarely asked for.
+    from wtxtgit.io.compressed import compression
+
+    start = bytes(data[:_QUOTED])
+    if (name := compression(start)) is not None:
+        return f"it is compressed with {name}: unpack it first"
+    return f"it starts with {quote(start)}" if start else "it is empty"
+
+
+# Bytes of it that are quoted.
+_QUOTED = 16
+
 _ZERO_HMAC = bytes(32)
 # What stands where data lines should, if an array that has to have them has none.
 _BEHIND_DATA = (b"ch ", grammar.END_CHUNK, grammar.END_ARRAY)
@@ -224,7 +238,7 @@ class ArrayIndex:
     claim: grammar.ArrayLine
     line: int
     rows: Rows | None = None
-    chunk_size: int = armor.PLAIN_CHUNK
+    chunk_size: int = grammar.PLAIN_CHUNK
     starts: list[int] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     sha256: list[bytes] = field(default_factory=list)
@@ -433,7 +447,7 @@ class _TextIndexer(LineCursor):
         if (wrong := grammar.check_bytes(claim)) is not None:
             self._fail("structure", wrong, line=line)
         array.rows = self._take_rows(claim.dtype)
-        array.chunk_size = armor.chunk_size(array.rows)
+        array.chunk_size = grammar.chunk_size(array.rows)
         if self.result.is_detached and claim.nbytes > grammar.MAX_INLINE:
             array.payload = self.result.payload
         # Listed before its chunks are read: what stands before a fault is verified, too.
@@ -521,7 +535,7 @@ class _TextIndexer(LineCursor):
         near, at = self._near()
         first = self._pos - at
         size = array.chunk_size
-        lines = armor.line_count(size)
+        lines = grammar.line_count(size)
         wanted = b"lines=%d" % lines
         for ix in range(len(array.starts), array.nbytes // size):
             frame = grammar.CHUNK_FRAME.match(near, at)
@@ -551,7 +565,7 @@ class _TextIndexer(LineCursor):
         near, at = self._near()
         start = self._pos
         size = array.chunk_size
-        wanted = b"lines=%d" % armor.line_count(size)
+        wanted = b"lines=%d" % grammar.line_count(size)
         for ix in range(len(array.starts), array.nbytes // size):
             frame = grammar.CHUNK_FRAME.match(near, at)
             if frame is None:
@@ -588,7 +602,7 @@ class _TextIndexer(LineCursor):
             ("ix", chunk.ix, ix),
             ("off", chunk.off, ix * array.chunk_size),
             ("len", chunk.size, size),
-            ("lines", chunk.lines, armor.line_count(size)),
+            ("lines", chunk.lines, grammar.line_count(size)),
         ):
             if value != wanted:
                 self._fail("structure", f"{label}={value}, {wanted} is wanted", line=line)
@@ -637,8 +651,8 @@ def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _Arr
         if parsed is None or grammar.check_rows(parsed[0], dtype) is not None:
             return None
         rows = parsed[0]
-    size = armor.chunk_size(rows)
-    lines = armor.line_count(nbytes)
+    size = grammar.chunk_size(rows)
+    lines = grammar.line_count(nbytes)
     is_right = (
         place == b"ix=%06d off=%012d len=%d" % (0, 0, nbytes) and count == b"lines=%d" % lines
     )

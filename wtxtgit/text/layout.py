@@ -32,8 +32,7 @@ from wtxtgit.model.array import (
     Snapshot,
     default_rows,
 )
-from wtxtgit.text.armor import BLOCK_BYTES
-from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine
+from wtxtgit.text.grammar import BLOCK_BYTES, CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine
 
 Blocks = Sequence[memoryview]
 """Bytes that follow one another."""

@@ -27,8 +27,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 
-import numpy as np
-
 from wtxtgit.errors import PayloadMissing, TextError, WtxtgitError, counted
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, mapped
@@ -46,8 +44,8 @@ from wtxtgit.model.array import (
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem, Problems
 from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped, whole_blocks
 from wtxtgit.text.digest import SignatureState
+from wtxtgit.text.grammar import BLOCK_BYTES, cut, grouped, whole_blocks
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import layout_of
 
@@ -83,7 +81,7 @@ class Block:
         last = self.array.starts[self.first + self.count - 1]
         if self.array.payload is not None:
             return last
-        return last + armor.line_count(self.size) * grammar.LINE_TEXT
+        return last + grammar.line_count(self.size) * grammar.LINE_TEXT
 
     @property
     def offset(self) -> int:
@@ -173,8 +171,12 @@ def decode(text: ByteView, block: Block) -> memoryview | None:
     """The raw bytes of a block, None where a line is not as it should be."""
     if block.array.payload is not None:
         return _payload_bytes(block, block.array.payload)
-    lines = np.frombuffer(block.lines(text), dtype=np.uint8)
-    raw = armor.decode(lines, block.count, block.size, 0, block.stride)
+    lines = block.lines(text)
+    if block.count == 1 and grammar.line_count(block.size) <= armor.FEW_LINES:
+        return armor.decode_few(lines, block.size)
+    from wtxtgit.text import block_armor
+
+    raw = block_armor.decode(lines, block.count, block.size, 0, block.stride)
     return None if raw is None else raw.reshape(-1).data
 
 
@@ -248,7 +250,9 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
     for blocks in grouped(job, _short):
         raws = None
         if len(blocks) > 1:
-            raws = armor.decode_short([(block.lines(text), block.size) for block in blocks])
+            from wtxtgit.text import block_armor
+
+            raws = block_armor.decode_short([(block.lines(text), block.size) for block in blocks])
         # Where one line is wrong all are checked again one by one, which says where it is.
         if raws is not None:
             for block, raw in zip(blocks, raws, strict=True):

@@ -51,15 +51,9 @@ from wtxtgit.model.array import (
     chunk_count,
 )
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.armor import (
-    BLOCK_BYTES,
-    chunk_size,
-    chunk_text_size,
-    cut,
-    grouped,
-    render_chunks,
-)
+from wtxtgit.text import digest, grammar
+from wtxtgit.text.block_armor import U1, encode_short, render_chunks
+from wtxtgit.text.grammar import BLOCK_BYTES, chunk_size, chunk_text_size, cut, grouped
 
 _NO_HMAC, _NO_SALT = bytes(32), bytes(8)
 _HASHES_SIZE = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
@@ -155,7 +149,7 @@ class PlannedBlock:
 
     def chunk_lines(self) -> Iterator[bytes]:
         """Its `ch` lines, which are as long before their hashes are known."""
-        lines = armor.line_count(self.size)
+        lines = grammar.line_count(self.size)
         hashes = zip(self.sha256, self.crc32c, strict=True) if self.sha256 else None
         for ix in range(self.first, self.first + self.count):
             name, crc = (bytes(HASH_SIZE), 0) if hashes is None else next(hashes)
@@ -309,7 +303,7 @@ class _RunText(threading.local):
     """The text of a run, a buffer for each thread: fresh pages cost as much as hashing them."""
 
     def __init__(self) -> None:
-        self.text: armor.U1 = np.empty(RUN_TEXT, dtype=np.uint8)
+        self.text: U1 = np.empty(RUN_TEXT, dtype=np.uint8)
 
 
 # Arrays are hashed in steps of this size: a copy of so much of a file stays in the cache.
@@ -572,7 +566,7 @@ class TextWriter:
         self._armor(run, text)
         return text.data
 
-    def _armor(self, run: BlockRun, text: armor.U1) -> None:
+    def _armor(self, run: BlockRun, text: U1) -> None:
         """Write a run whose chunks are hashed into `text`, from its start on."""
         view = text.data
         position = 0
@@ -676,11 +670,11 @@ def _keep_chunks(keep: Keep, block: PlannedBlock, raw: memoryview) -> None:
 
 def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[PlannedBlock]) -> int:
     """Write arrays of one chunk each, from `arr` to `endarr`; returns where they end."""
-    lines = memoryview(armor.encode_short([block.raw for block in blocks]))
+    lines = memoryview(encode_short([block.raw for block in blocks]))
     start = 0
     for block in blocks:
         size = block.size
-        count = armor.line_count(size)
+        count = grammar.line_count(size)
         end = start + count * grammar.LINE_TEXT
         claim = grammar.ChunkLine(0, 0, size, block.sha256[0], block.crc32c[0], count)
         head = block.array.lines() + grammar.format_chunk(claim)

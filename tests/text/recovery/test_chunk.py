@@ -13,7 +13,7 @@ import pytest
 
 from tests.data import seeded
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.text import armor
+from wtxtgit.text import block_armor, grammar
 from wtxtgit.text.recovery import chunk as recovery
 from wtxtgit.text.recovery import order, syndromes
 from wtxtgit.text.recovery.chunk import ChunkClaim
@@ -26,8 +26,8 @@ Damage = Callable[[list[bytes], Random], list[bytes]]
 def chunk(size: int, rng: Random) -> tuple[bytes, list[bytes], ChunkClaim]:
     """Raw bytes, their lines, and what a `ch` line says of them."""
     raw = rng.randbytes(size)
-    text = np.zeros(armor.line_count(size) * LINE, np.uint8)
-    armor.encode(memoryview(raw), 1, size, text, 0, 0)
+    text = np.zeros(grammar.line_count(size) * LINE, np.uint8)
+    block_armor.encode(memoryview(raw), 1, size, text, 0, 0)
     body = text.tobytes()
     lines = [body[at : at + LINE] for at in range(0, len(body), LINE)]
     return raw, lines, ChunkClaim(size, sha256(raw).hexdigest(), f"{crc32c(raw):08x}")

@@ -2,7 +2,7 @@
 
 The JSON names the parts, with the numbers of the weight shards in each, and an
 index, an AERO file whose TIDX has the tensors of all parts. In a part its
-shards are counted from 0. Only local files count: `base_url` is not looked at.
+shards are counted from 0. Files that are not at hand are at `base_url`.
 Spec: `docs/spec/aero.md`, "AEROSET".
 """
 
@@ -34,6 +34,7 @@ from wtxtgit.containers.format import (
     SET_HEAD,
     FileSet,
     OpenMember,
+    SetFolder,
     is_in_folder,
     unlisted,
 )
@@ -81,6 +82,7 @@ class AeroSet(FileSet):
     homes: dict[int, tuple[SetFile, int]]
     open_member: OpenMember
     listing: ListingBudget
+    base_url: str | None = None
 
     def describe(self, options: ReadOptions) -> Description:
         """List the tensors of the index, with their bytes in the parts.
@@ -127,10 +129,7 @@ class AeroSet(FileSet):
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all files, in their order, is what was found in the set."""
-        findings = Findings()
-        for member in members:
-            findings.add(member)
-        return findings
+        return Findings.of_members(members)[0]
 
     def open(self, member: SetFile, listing: ListingBudget) -> Aero:
         """Read a file of the set; raises FormatError whatever is wrong with it."""
@@ -141,9 +140,14 @@ class AeroSet(FileSet):
         try:
             return self.open_member(member.path)
         except InputError as error:
-            raise FormatError(
-                f"{quoted(member.path)} can't be opened: {error.message}", field="path"
-            ) from None
+            why = error.message
+        fetch = self.open_member.elsewhere if isinstance(self.open_member, SetFolder) else None
+        if self.base_url is not None and fetch is not None:
+            try:
+                return fetch(self.base_url, member.path)
+            except InputError as error:
+                why = f"{why}, and {error.message}"
+        raise FormatError(f"{quoted(member.path)} can't be opened: {why}", field="path")
 
     @staticmethod
     def read(member: SetFile, data: ByteView, listing: ListingBudget) -> Aero:
@@ -242,7 +246,9 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     if len(homes) > MAX_TENSORS:
         fail(f"index lists {len(homes)} shards", offset=0, field="shards", kind="limit")
     about = model if isinstance(model, dict) else {}
-    return AeroSet(version, about, members, index, homes, open_member, listing)
+    url = value.get("base_url")
+    base_url = url if isinstance(url, str) and url else None
+    return AeroSet(version, about, members, index, homes, open_member, listing, base_url)
 
 
 def _version(value: object) -> tuple[int, int]:

@@ -6,7 +6,7 @@ Spec: `docs/spec/aero.md`, "AEROSET".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgpack
 
@@ -58,6 +58,24 @@ def reseal_set(data: ByteView, open_member: OpenMember) -> tuple[str, bytes, byt
     edits |= _identity(("global_tidx",), opened.index, whole, len(remade))
     text = json_text.replaced(bytes(mapped(data)).decode(), edits)
     return opened.index.path, remade, text.encode()
+
+
+def stale_files(data: ByteView, open_member: OpenMember, paths: Collection[str]) -> Iterator[str]:
+    """Files of a set, among `paths`, that have another size or hash than the JSON says.
+
+    Raises FormatError for a set, or a file, that can't be read.
+    """
+    from hashlib import sha256
+
+    opened = aeroset.read(data, open_member)
+    for file in (opened.index, *opened.parts):
+        if file.path not in paths:
+            continue
+        content = opened.view(file)
+        is_sized = file.size is None or file.size == len(content)
+        wanted = (file.sha256 or "").lower()
+        if not is_sized or (wanted and hashed(sha256(), pieces(content)).hexdigest() != wanted):
+            yield file.path
 
 
 def _check_shards(part: SetFile, aero: Aero) -> None:

@@ -88,7 +88,7 @@ def build(
     Raises FormatError for what the format can't hold or `read` would not give
     back.
     """
-    rows = [_new_record(n, tensor) for n, shard in enumerate(shards) for tensor in shard]
+    rows = [new_record(n, tensor) for n, shard in enumerate(shards) for tensor in shard]
     refuse_many(len(rows), MAX_TENSORS, "tensors", "records")
     if metadata_json is None:
         custom_fields = tags or {}
@@ -119,7 +119,8 @@ def header(version: str, metadata_json: Buffer) -> bytes:
     return b"".join((MAGIC, _net_string(version, "version"), length, metadata_json))
 
 
-def _new_record(shard: int, tensor: TensorSource) -> NewRecord:
+def new_record(shard: int, tensor: TensorSource) -> NewRecord:
+    """The record of a tensor; raises FormatError for what the format can't hold."""
     dtype = DTYPES.get(tensor.element)
     name = quoted(tensor.name)
     if dtype is None:

@@ -18,6 +18,7 @@ import xxhash
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.tar_index import SHARD_ENDING
 from wtxtgit.errors import FormatError
+from wtxtgit.io.compressed import compression
 from wtxtgit.io.view import ByteView
 
 BLOCK = 512
@@ -53,12 +54,6 @@ OVERLAYS = b"xXgLK"
 MAX_PAX = 16 * 1024 * 1024
 # Blocks before a header in which its PAX header is looked for: its records mostly take one.
 MAX_BACK = 64
-COMPRESSED = (
-    (b"\x1f\x8b", "gzip"),
-    (b"BZh", "bzip2"),
-    (b"\xfd7zXZ\0", "xz"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-)
 _ZEROS = bytes(BLOCK)
 _BLANK = b" " * (CHECKSUM.stop - CHECKSUM.start)
 _BASE_256, _NEGATIVE = 0x80, 0xFF
@@ -182,11 +177,10 @@ def _is_bare(kind: int, name: str) -> bool:
 
 
 def _refuse_compressed(block: bytes) -> None:
-    for magic, name in COMPRESSED:
-        if block.startswith(magic):
-            raise FormatError(
-                f"compressed with {name}: members have no offsets in it", offset=0, field="magic"
-            )
+    if (name := compression(block)) is not None:
+        raise FormatError(
+            f"compressed with {name}: members have no offsets in it", offset=0, field="magic"
+        )
     if block and block.count(0) < len(block):
         raise FormatError("no tar: it starts with no header", offset=0, field="checksum")
 

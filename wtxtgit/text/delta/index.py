@@ -22,7 +22,7 @@ from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.model.array import MAX_CHUNKS, Meta, Rows, Signature, chunk_count
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem, Problems
-from wtxtgit.text import armor, digest, grammar
+from wtxtgit.text import block_armor, digest, grammar
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import LineCursor, fault_of, quote
 from wtxtgit.text.verify import chunk_problems, diagnose, mismatch
@@ -226,7 +226,7 @@ class _DeltaIndexer(LineCursor):
         if claim is not None and chunk.off + chunk.size > claim.nbytes:
             what = f"off={chunk.off} len={chunk.size}, the array has {claim.nbytes} bytes"
             self._fail("structure", what, line=line)
-        wanted = armor.line_count(chunk.size)
+        wanted = grammar.line_count(chunk.size)
         if chunk.lines != wanted:
             self._fail("structure", f"lines={chunk.lines}, {wanted} is wanted", line=line)
         start, first = self._take_armor(chunk.lines)
@@ -236,7 +236,7 @@ class _DeltaIndexer(LineCursor):
 
 def check_whole(change: DeltaBlock, claim: grammar.ArrayLine) -> None:
     """Raise TextError "structure" unless a block has all chunks of the array that it tells."""
-    count = chunk_count(claim.nbytes, armor.chunk_size(change.rows))
+    count = chunk_count(claim.nbytes, grammar.chunk_size(change.rows))
     if count > MAX_CHUNKS:
         message = f"{count} chunks can't be numbered"
         raise TextError("structure", message, line=change.line, array=change.name)
@@ -248,7 +248,7 @@ def check_whole(change: DeltaBlock, claim: grammar.ArrayLine) -> None:
 
 def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
     """Raise TextError "structure" for a chunk that an array of `nbytes`, so cut, does not have."""
-    size = armor.chunk_size(rows)
+    size = grammar.chunk_size(rows)
     for chunk in change.chunks:
         ix = chunk.claim.ix
         wanted = ix * size, max(0, min(size, nbytes - ix * size))
@@ -305,7 +305,7 @@ def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
 def decode(text: ByteView, chunk: DeltaChunk) -> memoryview | None:
     """A chunk's bytes, None where a line is not as it should be."""
     lines = np.frombuffer(_lines(text, chunk), dtype=np.uint8)
-    raw = armor.decode(lines, 1, chunk.claim.size, 0, 0)
+    raw = block_armor.decode(lines, 1, chunk.claim.size, 0, 0)
     return None if raw is None else raw.reshape(-1).data
 
 

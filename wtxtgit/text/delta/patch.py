@@ -21,7 +21,6 @@ from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, default_rows
 from wtxtgit.text import digest, grammar
-from wtxtgit.text.armor import chunk_line_size, chunk_text_size
 from wtxtgit.text.delta import index
 from wtxtgit.text.delta.index import (
     DeltaBlock,
@@ -40,6 +39,7 @@ from wtxtgit.text.delta.sides import (
     hash_arrays,
     side_of_text,
 )
+from wtxtgit.text.grammar import chunk_line_size, chunk_text_size
 from wtxtgit.text.index import TextIndex
 from wtxtgit.text.layout import layout_of
 from wtxtgit.text.verify import mismatch, raise_first

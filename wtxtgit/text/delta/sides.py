@@ -22,8 +22,9 @@ from wtxtgit.io.progress import Progress
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, chunk_count
-from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.armor import chunk_line_size, chunk_text_size, render_chunks
+from wtxtgit.text import digest, grammar
+from wtxtgit.text.block_armor import render_chunks
+from wtxtgit.text.grammar import chunk_line_size, chunk_text_size
 from wtxtgit.text.index import ArrayIndex, TextIndex
 from wtxtgit.text.layout import Blocks, file_tasks
 from wtxtgit.text.verify import blocks_of, decoded
@@ -60,7 +61,7 @@ class SideArray(ABC):
 
     @property
     def chunk_size(self) -> int:
-        return armor.chunk_size(self.rows)
+        return grammar.chunk_size(self.rows)
 
     @property
     def chunks(self) -> int:
@@ -103,11 +104,11 @@ class RawArray(SideArray):
     crc32c: Sequence[int]
 
     def raw(self, first: int, last: int) -> Iterator[Raw]:
-        for ix, count, size in armor.cut(self.claim.nbytes, self.chunk_size, first, last):
+        for ix, count, size in grammar.cut(self.claim.nbytes, self.chunk_size, first, last):
             yield partial(self._bytes, ix * self.chunk_size, count * size)
 
     def text(self, first: int, last: int) -> Iterator[Text]:
-        for ix, count, size in armor.cut(self.claim.nbytes, self.chunk_size, first, last):
+        for ix, count, size in grammar.cut(self.claim.nbytes, self.chunk_size, first, last):
             yield partial(self._render, ix * self.chunk_size, ix, count, size)
 
     def _bytes(self, start: int, nbytes: int) -> memoryview:

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.text.armor import characters, line_count
-from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
+from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT, characters, line_count
 from wtxtgit.text.recovery import syndromes
 from wtxtgit.text.recovery.line_state import HEX, LineState, packed, silent
 from wtxtgit.text.recovery.syndromes import U1, U4
@@ -184,11 +183,22 @@ def lines_of(body: bytes, size: int) -> list[bytes]:
     if len(lines) > count:
         # What is left of `endch`, or of a mark between lines.
         lines = [line for line in lines if len(line) > _SHORT]
+    if len(lines) > count:
+        # What a page, a pager or a chat puts between lines.
+        lines = [line for line in lines if _is_like_armor(line)]
     return lines
 
 
 # Bytes of something that is no line of a chunk, nor what damage makes of one.
 _SHORT = 16
+
+
+def _is_like_armor(line: bytes) -> bool:
+    """Whether a line may be one of a chunk, with some damage."""
+    return 60 <= len(line) <= 96 and len(line.translate(None, _CHARACTERS)) <= 5
+
+
+_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
 
 def _without_spaces(line: bytes) -> bytes:

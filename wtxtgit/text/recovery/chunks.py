@@ -16,7 +16,7 @@ from wtxtgit.io.spool import Spool
 from wtxtgit.io.view import ByteView, Windowed, hashed, pieces, same_bytes
 from wtxtgit.model.array import Rows, default_rows
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.text import armor, grammar
+from wtxtgit.text import grammar
 from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.recovery.chunk import (
     ChunkClaim,
@@ -111,14 +111,8 @@ def _take_unnamed(array: ArrayPieces, text: ByteView) -> bool:
                 slot.put(again, ChunkState.MENDED, proved=False)
                 taken.append(slot)
                 break
-    if not taken:
-        return False
-    _hash(array)
-    if not array.fits_line():
-        array.sha256 = None
-        for slot in taken:
-            slot.lose()
-    return True
+    _keep_proved(array, taken)
+    return bool(taken)
 
 
 _Way = Callable[[bytes, ChunkClaim], "bytes | None"]
@@ -147,7 +141,7 @@ class _Mending:
             for chunk in slot.found:
                 start, end = chunk.body
                 # A chunk of another length than its lines is not looked at for long.
-                if end - start > 2 * armor.line_count(slot.size) * LINE_TEXT + _MOST_EXTRA:
+                if end - start > 2 * grammar.line_count(slot.size) * LINE_TEXT + _MOST_EXTRA:
                     continue
                 raw = way(bytes(self._text[start:end]), _claim(slot, chunk))
                 if raw is not None:
@@ -221,7 +215,7 @@ def _heal_whole(array: ArrayPieces, heal: OtherCopies) -> None:
     raw, source = given
     if not array.slots:
         rows = array.rows or default_rows(array.claim.dtype, array.claim.shape)
-        array.nbytes, array.chunk_size = len(raw), armor.chunk_size(rows)
+        array.nbytes, array.chunk_size = len(raw), grammar.chunk_size(rows)
         array.slots = Slots(array.slots.table, array.found, None, len(raw), array.chunk_size)
     if len(raw) != array.nbytes:
         return
@@ -243,11 +237,17 @@ def _heal_by_name(array: ArrayPieces, heal: OtherCopies) -> None:
     for slot in lost:
         part = given[2][slot.ix * array.chunk_size :][: slot.size]
         slot.put(part, ChunkState.HEALED, given[3])
-    _hash(array)
-    if not array.fits_line():
-        array.sha256 = None
-        for slot in lost:
-            slot.lose()
+    _keep_proved(array, lost)
+
+
+def _keep_proved(array: ArrayPieces, taken: Sequence[Slot]) -> None:
+    """Hash an array some of whose chunks it alone can prove, and lose these where it does not."""
+    if taken:
+        _hash(array)
+        if not array.fits_line():
+            array.sha256 = None
+            for slot in taken:
+                slot.lose()
 
 
 def _hash(array: ArrayPieces) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from wtxtgit.io.view import mapped
-from wtxtgit.text import armor, grammar
+from wtxtgit.text import block_armor, grammar
 from wtxtgit.text.delta import index as delta
 from wtxtgit.text.recovery.chunks import OtherCopies, settle
 from wtxtgit.text.recovery.pieces import ArrayPieces, Slot, Slots, SlotTable
@@ -47,6 +47,6 @@ def _name_of(block: ArrayPieces) -> str:
 
 
 def _lines(slot: Slot) -> bytes:
-    lines = np.zeros(armor.line_count(slot.size) * grammar.LINE_TEXT, np.uint8)
-    armor.encode(mapped(slot.bytes()), 1, slot.size, lines, 0, 0)
+    lines = np.zeros(grammar.line_count(slot.size) * grammar.LINE_TEXT, np.uint8)
+    block_armor.encode(mapped(slot.bytes()), 1, slot.size, lines, 0, 0)
     return lines.tobytes()

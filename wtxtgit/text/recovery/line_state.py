@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wtxtgit.text.armor import characters
-from wtxtgit.text.grammar import LINE_BASE64, LINE_TEXT
+from wtxtgit.text.grammar import LINE_BASE64, LINE_TEXT, characters
 from wtxtgit.text.recovery.syndromes import U1
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"

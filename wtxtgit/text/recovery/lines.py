@@ -20,7 +20,7 @@ from wtxtgit.model.array import (
     bounded_product,
     default_rows,
 )
-from wtxtgit.text import armor, digest, grammar
+from wtxtgit.text import digest, grammar
 from wtxtgit.text.grammar import MAX_NUMBER
 from wtxtgit.text.recovery.chunk import NEAR, is_near
 from wtxtgit.text.recovery.reading import distance
@@ -330,18 +330,18 @@ def rows_of(
     """
     usual = default_rows(dtype, shape)
     parsed = None if line is None else grammar.parse_rows(line + b"\n", 0)
-    fits = chunk_size >= nbytes or armor.chunk_size(usual) == chunk_size
+    fits = chunk_size >= nbytes or grammar.chunk_size(usual) == chunk_size
     if line is not None and fits:
         spelled = grammar.format_rows(usual)[:-1]
         if len(line) == len(spelled) and distance(line, spelled) <= NEAR:
             return usual
     if parsed is not None and grammar.check_rows(parsed[0], dtype) is None:
-        size = armor.chunk_size(parsed[0])
+        size = grammar.chunk_size(parsed[0])
         if size == chunk_size or (nbytes <= chunk_size and nbytes <= size):
             return parsed[0]
-    if line is None and chunk_size == armor.PLAIN_CHUNK and not is_due:
+    if line is None and chunk_size == grammar.PLAIN_CHUNK and not is_due:
         return None
-    if armor.chunk_size(usual) == chunk_size or nbytes <= armor.chunk_size(usual):
+    if grammar.chunk_size(usual) == chunk_size or nbytes <= grammar.chunk_size(usual):
         return usual
     row = usual.row_size if chunk_size % usual.row_size == 0 else ITEM_SIZE[dtype]
     return Rows(chunk_size // row, row)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.text.armor import line_count
-from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW
+from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, line_count
 from wtxtgit.text.recovery import syndromes
 from wtxtgit.text.recovery.chunk import LARGEST, MOST_PROOFS, ChunkClaim, lines_of
 from wtxtgit.text.recovery.line_state import HEX, LineState, packed

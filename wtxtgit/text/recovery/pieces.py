@@ -28,7 +28,7 @@ from wtxtgit.model.array import (
     chunk_count,
     default_rows,
 )
-from wtxtgit.text import armor, grammar
+from wtxtgit.text import block_armor, grammar
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 from wtxtgit.text.recovery.chunk import is_near
 from wtxtgit.text.recovery.found import ChunkPlaces, FoundArray, FoundChunk, FoundChunks
@@ -335,11 +335,11 @@ class ArmoredBytes:
     def window(self, start: int, end: int) -> memoryview:
         """Bytes [start, end); raises TextError where they are not what they were."""
         first = start // LINE_RAW
-        last = min(armor.line_count(end), armor.line_count(self.nbytes))
+        last = min(grammar.line_count(end), grammar.line_count(self.nbytes))
         size = min(last * LINE_RAW, self.nbytes) - first * LINE_RAW
         at = self._start
         lines = mapped(self._text[at + first * LINE_TEXT : at + last * LINE_TEXT])
-        raw = armor.decode(np.frombuffer(lines, np.uint8), 1, size, 0, 0)
+        raw = block_armor.decode(np.frombuffer(lines, np.uint8), 1, size, 0, 0)
         if raw is None:
             raise TextError("structure", "the text changed while it was read")
         at = start - first * LINE_RAW
@@ -349,9 +349,9 @@ class ArmoredBytes:
 def decoded(text: ByteView, chunk: FoundChunk, size: int) -> memoryview | None:
     """The `size` bytes of a chunk, None where its lines are not as a writer writes them."""
     start, end = chunk.body
-    if end - start != armor.line_count(size) * LINE_TEXT:
+    if end - start != grammar.line_count(size) * LINE_TEXT:
         return None
-    raw = armor.decode(np.frombuffer(mapped(text[start:end]), np.uint8), 1, size, 0, 0)
+    raw = block_armor.decode(np.frombuffer(mapped(text[start:end]), np.uint8), 1, size, 0, 0)
     return None if raw is None else raw.reshape(-1).data
 
 
@@ -361,7 +361,7 @@ def view_of(text: ByteView, chunk: FoundChunk) -> ByteView | None:
     None where the chunk has not the lines of its size.
     """
     start, end = chunk.body
-    if chunk.size is None or end - start != armor.line_count(chunk.size) * LINE_TEXT:
+    if chunk.size is None or end - start != grammar.line_count(chunk.size) * LINE_TEXT:
         return None
     return Windowed(ArmoredBytes(text, start, chunk.size))
 
@@ -458,7 +458,7 @@ def healed_array(
     line = grammar.format_array(claim)[:-1]
     rows_line = None if rows is None else grammar.format_rows(rows)[:-1]
     found = FoundArray(FoundChunks(), memoryview(line), (0, len(line)), rows_line)
-    size = armor.chunk_size(rows)
+    size = grammar.chunk_size(rows)
     slots = Slots(SlotTable(_NOTHING), found, None, len(raw), size)
     for slot in slots:
         slot.put(raw[slot.ix * size :][: slot.size], ChunkState.HEALED, source)
@@ -469,7 +469,7 @@ def healed_array(
 def _size_of(chunks: Iterable[FoundChunk]) -> int | None:
     """The bytes of a chunk, by its `ch` line: `len` and `lines` have to go together."""
     for chunk in chunks:
-        if chunk.size is not None and chunk.lines in (None, armor.line_count(chunk.size)):
+        if chunk.size is not None and chunk.lines in (None, grammar.line_count(chunk.size)):
             return chunk.size
     return None
 
@@ -491,11 +491,11 @@ def _chunk_size(
         return counts.most_common(1)[0][0]
     least = last or 0
     if rows is not None or found.rows_line is None:
-        size = armor.chunk_size(rows)
+        size = grammar.chunk_size(rows)
         if size >= max(least, 1):
             return size
     if claim is not None:
-        size = armor.chunk_size(default_rows(claim.dtype, claim.shape))
+        size = grammar.chunk_size(default_rows(claim.dtype, claim.shape))
         if size >= least:
             return size
     return least or None

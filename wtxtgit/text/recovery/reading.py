@@ -20,8 +20,7 @@ import numpy as np
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import PIECE, ByteView, mapped
 from wtxtgit.text import grammar
-from wtxtgit.text.armor import line_count
-from wtxtgit.text.grammar import LINE_TEXT
+from wtxtgit.text.grammar import LINE_TEXT, line_count
 from wtxtgit.text.recovery.found import CRC_FIELD, HEX_FIELD, FoundArray, FoundChunk, FoundText
 
 _LF, _SPACE = b"\n "

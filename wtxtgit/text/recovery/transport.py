@@ -1,89 +1,89 @@
-"""What mail, forms and editors do to a text, undone.
+"""What mail, forms, chats, terminals and editors do to a text, undone.
 
-A text is plain ASCII with LF, so what they change is known: line ends, spaces at the
-ends of lines, marks of quoting, quoted-printable, a byte order mark, UTF-16, line
-breaks at other places, and what stands before and after.
+A text is plain ASCII with LF, so what they change is known: how all of it is encoded
+(`encodings.py`), what stands on each line before and behind what it said, line ends and
+breaks (`line_breaks.py`), and what stands before and after the text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from io import BytesIO
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from wtxtgit.io.view import PIECE, ByteView
 from wtxtgit.text import grammar
-from wtxtgit.text.armor import line_count
+from wtxtgit.text.recovery import encodings
+from wtxtgit.text.recovery.encodings import replaced
+from wtxtgit.text.recovery.line_breaks import lined
 
 _QUOTED = re.compile(rb"(?m)^(?:[>|] ?)+")
 _INDENTED = re.compile(rb"(?m)^[ \t]+")
-_TRAILING = re.compile(rb"(?m)[ \t\r\f\v]+$")
-_START = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(?:WTXT 1\s*$|WTXT-DELTA 2 |WLEDGER 1 )")
-_END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*(endwtxt|enddelta)\s*$")
-_EMPTY = re.compile(rb"\n{2,}")
+# A run of blanks is tried from its start alone: from each of them would take the square of it.
+_TRAILING = re.compile(rb"(?m)(?<![ \t\r\f\v])[ \t\r\f\v]++$")
+_FIRST = (
+    rb"(?:WTXT(?:-DETACHED)? 1|WTXT-DELTA 2 (?:base_sha256_all=[0-9a-f]{64})?"
+    rb"|WLEDGER 1 repo=[0-9a-f]{64} path=[A-Za-z0-9._/%-]++)"
+)
+_START = re.compile(
+    rb"(?m)^[^\nA-Za-z0-9]*+(?:WTXT(?:-DETACHED)? 1\s*$|WTXT-DELTA 2 |WLEDGER 1 )"
+    rb"|(?<=[^\nA-Za-z0-9])(?:WTXT(?:-DETACHED)? 1(?=\s+[^\nA-Za-z0-9]*+meta )"
+    rb"|WTXT-DELTA 2 (?=base_)|WLEDGER 1 (?=repo=))"
+)
+_END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*+(endwtxt|enddelta)(?:\s*$|[\"'<\\])")
+_MARKED = re.compile(rb"(?m)^(?P<before>[^\n]{0,400}?)" + _FIRST + rb"(?P<behind>[^\n]*+)$")
+_HASHED = re.compile(rb"(?m)^(?:arr name=[^ \n]*+ |ch |root |WSUM 1 )(?P<long>.{110})?")
+_EMPTY = re.compile(rb"(?m)^\n+")
 _FILLED = re.compile(rb"(?m)^.")
 _MOST_TRANSPORTS = 4
-_WHITE = re.compile(rb"\s+")
-_WHITE_OR_QUOTED = re.compile(rb"[\s>|]+")
+# Places where a first line may be, of which one may be in what stands before the text.
+_MOST_FIRST_LINES = 4
 _NEAR = 64 * 1024
 """Bytes of a text's start in which marks of a transport show."""
-
-# Lines without the spaces between their fields, as they are found where all white space is gone.
-_HASH = rb"[0-9a-f]{64}"
-_SOLID = (
-    (rb"WTXT1(?=meta)", b"WTXT 1"),
-    (rb"metaschema=(.+?)gen=([0-9]+)ts=(.{20})build=(.+?)endian=LEhost=(.+?)cuda=(.+?)(?=capext=)",
-     b"meta schema=%b gen=%b ts=%b build=%b endian=LE host=%b cuda=%b"),
-    (rb"capext=(.+?)(?=root)", b"cap ext=%b"),
-    (rb"rootsha256_all=(.{64})merkle_prev=(.{64})merkle_this=(.{64})fastxor=(.{16})",
-     b"root sha256_all=%b merkle_prev=%b merkle_this=%b fastxor=%b"),
-    (rb"root_pendingsha256_all=0{64}note=\"finalizewithWSUM\"", grammar.PENDING_LINE[:-1]),
-    (rb"signed25519=(.{88})keyid=(.{16})", b"sign ed25519=%b keyid=%b"),
-    ((rb"arrname=(.+?)dtype=(.+?)shape=(.+?)order=Cbytes=([0-9]+)sha256=(.{64})hmac=(.{64})"
-     rb"salt=(.{16})"),
-     b"arr name=%b dtype=%b shape=%b order=C bytes=%b sha256=%b hmac=%b salt=%b"),
-    (rb"idxrows_per_chunk=([0-9]+)row_size=([0-9]+)row_blocking=(on|off)",
-     b"idx rows_per_chunk=%b row_size=%b row_blocking=%b"),
-    (rb"endch", b"endch"),
-    (rb"endarr", b"endarr"),
-    (rb"endwtxt", b"endwtxt"),
-)  # fmt: skip
-_SOLID_LINES = [(re.compile(pattern), spelled) for pattern, spelled in _SOLID]
-_SOLID_CHUNK = re.compile(
-    rb"chix=(.{6})off=(.{12})len=([0-9]+?)sha256=(.{64})crc32c=(.{8})b64=onwidth=76lines="
+_AROUND = "text before and after"
+_QUOTING, _INDENTATION = "marks of quoting", "indentation"
+_ON_EACH_LINE = (
+    ("spaces at the ends of lines", _TRAILING),
+    (_QUOTING, _QUOTED),
+    (_INDENTATION, _INDENTED),
+    ("empty lines", _EMPTY),
 )
-_CHUNK = b"ch ix=%b off=%b len=%b sha256=%b crc32c=%b b64=on width=76 lines=%d\n"
+_OF_ALL = (
+    ("HTML", encodings.from_html),
+    ("escapes of a string", encodings.from_string),
+    ("percent-encoding", encodings.from_percent),
+    ("base64", encodings.from_base64),
+)
+_FIRST_WORDS = (
+    *(grammar.FIRST_LINE, grammar.DETACHED_FIRST_LINE),
+    *(grammar.DELTA_MAGIC + b"2 ", b"WLEDGER 1 "),
+)
+_LAST_LINES = (b"\nendwtxt\n", b"\nenddelta\n")
 
 
 def undone(text: ByteView) -> tuple[ByteView, tuple[str, ...]]:
     """A text as it was before its transport, and what was undone; itself where nothing was.
 
-    Where its start shows that it came line by line as it was, it is a part of `text`; what is
+    Where it shows that it came line by line as it was, it is a part of `text`; what is
     changed throughout is taken into memory.
     """
     start = bytes(text[:_NEAR])
     # Whole lines: what is cut off within one looks like a space at its end.
     start = start[: start.rfind(b"\n") + 1]
-    if start.startswith(_FIRST_WORDS) and _undone(start) == (start, ()) and _is_lined(start):
+    if (
+        start.startswith(_FIRST_WORDS)
+        and _undone(start) == (start, ())
+        and _is_lined(start)
+        and not _is_foreign(text)
+    ):
         if bytes(text[-_LINE:]).endswith(_LAST_LINES):
             return text, ()
         end = _end_of(text)
         return (text, ()) if end is None else (text[:end], (_AROUND,))
     plain, changes = _undone(bytes(text), _within)
-    if not _is_lined(plain[:_NEAR]) and (lined := _lined(plain)) != plain:
-        plain, changes = lined, (*changes, "line breaks")
+    if not _is_lined(plain[:_NEAR]) and (broken := lined(plain)) != plain:
+        plain, changes = broken, (*changes, "line breaks")
     return memoryview(plain), changes
-
-
-_AROUND = "text before and after"
-_ON_EACH_LINE = (
-    ("spaces at the ends of lines", _TRAILING, b""),
-    ("marks of quoting", _QUOTED, b""),
-    ("indentation", _INDENTED, b""),
-    ("empty lines", _EMPTY, b"\n"),
-)
-_FIRST_WORDS = (grammar.FIRST_LINE, b"WTXT-DELTA 2 ", b"WLEDGER 1 ")
-_LAST_LINES = (b"\nendwtxt\n", b"\nenddelta\n")
 
 
 def _undone(
@@ -101,24 +101,86 @@ def _undone(
     # One transport after the other: what was quoted may have been indented since.
     for _ in range(_MOST_TRANSPORTS):
         before = plain
-        if plain[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            change("UTF-16", plain.decode("utf-16", "replace").encode("ascii", "replace"))
+        change("UTF-16", encodings.from_wide(plain))
         change("byte order mark", plain.removeprefix(b"\xef\xbb\xbf"))
+        for what, changed in encodings.from_foreign(plain):
+            change(what, changed)
         if b"\r" in plain:
             change("line ends", plain.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+        for what, pattern in _marks(plain):
+            change(what, replaced(pattern, b"", plain))
+        for what, undo in _OF_ALL:
+            change(what, undo(plain))
         if within is not None:
             change(_AROUND, within(plain))
-        for what, pattern, instead in _ON_EACH_LINE:
-            # On a few lines it is damage, which their chunks show how to mend.
-            lines = sum(1 for _ in _FILLED.finditer(plain))
-            if 2 * sum(1 for _ in pattern.finditer(plain)) >= lines:
-                change(what, pattern.sub(instead, plain))
+        for what, pattern in _ON_EACH_LINE:
+            if _is_on_most(pattern, plain):
+                change(what, replaced(pattern, b"", plain))
         # Which joins lines: what is at the beginning of each must not stand in between.
-        if re.search(rb"schema=3D|ext=3D|sha256_all=3D|name=3D", plain):
-            change("quoted-printable", _from_quoted_printable(plain))
+        change("quoted-printable", encodings.from_quoted_printable(plain))
+        change("characters of base64", encodings.with_plus(plain))
         if plain == before:
             break
     return plain, tuple(changes)
+
+
+def _marks(plain: bytes) -> Iterator[tuple[str, re.Pattern[bytes]]]:
+    """What the first line has before and behind what it said, where most lines have it too."""
+    for found in islice(_MARKED.finditer(plain), _MOST_FIRST_LINES):
+        marks = list(_marks_of(found["before"], found["behind"]))
+        if any(_is_on_most(pattern, plain) for _, pattern in marks):
+            yield from ((what, pattern) for what, pattern in marks if _is_on_most(pattern, plain))
+            return
+
+
+def _marks_of(before: bytes, behind: bytes) -> Iterator[tuple[str, re.Pattern[bytes]]]:
+    # What ends with a letter is a word, or the text's own.
+    if before and not before[-1:].isalnum():
+        what = "marks before each line"
+        if _QUOTED.fullmatch(before):
+            what = _QUOTING
+        elif not before.strip(b" \t"):
+            what = _INDENTATION
+        yield what, re.compile(b"(?m)^" + _alike(before))
+    # Of a first line that says more, its LF may have been lost.
+    mark = behind.strip(b" \t")
+    if 0 < len(mark) <= _MOST_BEHIND and not mark[:1].isalnum():
+        alike = re.escape(mark)
+        pattern = re.compile(rb"(?m)(?<![ \t])[ \t]*+" + alike + rb"[ \t]*+$")
+        yield "marks behind each line", pattern
+
+
+_MOST_BEHIND = 80
+
+
+def _alike(mark: bytes) -> bytes:
+    """A pattern of a mark, with any numbers in the place of its numbers: of lines, or times."""
+    parts = re.findall(rb"[0-9]+|[ \t]+|[^0-9 \t]+", mark)
+    if not any(part.isdigit() for part in parts):
+        return re.escape(mark)
+    alike = [
+        rb"[0-9]++" if part.isdigit() else rb"[ \t]++" if part.isspace() else re.escape(part)
+        for part in parts
+    ]
+    # Numbers are set flush right.
+    return rb"[ \t]*+" + b"".join(alike[parts[0].isspace() :])
+
+
+def _is_on_most(pattern: re.Pattern[bytes], plain: bytes) -> bool:
+    """Whether what a pattern finds is on most lines.
+
+    On a few it is damage, which their chunks show how to mend.
+    """
+    lines = sum(1 for _ in _FILLED.finditer(plain))
+    return 2 * sum(1 for _ in pattern.finditer(plain)) >= lines
+
+
+def _is_foreign(text: ByteView) -> bool:
+    """Whether there are characters anywhere that no text has, and no wrong byte makes."""
+    return any(
+        encodings.is_foreign(bytes(text[max(0, at - encodings.OVERLAP) : at + PIECE]))
+        for at in range(0, len(text), PIECE)
+    )
 
 
 def _end_of(text: ByteView) -> int | None:
@@ -141,17 +203,11 @@ _LINE = 80
 
 def _is_lined(start: bytes) -> bool:
     """Whether lines end where they should: those of hashes are longer than any wrapped one."""
-    if b"sha256=" not in start:
+    if b"sha256" not in start:
         return True
-    return re.search(rb"(?m)^(?:arr |ch |root ).{120,}\n", start) is not None
-
-
-def _from_quoted_printable(text: bytes) -> bytes:
-    import quopri
-
-    plain = BytesIO()
-    quopri.decode(BytesIO(text), plain)
-    return plain.getvalue()
+    longs = [line["long"] is not None for line in _HASHED.finditer(start)]
+    # One may have an LF within it, which is damage.
+    return 2 * sum(longs) > len(longs)
 
 
 def _within(text: bytes) -> bytes:
@@ -159,45 +215,5 @@ def _within(text: bytes) -> bytes:
     first = _START.search(text)
     start = 0 if first is None else first.start()
     last = _END.search(text, start)
-    within = text[start : len(text) if last is None else last.end()]
+    within = text[start : len(text) if last is None else last.end(1)]
     return within if within.endswith(b"\n") else within + b"\n"
-
-
-def _lined(text: bytes) -> bytes:
-    """A text whose lines were broken elsewhere, with those that it had."""
-    for between in (_WHITE, _WHITE_OR_QUOTED):
-        if (lined := _lined_of(between.sub(b"", text))) is not None:
-            return lined
-    return text
-
-
-def _lined_of(solid: bytes) -> bytes | None:
-    lined = bytearray()
-    at = 0
-    while at < len(solid):
-        if (m := _SOLID_CHUNK.match(solid, at)) is not None:
-            at = _take_chunk(solid, m, lined)
-            continue
-        for pattern, spelled in _SOLID_LINES:
-            if (m := pattern.match(solid, at)) is not None:
-                lined += (spelled % m.groups() if m.groups() else spelled) + b"\n"
-                at = m.end()
-                break
-        else:
-            return None
-        if lined.endswith(grammar.LAST_LINE):
-            break
-    return bytes(lined)
-
-
-def _take_chunk(solid: bytes, m: re.Match[bytes], lined: bytearray) -> int:
-    """Put a chunk's lines behind what is there; gives where it ends."""
-    size = int(m[3])
-    count = line_count(size)
-    at = m.end() + len(str(count))
-    lined += _CHUNK % (*m.groups(), count)
-    step = grammar.LINE_BASE64 + 1
-    end = min(at + count * step, len(solid))
-    for line in range(at, end, step):
-        lined += solid[line : line + step - 1] + b" " + solid[line + step - 1 : line + step] + b"\n"
-    return end

@@ -23,10 +23,17 @@ from wtxtgit.git.repository import TRUST_ROOT, Repository
 from wtxtgit.git.store.reader import BlobHead, blob_heads
 from wtxtgit.git.trees import TreeReader
 from wtxtgit.git.turn import turn
-from wtxtgit.history import work_tree
-from wtxtgit.history.blobs import Form, NewBlobs, make_blobs
-from wtxtgit.history.migrations import LFS, RAW
-from wtxtgit.history.refs import (
+from wtxtgit.io.files import replace_file
+from wtxtgit.io.progress import Progress
+from wtxtgit.io.view import write_all
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.remotes.lfs_objects import LfsObjects
+from wtxtgit.remotes.lfs_pointer import LfsObject, parse_pointer
+from wtxtgit.report.migrate import LackingVersion, Migrated, MigratedBlobs, MovedRef, VersionLeft
+from wtxtgit.rewrite import work_tree
+from wtxtgit.rewrite.blobs import Form, NewBlobs, make_blobs
+from wtxtgit.rewrite.migrations import LFS, RAW
+from wtxtgit.rewrite.refs import (
     ChosenRef,
     Stash,
     TagWriter,
@@ -42,14 +49,7 @@ from wtxtgit.history.refs import (
     stashes_on,
     without_signatures,
 )
-from wtxtgit.history.walk import FileVersion, HistoryWalk, MigratedCommit, Migration
-from wtxtgit.io.files import replace_file
-from wtxtgit.io.progress import Progress
-from wtxtgit.io.view import write_all
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
-from wtxtgit.remotes.lfs_objects import LfsObjects
-from wtxtgit.remotes.lfs_pointer import LfsObject, parse_pointer
-from wtxtgit.report.migrate import LackingVersion, Migrated, MigratedBlobs, MovedRef, VersionLeft
+from wtxtgit.rewrite.walk import FileVersion, HistoryWalk, MigratedCommit, Migration
 from wtxtgit.text.grammar import is_text
 
 _MAPS = "migrated"

@@ -19,8 +19,6 @@ from wtxtgit.git.repository import DETACHED_DRIVER, Repository
 from wtxtgit.git.store.reader import BlobHead, ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
-from wtxtgit.history.migrations import LFS
-from wtxtgit.history.walk import FileVersion
 from wtxtgit.io.files import shown_path
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
@@ -30,6 +28,8 @@ from wtxtgit.remotes.lfs_objects import LfsObjects
 from wtxtgit.remotes.lfs_pointer import LfsObject, format_pointer, parse_pointer
 from wtxtgit.remotes.payload.on_demand import FetchedPayload
 from wtxtgit.report.migrate import MigratedBlobs, VersionLeft
+from wtxtgit.rewrite.migrations import LFS
+from wtxtgit.rewrite.walk import FileVersion
 from wtxtgit.store.place import store_of
 from wtxtgit.store.repack import join_small
 from wtxtgit.text.grammar import is_detached, is_text

@@ -25,10 +25,10 @@ from wtxtgit.git.index_file import StagedFile, drop_stale_lock, note_files, refu
 from wtxtgit.git.repository import FILTERS, Repository
 from wtxtgit.git.trees import TreeEntry, TreeReader
 from wtxtgit.git.work_tree import Moment, moment, moment_of, work_trees
-from wtxtgit.history.migrations import LFS
 from wtxtgit.io.files import opened_regular, read_view
 from wtxtgit.io.view import hashed, pieces
 from wtxtgit.remotes.lfs_pointer import LfsObject, pointed_of
+from wtxtgit.rewrite.migrations import LFS
 
 _UNDER_WAY = {
     "MERGE_HEAD": "a merge",

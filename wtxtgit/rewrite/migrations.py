@@ -8,9 +8,9 @@ from functools import cached_property
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.attributes import CHECKOUT
 from wtxtgit.git.repository import FILTERS, UNSET, UNSPECIFIED
-from wtxtgit.history.lines import ImportLines, added_lines, exported, imported
-from wtxtgit.history.walk import Values
 from wtxtgit.io.files import shown_path
+from wtxtgit.rewrite.lines import ImportLines, added_lines, exported, imported
+from wtxtgit.rewrite.walk import Values
 
 LFS = b"lfs"
 """The driver of git-lfs, and the form of files that become its pointers."""

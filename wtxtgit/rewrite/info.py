@@ -16,16 +16,15 @@ from wtxtgit.git.fast_stream import scratch
 from wtxtgit.git.history import refuse_altered
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.history.refs import chosen_refs, refuse_partial
 from wtxtgit.io.progress import Progress
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.remotes.lfs_objects import LfsObjects
 from wtxtgit.remotes.lfs_pointer import pointed_of
 from wtxtgit.report.migrate import HistoryFiles, PatternFiles
+from wtxtgit.rewrite.refs import chosen_refs, refuse_partial
 from wtxtgit.setup.sizes import DETACHED_PART, max_blob
-from wtxtgit.text.armor import text_size
-from wtxtgit.text.grammar import MOST_ATTACHED, is_text
+from wtxtgit.text.grammar import MOST_ATTACHED, is_text, text_size
 
 _REGULAR = (0o100644, 0o100755)
 _POINTERS = "git-lfs"

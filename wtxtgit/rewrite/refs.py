@@ -171,8 +171,8 @@ class TagWriter:
         self.ids: dict[str, str] = {}
         self.signatures = 0
 
-    def tag(self, oid: str) -> str:
-        """The id of the tag for one that was; the same where nothing of it changes."""
+    def _chain(self, oid: str) -> tuple[list[tuple[str, bytes]], str]:
+        """A tag and the tags that it is of, as id and content, and what the last of them is of."""
         chain = []
         with ObjectReader(self._repo, "tag") as tags:
             target = oid
@@ -185,6 +185,15 @@ class TagWriter:
                     break
                 if len(chain) > _MOST_TAGGED:
                     raise EnvironmentFailure(f"tag {oid}: more than {_MOST_TAGGED} tags of tags")
+        return chain, target
+
+    def is_signed(self, oid: str) -> bool:
+        """Whether a tag, or one that it is of, has a signature, which a new one has not."""
+        return any(_unsigned(content) != content for _, content in self._chain(oid)[0])
+
+    def tag(self, oid: str) -> str:
+        """The id of the tag for one that was; the same where nothing of it changes."""
+        chain, target = self._chain(oid)
         new = self.ids.get(target) or self._commits.get(target, target)
         for name, content in reversed(chain):
             if new != target:
@@ -196,15 +205,19 @@ class TagWriter:
         return new
 
     def _written(self, content: bytes, before: str, after: str) -> str:
-        head, _, message = content.partition(b"\n\n")
-        lines = without_signatures(head)
-        signed = _ARMOR.search(message)
-        is_signed = signed is not None or lines != head
-        self.signatures += is_signed
-        lines = lines.replace(b"object " + before.encode(), b"object " + after.encode(), 1)
-        tag = lines + b"\n\n" + (message if signed is None else message[: signed.start()])
+        unsigned = _unsigned(content)
+        self.signatures += unsigned != content
+        tag = unsigned.replace(b"object " + before.encode(), b"object " + after.encode(), 1)
         written = self._repo.git("hash-object", "-t", "tag", "-w", "--stdin", stdin=tag)
         return _oid(written)
+
+
+def _unsigned(tag: bytes) -> bytes:
+    """A tag without its signature."""
+    head, between, message = tag.partition(b"\n\n")
+    signed = _ARMOR.search(message)
+    text = message if signed is None else message[: signed.start()]
+    return without_signatures(head) + between + text
 
 
 def without_signatures(head: bytes) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.history.lines import ImportLines, exported, imported
+from wtxtgit.rewrite.lines import ImportLines, exported, imported
 
 LFS_LINE = b"*.bin filter=lfs diff=lfs merge=lfs -text"
 PIECES = st.sampled_from(

@@ -1,0 +1,120 @@
+"""Tasks that two processes share: the same results whatever becomes of the other one.
+
+Each runs in a process of its own: the one that runs the tests has threads.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAD = """
+import os
+from wtxtgit.io.two_processes import can_be_forked, results
+
+here = os.getpid()
+SIZES = [0, 1, 100_000, 3 * 2**20, 2**21, 2**21 + 1, 5] * 6
+
+def content(number):
+    return bytes([number % 251]) * SIZES[number]
+
+def made(number):
+    data = memoryview(content(number))
+    return data[:7], data[7:]
+
+def tasks(task=made):
+    for number in range(len(SIZES)):
+        yield lambda number=number: task(number)
+
+assert can_be_forked()
+"""
+CHECK = """
+for number, blocks in enumerate(results(lambda: tasks(task))):
+    assert b"".join(blocks) == content(number), number
+assert number == len(SIZES) - 1
+"""
+WITHOUT_OTHER = """
+import resource
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+if os.getuid() == 0:
+    # The limit is none for root.
+    os.setresuid(65534, 65534, 65534)
+try:
+    os.fork() or os._exit(0)
+except BlockingIOError:
+    print("alone")
+"""
+
+
+def run(script: str) -> str:
+    argv = (sys.executable, "-c", HEAD + script)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
+FAILS = """
+def task(number):
+    assert os.getpid() == here
+    return made(number)
+"""
+IS_KILLED = """
+def task(number):
+    if number == 5 and os.getpid() != here:
+        os.kill(os.getpid(), 9)
+    return made(number)
+"""
+
+
+@pytest.mark.parametrize("task", ["task = made", FAILS, IS_KILLED])
+def test_the_results_are_those_of_one_process(task: str) -> None:
+    run(f"{task}\n{CHECK}")
+
+
+def test_both_work() -> None:
+    script = """
+who = [bytes(blocks[0]) for blocks in results(
+    lambda: (lambda: (memoryview(b"%d" % os.getpid()),) for _ in range(64)))]
+print(len(who), len({*who, b"%d" % here}))
+"""
+    assert run(script) == "64 2\n"
+
+
+def test_an_error_is_raised_in_its_turn_and_the_other_process_ends() -> None:
+    script = """
+def task(number):
+    if number == 9:
+        raise KeyError("nine")
+    return made(number)
+
+given = []
+try:
+    for blocks in results(lambda: tasks(task)):
+        given.append(b"".join(blocks))
+except KeyError as error:
+    assert error.args == ("nine",)
+    print(len(given), given == [content(number) for number in range(9)])
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("alone")
+"""
+    assert run(script) == "9 True\nalone\n"
+
+
+def test_who_stops_early_leaves_no_process() -> None:
+    script = """
+shared = results(tasks)
+next(shared)
+shared.close()
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("alone")
+"""
+    assert run(script) == "alone\n"
+
+
+def test_no_other_process_is_to_be_had() -> None:
+    assert run(f"{WITHOUT_OTHER}\ntask = made\n{CHECK}") == "alone\n"

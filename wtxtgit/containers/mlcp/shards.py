@@ -1,0 +1,415 @@
+"""MLCP checkpoints in several files: `NAME.metadata.json`, and a file of each rank beside it.
+
+The JSON is that of the single-file form. A rank's file has the bytes of its tensors, after a short
+header (`NAME_shard_0.shard`), or nothing else (`NAME_shard_0.bin`). It names no tensor: which they
+are, and where, the JSON alone says.
+Spec: `docs/spec/mlcp.md`, "Checkpoints in shards".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from struct import pack
+
+from wtxtgit.containers import json_text
+from wtxtgit.containers.cursor import Cursor, ListingBudget, fail, quoted
+from wtxtgit.containers.format import (
+    MAX_SET_FILES,
+    SET_HEAD,
+    FileSet,
+    OpenMember,
+    is_in_folder,
+    name_of_index,
+)
+from wtxtgit.containers.intervals import gaps, overlaps
+from wtxtgit.containers.mlcp import INDEX_ENDING, SHARD_ENDING, SHARD_MAGIC, dotnet
+from wtxtgit.containers.mlcp.read import (
+    COUNT_SIZE,
+    DTYPE_NAMES,
+    ELEMENTS,
+    custom_fields,
+    untold,
+)
+from wtxtgit.containers.ranges import MAX_TENSORS, Stored
+from wtxtgit.containers.signatures import MAX_JSON
+from wtxtgit.errors import FormatError, InputError
+from wtxtgit.io.view import ByteView, hashed, pieces
+from wtxtgit.model.array import bounded_product
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor
+
+FORMAT = "sharded-mlcp"
+RAW_ENDING = ".bin"
+"""Of the files that other parts of the framework write: bytes of tensors, and no header."""
+MAX_RANK_NUMBER = 2**31 - 1
+_WORDS = (b'"ddpRank"', b'"shards"')
+_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTensor:
+    """A tensor as the JSON lists it: `size` bytes at `offset` of its shard's data."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class ListedShard:
+    """A shard as the JSON lists it, and the file that it is in."""
+
+    rank: int
+    path: str
+    tensors: tuple[ListedTensor, ...]
+    file_size: object
+    checksum: str
+
+    @property
+    def has_header(self) -> bool:
+        return not self.path.endswith(RAW_ENDING)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankFile:
+    """A shard's file that was read: its data are [start, end), `checksum_end` is in the header."""
+
+    file: ByteView
+    start: int
+    end: int
+    checksum: str = ""
+    checksum_end: int = 0
+
+    @property
+    def data(self) -> ByteView:
+        return self.file[self.start : self.end]
+
+    def digests(self) -> Iterator[str]:
+        """What a checksum may be the SHA-256 of: the data, the file, the file without it."""
+        yield hashed(sha256(), pieces(self.data)).hexdigest()
+        yield hashed(sha256(), pieces(self.file)).hexdigest()
+        if self.checksum_end:
+            # No file can hold its own hash: the framework's takes it before it writes it down.
+            head = shard_header(_rank_of(self.file), "", 0)[:-COUNT_SIZE]
+            rest = pieces(self.file[self.checksum_end :])
+            yield hashed(hashed(sha256(), [head]), rest).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardedCheckpoint(FileSet):
+    """A checkpoint whose JSON was read; `open_member` opens its files when they are needed."""
+
+    metadata: dict[str, object]
+    shards: tuple[ListedShard, ...]
+    open_member: OpenMember
+    has_repeated_keys: bool
+
+    def describe(self, options: ReadOptions) -> Description:
+        """All tensors, shard by shard; those of a shard that can't be opened are absent."""
+        tensors: list[Tensor] = []
+        beside: list[str] = []
+        size = 0
+        counts = Counter(tensor.name for shard in self.shards for tensor in shard.tensors)
+        for shard in self.shards:
+            opened, why = None, None
+            try:
+                opened = self.open(shard)
+            except FormatError as error:
+                why = error.message
+            else:
+                size += len(opened.file)
+                beside += (
+                    f"{end - start} bytes of {quoted(shard.path)} belong to no tensor"
+                    for start, end in unclaimed(shard, opened)
+                )
+            for tensor in shard.tensors:
+                # Ranks of one training may each have a part of what they call alike.
+                alike = counts[tensor.name] > 1
+                name = f"shard_{shard.rank}/{tensor.name}" if alike else tensor.name
+                tensors.append(replace(_tensor(tensor, opened, why), name=name, offset=None))
+        return Description(
+            FORMAT,
+            tuple(tensors),
+            {"metadata": self.metadata, "files": list(self.members)},
+            tags=custom_fields(self.metadata),
+            untold=untold(self.metadata),
+            size=size,
+            unlisted=tuple(beside),
+        )
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of the shards' files."""
+        return tuple(shard.path for shard in self.shards)
+
+    def open(self, shard: ListedShard) -> RankFile:
+        """Read a shard's file; raises FormatError for one that the framework's reader refuses."""
+        try:
+            data = self.open_member(shard.path)
+        except InputError as error:
+            raise FormatError(
+                f"{quoted(shard.path)} can't be opened: {error.message}", field="rank"
+            ) from None
+        if not shard.has_header:
+            return RankFile(data, 0, len(data))
+        try:
+            return _read_file(data, shard)
+        except FormatError as error:
+            raise FormatError(
+                f"{quoted(shard.path)}: {error.message}",
+                kind=error.kind,
+                offset=error.offset,
+                field=error.field,
+            ) from None
+
+    def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
+        """Check shards, and what the JSON says of each; raises nothing."""
+        by_path = {shard.path: shard for shard in self.shards}
+        for path in paths:
+            findings = Findings()
+            try:
+                opened = self.open(by_path[path])
+            except FormatError as error:
+                findings.refuse(error, chunk=path)
+            else:
+                _check_shard(by_path[path], opened, findings)
+            yield findings.of_member()
+
+    def combine(self, members: Iterable[MemberFindings]) -> Findings:
+        """What was found in all shards, in order, and in the JSON itself."""
+        findings = Findings()
+        for member in members:
+            findings.add(member)
+        for where, problem in dotnet.refusals(self.metadata):
+            findings.error(f"{where} {problem}", where.partition(".")[0].partition("[")[0], 0)
+            if len(findings.errors) > findings.errors.MOST:
+                return findings
+        if self.has_repeated_keys:
+            findings.error("metadata has the same key twice", "metadata", 0)
+        for key in ("sharding", "shardingStrategy"):
+            sharding = self.metadata.get(key)
+            count = sharding.get("shardCount") if isinstance(sharding, dict) else None
+            if type(count) is int and count not in (0, len(self.shards)):
+                message = f"{key}.shardCount is {count}, {len(self.shards)} shards are listed"
+                findings.error(message, "shardCount", 0)
+        infos = self.metadata.get("tensorInfos")
+        if isinstance(infos, list) and infos != _all_listed(self.metadata):
+            findings.error("tensorInfos are not the tensors of all shards", "tensorInfos", 0)
+        return findings
+
+
+def is_index(data: ByteView) -> bool:
+    """Whether a JSON file has the metadata of such a checkpoint, by its first bytes."""
+    head = bytes(data[:SET_HEAD])
+    return all(word in head for word in _WORDS) and len(data) <= MAX_JSON
+
+
+def read(data: ByteView, open_member: OpenMember) -> ShardedCheckpoint:
+    """Read the JSON.
+
+    `open_member` opens the shards when they are needed. Raises FormatError.
+    """
+    listing = ListingBudget(len(data))
+    repeated: list[str] = []
+    metadata = json_text.parse(data, "metadata", listing=listing, repeated=repeated)
+    shards = metadata.get("shards") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(shards, list):
+        fail("metadata has no list of shards", offset=0, field="shards")
+    if len(shards) > MAX_SET_FILES:
+        fail(f"metadata lists {len(shards)} shards", offset=0, field="shards", kind="limit")
+    listed = tuple(_shard(shard, name_of_index(open_member), listing) for shard in shards)
+    for one, what in (("rank", "rank"), ("path", "filePath")):
+        seen: set[object] = set()
+        for shard in listed:
+            value = getattr(shard, one)
+            if value in seen:
+                fail(f"two shards have the {what} {value!a}", offset=0, field=what)
+            seen.add(value)
+    if sum(len(shard.tensors) for shard in listed) > MAX_TENSORS:
+        fail("shards list too many tensors", offset=0, field="tensors", kind="limit")
+    return ShardedCheckpoint(metadata, listed, open_member, bool(repeated))
+
+
+def shard_header(rank: int, checksum: str, count: int) -> bytes:
+    """What stands before the length of a shard's data."""
+    raw = checksum.encode()
+    return SHARD_MAGIC + pack("<ii", rank, len(raw)) + raw + pack("<i", count)
+
+
+def shard_name(prefix: str, rank: int, ending: str = SHARD_ENDING) -> str:
+    """What the framework's writer calls a shard's file."""
+    return f"{prefix}_shard_{rank}{ending}"
+
+
+def unclaimed(shard: ListedShard, opened: RankFile) -> Iterator[tuple[int, int]]:
+    """Runs of bytes, as places in the file, that no tensor is in."""
+    spans = [(opened.start + tensor.offset, opened.start + tensor.end) for tensor in shard.tensors]
+    yield from gaps([(0, opened.start), *spans], len(opened.file))
+
+
+def _shard(value: object, index: str, listing: ListingBudget) -> ListedShard:
+    """A shard of the list; raises FormatError."""
+    if not isinstance(value, dict):
+        fail("a shard is no object", offset=0, field="shards")
+    rank, stated, checksum = (value.get(key) for key in ("rank", "filePath", "checksum"))
+    if type(rank) is not int or not 0 <= rank <= MAX_RANK_NUMBER:
+        fail("a shard has a wrong rank", offset=0, field="rank")
+    path = stated if isinstance(stated, str) else ""
+    # Its reader goes by the JSON's own name; the path is where the file was once written.
+    if index.endswith(INDEX_ENDING):
+        ending = RAW_ENDING if path.endswith(RAW_ENDING) else SHARD_ENDING
+        path = shard_name(index.removesuffix(INDEX_ENDING), rank, ending)
+    json_text.check_name(path, "filePath", offset=0)
+    if not is_in_folder(path):
+        fail(f"{quoted(path)} is not a path in the folder", offset=0, field="filePath")
+    tensors = value.get("tensors")
+    if not isinstance(tensors, list):
+        if tensors is not None:
+            fail(f"shard {rank} has no list of tensors", offset=0, field="tensors")
+        tensors = []
+    own = tuple(_listed(tensor, rank, listing) for tensor in tensors)
+    if not isinstance(checksum, str | None):
+        fail(f"the checksum of shard {rank} is no text", offset=0, field="checksum")
+    return ListedShard(rank, path, _placed(own), value.get("fileSize"), checksum or "")
+
+
+def _listed(value: object, rank: int, listing: ListingBudget) -> ListedTensor:
+    """A tensor of a shard's list; raises FormatError."""
+    if not isinstance(value, dict):
+        fail(f"a tensor of shard {rank} is no object", offset=0, field="tensors")
+    name, shape, dtype = (value.get(key) for key in ("name", "shape", "dataType"))
+    if not isinstance(name, str):
+        fail(f"a tensor of shard {rank} has no name", offset=0, field="name")
+    json_text.check_name(name, "tensor name", offset=0)
+    if not isinstance(shape, list) or not all(type(dim) is int for dim in shape):
+        fail(f"tensor {quoted(name)} has a wrong shape", offset=0, field="shape")
+    if type(dtype) is not int:
+        fail(f"tensor {quoted(name)} has a wrong dtype", offset=0, field="dataType")
+    offset, size = (_place(value, key, name) for key in ("offset", "size"))
+    spelled = DTYPE_NAMES[dtype] if 0 <= dtype < len(DTYPE_NAMES) else str(dtype)
+    listing.item((name, spelled), 0, "tensors", rank=len(shape))
+    return ListedTensor(name, spelled, tuple(shape), offset, size)
+
+
+def _place(tensor: dict[str, object], key: str, name: str) -> int:
+    value = tensor.get(key)
+    if type(value) is not int or value < 0:
+        fail(f"tensor {quoted(name)} has a wrong {key}", offset=0, field=key)
+    return value
+
+
+def _placed(tensors: tuple[ListedTensor, ...]) -> tuple[ListedTensor, ...]:
+    """Tensors where they are: of those that all have the offset 0 one follows the other."""
+    filled = [tensor for tensor in tensors if tensor.size]
+    # Parts of the framework leave the offsets to a writer that does not set them.
+    if len(filled) < 2 or any(tensor.offset for tensor in filled):
+        return tensors
+    placed, end = [], 0
+    for tensor in tensors:
+        placed.append(replace(tensor, offset=end))
+        end += tensor.size
+    return tuple(placed)
+
+
+def _read_file(data: ByteView, shard: ListedShard) -> RankFile:
+    """Read a shard's file; raises FormatError."""
+    if data[: len(SHARD_MAGIC)] != SHARD_MAGIC:
+        fail("no .shard file", offset=0, field="magic")
+    rank = _rank_of(data)
+    cursor = Cursor(data, len(SHARD_MAGIC) + COUNT_SIZE)
+    if rank != shard.rank:
+        fail(f"rank is {rank}, not {shard.rank}", offset=len(SHARD_MAGIC), field="rank")
+    at = cursor.pos
+    checksum = cursor.text(cursor.integer(COUNT_SIZE, "checksum length", signed=True), "checksum")
+    checksum_end = cursor.pos
+    if shard.checksum and checksum != shard.checksum:
+        fail("checksum is not that of the metadata", offset=at, field="checksum")
+    count = cursor.integer(COUNT_SIZE, "tensor count", signed=True)
+    if count != len(shard.tensors):
+        message = f"tensor count is {count}, the metadata list {len(shard.tensors)}"
+        fail(message, offset=checksum_end, field="tensor count")
+    length = cursor.integer(COUNT_SIZE, "data length", signed=True)
+    start = cursor.skip(length, "data")
+    return RankFile(data, start, cursor.pos, checksum, checksum_end)
+
+
+def _rank_of(data: ByteView) -> int:
+    return Cursor(data, len(SHARD_MAGIC)).integer(COUNT_SIZE, "rank", signed=True)
+
+
+def _tensor(tensor: ListedTensor, opened: RankFile | None, why: str | None) -> Tensor:
+    element = ELEMENTS.get(tensor.dtype)
+    if opened is None or tensor.end > opened.end - opened.start:
+        why = why or "its bytes reach outside of its shard's"
+        none = memoryview(b"")
+        return Tensor(tensor.name, tensor.dtype, tensor.shape, none, None, element, absent=why)
+    stored = Stored(tensor.name, tensor.dtype, tensor.shape, tensor.offset, tensor.end, element)
+    return stored.listed(opened.data)
+
+
+def _check_shard(shard: ListedShard, opened: RankFile, findings: Findings) -> None:
+    size = opened.end - opened.start
+    for name, count in Counter(tensor.name for tensor in shard.tensors).items():
+        if count > 1:
+            message = f"{count} tensors are called {quoted(name)}"
+            findings.error(message, "name", chunk=shard.path)
+    for tensor in shard.tensors:
+        name = f"tensor {quoted(tensor.name)}"
+        if tensor.end > size:
+            message = f"{name} ends at byte {tensor.end} of {size} bytes of data"
+            findings.error(message, "offset", chunk=shard.path)
+        if tensor.dtype not in DTYPE_NAMES:
+            message = f"{name} has the unknown dtype {quoted(tensor.dtype)}"
+            findings.warn(message, "dataType", chunk=shard.path)
+        elif min(tensor.shape, default=0) < 0:
+            findings.error(f"{name} has a negative dimension", "shape", chunk=shard.path)
+        else:
+            item = ITEM_BYTES[ELEMENTS[tensor.dtype]]
+            if bounded_product(item, tensor.shape, tensor.size) != tensor.size:
+                message = f"{name} has {tensor.size} bytes, its dtype and shape make others"
+                findings.error(message, "size", chunk=shard.path)
+    filled = (tensor for tensor in shard.tensors if tensor.size)
+    for tensor, other in overlaps(filled, lambda one: (one.offset, one.end)):
+        message = f"tensor {quoted(tensor.name)} shares bytes with {quoted(other.name)}"
+        findings.error(message, "offset", chunk=shard.path)
+    for start, end in unclaimed(shard, opened):
+        message = f"{end - start} bytes belong to no tensor"
+        findings.error(message, "offset", start, shard.path)
+    # Which of the two it counts differs from writer to writer.
+    if shard.file_size not in (len(opened.file), size):
+        message = f"fileSize is {_number(shard.file_size)}, the file has {len(opened.file)} bytes"
+        findings.error(message, "fileSize", chunk=shard.path)
+    _check_checksum(shard, opened, findings)
+
+
+def _check_checksum(shard: ListedShard, opened: RankFile, findings: Findings) -> None:
+    told = shard.checksum or opened.checksum
+    if not told:
+        return
+    match = _SHA256.fullmatch(told)
+    if match is None:
+        message = f"checksum {quoted(told)} is no SHA-256: nothing is held against it"
+        findings.warn(message, "checksum", chunk=shard.path)
+    elif match[1].lower() not in opened.digests():
+        message = "checksum is the SHA-256 of other bytes"
+        findings.error(message, "checksum", chunk=shard.path, kind="sha256")
+
+
+def _all_listed(metadata: dict[str, object]) -> list[object]:
+    shards = metadata["shards"]
+    lists = (shard.get("tensors") for shard in shards) if isinstance(shards, list) else ()
+    return [tensor for tensors in lists for tensor in tensors or ()]
+
+
+def _number(value: object) -> str:
+    return str(value) if type(value) is int else "no number"

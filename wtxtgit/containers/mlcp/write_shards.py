@@ -1,0 +1,78 @@
+"""Writing MLCP checkpoints in shards: a file of each, and the JSON that lists them.
+
+Spec: `docs/spec/mlcp.md`, "Checkpoints in shards".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from struct import pack
+from typing import cast
+
+from wtxtgit.containers import json_text
+from wtxtgit.containers.budget import refuse_long, refuse_many
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
+from wtxtgit.containers.mlcp import INDEX_ENDING
+from wtxtgit.containers.mlcp.shards import shard_header, shard_name
+from wtxtgit.containers.mlcp.write import (
+    DTYPES,
+    VERSION,
+    describe_shards,
+    format_json,
+    new_record,
+)
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.replacing import behind
+from wtxtgit.containers.set_files import filled
+from wtxtgit.containers.signatures import MAX_JSON
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import Buffer
+from wtxtgit.model.tensor import TensorSource
+
+MULTISHARD = "multishard"
+MAX_DATA = 2**31 - 1
+"""Bytes of tensors that a shard can have: their length is an int32."""
+
+
+def build_set(
+    tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_shard: int
+) -> Iterator[tuple[str, Iterator[Buffer]]]:
+    """Names that start with `stem`, and bytes, of shards with up to `max_shard` tensor bytes each.
+
+    Shards are filled in the order of `tensors`; the JSON comes last. No checksum is written: no
+    value of it is right for all of the framework's readers. Raises FormatError before anything
+    is given.
+    """
+    refuse_many(len(tensors), MAX_TENSORS, "tensors", "shards")
+    for tensor in tensors:
+        new_record(0, tensor)
+        if tensor.nbytes > MAX_DATA:
+            message = f"tensor {quoted(tensor.name)} is larger than a shard can be"
+            raise FormatError(message, kind="limit", field="size")
+    json_text.refuse_repeated((tensor.name for tensor in tensors), "tensor name {} is taken")
+    for text in (*tags.keys(), *tags.values()):
+        json_text.check_name(text, "metadata", offset=0)
+    groups = filled(tensors, min(max_shard, MAX_DATA))
+    if len(groups) > MAX_SET_FILES:
+        raise FormatError(f"{len(groups)} shards are too many", kind="limit", field="shards")
+    # What is written has to be read again.
+    if not is_in_folder(shard_name(stem, 0)):
+        raise FormatError(f"{quoted(stem)} can't start the names of files", field="filePath")
+    metadata = {**describe_shards(groups, VERSION, tags, DTYPES), "format": MULTISHARD}
+    shards = cast(list[dict[str, object]], metadata["shards"])
+    files = [_file(rank, group, shards[rank], stem) for rank, group in enumerate(groups)]
+    spelled = format_json(metadata)
+    refuse_long(len(spelled), MAX_JSON, "metadata", "metadata")
+    return iter((*files, (stem + INDEX_ENDING, iter((spelled,)))))
+
+
+def _file(
+    rank: int, tensors: Sequence[TensorSource], listed: dict[str, object], stem: str
+) -> tuple[str, Iterator[Buffer]]:
+    """The name and bytes of a shard's file; what the JSON says of it becomes what it is."""
+    name = shard_name(stem, rank)
+    length = sum(tensor.nbytes for tensor in tensors)
+    header = shard_header(rank, "", len(tensors)) + pack("<i", length)
+    listed |= {"filePath": name, "fileSize": len(header) + length}
+    return name, behind(header, tensors)

@@ -1,0 +1,59 @@
+"""Parts of a set that are not at hand, fetched from where its index says they are.
+
+An index is anybody's, so by itself it has no host asked: only URLs below the one that the user
+set are opened (docs/containers.md, "Sets").
+"""
+
+from __future__ import annotations
+
+import re
+
+from wtxtgit.errors import EnvironmentFailure, InputError
+from wtxtgit.git.repository import Config
+from wtxtgit.io.view import ByteView
+from wtxtgit.remotes.urls import is_loopback, member_of, shown_url
+
+KEY = "wtxtgit.partsUrl"
+_MOST_URL = 2048
+_URL = re.compile(
+    # No escapes, queries, credentials or patterns, and no `::`: other software would read more
+    # into these than a prefix tells.
+    r"(?P<scheme>https?|file|s3|s3a|gs|gcs|az|abfs|abfss|sftp)://"
+    r"(?P<host>[A-Za-z0-9._-]*)(?P<port>:[0-9]{1,5})?(?P<path>(?:/[^/\x00-\x20\x7f-\x9f%?#@:*{}\[\]\\]+)*)/?"
+)
+
+
+def read_part(base_url: str, path: str) -> ByteView:
+    """The bytes of a set's file, by its path below `base_url`.
+
+    Raises InputError for a URL that is not below the one in the config, and as URLs do.
+    """
+    if not is_below(base_url, _allowed()):
+        shown = shown_url(base_url[:_MOST_URL])
+        raise InputError(f"{shown} is not asked for it: git config {KEY} URL allows what is below")
+    return member_of(f"{base_url.rstrip('/')}/index", path)
+
+
+def is_below(url: str, allowed: str | None) -> bool:
+    """Whether a URL is the one that is allowed, or one in its folder."""
+    if allowed is None or not (_is_plain(url) and _is_plain(allowed)):
+        return False
+    return f"{url.rstrip('/')}/".startswith(f"{allowed.rstrip('/')}/")
+
+
+def _is_plain(url: str) -> bool:
+    match = _URL.fullmatch(url) if len(url) <= _MOST_URL else None
+    if match is None or {".", ".."} & set(match["path"].split("/")):
+        return False
+    if match["scheme"] == "file":
+        return not match["host"] and not match["port"] and len(match["path"]) > 1
+    # Nothing is fetched without TLS, but from this machine.
+    return bool(match["host"]) and (match["scheme"] != "http" or is_loopback(match["host"]))
+
+
+def _allowed() -> str | None:
+    try:
+        return Config(None).get(KEY)
+    except EnvironmentFailure:
+        # What needs no git works without it.
+        return None

@@ -1,0 +1,195 @@
+"""How a chunk's bytes are decoded within a bound, as `encoding.py` has encoded them.
+
+Spec: `docs/spec/store.md`, section "Encodings". All sizes are in bytes. numpy, whose import takes a
+tenth of a checkout of 256 MiB, is loaded where a chunk is the XOR with another one. Every n-th byte
+of a bytearray is set in one go, which is as quick as shifting numbers of numpy.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+import zstandard
+
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.store.pack import MAX_CODED, PREFIX, STORED, XOR, ChunkEntry
+
+
+class DecodedChunk:
+    """A chunk's bytes, grouped by their place in items of `item` bytes.
+
+    They stay as they were decoded as long as nobody wants them otherwise: a chain of XORs is
+    undone group by group.
+    """
+
+    __slots__ = ("_data", "item")
+
+    def __init__(self, data: memoryview, item: int) -> None:
+        self._data = data
+        self.item = item
+
+    @property
+    def size(self) -> int:
+        return self._data.nbytes
+
+    def grouped(self, item: int) -> memoryview:
+        """Its bytes, grouped by their place in items of any size that divides its own."""
+        if item == self.item:
+            return self._data
+        plain = bytes(self.plain())
+        return memoryview(b"".join(plain[place::item] for place in range(item)))
+
+    def plain(self) -> memoryview:
+        """The chunk's bytes."""
+        return self._data if self.item == 1 else _joined(self._data, [self.item], self.size)
+
+
+class _Decoder(threading.local):
+    """zstd's context, which one thread at a time may use."""
+
+    def __init__(self) -> None:
+        self.zstd = zstandard.ZstdDecompressor(max_window_size=MAX_CODED)
+
+
+_decoder = _Decoder()
+
+
+class DecodedRun:
+    """Chunks of one size, one after another, of which `items` says how each one is grouped.
+
+    They are worked on together where they can be: each call may wait for the interpreter.
+    """
+
+    __slots__ = ("_data", "_size", "is_based", "items")
+
+    def __init__(self, count: int, size: int) -> None:
+        self._size = size
+        self._data = memoryview(bytearray(count * size))
+        self.items = [1] * count
+        self.is_based = False
+
+    def chunk(self, number: int) -> DecodedChunk:
+        return DecodedChunk(self._part(number), self.items[number])
+
+    def _part(self, first: int, count: int = 1) -> memoryview:
+        return self._data[first * self._size : (first + count) * self._size]
+
+    def decode(
+        self, numbers: Sequence[int], entries: Sequence[ChunkEntry], encoded: memoryview
+    ) -> None:
+        """Decode chunks of that size, which stand side by side in a pack, without their bases.
+
+        Of an XOR that gives just this. Those that follow one another here, too, are decoded in one
+        go: whether each takes its own part of the pack is for their hashes to tell. Raises
+        FormatError.
+        """
+        at = 0
+        while at < len(numbers):
+            end, length = at, 0
+            while end < len(numbers) and numbers[end] == numbers[at] + end - at:
+                is_stored = entries[end].encoding == STORED
+                if is_stored and end > at:
+                    break
+                self.items[numbers[end]] = entries[end].item
+                length += entries[end].length
+                end += 1
+                if is_stored:
+                    break
+            place = self._part(numbers[at], end - at)
+            if entries[at].encoding == STORED:
+                place[:] = encoded[:length]
+            else:
+                _decompress(_decoder.zstd, entries[at], encoded[:length], place)
+            encoded = encoded[length:]
+            at = end
+
+    def put(self, number: int, chunk: DecodedChunk) -> None:
+        """Take a chunk that was decoded with its bases."""
+        self.is_based = True
+        self.items[number] = chunk.item
+        self._part(number)[:] = chunk.grouped(chunk.item)
+
+    def undo(self, numbers: Sequence[int], bases: DecodedRun) -> None:
+        """Make chunks of their XORs with the bases, which are as many."""
+        self.is_based = True
+        if len(numbers) == len(self.items) and self.items == bases.items:
+            _undo(self._data, bases._data)
+            return
+        for place, number in enumerate(numbers):
+            _undo(self._part(number), bases.chunk(place).grouped(self.items[number]))
+
+    def chunks(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, memoryview]]:
+        """The bytes of each chunk, with its name."""
+        data, size = self.plain(), self._size
+        for number, name in enumerate(names):
+            yield name, data[number * size : (number + 1) * size]
+
+    def plain(self) -> memoryview:
+        """The bytes of all chunks, one after another."""
+        is_plain = self.items.count(1) == len(self.items)
+        return self._data if is_plain else _joined(self._data, self.items, self._size)
+
+
+def _joined(grouped: memoryview, items: Sequence[int], size: int) -> memoryview:
+    """The bytes of chunks of one size, each of which is grouped by its item."""
+    made = bytearray(grouped.nbytes)
+    start = 0
+    for item in items:
+        group, end = size // item, start + size
+        for place in range(item):
+            at = start + place * group
+            made[start + place : end : item] = grouped[at : at + group]
+        start = end
+    return memoryview(made)
+
+
+def _undo(grouped: memoryview, base: memoryview) -> None:
+    """Make chunks of their XORs with others, in place."""
+    import numpy as np
+
+    held = np.frombuffer(grouped, np.uint8)
+    np.bitwise_xor(held, np.frombuffer(base, np.uint8), out=held)
+
+
+def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) -> DecodedChunk:
+    """The chunk of an index's entry, of exactly the size that it says.
+
+    `bases` are those of the entry. Raises FormatError where the bytes can't be decoded so.
+    """
+    held = mapped(encoded)
+    if entry.encoding == STORED:
+        return DecodedChunk(held, 1)
+    decoder = _decoder.zstd
+    if entry.encoding == PREFIX:
+        prefix = b"".join(base.plain() for base in bases)
+        known = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+        decoder = zstandard.ZstdDecompressor(dict_data=known, max_window_size=MAX_CODED)
+    made = memoryview(bytearray(entry.size))
+    _decompress(decoder, entry, held, made)
+    if entry.encoding == XOR:
+        (base,) = bases
+        if base.size != entry.size:
+            _fail("has a base of another size", entry)
+        _undo(made, base.grouped(entry.item))
+    return DecodedChunk(made, entry.item)
+
+
+def _decompress(
+    decoder: zstandard.ZstdDecompressor, entry: ChunkEntry, held: memoryview, made: memoryview
+) -> None:
+    """Fill `made` with what frames hold that begin with those of an entry."""
+    try:
+        reader = decoder.stream_reader(held, read_across_frames=entry.encoding != PREFIX)
+        given = reader.readinto(made)
+        is_more = given == made.nbytes and reader.read(1)
+    except zstandard.ZstdError:
+        _fail("is not readable zstd", entry)
+    if given != made.nbytes or is_more:
+        _fail(f"does not give {made.nbytes} bytes", entry)
+
+
+def _fail(what: str, entry: ChunkEntry) -> NoReturn:
+    raise FormatError(what, offset=entry.place, field="chunk")

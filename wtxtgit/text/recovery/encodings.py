@@ -1,0 +1,221 @@
+"""What forms, mail, chats and terminals make of a text as a whole, undone.
+
+Each function gives a text as it was before one of them, or as it is where nothing shows that.
+A text has few kinds of characters: those that may be spelled otherwise are put back one kind
+after the other, which takes less memory than a list of all places.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64, a2b_qp
+from collections.abc import Iterator
+
+from wtxtgit.io.view import PIECE
+
+_NEAR = 64 * 1024
+"""Bytes of a text's start in which it shows how all of it is encoded."""
+
+
+def _first(blank: bytes) -> bytes:
+    """A pattern of how a text, delta or ledger starts, whose blanks are spelled so."""
+    return b"(?:WTXT(?:-DETACHED)?" + blank + b"1|WTXT-DELTA" + blank + b"2|WLEDGER" + blank + b"1)"
+
+
+_WIDE = re.compile(rb"[\x01-\x7f]\0")
+
+
+def _between(first: int, last: int) -> tuple[str, ...]:
+    return tuple(map(chr, range(first, last + 1)))
+
+
+_UNSEEN = ("\u00ad", "\ufeff", *_between(0x200B, 0x200F), *_between(0x202A, 0x202E))
+_CHARACTERS = (
+    ("invisible characters", (*_UNSEEN, *_between(0x2060, 0x2069)), b""),
+    ("blanks of other kinds", ("\u00a0", *_between(0x2000, 0x200A), "\u202f", "\u3000"), b" "),
+    ("line ends", ("\u0085", "\u2028", "\u2029"), b"\n"),
+    ("typographic quotation marks", _between(0x201C, 0x201F), b'"'),
+    ("typographic dashes", (*_between(0x2010, 0x2013), "\u2212"), b"-"),
+)
+_FOREIGN = re.compile(
+    b"|".join(re.escape(one.encode()) for _, characters, _ in _CHARACTERS for one in characters)
+)
+_COLOUR = re.compile(
+    rb"\x1b(?:\[[0-9;:?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x1b\\)|[()][0-9A-Z]|[=>])"
+)
+_LONGEST_FOREIGN = 8
+
+_BLANK = rb"(?: |&nbsp;|&#160;)"
+_HTML = re.compile(
+    rb"[a-z\"/]>" + _first(_BLANK) + rb"|" + _first(_BLANK) + rb"(?: |&nbsp;)*+<(?:br|/)"
+    rb"|(?:schema|sha256|repo)&(?:#0*61|#[xX]0*3[dD]|equals);|note=&quot;finalize"
+    rb"|(?m:^[A-Za-z0-9+/=]*+&(?:#0*4[37]|#[xX]0*2[bBfF]|plus|sol);)"
+)  # fmt: skip
+_BREAK = re.compile(rb"(?i)<br\b[^<>]{0,200}>|</(?:p|div|li|tr|pre|h[1-6])>")
+_TAG = re.compile(rb"<[!/a-zA-Z][^<>]{0,2000}>")
+_NAMED = {
+    b"nbsp": b" ", b"quot": b'"', b"apos": b"'", b"lt": b"<", b"gt": b">", b"plus": b"+",
+    b"equals": b"=", b"sol": b"/", b"lowbar": b"_", b"colon": b":", b"period": b".",
+    b"comma": b",", b"commat": b"@", b"NewLine": b"\n", b"Tab": b"\t",
+}  # fmt: skip
+
+_STRING = re.compile(_first(b" ") + rb"(?:[^\\\n]|\\/){0,400}\\[nru]")
+_PERCENT = re.compile(_first(rb"(?:%20|\+)") + rb"[^\s&]{0,400}%0[AaDd]")
+_BASE64 = re.compile(rb"(?:V1RYVCAx|V1RYVC1E|V0xFREdFUiAx)[A-Za-z0-9+/\r\n]*+={0,2}")
+
+_PRINTABLE = re.compile(rb"(?:schema|ext|sha256_all|name|repo)=3D")
+_KEYS = (
+    rb"\b(?:schema|gen|ts|build|endian|host|cuda|ext|repo|path|(?:base_)?sha256(?:_all)?|fastxor"
+    rb"|merkle_(?:prev|this)|ed25519|keyid|name|dtype|shape|order|bytes|hmac|salt|rows_per_chunk"
+    rb"|row_(?:size|blocking)|ix|off|len|crc32c|b64|width|lines)"
+)
+_CUT = re.compile(
+    rb"(?P<before>" + _KEYS + rb")=\n(?=3D)|=3\n(?=D)"
+    rb"|(?<==3D=3D)=\n(?=3D)|=\n(?=3D(?:=\n?3\n?D| [0-9a-f]\n))"
+)
+
+_PLUS = re.compile(rb"(?m)^[A-Za-z0-9/= ]{76} [0-9a-f]$")
+_PLUS_GONE = re.compile(rb"(?m)^(?=[A-Za-z0-9/= ]{76} [0-9a-f]$)[A-Za-z0-9/=]{0,75}+ ")
+_URL_SAFE = re.compile(rb"(?m)^(?=[A-Za-z0-9_=-]{76} [0-9a-f]$)[A-Za-z0-9=]*+[_-]")
+_URL_SAFE_LINE = re.compile(rb"(?m)^[A-Za-z0-9_=-]{76} [0-9a-f]$")
+_USUAL = re.compile(rb"(?m)^(?=[A-Za-z0-9+/=]{76} [0-9a-f]$)[A-Za-z0-9=]*+[+/]")
+_FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+# Fewer lines may have a wrong character each.
+_FEW = 3
+
+
+def replaced(
+    pattern: re.Pattern[bytes], instead: bytes, text: bytes, start: bytes | None = None
+) -> bytes:
+    """`pattern.sub` for matches within one line, or that begin with the byte `start`.
+
+    Piece by piece: a list of very many takes much more memory than the text.
+    """
+    if pattern.search(text) is None:
+        return text
+    done = bytearray()
+    at = 0
+    while at < len(text):
+        end = text.find(start or b"\n", at + PIECE)
+        end = len(text) if end < 0 else end + (start is None)
+        done += pattern.sub(instead, text[at:end])
+        at = end
+    return bytes(done)
+
+
+def is_foreign(near: bytes) -> bool:
+    """Whether there are characters that no text has, and no wrong byte makes."""
+    return (not near.isascii() and _FOREIGN.search(near) is not None) or (
+        _ESCAPE in near and _COLOUR.search(near) is not None
+    )
+
+
+_ESCAPE = b"\x1b"
+OVERLAP = _LONGEST_FOREIGN
+"""Bytes of a piece that are looked at together with those of the next one."""
+
+
+def from_wide(text: bytes) -> bytes:
+    """Of UTF-16 and UTF-32, whatever was done to the bytes since: those of a text are ASCII."""
+    start = text[:_NEAR]
+    pairs = sum(1 for _ in _WIDE.finditer(start))
+    # A quarter of UTF-32.
+    if 5 * pairs < len(start):
+        return text
+    text = text.lstrip(b"\xff\xfe\0")
+    width = 2 if 3 * pairs > len(start) else 4
+    for at in range(width):
+        column = text[at::width]
+        # Wrong bytes between them count for nothing where none are missing or too many.
+        if 1000 * column.count(0) <= len(column):
+            return column
+    return text.replace(b"\0", b"")
+
+
+def from_foreign(text: bytes) -> Iterator[tuple[str, bytes]]:
+    """The text without each kind of characters that no text has, one after the other."""
+    if _ESCAPE in text:
+        text = replaced(_COLOUR, b"", text, _ESCAPE)
+        yield "terminal colours", text
+    if text.isascii():
+        return
+    for what, characters, instead in _CHARACTERS:
+        for character in characters:
+            text = text.replace(character.encode(), instead)
+        yield what, text
+
+
+def from_html(text: bytes) -> bytes:
+    """Without tags and character references."""
+    if _HTML.search(text) is None:
+        return text
+    text = replaced(_TAG, b"", replaced(_BREAK, b"\n", text, b"<"), b"<")
+    for name, character in _NAMED.items():
+        text = text.replace(b"&%b;" % name, character)
+    for code in range(127):
+        if not chr(code).isalnum() and code != ord("&"):
+            for spelled in (b"%d", b"%03d", b"x%x", b"x%X", b"x%02X"):
+                text = text.replace(b"&#%b;" % (spelled % code), bytes((code,)))
+    return text.replace(b"&amp;", b"&").replace(b"&#38;", b"&")
+
+
+def from_string(text: bytes) -> bytes:
+    """Of a string of JSON or a programming language."""
+    if _STRING.search(text) is None:
+        return text
+    for letter, character in ((rb"\n", b"\n"), (rb"\r", b"\r"), (rb"\t", b"\t")):
+        text = text.replace(letter, character)
+    for code in range(32, 127):
+        if not chr(code).isalnum() and code != ord("\\"):
+            for spelled in (rb"\u%04x", rb"\u%04X", rb"\x%02x"):
+                text = text.replace(spelled % code, bytes((code,)))
+            text = text.replace(b"\\" + bytes((code,)), bytes((code,)))
+    return text.replace(rb"\\", b"\\")
+
+
+def from_percent(text: bytes) -> bytes:
+    """Of a form or an address."""
+    found = _PERCENT.search(text)
+    if found is None:
+        return text
+    end = text.find(b"&", found.start())
+    text = text[found.start() : None if end < 0 else end]
+    if b"+" in found[0].partition(b"1")[0]:
+        text = text.replace(b"+", b" ")
+    for code in range(127):
+        if code != ord("%"):
+            for spelled in (b"%%%02X", b"%%%02x"):
+                text = text.replace(spelled % code, bytes((code,)))
+    return text.replace(b"%25", b"%")
+
+
+def from_base64(text: bytes) -> bytes:
+    """Of an attachment that was saved with its mail."""
+    if b"endwtxt" in text or b"enddelta" in text or (found := _BASE64.search(text)) is None:
+        return text
+    body = found[0].translate(None, b"\r\n")
+    try:
+        return a2b_base64(body[: len(body) // 4 * 4])
+    except Base64Error:
+        return text
+
+
+def from_quoted_printable(text: bytes) -> bytes:
+    """Of a mail as it was sent, also where its lines were broken within `=3D` since."""
+    if _PRINTABLE.search(text) is None:
+        return text
+    return a2b_qp(_CUT.sub(_joined, text))
+
+
+def _joined(cut: re.Match[bytes]) -> bytes:
+    return b"=3" if cut[0] == b"=3\n" else (cut["before"] or b"") + b"="
+
+
+def with_plus(text: bytes) -> bytes:
+    """With the `+` that are blanks since a form was read, and those of base64 for addresses."""
+    if b"+" not in text and sum(1 for _ in _PLUS_GONE.finditer(text)) > _FEW:
+        return _PLUS.sub(lambda line: line[0][:76].replace(b" ", b"+") + line[0][76:], text)
+    if sum(1 for _ in _URL_SAFE.finditer(text)) > _FEW and _USUAL.search(text) is None:
+        return _URL_SAFE_LINE.sub(lambda line: line[0].translate(_FROM_URL_SAFE), text)
+    return text
