@@ -211,6 +211,11 @@ def damaged_text(world: World) -> Words:
     return ["restore", "it s.wtxt", "-o", "x"]
 
 
+def tensor_of_a_damaged_text(world: World) -> Words:
+    damaged_text(world)
+    return ["inspect", "it s.wtxt", "first"]
+
+
 def damaged_container(world: World) -> Words:
     world.write(f"{HERE}/it s.safetensors", checkpoint(2.0)[:-5])
     return ["convert", "it s.safetensors", "x.npz"]
@@ -330,6 +335,31 @@ def secret_key_as_signer(world: World) -> Words:
     return ["signers", "add", "mallory@example.com", "./mallory"]
 
 
+def no_such_tensor_in_history(world: World) -> Words:
+    return ["history", UP + MODEL, "--tensor", "nothing"]
+
+
+def one_of_several_keys(world: World) -> Words:
+    assert world.said("key", "new", "--no-passphrase", "--name", "another")[0] == 0
+    return ["key", "show"]
+
+
+def nothing_to_resolve(world: World) -> Words:
+    return ["resolve", UP + MODEL]
+
+
+def one_side_alone_has_it(world: World) -> Words:
+    oid = world.git("rev-parse", f"HEAD:{MODEL}").decode().strip()
+    world.git("rm", "-q", "--cached", MODEL)
+    world.git("update-index", "--index-info", stdin=f"100644 {oid} 2\t{MODEL}\n".encode())
+    return ["resolve", UP + MODEL]
+
+
+def ledger_to_resolve(world: World) -> Words:
+    both_sides_of_a_ledger(world)
+    return ["resolve", UP + LEDGER]
+
+
 def edited_file(world: World) -> Words:
     assert world.said("install", "--local")[0] == 0
     world.write(MODEL, checkpoint(9.0))
@@ -384,6 +414,8 @@ FOLLOWED = [
     ("did you mean {}? {}", Row(named_a_little_wrong, NAMED)),
     ("git add -- {}", Row(not_added)),
     ("git add -- {}", Row(a_pending_text_without_its_wsum)),
+    ("git status lists those that there are", Row(nothing_to_resolve, LISTS)),
+    ("git status says why", Row(one_side_alone_has_it, LISTS)),
     ("git log --oneline --all lists the commits that are here", Row(no_such_revision, LISTS)),
     ("git restore --source=HEAD --staged --worktree -- :/{}", Row(broken_signers)),
     ("git restore --source=HEAD --staged --worktree -- {}", Row(broken_ledger)),
@@ -404,6 +436,9 @@ FOLLOWED = [
     ),
     ("wtxtgit finalize -- {}{}", Row(an_unsealed_pending_text)),
     ("wtxtgit finalize --inline -- {}", Row(a_pending_text, then=2)),
+    ("wtxtgit inspect {} lists all tensors", Row(no_such_tensor_in_history, LISTS)),
+    ("wtxtgit key list lists them", Row(one_of_several_keys, LISTS)),
+    ("wtxtgit seal --reseal -- {} joins its two sides", Row(ledger_to_resolve, then=3)),
     ("wtxtgit inspect {} lists all", Row(no_such_tensor, LISTS)),
     ("wtxtgit install", Row(no_filter)),
     ("wtxtgit install --{} --force replaces it", Row(another_driver)),
@@ -430,6 +465,7 @@ FOLLOWED = [
     ),
     ("wtxtgit track -- {}", Row(a_folder_as_pattern, INSTEAD)),
     ("wtxtgit verify -- {} lists all problems", Row(damaged_text, LISTS)),
+    ("wtxtgit verify -- {} lists all problems", Row(tensor_of_a_damaged_text, LISTS)),
     ("wtxtgit verify -- {} lists all problems", Row(damaged_container, LISTS)),
     ("{} --help", Row(no_such_option, LISTS)),
     ("without --plain it can", Row(delta_of_containers_as_plain, OPTION)),
