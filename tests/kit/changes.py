@@ -55,7 +55,8 @@ _ROOMS = {
 }
 """What is tried beside the formats, or sampled, and what that hangs on."""
 SHARED = (
-    *(f"wtxtgit/io/{name}.py" for name in ("__init__", "progress", "spool", "view", "workers")),
+    *(f"wtxtgit/io/{name}.py" for name in ("__init__", "compressed", "progress", "spool")),
+    *("wtxtgit/io/view.py", "wtxtgit/io/workers.py"),
     *(f"wtxtgit/model/{name}.py" for name in ("__init__", "array", "checksum", "findings")),
     *(f"wtxtgit/model/{name}.py" for name in ("ggml", "plain", "salvage", "tensor")),
     *("wtxtgit/tensors/", *_TRIED),
@@ -64,7 +65,9 @@ SHARED = (
 _OTHER = (
     # What mends texts decides nothing about those that are whole.
     *("wtxtgit/text/recovery/", "tests/fuzz/guided/", "tests/fuzz/test_guided.py"),
-    *("tests/fuzz/test_limits.py", "tests/fuzz/test_memory.py"),
+    # Those have no mutants, and nothing that mutants are made by.
+    *("tests/fuzz/test_limits", "tests/fuzz/many.py", "tests/fuzz/test_memory.py"),
+    *("tests/fuzz/test_container_memory.py", "tests/fuzz/test_changes.py"),
 )
 """What mutants do not go through, though it is beside what they do."""
 

@@ -9,13 +9,14 @@ Written from the page alone. What is known is one set of facts, tuples that say
     ("joined", O, L)     the ledger L has gone on in the place of O
 
 and what a commit knows is the union of what its ancestors added. Whatever follows from facts is
-worked out from all of them whenever it is asked for, record by record.
+worked out from all of them, record by record, and remembered for these very facts alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from wtxtgit.model.ledger import (
@@ -32,7 +33,9 @@ from wtxtgit.trust.state import SignatureCheck, SignedBy, SignersContent, Signer
 Facts = frozenset[tuple[Any, ...]]
 Quantifier = Callable[[Iterable[bool]], bool]
 Finding = tuple[str, bytes]
-RecordId = tuple[Any, ...]
+RecordId = int
+remembered = lru_cache(maxsize=1024)
+_NUMBERS: dict[tuple[Any, ...], RecordId] = {}
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,26 @@ def ancestors(history: Sequence[Commit], number: int) -> set[int]:
 
 
 def name_of(ledger: Ledger, n: int) -> RecordId:
-    """What makes a record that very one: the first line and all records up to it, unsigned."""
-    records = ledger.records[: n + 1]
-    said = ((r.at, r.meta, r.sha256_all, r.merkle_prev, r.merkle_this, r.detached) for r in records)
-    return (ledger.head, *said)
+    """What makes a record that very one: the first line and all records up to it, unsigned.
+
+    Each has a number, which is compared sooner than all of that.
+    """
+    return names_in_order(ledger)[n]
 
 
-def names_of(ledger: Ledger | None) -> set[RecordId]:
-    return {name_of(ledger, n) for n in range(len(ledger.records))} if ledger else set()
+@remembered
+def names_in_order(ledger: Ledger) -> tuple[RecordId, ...]:
+    names: list[RecordId] = []
+    for r in ledger.records:
+        said = (r.at, r.meta, r.sha256_all, r.merkle_prev, r.merkle_this, r.detached)
+        before = names[-1] if names else ledger.head
+        names.append(_NUMBERS.setdefault((before, said), len(_NUMBERS)))
+    return tuple(names)
+
+
+@remembered
+def names_of(ledger: Ledger | None) -> frozenset[RecordId]:
+    return frozenset(names_in_order(ledger)) if ledger else frozenset()
 
 
 def line_of(ledger: Ledger) -> tuple[LedgerHead, bytes]:
@@ -143,14 +158,16 @@ class Rules:
     def known(self, facts: Facts) -> set[Ledger]:
         return {fact[1] for fact in facts if fact[0] == "stands"}
 
-    def standing(self, facts: Facts) -> set[tuple[RecordId, SignersState]]:
+    @remembered
+    def standing(self, facts: Facts) -> frozenset[tuple[RecordId, SignersState]]:
         """Each record that is known, with each signers state under which it stands."""
         pairs = {(fact[1], fact[2]) for fact in facts if fact[0] == "stands"}
-        return {(name, signers) for ledger, signers in pairs for name in names_of(ledger)}
+        return frozenset((name, one) for ledger, one in pairs for name in names_of(ledger))
 
     def known_records(self, facts: Facts) -> set[RecordId]:
         return {name for name, _ in self.standing(facts)}
 
+    @remembered
     def good_length(self, ledger: Ledger, facts: Facts, of: Quantifier = all) -> int:
         """How many of a ledger's first records are accepted; with `any`, are held.
 
@@ -184,25 +201,27 @@ class Rules:
             return max(good) + 1 if good else 0
         return max(n for n in range(len(ledger.records) + 1) if set(range(n)) <= set(good))
 
-    def longest(self, facts: Facts, of: Quantifier) -> set[Ledger]:
+    @remembered
+    def longest(self, facts: Facts, of: Quantifier) -> frozenset[Ledger]:
         good = {
             Ledger(ledger.head, ledger.records[:n])
             for ledger in self.known(facts)
             if (n := self.good_length(ledger, facts, of))
         }
-        return {one for one in good if not any(extends(o, one) and o != one for o in good)}
+        return frozenset(one for one in good if not any(extends(o, one) and o != one for o in good))
 
-    def accepted(self, facts: Facts) -> set[Ledger]:
+    def accepted(self, facts: Facts) -> frozenset[Ledger]:
         """The longest ledgers of accepted records."""
         return self.longest(facts, all)
 
-    def held(self, facts: Facts) -> set[Ledger]:
+    def held(self, facts: Facts) -> frozenset[Ledger]:
         """The longest ledgers of records that are held."""
         return self.longest(facts, any)
 
-    def open(self, facts: Facts) -> set[Ledger]:
+    @remembered
+    def open(self, facts: Facts) -> frozenset[Ledger]:
         accepted = self.accepted(facts)
-        return {
+        return frozenset(
             ledger
             for ledger in self.held(facts)
             if not any(
@@ -211,7 +230,7 @@ class Rules:
                 and any(begins(fact[2], one) for one in accepted)
                 for fact in facts
             )
-        }
+        )
 
     def newest(self, facts: Facts) -> set[SignersState]:
         signers = self.signers(facts)

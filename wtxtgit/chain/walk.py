@@ -114,7 +114,7 @@ class Walk:
             self._start_at_first_use(tips[0])
         bases = tips if judged_before is None else judged_before
         if kept is None or self.root is None or not self._go_on_from(kept, bases, tips, visit):
-            self._advance(self._from_root(tips), set(tips), visit)
+            self._advance(self.graph.listed(tips), set(tips), visit)
         if kept is not None and self.root is not None:
             for tip in tips:
                 if tip in self.commits and not self.violations(tip):
@@ -135,7 +135,7 @@ class Walk:
             if oid not in self.commits and not self._known:
                 return self.start
             # It was passed over, or dropped.
-            self._advance(self._from_root([oid]), {oid})
+            self._advance(self.graph.listed([oid]), {oid})
             state = self._states.get(oid, self.start)
         return state
 
@@ -271,9 +271,6 @@ class Walk:
 
     # Forward.
 
-    def _from_root(self, tips: Sequence[str]) -> list[Commit]:
-        return self.graph.listed(tips)
-
     def _go_on_from(
         self,
         kept: KeptStates,
@@ -283,7 +280,7 @@ class Walk:
     ) -> bool:
         """Walk from commits whose states are kept; tell whether they were enough."""
         root = self.root or ""
-        near = [commit.oid for commit in self._from_root(bases)[-_NEAR:]]
+        near = [commit.oid for commit in self.graph.listed(bases)[-_NEAR:]]
         # Kept states are those of commits in which no rule was broken, from this very root.
         # Near the tips alone: hooks run on every commit, and most states are of the commit before.
         states = kept.get(root, near, self.reader)

@@ -432,7 +432,7 @@ def write_set(
             folder = until.enter_context(new_folder(out.parent))
         names = []
         for file_name, pieces in built:
-            replace_file(folder / file_name, partial(_write_pieces, pieces))
+            replace_file(folder / file_name, partial(write_all, content=pieces))
             names.append(file_name)
         index, data = _index_of(folder, names)
         open_member = members(index)
@@ -454,10 +454,6 @@ def _index_of(folder: Path, names: Sequence[str]) -> tuple[str, ByteView]:
     if made is not None and not names[-1].endswith(registry.index_endings()):
         return str(folder / names[-1]), made
     return str(folder / names[-1]), view_file(folder / names[-1])
-
-
-def _write_pieces(pieces: Iterable[Buffer], descriptor: int) -> None:
-    write_all(descriptor, pieces)
 
 
 def _prove(

@@ -200,6 +200,17 @@ def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     return repo.config.get(TRUST_ROOT) if given is None else given
 
 
+def needed_root(repo: Repository, given: str | None, why: str) -> str:
+    """The same, where nothing is done without one; raises UsageError, which says `why`."""
+    root = root_of_trust(repo, given)
+    if root is None:
+        raise UsageError(
+            f"no trust root is given, and {why} from one",
+            hint="--trust-root COMMIT, or git config wtxtgit.trustRoot COMMIT",
+        )
+    return root
+
+
 strict_option = click.option(
     "--strict",
     is_flag=True,

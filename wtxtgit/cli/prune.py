@@ -17,9 +17,9 @@ from wtxtgit.cli.options import (
     completed,
     discover,
     facts_key,
+    needed_root,
     no_cache_option,
     passphrase_option,
-    root_of_trust,
 )
 from wtxtgit.cli.output import is_printed, print_line, print_table
 from wtxtgit.errors import MAX_NAME, UsageError, clipped, counted
@@ -138,12 +138,7 @@ def prune(
             "no commits selected to keep", hint="--keep-last N, --keep-tagged, --keep-every D"
         )
     repo = discover()
-    root = root_of_trust(repo, trust_root)
-    if root is None:
-        raise UsageError(
-            "no trust root is given, and pruning audits the history from one",
-            hint="--trust-root COMMIT, or git config wtxtgit.trustRoot COMMIT",
-        )
+    root = needed_root(repo, trust_root, "pruning audits the history")
     facts = Facts(repo, environment.processes(), key_file=facts_key(None, no_cache))
     if old is not None:
         return _prove(repo, old, branch or "HEAD", root, facts, as_json=as_json)

@@ -10,9 +10,9 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.audit import print_report
 from wtxtgit.cli.keys import asker, key_options, signing_key
-from wtxtgit.cli.options import FILE, completed, discover, facts_key, no_cache_option, root_of_trust
+from wtxtgit.cli.options import FILE, completed, discover, facts_key, needed_root, no_cache_option
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
-from wtxtgit.errors import UsageError, counted
+from wtxtgit.errors import counted
 from wtxtgit.io.files import write_output
 from wtxtgit.io.view import write_all
 from wtxtgit.report.figures import HASH_SHOWN, OID_SHOWN
@@ -75,12 +75,7 @@ def release(
     from wtxtgit.chain.release import release as run
 
     repo = discover()
-    root = root_of_trust(repo, trust_root)
-    if root is None:
-        raise UsageError(
-            "no trust root is given, and a release is audited from one",
-            hint="--trust-root COMMIT, or git config wtxtgit.trustRoot COMMIT",
-        )
+    root = needed_root(repo, trust_root, "a release is audited")
 
     def signer() -> SigningKey | EcSecretKey:
         return _pem_key(key, passphrase_fd) or signing_key(key, passphrase_fd, repo.home)

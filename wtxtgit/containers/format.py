@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVa
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.signatures import ZIP_MAGIC
-from wtxtgit.errors import FormatError
+from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import Buffer, ByteView
 
 if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
@@ -99,6 +99,18 @@ def is_in_folder(path: str) -> bool:
     """Whether a path of a set's index stays in its folder, in its one spelling; a URL does not."""
     # One spelling a path: two members of a set must not be the same file.
     return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
+
+
+def opened_member(open_member: OpenMember, path: str, field: str, *, called: str = "") -> ByteView:
+    """The bytes of a file of a set; raises FormatError at the `field` of the index that names it.
+
+    `called` is the set's word for such a file, if it has one.
+    """
+    try:
+        return open_member(path)
+    except InputError as error:
+        message = f"{called}{quoted(path)} can't be opened: {error.message}"
+        raise FormatError(message, field=field) from None
 
 
 def unlisted(file: str, names: Collection[str]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TypeVar
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.intervals import Span, groups
@@ -25,6 +26,7 @@ Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
 # Tensors that share bytes are written, or compared, so many times the size of their file: one range
 # can be listed as any number of tensors.
 MAX_PASSES = 4
+_Read = TypeVar("_Read")
 
 
 def spliced(data: ByteView, edits: Iterable[Edit]) -> Iterator[Buffer]:
@@ -72,6 +74,18 @@ def refuse_errors(findings: Findings) -> None:
         raise FormatError(
             named + problem.message, kind=problem.kind, offset=problem.offset, field=problem.field
         )
+
+
+def refuse_damaged(
+    sources: Iterable[_Read], check_into: Callable[[_Read, Findings], object]
+) -> list[_Read]:
+    """The containers whose tensors a new file takes, each once; raises the first error of one."""
+    distinct = list({id(source): source for source in sources}.values())
+    for source in distinct:
+        findings = Findings(is_rewritten=True)
+        check_into(source, findings)
+        refuse_errors(findings)
+    return distinct
 
 
 def check_lengths(parts: Iterable[WrittenTensor]) -> None:

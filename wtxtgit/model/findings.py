@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, final, overload
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, final, overload
 
 from wtxtgit.errors import MAX_MESSAGE, FormatError, clipped, place
 from wtxtgit.model.plain import JsonObject
@@ -183,6 +183,20 @@ class Findings:
         """Add what was found in a file of a set."""
         self.errors.extend(member.errors)
         self.warnings.extend(member.warnings)
+
+    @classmethod
+    def of_members(cls, members: Iterable[MemberFindings]) -> tuple[Self, int]:
+        """What was found in files of a set, in their order, and the `nbytes` of all of them."""
+        findings, total = cls(), 0
+        for member in members:
+            findings.add(member)
+            total += member.nbytes
+        return findings, total
+
+    def add_of_file(self, path: str, found: Findings) -> None:
+        """Add what a check of a file of a set found, who stands at this path there."""
+        for kept, problems in ((self.errors, found.errors), (self.warnings, found.warnings)):
+            kept.extend(replace(problem, chunk=path) for problem in problems)
 
     def of_member(self, nbytes: int = 0) -> MemberFindings:
         """What was found, as of a file of a set."""

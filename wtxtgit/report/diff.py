@@ -67,7 +67,7 @@ class RowIndices:
         named = [str(one[0]) if len(one) == 1 else str(list(one)) for one in self.first]
         more = ", ..." if self.count > len(named) else ""
         listed = "" if self.count == rows else f" ({', '.join(named)}{more})"
-        return f"{self.count} of {counted(rows, 'row')}{listed}"
+        return f"{self.count:,} of {counted(rows, 'row')}{listed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,12 @@ class RowStates:
             yield Concern(ValueRisk.NORM, message)
 
 
+def _became(new_nan: int, new_inf: int, total: int, what: str) -> Iterator[Concern]:
+    for risk, word, count in ((ValueRisk.NAN, "NaN", new_nan), (ValueRisk.INF, "Inf", new_inf)):
+        if count:
+            yield Concern(risk, f"{counted(count, what)} of {total:,} became {word}")
+
+
 @dataclass(frozen=True, slots=True)
 class ScaleStates:
     """Blocks of packed numbers whose scales became NaN or infinite, and which are 0.
@@ -113,11 +119,7 @@ class ScaleStates:
     zero_after: int
 
     def concerns(self) -> Iterator[Concern]:
-        named = ((ValueRisk.NAN, "NaN", self.new_nan), (ValueRisk.INF, "Inf", self.new_inf))
-        for risk, word, count in named:
-            if count:
-                message = f"{counted(count, 'block')} of {self.blocks} became {word}"
-                yield Concern(risk, message)
+        yield from _became(self.new_nan, self.new_inf, self.blocks, "block")
         if self.zero_after == self.blocks > self.zero_before:
             yield Concern(ValueRisk.ZERO, "all items became 0")
 
@@ -237,11 +239,7 @@ class Numbers(JsonObject):
 
     def concerns(self) -> Iterator[Concern]:
         """What a reviewer must not miss, in the order of `ValueRisk`."""
-        named = ((ValueRisk.NAN, "NaN", self.new_nan), (ValueRisk.INF, "Inf", self.new_inf))
-        for risk, word, count in named:
-            if count:
-                message = f"{counted(count, 'item')} of {self.elements} became {word}"
-                yield Concern(risk, message)
+        yield from _became(self.new_nan, self.new_inf, self.elements, "item")
         if self.after.is_zero:
             if not self.before.is_zero:
                 yield Concern(ValueRisk.ZERO, "all items became 0")

@@ -16,7 +16,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -496,6 +496,17 @@ class PackFolder:
             self._open[name] = pack
             return pack
 
+    def usable(self, names: Iterable[str]) -> Iterator[tuple[str, ChunkPack]]:
+        """The packs of these names, in their order, but for those that are gone or damaged.
+
+        Raises EnvironmentFailure where one can't be read.
+        """
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                pack = self.opened(name)
+                if pack is not None:
+                    yield name, pack
+
     def refresh(self) -> bool:
         """Look for packs that came or went since; tells whether any did."""
         with self._lock:
@@ -528,13 +539,11 @@ class PackFolder:
     def _take(self, tables: Sequence[ChunkTable], *, is_stale: bool = False) -> None:
         """Go on with these tables, the first of which is that of the file, and what they lack."""
         known = {name for table in tables for name, _ in table.files} | self._damaged.keys()
-        untold = []
-        for name in sorted(self._listed.keys() - known):
-            # One that has just gone is told by the next look at the folder.
-            with contextlib.suppress(FileNotFoundError):
-                pack = self.opened(name)
-                if pack is not None:
-                    untold.append((name, pack.nbytes, pack.index))
+        # One that has just gone is told by the next look at the folder.
+        untold = [
+            (name, pack.nbytes, pack.index)
+            for name, pack in self.usable(sorted(self._listed.keys() - known))
+        ]
         first, *others = tables
         rest = together([*others, table_of(untold)])
         is_much = rest.count * _UNTOLD_PART > first.count or len(rest.files) > _UNTOLD_PACKS

@@ -50,7 +50,7 @@ class _Pruning:
         self._before = own.names
         self._times = {name: own.time(name) for name in self._before}
         chunks: dict[bytes, float] = {}
-        for name, pack in _usable(own, self._before):
+        for name, pack in own.usable(sorted(self._before)):
             for row in range(pack.index.count):
                 chunk = pack.index.name(row)
                 chunks[chunk] = max(chunks.get(chunk, 0.0), self._times[name])
@@ -59,7 +59,7 @@ class _Pruning:
         self._nbytes = 0
         self._whole: set[str] = set()
         self._parted: set[str] = set()
-        for name, pack in _usable(own, self._before):
+        for name, pack in own.usable(sorted(self._before)):
             entries = map(pack.index.entry, range(pack.index.count))
             lengths = [entry.length for entry in entries if entry.name in self.gone]
             self._nbytes += sum(lengths)
@@ -88,7 +88,7 @@ class _Pruning:
         """
         needs: dict[str, set[bytes]] = {}
         holds: dict[str, set[bytes]] = {}
-        for name, pack in _usable(self._own, others):
+        for name, pack in self._own.usable(sorted(others)):
             entries = list(map(pack.index.entry, range(pack.index.count)))
             holds[name] = {entry.name for entry in entries} & self.gone
             bases = {base for entry in entries for base in entry.bases}
@@ -120,12 +120,12 @@ class _Pruning:
             used = {name for name in packs if own.time(name) != self._times[name]}
             bases = {
                 base
-                for _, pack in _usable(own, added | used)
+                for _, pack in own.usable(sorted(added | used))
                 for row in range(pack.index.count)
                 for base in pack.index.entry(row).bases
             }
             needed = self.gone & _with_bases(own, names, bases)
-            stays = {name for name, pack in _usable(own, packs) if _holds_any(pack, needed)}
+            stays = {name for name, pack in own.usable(sorted(packs)) if _holds_any(pack, needed)}
             remove(own, [name for name in packs if name not in stays], self._times, self.gone)
             own.refresh()
 
@@ -142,16 +142,6 @@ class _Pruning:
         )
 
 
-def _usable(own: PackFolder, names: Iterable[str]) -> Iterable[tuple[str, ChunkPack]]:
-    for name in sorted(names):
-        try:
-            pack = own.opened(name)
-        except FileNotFoundError:
-            continue
-        if pack is not None:
-            yield name, pack
-
-
 def _holds_any(pack: ChunkPack, chunks: Set[bytes]) -> bool:
     return any(pack.index.row(chunk) is not None for chunk in chunks)
 
@@ -162,7 +152,7 @@ def _with_bases(own: PackFolder, packs: Iterable[str], chunks: Set[bytes]) -> se
     size = -1
     while size != len(kept):
         size = len(kept)
-        for _, pack in _usable(own, packs):
+        for _, pack in own.usable(sorted(packs)):
             if pack.index.base_count:
                 for entry in map(pack.index.entry, range(pack.index.count)):
                     if entry.bases and entry.name in kept:

@@ -315,13 +315,7 @@ def remove(
 
     A pack that somebody has used since it had its time stays.
     """
-    for name in packs:
-        try:
-            pack = own.opened(name)
-        except FileNotFoundError:
-            continue
-        if pack is None:
-            continue
+    for name, pack in own.usable(packs):
         names = (pack.index.name(row) for row in range(pack.index.count))
         if all(chunk in gone or own.in_others(chunk, packs) for chunk in names):
             with failures(own.packs, missing=EnvironmentFailure):

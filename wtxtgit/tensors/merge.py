@@ -33,7 +33,7 @@ _Truth = NDArray[np.bool_]
 
 @dataclass(slots=True)
 class RowOutcome:
-    """Counts of rows: taken from one side, changed alike, and changed by both.
+    """Counts of rows: taken from one side, and changed by both, not alike.
 
     `open` are those that stay without a decision.
     """
@@ -41,7 +41,6 @@ class RowOutcome:
     open: RowChanges
     ours: int = 0
     theirs: int = 0
-    equal: int = 0
     both: int = 0
 
     @property
@@ -257,7 +256,6 @@ def _count(outcome: RowOutcome, marks: _Marks, failed: _Truth, first: int, items
     outcome.both += int(both.sum())
     outcome.ours += int((marks.ours & ~marks.theirs).sum())
     outcome.theirs += int((marks.theirs & ~marks.ours).sum())
-    outcome.equal += int((marks.ours & marks.theirs & ~marks.apart).sum())
     rows = np.flatnonzero(failed)
     if len(rows):
         outcome.open.add((rows + first) * items)

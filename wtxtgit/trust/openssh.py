@@ -396,10 +396,6 @@ class SignerList:
     def principals(self) -> frozenset[str]:
         return frozenset(signer.principal for signer in self.signers)
 
-    def principals_of(self, public_keys: Collection[bytes]) -> frozenset[str]:
-        """Whose these keys are; of a key that is nobody's nothing."""
-        return frozenset(s.principal for s in self.signers if s.public_key in public_keys)
-
     @property
     def public_keys(self) -> frozenset[bytes]:
         return frozenset(signer.public_key for signer in self.signers)

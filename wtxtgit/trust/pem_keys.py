@@ -99,13 +99,13 @@ def parse_pem_secret(content: bytes, name: str, ask: Callable[[str], str] | None
     Raises KeyFileError, and whatever `ask` raises.
     """
     try:
-        key = _load(content, None)
+        key = load_pem_private_key(content, None)
     except TypeError:
         if ask is None:
             raise KeyFileError(f"{name}: the key is protected by a passphrase") from None
         passphrase = ask(name).encode()
         try:
-            key = _load(content, passphrase)
+            key = load_pem_private_key(content, passphrase)
         except (ValueError, UnsupportedAlgorithm):
             raise KeyFileError(f"{name}: the passphrase does not open the key") from None
     except (ValueError, UnsupportedAlgorithm):
@@ -119,10 +119,6 @@ def parse_pem_secret(content: bytes, name: str, ask: Callable[[str], str] | None
             hint="wtxtgit key new makes one",
         )
     raise _other(name)
-
-
-def _load(content: bytes, passphrase: bytes | None) -> object:
-    return load_pem_private_key(content, passphrase)
 
 
 def _other(name: str) -> KeyFileError:

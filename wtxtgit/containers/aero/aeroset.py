@@ -129,10 +129,7 @@ class AeroSet(FileSet):
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all files, in their order, is what was found in the set."""
-        findings = Findings()
-        for member in members:
-            findings.add(member)
-        return findings
+        return Findings.of_members(members)[0]
 
     def open(self, member: SetFile, listing: ListingBudget) -> Aero:
         """Read a file of the set; raises FormatError whatever is wrong with it."""

@@ -34,9 +34,7 @@ COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 """What chunks can be stored with."""
 
 
-def repack(
-    container: Fold, compression: Compression, options: ReadOptions, *, level: int = 3
-) -> Iterator[Buffer]:
+def repack(container: Fold, compression: Compression, options: ReadOptions) -> Iterator[Buffer]:
     """The file with the same chunks, stored with another compression, in pieces.
 
     Names, types, order, content and parity algorithms stay, and so does what
@@ -47,8 +45,7 @@ def repack(
     """
     inside = Payloads(container.data, options)
     planned = plan_all(
-        (_source(inside, chunk), form_of(chunk, compression, level, options))
-        for chunk in container.chunks
+        (_source(inside, chunk), form_of(chunk, compression, options)) for chunk in container.chunks
     )
     laid = [new.like(chunk) for chunk, new in zip(container.chunks, planned, strict=True)]
     return file_pieces(laid, format_index(sealed(container.index, laid, options.integrity_key)))

@@ -56,8 +56,6 @@ from wtxtgit.model.findings import Findings
 from wtxtgit.model.plain import pointer_part
 from wtxtgit.model.tensor import Entry, PackedBytes, PlacedEntry, ReadOptions
 
-LEVEL = 3
-"""Of zstd, for content that is compressed anew."""
 OF_THE_PLACE = frozenset(
     {
         "name",
@@ -230,7 +228,7 @@ def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
             field="uncomp_len",
         )
     compression: Compression = "zstd" if chunk.flags == ZSTD else "none"
-    form = form_of(chunk, compression, LEVEL, options)
+    form = form_of(chunk, compression, options)
     source = ChunkSource(chunk.name, chunk.ctype, one.content.nbytes, one.content.blocks)
     return plan(source, form, chunk.offset).like(chunk)
 

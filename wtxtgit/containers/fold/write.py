@@ -49,6 +49,8 @@ from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.tensor import ReadOptions, TensorSource
 
 VERSION = "1.2.0"
+LEVEL = 3
+"""Of zstd, for content that is compressed anew."""
 MODEL_CHUNK, MANIFEST_CHUNK, METRICS_CHUNK = "torch_state", "llm_manifest", "metrics"
 """What pyfolds loads: the weights, what the model is, what was measured of it."""
 TOLD = (MANIFEST_CHUNK, METRICS_CHUNK)
@@ -70,7 +72,7 @@ def build(
     chunks: Sequence[ChunkSource],
     *,
     compression: Compression = "none",
-    level: int = 3,
+    level: int = LEVEL,
     ecc: int = 0,
     metadata: Mapping[str, object] | None = None,
     created_at_unix: float = 0,
@@ -237,7 +239,7 @@ class ChunkForm:
     """
 
     compression: Compression = "none"
-    level: int = 3
+    level: int = LEVEL
     ecc: int = 0
     prefix: str = SHA256_PREFIX
     key: bytes | None = field(default=None, repr=False)
@@ -334,9 +336,7 @@ def plan_all(sources: Iterable[tuple[ChunkSource, ChunkForm]]) -> list[Laid]:
     return planned
 
 
-def form_of(
-    chunk: FoldChunk, compression: Compression, level: int, options: ReadOptions
-) -> ChunkForm:
+def form_of(chunk: FoldChunk, compression: Compression, options: ReadOptions) -> ChunkForm:
     """How a chunk is stored whose parity and form of hash are those of `chunk`.
 
     Raises FormatError where these are unknown, or an HMAC whose key is not given.
@@ -351,7 +351,7 @@ def form_of(
         )
     need_key(stored.prefix, options.integrity_key)
     cipher_key = options.decryption_key if chunk.encrypted else None
-    return ChunkForm(compression, level, ecc, stored.prefix, options.integrity_key, cipher_key)
+    return ChunkForm(compression, LEVEL, ecc, stored.prefix, options.integrity_key, cipher_key)
 
 
 def need_key(prefix: str, key: bytes | None) -> None:

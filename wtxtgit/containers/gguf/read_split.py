@@ -16,7 +16,7 @@ from functools import partial
 
 from wtxtgit.containers import set_files
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.format import FileSet, OpenMember, is_in_folder
+from wtxtgit.containers.format import FileSet, OpenMember, is_in_folder, opened_member
 from wtxtgit.containers.gguf import MAGIC, check
 from wtxtgit.containers.gguf import read as file_read
 from wtxtgit.containers.gguf.read import (
@@ -115,15 +115,7 @@ class SplitModel(FileSet):
             count = 0
             try:
                 opened = self._open(file)
-                inner = check.check(opened, options)
-                for problems, tell in (
-                    (inner.errors, findings.error),
-                    (inner.warnings, findings.warn),
-                ):
-                    for problem in problems:
-                        tell(
-                            problem.message, problem.field, problem.offset, file, kind=problem.kind
-                        )
+                findings.add_of_file(file, check.check(opened, options))
                 count = len(opened.infos)
                 self._check_place(file, opened, findings)
             except FormatError as error:
@@ -133,11 +125,7 @@ class SplitModel(FileSet):
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all files, and whether their tensors are as many as the first says."""
-        findings = Findings()
-        count = 0
-        for member in members:
-            findings.add(member)
-            count += member.nbytes
+        findings, count = Findings.of_members(members)
         if findings.errors:
             return findings
         try:
@@ -160,11 +148,7 @@ class SplitModel(FileSet):
                 findings.error(f"{key} is {told.get(key)}, not {wanted}", key, chunk=file)
 
     def _open(self, file: str) -> Gguf:
-        try:
-            data = self.open_member(file)
-        except InputError as error:
-            message = f"{quoted(file)} can't be opened: {error.message}"
-            raise FormatError(message, field=_FILES_KEY) from None
+        data = opened_member(self.open_member, file, _FILES_KEY)
         if data[: len(MAGIC)] != MAGIC:
             fail(f"{quoted(file)} is not a GGUF file", offset=0, field="magic")
         return file_read.read(data)

@@ -32,7 +32,6 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.array import ZEROS_ALLOWANCE
-from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 GAPS = "gaps"
@@ -98,22 +97,15 @@ def reseal(
     share bytes and are given different ones, what is over the format's limits
     or would be mostly padding.
     """
-    sources = {id(source): source for source in (container, *map(_source, placed))}
-    for source in sources.values():
-        findings = Findings(is_rewritten=True)
-        check_into(source, findings)
-        replacing.refuse_errors(findings)
+    sources = replacing.refuse_damaged((container, *map(_source, placed)), check_into)
     parts = [WrittenTensor(_info(each).tensor, _source(each).data, each.content) for each in placed]
     replacing.check_lengths(parts)
     own = _values(container)
     given = own if values is None else cast(Mapping[str, Value], values)
     if list(given.items()) == list(own.items()) and _has_places(container, placed):
         return replacing.replaced(container.data, [info.tensor for info in container.infos], parts)
-    replacing.check_size(parts, (source.data for source in sources.values()))
-    metadata, alignment = _metadata(given, container.byteorder)
-    header = _header(container, metadata, len(given), _infos(container, placed, alignment))
-    _check_padding(header, parts, alignment)
-    return file_pieces(header, parts, alignment)
+    replacing.check_size(parts, (source.data for source in sources))
+    return _laid_out(container, given, placed, parts)
 
 
 def keep(container: Gguf, numbers: Sequence[int]) -> Iterator[Buffer]:
@@ -123,9 +115,17 @@ def keep(container: Gguf, numbers: Sequence[int]) -> Iterator[Buffer]:
     """
     placed = [PlacedEntry(container, number) for number in numbers]
     parts = [WrittenTensor(_info(each).tensor, container.data, None) for each in placed]
-    given = _values(container)
-    metadata, alignment = _metadata(given, container.byteorder)
-    header = _header(container, metadata, len(given), _infos(container, placed, alignment))
+    return _laid_out(container, _values(container), placed, parts)
+
+
+def _laid_out(
+    container: Gguf,
+    values: Mapping[str, Value],
+    placed: Sequence[PlacedEntry],
+    parts: Sequence[WrittenTensor],
+) -> Iterator[Buffer]:
+    metadata, alignment = _metadata(values, container.byteorder)
+    header = _header(container, metadata, len(values), _infos(container, placed, alignment))
     _check_padding(header, parts, alignment)
     return file_pieces(header, parts, alignment)
 

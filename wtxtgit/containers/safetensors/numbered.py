@@ -21,14 +21,10 @@ from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import ListingBudget, fail, quoted
 from wtxtgit.containers.format import MAX_SET_FILES, FileSet, OpenMember
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
+from wtxtgit.containers.safetensors import check as shard_check
 from wtxtgit.containers.safetensors import read as shard_read
 from wtxtgit.containers.safetensors.read import Safetensors
-from wtxtgit.containers.safetensors.sharded import (
-    FORMAT,
-    check_shard,
-    merged_tags,
-    open_shard,
-)
+from wtxtgit.containers.safetensors.sharded import FORMAT, merged_tags, open_shard
 from wtxtgit.containers.tensor_chunks import Chunk, ChunkBox, ChunkedTensor, flaw
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView
@@ -128,7 +124,7 @@ class NumberedShards(FileSet):
             try:
                 listing = ListingBudget(0)
                 shard = open_shard(file, self.open_member, listing)
-                check_shard(shard, file, options, findings)
+                findings.add_of_file(file, shard_check.check(shard, options))
                 deque(_placed(shard, file, listing), maxlen=0)
                 # Not two of them at a time: each may list as much as the set.
                 del shard
@@ -138,9 +134,7 @@ class NumberedShards(FileSet):
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all files, and whether their chunks are whole tensors."""
-        findings = Findings()
-        for member in members:
-            findings.add(member)
+        findings, _ = Findings.of_members(members)
         placed: dict[str, list[_Placed]] = {}
         listing = ListingBudget(0)
         for file in self.files:

@@ -18,7 +18,6 @@ from wtxtgit.containers.safetensors.write import bounded_header
 from wtxtgit.containers.tensor_header import METADATA_KEY
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 GAPS, NULL = "gaps", f"{METADATA_KEY} is null"
@@ -61,11 +60,7 @@ def reseal(
     that is no object of strings, tensors that share bytes and are given
     different ones, what is over the limits of the format.
     """
-    sources = {id(source): source for source in (container, *map(_source, placed))}
-    for source in sources.values():
-        findings = Findings(is_rewritten=True)
-        check_into(source, findings)
-        replacing.refuse_errors(findings)
+    sources = replacing.refuse_damaged((container, *map(_source, placed)), check_into)
     parts = [_part(each) for each in placed]
     replacing.check_lengths(parts)
     own = _metadata(container)
@@ -73,7 +68,7 @@ def reseal(
     if _spelled(metadata) == _spelled(own) and _has_places(container, placed):
         # In place: gaps, and the header's own spelling, stay.
         return replacing.replaced(container.data, container.header.tensors, parts)
-    replacing.check_size(parts, (source.data for source in sources.values()))
+    replacing.check_size(parts, (source.data for source in sources))
     return replacing.behind(_header(placed, metadata), parts)
 
 

@@ -19,6 +19,7 @@ from wtxtgit.containers.format import (
     Opening,
     OpenMember,
     is_in_folder,
+    opened_member,
     unlisted,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
@@ -27,7 +28,7 @@ from wtxtgit.containers.safetensors import claims
 from wtxtgit.containers.safetensors import read as shard_read
 from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.errors import FormatError, InputError
+from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
@@ -102,7 +103,7 @@ class ShardedModel(FileSet):
                 findings.refuse(error, chunk=file)
                 yield findings.of_member()
                 continue
-            check_shard(shard, file, options, findings)
+            findings.add_of_file(file, shard_check.check(shard, options))
             self._check_names(shard, file, listed[file], findings)
             sizes = {tensor.name: tensor.nbytes for tensor in shard.header.tensors}
             nbytes = sum(sizes.get(name, 0) for name in listed[file])
@@ -112,11 +113,7 @@ class ShardedModel(FileSet):
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all files, in order, and whether their bytes are as many as told."""
-        findings = Findings()
-        total = 0
-        for member in members:
-            findings.add(member)
-            total += member.nbytes
+        findings, total = Findings.of_members(members)
         # Bytes of a file that can't be read were not counted.
         if not findings.errors:
             self._check_total(total, findings)
@@ -162,12 +159,7 @@ def open_shard(file: str, open_member: OpenMember, listing: ListingBudget) -> Sa
         raise FormatError(
             f"shard {quoted(file)} is not a path in the index's folder", field="weight_map"
         )
-    try:
-        data = open_member(file)
-    except InputError as error:
-        raise FormatError(
-            f"shard {quoted(file)} can't be opened: {error.message}", field="weight_map"
-        ) from None
+    data = opened_member(open_member, file, "weight_map", called="shard ")
     if not claims(Opening(data)):
         raise FormatError(
             f"shard {quoted(file)} is not a safetensors file", offset=0, field="magic"
@@ -211,16 +203,6 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedModel:
     if files > MAX_SET_FILES:
         fail(f"index lists {files} files", offset=0, field="weight_map", kind="limit")
     return ShardedModel(weight_map, value.get("metadata"), open_member, listing)
-
-
-def check_shard(shard: Safetensors, file: str, options: ReadOptions, findings: Findings) -> None:
-    """Check a file of a set by itself."""
-    inner = shard_check.check(shard, options)
-    errors, warnings = (
-        tuple(replace(problem, chunk=file) for problem in problems)
-        for problems in (inner.errors, inner.warnings)
-    )
-    findings.add(MemberFindings(errors, warnings))
 
 
 def _missing(name: str, file: str) -> str:

@@ -18,7 +18,7 @@ from hashlib import sha256
 from wtxtgit.containers import tensor_header
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import ListingBudget, check_inside, quoted
-from wtxtgit.containers.format import FileSet, OpenMember
+from wtxtgit.containers.format import FileSet, OpenMember, opened_member
 from wtxtgit.containers.intervals import gaps, overlaps
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.tensor_chunks import Chunk, ChunkBox, ChunkedTensor, flaw, mismatch
@@ -33,7 +33,7 @@ from wtxtgit.containers.torch.distributed_metadata import (
 from wtxtgit.containers.torch.distributed_values import OTHER, plain
 from wtxtgit.containers.torch.listing import ROOT_NAME
 from wtxtgit.containers.torch.views import ELEMENTS, PACKED, SIZES
-from wtxtgit.errors import FormatError, InputError
+from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings, MemberFindings, Problem
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
@@ -222,12 +222,7 @@ class DistributedCheckpoint(FileSet):
 
     def open(self, path: str) -> ShardFile:
         """Open a file of the checkpoint; raises FormatError."""
-        try:
-            data = self.open_member(path)
-        except InputError as error:
-            raise FormatError(
-                f"{quoted(path)} can't be opened: {error.message}", field="relative_path"
-            ) from None
+        data = opened_member(self.open_member, path, "relative_path")
         return ShardFile(data, self.by_file[path])
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
@@ -277,9 +272,7 @@ class DistributedCheckpoint(FileSet):
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all files, in order, and in the metadata themselves."""
-        findings = Findings()
-        for member in members:
-            findings.add(member)
+        findings, _ = Findings.of_members(members)
         wanted = dict.fromkeys(self.metadata.places())
         for place in wanted:
             if place not in self.metadata.items:

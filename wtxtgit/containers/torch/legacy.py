@@ -22,7 +22,7 @@ from wtxtgit.containers.torch.check import (
 )
 from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.loading import refusals_of_value
-from wtxtgit.containers.torch.pickle_read import Dict, List, Pickle
+from wtxtgit.containers.torch.pickle_read import List, Pickle
 from wtxtgit.containers.torch.read import MISSING, StorageBytes, global_names, tensor
 from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
@@ -57,7 +57,6 @@ class Legacy:
     listing: PickledTensors
     named: tuple[Storage, ...]
     storages: dict[str, tuple[int, int]]
-    little_endian: object
     end: int
 
     def find(self, storage: Storage) -> StorageBytes | str:
@@ -92,10 +91,8 @@ def read(data: ByteView, counts: ListingBudget | None = None) -> Legacy:
     keys = pickle_read.parse(data, "storage keys", saved.load, start=pickle.end, listing=counts)
     named = tuple(saved.named)
     storages, end = _storages(data, keys, named)
-    pairs = facts.root.pairs if isinstance(facts.root, Dict) else []
-    little = next((value for key, value in pairs if key == "little_endian"), None)
     others = magic, version, facts, keys
-    return Legacy(data, start, others, pickle, listed, named, storages, little, end)
+    return Legacy(data, start, others, pickle, listed, named, storages, end)
 
 
 def describe(

@@ -135,12 +135,9 @@ class IncomingPacks:
 
     def _opened(self) -> Iterator[tuple[str, Iterable[ChunkEntry]]]:
         """The packs that can be used, and their chunks."""
-        for name in sorted(self.packs.names):
-            # Another process that fetches may have been faster.
-            with contextlib.suppress(FileNotFoundError):
-                pack = self.packs.opened(name)
-                if pack is not None:
-                    yield name, map(pack.index.entry, pack.index.in_order())
+        # Another process that fetches may have been faster, and taken some away.
+        for name, pack in self.packs.usable(sorted(self.packs.names)):
+            yield name, map(pack.index.entry, pack.index.in_order())
 
     def _without_bases(self) -> dict[str, set[bytes]]:
         """The chunks of each pack that are decoded with others which have not come."""

@@ -111,14 +111,8 @@ def _take_unnamed(array: ArrayPieces, text: ByteView) -> bool:
                 slot.put(again, ChunkState.MENDED, proved=False)
                 taken.append(slot)
                 break
-    if not taken:
-        return False
-    _hash(array)
-    if not array.fits_line():
-        array.sha256 = None
-        for slot in taken:
-            slot.lose()
-    return True
+    _keep_proved(array, taken)
+    return bool(taken)
 
 
 _Way = Callable[[bytes, ChunkClaim], "bytes | None"]
@@ -243,11 +237,17 @@ def _heal_by_name(array: ArrayPieces, heal: OtherCopies) -> None:
     for slot in lost:
         part = given[2][slot.ix * array.chunk_size :][: slot.size]
         slot.put(part, ChunkState.HEALED, given[3])
-    _hash(array)
-    if not array.fits_line():
-        array.sha256 = None
-        for slot in lost:
-            slot.lose()
+    _keep_proved(array, lost)
+
+
+def _keep_proved(array: ArrayPieces, taken: Sequence[Slot]) -> None:
+    """Hash an array some of whose chunks it alone can prove, and lose these where it does not."""
+    if taken:
+        _hash(array)
+        if not array.fits_line():
+            array.sha256 = None
+            for slot in taken:
+                slot.lose()
 
 
 def _hash(array: ArrayPieces) -> None:
