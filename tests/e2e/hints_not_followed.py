@@ -192,7 +192,6 @@ NOT_FOLLOWED = {
     ),
     "no test follows it yet": (
         "wtxtgit resolve {} shows it",
-        "./{} names the file",
         "git add --renormalize -- {}, then commit{}",
         "git add .wtxt, then wtxtgit seal --staged, then git commit",
         "git check-attr -a -- {} shows them",
@@ -207,7 +206,6 @@ NOT_FOLLOWED = {
         "wtxtgit audit lists them",
         "wtxtgit doctor --fix removes it",
         "wtxtgit doctor --fix sets that for this repository",
-        "wtxtgit inspect {} has names that are there once",
         "wtxtgit install --force",
         "wtxtgit install --global sets up all repositories",
         "wtxtgit install writes the files again",
