@@ -24,6 +24,7 @@ from wtxtgit.checkpoint.finalize import finalize as finalize_file
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import payload_for, read_checkpoint, shown_name, wsum_beside
 from wtxtgit.containers import any_format, registry
+from wtxtgit.containers.format import Format
 from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError, counted
 from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.spool import spooled
@@ -76,10 +77,11 @@ def dump(
     knows them, WTXT for any other. `arrays` are numpy arrays, torch tensors, and what else gives an
     array, by any names; mappings in it give names that are joined with a dot.
 
-    `tags` are short texts by name, for formats that have a place for them. With `max_shard` bytes
-    the arrays go to several files beside one another (safetensors, GGUF, AERO), `ecc` bytes of
-    parity go behind each block of FOLD, `tensor_hashes`, and hashes of pages of `page_size` bytes,
-    into AERO: as in `convert`. All other arguments are
+    `tags` are short texts by name, for formats that have a place for them; those of what `load` or
+    `open` returned go along where there are no others, as far as the format can hold them. With
+    `max_shard` bytes the arrays go to several files beside one another (safetensors, GGUF, AERO,
+    MLCP), `ecc` bytes of parity go behind each block of FOLD, `tensor_hashes`, and hashes of pages
+    of `page_size` bytes, into AERO: as in `convert`. All other arguments are
     for texts: `prev` is the merkle_this (32 bytes) of the generation before, `audit` the text of
     the audit line, `hmac_key` a key that authenticates every array, `sign` a
     function that signs bytes (`wtxtgit.model.Signature`). What `load` returned of a native text
@@ -96,6 +98,8 @@ def dump(
                 f"{shown(Path(path))}: arguments for texts, which a {target.name} file is not"
             )
         extras = {"ecc": ecc, "tensor_hashes": tensor_hashes, "page_size": page_size}
+        if tags is None and isinstance(arrays, Tensors | LazyTensors):
+            tags = {key: arrays.tags[key] for key in arrays.tags if _keeps(target, key)}
         _dump_container(given_arrays(arrays), Path(path), tags or {}, extras, max_shard)
         return
     if tags or any((ecc, max_shard, page_size)) or tensor_hashes:
@@ -401,6 +405,10 @@ def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
         # This, `open`, and contextlib's `__enter__` between it and the caller.
         stacklevel=4,
     )
+
+
+def _keeps(target: Format, key: str) -> bool:
+    return target.keeps_tag is not None and target.keeps_tag(key)
 
 
 def _dump_container(

@@ -111,7 +111,8 @@ class _Finder:
         if len(several) > 1:
             raise UsageError(
                 f"{self._target}: {len(several)} things are called {quoted(name)}",
-                hint=f"wtxtgit inspect {shlex.quote(self._target)} has names that are there once",
+                hint=f"wtxtgit inspect --parts {shlex.quote(self._target)} lists names that are "
+                "there once",
             )
         if tensors:
             return self._tensor(name, tensors[0])
