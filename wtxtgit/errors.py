@@ -40,8 +40,8 @@ def _escape(c: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 part`, `2 parts`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """`1 part`, `2,000 parts`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def place(

@@ -160,6 +160,15 @@ def test_tags_are_kept_or_refused(tmp_path: Path) -> None:
     wtxtgit.dump(loaded, tmp_path / "u.safetensors", tags=loaded.tags)
     same = [(tmp_path / name).read_bytes() for name in ("t.safetensors", "u.safetensors")]
     assert same[0] == same[1]
+    # Of what was loaded they go along by themselves, where there is a place for them.
+    wtxtgit.dump(loaded, tmp_path / "u.safetensors")
+    assert (tmp_path / "u.safetensors").read_bytes() == same[0]
+    with wtxtgit.open(tmp_path / "t.safetensors") as opened:
+        wtxtgit.dump(opened, tmp_path / "u.aero")
+    assert wtxtgit.load(tmp_path / "u.aero").tags == {"step": "7"}
+    wtxtgit.dump(loaded, tmp_path / "u.npz")
+    wtxtgit.dump(loaded, tmp_path / "u.safetensors", tags={})
+    assert wtxtgit.load(tmp_path / "u.safetensors").tags == {}
     for out, more in {
         "t.wtxt": {"tags": {"step": "7"}},
         "t.npz": {"tags": {"step": "7"}},
@@ -221,13 +230,18 @@ def test_representations_are_short_and_tables_escape_names(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "index"), [("safetensors", "m.safetensors.index.json"), ("aero", "m.aeroset.json")]
+    ("ending", "index"),
+    [
+        ("safetensors", "m.safetensors.index.json"),
+        ("aero", "m.aeroset.json"),
+        ("checkpoint", "m.metadata.json"),
+    ],
 )
 def test_arrays_go_to_several_files(ending: str, index: str, tmp_path: Path) -> None:
     arrays = {f"w{n}": np.full((16, 4), n, "f4") for n in range(5)}
     wtxtgit.dump({"deep": arrays}, tmp_path / f"m.{ending}", max_shard=600)
     assert not (tmp_path / f"m.{ending}").exists()
-    assert len(list(tmp_path.glob(f"m-*.{ending}"))) >= 3
+    assert len(list(tmp_path.glob(f"m[-_]*{'shard' if ending == 'checkpoint' else ending}"))) >= 3
     found = wtxtgit.load(tmp_path / index)
     assert found.keys() == {f"deep.{name}" for name in arrays}
     assert all((found[f"deep.{name}"] == values).all() for name, values in arrays.items())

@@ -48,6 +48,11 @@ return [...document.querySelectorAll("body :not(.tensor:not(.shown) *)")].filter
   && getComputedStyle(one).overflowX === "hidden" && one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.outerHTML.slice(0, 100));
 """
+_SIDEWAYS = """
+return [...document.querySelectorAll(".scroll")].filter((one) =>
+  one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
+  .map((one) => one.innerHTML.slice(0, 100));
+"""
 _AXE = """
 const done = arguments[arguments.length - 1];
 axe.run().then((report) => done(report.violations.map(
@@ -133,6 +138,7 @@ def test_nothing_overlaps_or_is_cut(
         assert shown <= inner, width
         assert tab.run(_COLLISIONS) == [], width
         assert tab.run(_CUT) == [], width
+        assert tab.run(_SIDEWAYS) == [], width
         tab.screenshot(f"{kind}{few}-{width}")
 
 
@@ -151,7 +157,7 @@ def test_axe_finds_nothing(tab: Tab, pages: Mapping[str, Path], kind: str) -> No
 def test_keys_alone_do_all(tab: Tab, pages: Mapping[str, Path], kind: str) -> None:
     tab.open(pages[kind])
     count = tab.find("#count").text
-    assert count.split()[0].isdigit()
+    assert kind != "inspect" or count == "3,000 tensors"
     tab.press("/")
     tab.press("layers.17. experts.3")
     assert tab.find("#count").text.startswith("1 of ")

@@ -373,7 +373,7 @@ def test_a_big_page(tab: Tab, file: File) -> None:
     """All of it on one page that is opened: it takes seconds."""
     path = file("big")
     tab.open(path)
-    assert tab.find("#count").text == "2000 changed tensors"
+    assert tab.find("#count").text == "2,000 changed tensors"
     assert len(rows(tab)) == 100, "more come where somebody scrolls"
     type_filter(tab, "layers.17.")
     assert len(rows(tab)) == 10

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.e2e.sealed import checkpoint
+from tests.kit import Repo
 
 GREEN, RED, YELLOW, END = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
@@ -52,6 +53,18 @@ def test_words_and_risks_have_them(wtxtgit: Command) -> None:
     assert f"{YELLOW}unknown{END}" in said
     assert f"wtxtgit: {RED}error{END}: " in on_a_terminal(wtxtgit, "inspect", "nothing")
     assert f"{RED}all-zero{END}" in on_a_terminal(wtxtgit, "diff", "a", "b")
+
+
+def test_states_of_files_have_them(repo: Repo, driver: None) -> None:
+    repo.track("*.safetensors")
+    for name in ("a", "b"):
+        repo.write(f"{name}.safetensors", checkpoint(1.0))
+    repo.add()
+    repo.write("a.safetensors", checkpoint(2.0))
+    (repo.path / "b.safetensors").unlink()
+    said = on_a_terminal(Command(repo.path, repo.path.parent), "status")
+    assert f"{YELLOW}modified{END}" in said
+    assert f"{RED}missing{END}" in said
 
 
 @pytest.mark.usefixtures("files")

@@ -119,6 +119,20 @@ WARNINGS = {
     "an alignment below 8": (head([ARCHITECTURE, alignment(4)]), BASE + 29, "general.alignment"),
     "an empty key": (head([ARCHITECTURE, entry("", BOOL, b"\0")]), BASE, "key"),
     "a key that is not ASCII": (head([ARCHITECTURE, entry("é", BOOL, b"\0")]), BASE, "key"),
+    "a key of the Python reader": (
+        head([ARCHITECTURE, entry("GGUF.version", UINT32, bytes(4))]),
+        BASE,
+        "key",
+    ),
+    "a type that was given up": (
+        made(
+            [ARCHITECTURE, entry("general.quantization_version", UINT32, b"\2\0\0\0")],
+            [info("q", (32,), 0, 31)],
+            bytes(32),
+        ),
+        BASE + len(entry("general.quantization_version", UINT32, bytes(4))),
+        "type",
+    ),
     "a long key": (head([ARCHITECTURE, entry("k" * 65_536, BOOL, b"\0")]), BASE, "key"),
     "a string that is not UTF-8": (with_value(STRING, string(b"\xff")), VALUE + 8, "string"),
     "a string in an array": (
@@ -187,6 +201,7 @@ WARNINGS = {
 
 
 REFUSED = {
+    "a type that was given up",
     "an empty key",
     "an array of arrays",
     "a name of 64 bytes",

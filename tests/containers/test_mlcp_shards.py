@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from hashlib import sha256
+from pathlib import Path
 from struct import pack
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.containers.sources import content, models, source
 from tests.data import fixture
+from wtxtgit.checkpoint.convert import convert
 from wtxtgit.containers import any_format
 from wtxtgit.containers.format import SetFolder
 from wtxtgit.containers.mlcp.read import read as read_single
@@ -101,6 +103,26 @@ def test_what_is_written_is_read_back(tensors: list[TensorSource], max_shard: in
     assert found.tags == {"run": "é"}
     told = check(files)
     assert (told.errors, told.warnings) == ([], [])
+
+
+def test_training_state_goes_along(tmp_path: Path) -> None:
+    def train(value: dict[str, Any]) -> None:
+        value["training"] = {"epoch": 3, "step": 7, "optimizerState": {"beta": 0.9}}
+        value["customFields"] = {"run": "x"}
+        value["sharding"]["strategy"] = value["shardingStrategy"]["strategy"] = "fsdp"
+        value["worldSize"] = 8
+
+    for name, data in edited(made(), train).items():
+        (tmp_path / name).write_bytes(data)
+    one, again = tmp_path / "one.checkpoint", tmp_path / "n.checkpoint"
+    options = ReadOptions()
+    done = convert(str(tmp_path / INDEX), one, options, inline_data=True)
+    assert done.dropped == ()
+    assert convert(str(one), again, options, max_shard=8).dropped == ()
+    (before, after) = (json.loads((tmp_path / n).read_bytes()) for n in (INDEX, "n.metadata.json"))
+    for shard in before["shards"]:
+        shard["filePath"] = f"n{shard['filePath'][1:]}"
+    assert after == before
 
 
 @pytest.mark.parametrize(

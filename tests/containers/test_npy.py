@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,30 @@ def test_items_may_not_be_too_long(descr: str) -> None:
 def test_arrays_must_stand_inside(shape: str) -> None:
     data = npy_fields(shape=shape, data=bytes(7))
     refused(data, "data", len(data) - 7)
+
+
+@pytest.mark.parametrize(
+    ("descr", "shape", "is_read"),
+    [
+        ("('<f2', (2,))", "(2,)", False),
+        ("('<f2', 2)", "()", False),
+        ("(('<f2', (2,)), (1,))", "(1,)", False),
+        ("('<f2', (1, 1))", "(2,)", True),
+        ("('<f2', (2,))", "(0, 3)", True),
+        ("[('a', '<f2', (2,))]", "(2,)", True),
+    ],
+)
+def test_a_dtype_that_has_a_shape_as_a_whole(descr: str, shape: str, *, is_read: bool) -> None:
+    size = np.lib.format.descr_to_dtype(npy_literal.parse(descr)).itemsize
+    data = npy_fields(descr, shape=shape, data=bytes(size * prod(npy_literal.parse(shape))))
+    try:
+        np.load(io.BytesIO(data))
+    except ValueError:
+        assert not is_read
+        assert [error.field for error in check(memoryview(data)).errors] == ["descr"]
+    else:
+        assert is_read
+        assert check(memoryview(data)).errors == []
 
 
 def test_arrays_without_items_need_no_bytes() -> None:

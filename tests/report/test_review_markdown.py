@@ -131,7 +131,7 @@ def test_it_fits_into_a_comment(count: int, name: str) -> None:
 def test_ten_thousand_tensors() -> None:
     text = comment(big(10_000))
     assert len(text) <= MOST_CHARACTERS
-    assert f"and {10_000 - MOST_ROWS} more changed tensors" in text
+    assert f"and {10_000 - MOST_ROWS:,} more changed tensors" in text
 
 
 def test_names_without_end() -> None:

@@ -96,4 +96,4 @@ def test_unusual_layers_and_tensors() -> None:
 def test_many_are_told_once() -> None:
     flags = found(*(changed(f"w{n}", new_nan=1) for n in range(5000)))
     assert len(flags) == MOST_TENSORS + 1
-    assert flags[-1] == Flag(Risk.NEW_NAN, f"the same for {5000 - MOST_TENSORS} more tensors")
+    assert flags[-1] == Flag(Risk.NEW_NAN, f"the same for {5000 - MOST_TENSORS:,} more tensors")

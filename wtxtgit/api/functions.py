@@ -24,6 +24,7 @@ from wtxtgit.checkpoint.finalize import finalize as finalize_file
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import payload_for, read_checkpoint, shown_name, wsum_beside
 from wtxtgit.containers import any_format, registry
+from wtxtgit.containers.format import Format
 from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError, counted
 from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.spool import spooled
@@ -78,8 +79,9 @@ def dump(
     allowed: their names are joined with dots.
 
     For containers:
-    - `tags`: short texts by name, in formats that have a place for them.
-    - `max_shard`: bytes per file; the arrays go to several files (safetensors, GGUF, AERO).
+    - `tags`: short texts by name, in formats that have a place for them. Those of what `load` or
+      `open` returned are kept where none are given, as far as the format can hold them.
+    - `max_shard`: bytes per file; the arrays go to several files (safetensors, GGUF, AERO, MLCP).
     - `ecc`: bytes of parity per block of a FOLD file.
     - `tensor_hashes`, `page_size`: AERO gets a hash of each tensor, and of each page of so many
       bytes.
@@ -108,6 +110,8 @@ def dump(
                 f"{shown(Path(path))}: arguments for texts, which a {target.name} file is not"
             )
         extras = {"ecc": ecc, "tensor_hashes": tensor_hashes, "page_size": page_size}
+        if tags is None and isinstance(arrays, Tensors | LazyTensors):
+            tags = {key: arrays.tags[key] for key in arrays.tags if _keeps(target, key)}
         _dump_container(given_arrays(arrays), Path(path), tags or {}, extras, max_shard)
         return
     if tags or any((ecc, max_shard, page_size)) or tensor_hashes:
@@ -427,6 +431,10 @@ def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
         # This, `open`, and contextlib's `__enter__` between it and the caller.
         stacklevel=4,
     )
+
+
+def _keeps(target: Format, key: str) -> bool:
+    return target.keeps_tag is not None and target.keeps_tag(key)
 
 
 def _dump_container(

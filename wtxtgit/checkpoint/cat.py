@@ -114,7 +114,7 @@ class _Finder:
         if len(several) > 1:
             raise UsageError(
                 f"{self._target}: {len(several)} parts are named {quoted(name)}",
-                hint=f"wtxtgit inspect {shlex.quote(self._target)} shows unambiguous names",
+                hint=f"wtxtgit inspect --parts {shlex.quote(self._target)} shows unambiguous names",
             )
         if tensors:
             return self._tensor(name, tensors[0])

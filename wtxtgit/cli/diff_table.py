@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from wtxtgit.cli.output import print_line, print_table
 from wtxtgit.errors import clipped, counted
-from wtxtgit.report.figures import digits, extents, percent
+from wtxtgit.report.figures import count, digits, extents, percent
 
 if TYPE_CHECKING:
     from wtxtgit.report.diff import DiffReport, MetadataChange, RowFacts, TensorDiff
@@ -66,9 +66,9 @@ def totals(report: DiffReport) -> str:
 
     summary = report.summary
     words = [
-        f"{count} {status}"
-        for status, count in summary.counts.items()
-        if count and status is not TensorStatus.SAME
+        f"{count(number)} {status}"
+        for status, number in summary.counts.items()
+        if number and status is not TensorStatus.SAME
     ]
     total = counted(summary.tensors, "tensor")
     line = f"{total}: {', '.join(words)}" if words else f"{total}, all identical"
@@ -150,6 +150,8 @@ def _cell(cell: Cell) -> str:
         return digits(cell.value)
     if isinstance(cell, SignersCell):
         return ", ".join(cell) or "none"
+    if isinstance(cell, int):
+        return count(cell)
     return "" if cell is None else str(cell)
 
 
@@ -197,7 +199,7 @@ def _measures(tensor: TensorDiff) -> tuple[str, ...]:
 
 
 def _rows(rows: RowFacts) -> str:
-    words = f"{rows.changed} of {rows.rows}"
+    words = f"{rows.changed:,} of {rows.rows:,}"
     if rows.changed in (0, rows.rows) or len(rows.ranges) > _MOST_RANGES or not rows.exact:
         return words
     spans = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in rows.ranges]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from math import isinf
 
 from wtxtgit.containers.cursor import (
     CONTAINER,
@@ -62,12 +63,14 @@ def parse(
     constants: bool = True,
     listing: ListingBudget | None = None,
     repeated: list[str] | None = None,
+    lax: set[str] | None = None,
 ) -> object:
     """The value of a JSON text that starts at `offset` of its file.
 
     NaN and Infinity are read, unless there are to be no `constants`. Of equal
     keys the last one counts, unless `unique_keys` refuses them; `repeated` is
-    given them. `what` names the text in errors, its values count in the
+    given them, and `lax` what a strict reader refuses, or takes for no
+    integer. `what` names the text in errors, its values count in the
     `listing` of its file.
 
     Raises FormatError (limit or structure).
@@ -75,6 +78,8 @@ def parse(
     text = _text(data, what, offset, listing)
 
     def integer(digits: str) -> int:
+        if lax is not None and digits == "-0":
+            lax.add("the number -0")
         # int() takes quadratic time: longer ones are over 64 bits without a look at them.
         value = int(digits) if len(digits) <= MAX_INTEGER_CHARACTERS else MAX_INTEGER + 1
         if not MIN_INTEGER <= value <= MAX_INTEGER:
@@ -92,18 +97,36 @@ def parse(
     def constant(word: str) -> float:
         if not constants:
             fail(f"{what} has {word}, which JSON does not allow", offset=offset, field=what)
+        if lax is not None:
+            lax.add(word)
         return float(word)
+
+    def number(digits: str) -> float:
+        value = float(digits)
+        if lax is not None and isinf(value):
+            lax.add("a number that is too large")
+        return value
 
     hook = unique if unique_keys or repeated is not None else None
     try:
         value: object = json.loads(
-            text, parse_int=integer, parse_constant=constant, object_pairs_hook=hook
+            text,
+            parse_int=integer,
+            parse_float=None if lax is None else number,
+            parse_constant=constant,
+            object_pairs_hook=hook,
         )
     except json.JSONDecodeError as error:
         fail(f"{what} is not JSON", offset=offset + _bytes_before(text, error.pos), field=what)
     except RecursionError:
         fail(f"{what} is nested too deeply", offset=offset, field=what, kind="limit")
+    if lax is not None and any(escape[1] for escape in _ESCAPES.finditer(text)):
+        lax.add("a lone surrogate")
     return value
+
+
+# Pairs aside, the group is half of one.
+_ESCAPES = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F]..)|.)", re.DOTALL)
 
 
 def _text(data: ByteView, what: str, offset: int, listing: ListingBudget | None) -> str:

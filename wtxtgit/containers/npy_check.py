@@ -106,8 +106,12 @@ def _refusals(header: NpyHeader) -> Iterator[tuple[str, str]]:
     sizes = [size for size in header.shape if size]
     if bounded_product(max(header.item_size, 1), sizes, MAX_BYTES) > MAX_BYTES:
         yield "array is larger than numpy supports", "shape"
-    for message in _of_descr(_descr(header)):
+    descr = _descr(header)
+    for message in _of_descr(descr):
         yield message, "descr"
+    # It would be an array of more dimensions, which numpy makes of the dtype, and not of the file.
+    if not header.has_objects and 0 not in header.shape and _places(descr) > 1:
+        yield "numpy.load reads no array whose whole items are arrays of several", "descr"
 
 
 def _descr(header: NpyHeader) -> object:
@@ -129,6 +133,15 @@ def _of_descr(descr: object) -> Iterator[str]:
             waiting += [field[1] for field in one]
             if len(set(names)) < len(names):
                 yield "two fields of the dtype have the same name"
+
+
+def _places(descr: object) -> int:
+    """How many items each one of an array is, by the shape that its dtype has as a whole."""
+    count = 1
+    while isinstance(descr, tuple):
+        descr, shape = descr
+        count = bounded_product(count, shape if isinstance(shape, tuple) else (shape,), MAX_BYTES)
+    return count
 
 
 def _names(name: object) -> Iterator[object]:

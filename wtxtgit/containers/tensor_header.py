@@ -52,7 +52,8 @@ ELEMENTS = {
 class TensorHeader:
     """Tensors in the header's order, at offsets in the whole buffer; `end` is the header's.
 
-    `further` has what the entries of some tensors, by name, say beyond the format's keys.
+    `further` has what the entries of some tensors, by name, say beyond the format's keys, `lax`
+    what its JSON has that a strict reader refuses.
     """
 
     end: int
@@ -60,6 +61,7 @@ class TensorHeader:
     metadata: object
     further: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     has_null_metadata: bool = False
+    lax: tuple[str, ...] = ()
 
 
 def read(
@@ -81,8 +83,9 @@ def read(
     length = len(body)
     if not body or body[0] != SAFETENSORS_BRACE:
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
+    lax: set[str] = set()
     items = json_text.parse(
-        body, "header", offset=cursor.pos - length, unique_keys=True, listing=listing
+        body, "header", offset=cursor.pos - length, unique_keys=True, listing=listing, lax=lax
     )
     if not isinstance(items, dict):
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
@@ -100,7 +103,7 @@ def read(
         if len(item) > len(TENSOR_KEYS)
     }
     is_null = has_metadata and metadata is None
-    return TensorHeader(cursor.pos, tensors, metadata, further, is_null)
+    return TensorHeader(cursor.pos, tensors, metadata, further, is_null, tuple(sorted(lax)))
 
 
 def _body(cursor: Cursor) -> ByteView:

@@ -159,7 +159,10 @@ def _check(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:
     if not stages:
         raise InputError(f"{shown}: no conflict", hint="git status lists the conflicts")
     if path.endswith(LEDGER_SUFFIX):
-        raise InputError(f"{shown}: a ledger", hint="wtxtgit seal --reseal joins its two sides")
+        file = repo.quoted(path.removesuffix(LEDGER_SUFFIX))
+        raise InputError(
+            f"{shown}: a ledger", hint=f"wtxtgit seal --reseal -- {file} joins its two sides"
+        )
     if _BASE not in stages and len(stages) == 1:
         raise InputError(f"{shown}: only one side has it here", hint="git status says why")
     # Deleted on one side: git keeps the stage of the other, and the user decides.

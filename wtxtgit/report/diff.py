@@ -67,7 +67,7 @@ class RowIndices:
         named = [str(one[0]) if len(one) == 1 else str(list(one)) for one in self.first]
         more = ", ..." if self.count > len(named) else ""
         listed = "" if self.count == rows else f" ({', '.join(named)}{more})"
-        return f"{self.count} of {counted(rows, 'row')}{listed}"
+        return f"{self.count:,} of {counted(rows, 'row')}{listed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class RowStates:
 def _became(new_nan: int, new_inf: int, total: int, what: str) -> Iterator[Concern]:
     for risk, word, count in ((ValueRisk.NAN, "NaN", new_nan), (ValueRisk.INF, "Inf", new_inf)):
         if count:
-            yield Concern(risk, f"{counted(count, what)} of {total} became {word}")
+            yield Concern(risk, f"{counted(count, what)} of {total:,} became {word}")
 
 
 @dataclass(frozen=True, slots=True)

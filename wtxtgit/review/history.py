@@ -7,6 +7,7 @@ arrays are decoded whose lines differ; a tensor that stayed the same keeps its n
 from __future__ import annotations
 
 import os
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -125,7 +126,7 @@ def life(
     if request.tensors is not None and is_read and not reading.has_tensors:
         raise UsageError(
             f"{shown(Path(request.path))}: no tensor matches {request.tensors!a}",
-            hint="wtxtgit inspect lists all tensors",
+            hint=f"wtxtgit inspect {shlex.quote(shown(Path(request.path)))} lists all tensors",
         )
     return History(
         artifact, request.revision, tuple(versions), _layers(tensors), tuple(tensors), is_sealed

@@ -11,6 +11,7 @@ hashing, which costs a fraction of the check and keeps unverified bytes from lea
 
 from __future__ import annotations
 
+import shlex
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -236,7 +237,7 @@ class TextFile:
             return LacksPayload(f"{self.name}: {problem}")
         return CheckError(
             f"{self.name}: {problem}",
-            hint=f"wtxtgit verify lists all problems with {self.name}",
+            hint=f"wtxtgit verify -- {shlex.quote(self.name)} lists all problems",
         )
 
 

@@ -39,6 +39,8 @@ from wtxtgit.model.tensor import ReadOptions
 ALIGNMENT_UNIT = 8
 """The spec wants an alignment that is a multiple of it."""
 BFLOAT = "bf16"
+MADE_BY_READER = frozenset({"GGUF.version", "GGUF.tensor_count", "GGUF.kv_count"})
+GIVEN_UP = frozenset({"Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8"})
 
 _SAYS = {STRING: Findings.warn, BOOL: Findings.error}
 """A string is all there, whatever its bytes are; a boolean leaves open what is meant."""
@@ -65,6 +67,9 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
         key = quoted(entry.key)
         if entry.key in seen:
             findings.error(f"key {key} appears more than once", "key", entry.offset)
+        elif entry.key in MADE_BY_READER:
+            message = f"key {key} is reserved by gguf's Python reader, which refuses the file"
+            findings.warn(message, "key", entry.offset)
         seen[entry.key] = entry
         if not entry.key:
             findings.unread("key is empty", "key", entry.offset)
@@ -84,9 +89,12 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
     if is_first and (architecture is None or architecture.value_type != STRING):
         findings.warn(f"{ARCHITECTURE_KEY} is missing or not a string", ARCHITECTURE_KEY, None)
     for info in container.infos:
+        named, dtype = f"tensor {quoted(info.tensor.name)}", info.tensor.dtype
         if not info.is_known:
-            named, dtype = f"tensor {quoted(info.tensor.name)}", info.tensor.dtype
             findings.unread(f"{named} has unknown type {dtype}", "type", info.offset)
+        elif dtype in GIVEN_UP:
+            message = f"{named} has type {dtype}, which ggml has dropped: it refuses the file"
+            findings.unread(message, "type", info.offset)
     is_quantised = any(info.tensor.element is None for info in container.infos)
     if QUANTIZATION_KEY not in seen and is_quantised and is_first:
         findings.warn(

@@ -8,7 +8,7 @@ Spec: `docs/spec/containers.md`, "MLCP"; `docs/spec/mlcp.md`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
@@ -70,6 +70,8 @@ DTYPE_NAMES = (
 """Records have the name, the JSON its place in this enumeration."""
 DTYPE_NUMBERS = {name: number for number, name in enumerate(DTYPE_NAMES)}
 
+OWN = "\0own"
+"""The key of a file's own metadata among the values that go along, which is no custom field."""
 _REPEATED = frozenset({"version", "format", "shards", "customFields", "tensorInfos"})
 """Members that the file's structure, its tensors or the tags tell again."""
 
@@ -163,7 +165,18 @@ def describe(container: Mlcp, options: ReadOptions) -> Description:
         {"version": container.version, "metadata": container.metadata},
         tags=custom_fields(container.metadata),
         untold=untold(container.metadata),
+        own=own_values(container.metadata),
     )
+
+
+def own_values(metadata: object) -> Callable[[], Mapping[str, object]] | None:
+    """What a file of the same format is given: custom fields, and all that follows from no tensor.
+
+    None for metadata that are no object.
+    """
+    if not isinstance(metadata, dict):
+        return None
+    return lambda: {**custom_fields(metadata), OWN: metadata}
 
 
 def read(data: ByteView, listing: ListingBudget | None = None) -> Mlcp:

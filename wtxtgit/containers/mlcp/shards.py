@@ -32,6 +32,7 @@ from wtxtgit.containers.mlcp.read import (
     DTYPE_NAMES,
     ELEMENTS,
     custom_fields,
+    own_values,
     untold,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
@@ -143,6 +144,7 @@ class ShardedCheckpoint(FileSet):
             {"metadata": self.metadata, "files": list(self.members)},
             tags=custom_fields(self.metadata),
             untold=untold(self.metadata),
+            own=own_values(self.metadata),
             size=size,
             unlisted=tuple(beside),
         )

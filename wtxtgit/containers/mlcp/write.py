@@ -28,6 +28,7 @@ from wtxtgit.containers.mlcp.read import (
     ELEMENTS,
     MAX_STRING,
     MAX_ZEROS_SCAN,
+    OWN,
     Placement,
     read_body,
     shard_list,
@@ -44,6 +45,8 @@ DTYPES = {element: name for name, element in ELEMENTS.items()}
 
 VERSION = "1.0.0"
 """What the original writer writes where the metadata have none."""
+_OF_SHARDS = frozenset({"version", "shards", "format", "tensorInfos"})
+"""Members that another file's metadata do not bring along: they follow from what is written."""
 MAX_COUNT = 2**31 - 1
 # Counts are int32 in a record, dimensions and sizes int64.
 MAX_DIM = 2**63 - 1
@@ -61,14 +64,14 @@ class NewRecord:
 
 
 def build_model(
-    tensors: Sequence[TensorSource], tags: Mapping[str, str], inline_data: bool = False
+    tensors: Sequence[TensorSource], tags: Mapping[str, object], inline_data: bool = False
 ) -> Iterator[Buffer]:
     """Write tensors as one shard, and tags as custom fields of the metadata.
 
-    Without `inline_data` the file lists the tensors and has no bytes of them,
-    as the original writer leaves it. Raises FormatError for names, dtypes
-    and tags that the format can't hold, and where tensor bytes would be taken
-    for records.
+    `tags` are texts, or what a file says of itself (`read.own_values`), which goes along. Without
+    `inline_data` the file lists the tensors and has no bytes of them, as the original writer leaves
+    it. Raises FormatError for names, dtypes and tags that the format can't hold, and where tensor
+    bytes would be taken for records.
     """
     return build([tensors], tags=tags, inline_data=inline_data)
 
@@ -78,7 +81,7 @@ def build(
     metadata_json: bytes | None = None,
     *,
     version: str | None = None,
-    tags: Mapping[str, str] | None = None,
+    tags: Mapping[str, object] | None = None,
     inline_data: bool = False,
 ) -> Iterator[Buffer]:
     """Write an MLCP file of these shards; it gives the file's bytes in order.
@@ -91,11 +94,8 @@ def build(
     rows = [new_record(n, tensor) for n, shard in enumerate(shards) for tensor in shard]
     refuse_many(len(rows), MAX_TENSORS, "tensors", "records")
     if metadata_json is None:
-        custom_fields = tags or {}
-        for text in (version or VERSION, *custom_fields.keys(), *custom_fields.values()):
-            json_text.check_name(text, "metadata", offset=0)
-        described = describe_shards(shards, version or VERSION, custom_fields, DTYPES)
-        metadata_json = format_json(described)
+        json_text.check_name(version or VERSION, "metadata", offset=0)
+        metadata_json = format_json(new_metadata(shards, version or VERSION, tags or {}))
     metadata = json_text.parse(memoryview(metadata_json), "metadata")
     listed = shard_list(metadata)
     if len(listed) > len(shards):
@@ -206,6 +206,27 @@ def stated_version(metadata: object) -> str:
     """The version that the original writer puts before the metadata."""
     version = metadata.get("version") if isinstance(metadata, dict) else None
     return version if isinstance(version, str) and json_text.is_text(version) else VERSION
+
+
+def new_metadata(
+    shards: Sequence[Sequence[TensorSource]], version: str, tags: Mapping[str, object]
+) -> dict[str, object]:
+    """The metadata of these shards: with `tags` as custom fields, or as another file has them.
+
+    Raises FormatError for texts that JSON can't hold.
+    """
+    fields = {key: value for key, value in tags.items() if isinstance(value, str)}
+    for text in (*fields.keys(), *fields.values()):
+        json_text.check_name(text, "metadata", offset=0)
+    described = describe_shards(shards, version, fields, DTYPES)
+    own = tags.get(OWN)
+    if not isinstance(own, dict):
+        return described
+    kept = {key: value for key, value in own.items() if key not in _OF_SHARDS}
+    for key in ("sharding", "shardingStrategy"):
+        if isinstance(kept.get(key), dict):
+            kept[key] = {**kept[key], "shardCount": len(shards)}
+    return described | kept
 
 
 def describe_shards(

@@ -16,10 +16,9 @@ from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
 from wtxtgit.containers.mlcp import INDEX_ENDING
 from wtxtgit.containers.mlcp.shards import shard_header, shard_name
 from wtxtgit.containers.mlcp.write import (
-    DTYPES,
     VERSION,
-    describe_shards,
     format_json,
+    new_metadata,
     new_record,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
@@ -36,7 +35,7 @@ MAX_DATA = 2**31 - 1
 
 
 def build_set(
-    tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_shard: int
+    tensors: Sequence[TensorSource], tags: Mapping[str, object], stem: str, max_shard: int
 ) -> Iterator[tuple[str, Iterator[Buffer]]]:
     """Names that start with `stem`, and bytes, of shards with up to `max_shard` tensor bytes each.
 
@@ -51,15 +50,13 @@ def build_set(
             message = f"tensor {quoted(tensor.name)} is larger than a shard can be"
             raise FormatError(message, kind="limit", field="size")
     json_text.refuse_repeated((tensor.name for tensor in tensors), "tensor name {} is taken")
-    for text in (*tags.keys(), *tags.values()):
-        json_text.check_name(text, "metadata", offset=0)
     groups = filled(tensors, min(max_shard, MAX_DATA))
     if len(groups) > MAX_SET_FILES:
         raise FormatError(f"{len(groups)} shards are too many", kind="limit", field="shards")
     # What is written has to be read again.
     if not is_in_folder(shard_name(stem, 0)):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="filePath")
-    metadata = {**describe_shards(groups, VERSION, tags, DTYPES), "format": MULTISHARD}
+    metadata = {**new_metadata(groups, VERSION, tags), "format": MULTISHARD}
     shards = cast(list[dict[str, object]], metadata["shards"])
     files = [_file(rank, group, shards[rank], stem) for rank, group in enumerate(groups)]
     spelled = format_json(metadata)

@@ -21,6 +21,7 @@ from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 REFUSED = "the reference library refuses the file"
 BYTE = 8
 """Bits of one."""
+MAX_ITEMS = 2**64 - 1
 # More bits than any two offsets can be apart.
 MAX_BITS = BYTE * (2**64 - 1)
 
@@ -51,10 +52,12 @@ def _check_header(container: Safetensors, findings: Findings) -> None:
         )
     if length % ALIGNMENT:
         findings.warn(f"header of {length} bytes is not padded to {ALIGNMENT}", "header length", 0)
+    at = SAFETENSORS_LENGTH_SIZE
+    for what in container.header.lax:
+        findings.unread(f"header has {what}: {REFUSED}", "header", at)
     metadata = container.header.metadata
     if metadata is None:
         return
-    at = SAFETENSORS_LENGTH_SIZE
     if not isinstance(metadata, dict):
         findings.unread(f"{METADATA_KEY} is not an object: {REFUSED}", METADATA_KEY, at)
         return
@@ -81,6 +84,14 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
             return
         bits = BYTE * ITEM_BYTES[tensor.element]
     wanted = bounded_product(bits, tensor.shape, MAX_BITS)
+    # The library multiplies one dimension after the other, and has not come to the 0 yet.
+    before = tensor.shape[: tensor.shape.index(0)] if 0 in tensor.shape else ()
+    if bounded_product(1, before, MAX_ITEMS) > MAX_ITEMS:
+        findings.unread(
+            f"tensor {name} has more items before a dimension of 0 than 64 bits can say: {REFUSED}",
+            "shape",
+            SAFETENSORS_LENGTH_SIZE,
+        )
     if wanted == BYTE * tensor.nbytes:
         return
     if wanted > MAX_BITS:

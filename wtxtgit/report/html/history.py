@@ -91,7 +91,10 @@ def _totals(history: History) -> Iterator[tuple[str, str]]:
     if versions[-1].tensors is not None:
         yield "Tensors", count(versions[-1].tensors)
     if history.is_sealed:
-        yield "Sealed", f"{sum(one.gen is not None for one in versions)} of {len(versions)}"
+        yield (
+            "Sealed",
+            f"{count(sum(one.gen is not None for one in versions))} of {count(len(versions))}",
+        )
 
 
 def _ticks(versions: Sequence[PastVersion]) -> Iterator[svg.Tick]:

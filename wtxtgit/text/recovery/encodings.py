@@ -216,6 +216,6 @@ def with_plus(text: bytes) -> bytes:
     """With the `+` that are blanks since a form was read, and those of base64 for addresses."""
     if b"+" not in text and sum(1 for _ in _PLUS_GONE.finditer(text)) > _FEW:
         return _PLUS.sub(lambda line: line[0][:76].replace(b" ", b"+") + line[0][76:], text)
-    if sum(1 for _ in _URL_SAFE.finditer(text)) > _FEW and _USUAL.search(text) is None:
+    if _USUAL.search(text) is None and sum(1 for _ in _URL_SAFE.finditer(text)) > _FEW:
         return _URL_SAFE_LINE.sub(lambda line: line[0].translate(_FROM_URL_SAFE), text)
     return text

@@ -34,7 +34,6 @@ _END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*+(endwtxt|enddelta)(?:\s*$|[\"'<\\])")
 _MARKED = re.compile(rb"(?m)^(?P<before>[^\n]{0,400}?)" + _FIRST + rb"(?P<behind>[^\n]*+)$")
 _HASHED = re.compile(rb"(?m)^(?:arr name=[^ \n]*+ |ch |root |WSUM 1 )(?P<long>.{110})?")
 _EMPTY = re.compile(rb"(?m)^\n+")
-_FILLED = re.compile(rb"(?m)^.")
 _MOST_TRANSPORTS = 4
 # Places where a first line may be, of which one may be in what stands before the text.
 _MOST_FIRST_LINES = 4
@@ -171,8 +170,10 @@ def _is_on_most(pattern: re.Pattern[bytes], plain: bytes) -> bool:
 
     On a few it is damage, which their chunks show how to mend.
     """
-    lines = sum(1 for _ in _FILLED.finditer(plain))
-    return 2 * sum(1 for _ in pattern.finditer(plain)) >= lines
+    # Lines that are not empty, as far as two LFs in a row tell.
+    lines = plain.count(b"\n") - plain.count(b"\n\n")
+    half = (lines + 1) // 2
+    return sum(1 for _ in islice(pattern.finditer(plain), half)) == half
 
 
 def _is_foreign(text: ByteView) -> bool:

@@ -210,7 +210,8 @@
       filtered = words.length > 0;
       nothing.hidden = found > 0;
       const { noun } = count.dataset;
-      count.value = filtered ? `${shown} of ${all} ${noun}` : `${all} ${noun}`;
+      const told = (number) => number.toLocaleString("en");
+      count.value = `${filtered ? `${told(shown)} of ` : ""}${told(all)} ${noun}`;
     }
     box.addEventListener("input", apply);
     document.addEventListener("keydown", (event) => {
