@@ -771,8 +771,8 @@ def test_damage_is_not_hashed_anew(data: bytes, field: str) -> None:
 def test_what_is_refused() -> None:
     container = opened(model())
     placed = own(container)
-    assert "are given" in refused(container, own(container, {0: bytes(199)})).message
-    assert "appears twice" in refused(container, [*placed, placed[0]]).message
+    assert "were given" in refused(container, own(container, {0: bytes(199)})).message
+    assert "are named" in refused(container, [*placed, placed[0]]).message
     for blocks in ([bytes(199)], [bytes(201)], [bytes(100), bytes(101)], []):
         fickle = NewContent(200, lambda blocks=blocks: iter(blocks))  # type: ignore[misc]
         assert "gives" in refused(container, [PlacedEntry(container, 0, fickle), placed[1]]).message
@@ -792,10 +792,10 @@ def test_names_that_are_there_twice() -> None:
     twice = [entry("a", [1], 0, 4)] * 2
     container = opened(file([tidx(*twice), shard(b"abcd")]))
     assert resealed(container, own(container)) == bytes(container.data)
-    assert "appears twice" in refused(container, [*own(container), own(container)[0]]).message
+    assert "are named" in refused(container, [*own(container), own(container)[0]]).message
     other = opened(file([tidx(entry("a", [1], 0, 4)), shard(b"wxyz")]))
     placed = [PlacedEntry(container, 0), PlacedEntry(other, 0)]
-    assert "appears twice" in refused(container, placed).message
+    assert "are named" in refused(container, placed).message
     # Of two tensors of a name readers find one: a file that hides one is no version to merge.
     hidden = opened(file([tidx(twice[0], entry("a", [1], 4, 4)), shard(b"abcdefgh")]))
     assert "appears twice" in refused(hidden, own(hidden, {1: b"1234"})).message

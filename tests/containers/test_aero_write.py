@@ -353,7 +353,7 @@ def test_repacking_is_bounded() -> None:
 
 
 def test_an_unknown_compression_is_refused() -> None:
-    with pytest.raises(FormatError, match="none of none, zstd"):
+    with pytest.raises(FormatError, match="not one of none, zstd"):
         repacked(model(), "gzip")
 
 

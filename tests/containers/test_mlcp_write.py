@@ -317,7 +317,7 @@ def test_slices_of_what_is_not_written(
 
 def test_a_tensor_that_gives_too_little() -> None:
     short = TensorSource("a", "u8", (100,), 100, lambda: iter([b"\1" * 9]))
-    with pytest.raises(FormatError, match="fewer bytes than it has"):
+    with pytest.raises(FormatError, match="too few bytes"):
         list(build_model([short], {}, inline_data=True))
 
 

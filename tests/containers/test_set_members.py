@@ -77,7 +77,7 @@ def test_a_file_is_gone(index: Path) -> None:
 
 def test_files_that_a_set_has_not(index: Path) -> None:
     data, open_member = read(str(index)), members(str(index))
-    with pytest.raises(FormatError, match="other files"):
+    with pytest.raises(FormatError, match="no longer has the same files"):
         any_format.check_members(data, ["other"], OPTIONS, open_member)
 
 

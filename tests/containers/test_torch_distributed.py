@@ -217,7 +217,10 @@ WRONG = {
     ),
     "no attributes": (pickled(made("Metadata", state=list_of())), "where Metadata is expected"),
     "two states": (pickled(made("Metadata") + dict_of() + b"b"), "where Metadata is expected"),
-    "another object": (metadata({"a": made("MetadataIndex", fqn=text("a"))}), "no TensorStorage"),
+    "another object": (
+        metadata({"a": made("MetadataIndex", fqn=text("a"))}),
+        "has something else where TensorStorage",
+    ),
     "a name that is not a string": (
         pickled(
             made(

@@ -624,7 +624,7 @@ def test_a_local_header_within_a_payload_is_not_changed() -> None:
 def test_contents_of_another_length_than_they_say() -> None:
     data = archive(named(a=vector("0", 1)), {"0": b"abcd"})
     container = opened(data)
-    for raw, message in ((b"abc", "too few bytes"), (b"abcde", "more bytes")):
+    for raw, message in ((b"abc", "too few bytes"), (b"abcde", "too many bytes")):
         lying = NewContent(4, lambda raw=raw: iter((raw,)))  # type: ignore[misc]
         with pytest.raises(FormatError, match=message) as caught:
             reseal(container, [PlacedEntry(container, 0, lying)], None, OPTIONS)

@@ -319,12 +319,12 @@ def test_content_that_is_not_what_the_directory_says() -> None:
     raw = b"weights " * 40
     good = deflate(raw)
     refused_content(Entry(b"a", raw, method=12), "method 12")
-    refused_content(Entry(b"a", raw, size=9), "stored and has 320 bytes, not 9")
+    refused_content(Entry(b"a", raw, size=9), "stored with 320 bytes, not 9")
     refused_content(Entry(b"a", raw, method=8, size=319), "more than 319")
     refused_content(Entry(b"a", raw, method=8, size=321), "to 320 bytes, not 321")
-    refused_content(Entry(b"a", raw, method=8, payload=good + b"x"), "goes on after")
+    refused_content(Entry(b"a", raw, method=8, payload=good + b"x"), "continues after")
     refused_content(Entry(b"a", raw, method=8, payload=good[:-1]), "ends inside")
-    refused_content(Entry(b"a", raw, method=8, payload=b"\xff" + good[1:]), "not readable")
+    refused_content(Entry(b"a", raw, method=8, payload=b"\xff" + good[1:]), "not valid deflate")
     refused_content(Entry(b"a", b"", method=8, payload=b""), "ends inside")
     refused_content(Entry(b"a", raw, method=8), "over 319 bytes", "limit", 319)
 

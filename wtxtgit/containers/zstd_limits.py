@@ -56,7 +56,7 @@ def decode(data: ByteView, limit: int, what: str, *, offset: int = 0) -> bytes:
         try:
             block = decoder.decompress(bytes(data[pos : pos + FEED]))
         except zstandard.ZstdError:
-            fail(f"{what} is not valid zstd data", offset=offset + pos, field=what)
+            fail(f"{what} can't be decompressed with zstd", offset=offset + pos, field=what)
         content.append(block)
         length += len(block)
         if length > limit:
@@ -99,7 +99,7 @@ class Frame:
             parameters = zstandard.get_frame_parameters(head)
             self._start = zstandard.frame_header_size(head)
         except zstandard.ZstdError:
-            fail(f"{what} is not valid zstd data", offset=offset, field=what)
+            fail(f"{what} can't be decompressed with zstd", offset=offset, field=what)
         if parameters.window_size > MAX_WINDOW:
             # Of a frame that comes in one piece the library would not look at this.
             fail(f"{what} has too large a zstd window", offset=offset, field=what, kind="limit")
@@ -129,7 +129,7 @@ class Frame:
             try:
                 block = decoder.decompress(mapped(self._data[self.end : pos]))
             except zstandard.ZstdError:
-                self._fail("is not valid zstd data")
+                self._fail("can't be decompressed with zstd")
             length += len(block)
             if min(length, self._window) > most_kept:
                 self._is_too_wide = True
@@ -145,7 +145,7 @@ class Frame:
             self.end = pos
             yield block
         if not decoder.eof:
-            self._fail("is not valid zstd data")
+            self._fail("can't be decompressed with zstd")
 
     def exactly(self, nbytes: int, refuse: Callable[[str], NoReturn]) -> Iterator[bytes]:
         """As `content`; `refuse` is told how many bytes there are where they are not `nbytes`."""

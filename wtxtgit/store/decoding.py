@@ -186,7 +186,7 @@ def _decompress(
         given = reader.readinto(made)
         is_more = given == made.nbytes and reader.read(1)
     except zstandard.ZstdError:
-        _fail("is not valid zstd data", entry)
+        _fail("can't be decompressed with zstd", entry)
     if given != made.nbytes or is_more:
         _fail(f"does not give {made.nbytes} bytes", entry)
 
