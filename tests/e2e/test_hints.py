@@ -427,5 +427,5 @@ class TestStaged:
 
     def test_all_kinds_are_tried(self) -> None:
         tried = {kind for kind, _ in MAKERS}
-        others = {"bad-root", LARGE_BLOB, UNFILTERED, audit.ODD_CHECKPOINT}
+        others = {"bad-root", LARGE_BLOB, STALE_INDEX, UNFILTERED, audit.ODD_CHECKPOINT}
         assert set(check.HINTS) - tried == others

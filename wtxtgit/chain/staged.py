@@ -17,10 +17,10 @@ from wtxtgit.chain import judge
 from wtxtgit.chain.encrypted import is_encrypted, judge_encrypted
 from wtxtgit.chain.judge import JudgedFiles
 from wtxtgit.chain.reader import ChainReader, Facts, signed
-from wtxtgit.chain.stale_sets import stale_sets
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.strict import judge_contents
 from wtxtgit.chain.walk import BadRoot, Walk
+from wtxtgit.containers import registry
 from wtxtgit.filter.content import ArtifactFacts, with_wsum
 from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import history, index, staging
@@ -339,8 +339,15 @@ class _CheckWork:
     def _judge_sets(self) -> Iterator[Finding]:
         """Sets whose files were changed, or merged, without their index."""
         entries = self._staged.entries
+        endings = tuple(map(os.fsencode, registry.hashing_indexes()))
+        indexes = [path for path in entries if path.endswith(endings)]
+        if not indexes:
+            return
+        # Few repositories have one.
+        from wtxtgit.chain.stale_sets import stale_sets
+
         changed = entries.keys() if self._staged.is_whole else index.staged_paths(self._repo)
-        for path, message in stale_sets(self._repo, entries, set(changed)):
+        for path, message in stale_sets(self._repo, entries, indexes, set(changed)):
             yield Finding("", path, STALE_INDEX, message, Severity.WARNING)
 
     def _judge_contents(self, paths: Iterable[bytes]) -> Iterator[Finding]:

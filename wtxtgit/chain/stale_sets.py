@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from wtxtgit.checkpoint.members import entry_members
 from wtxtgit.checkpoint.open import as_checked_out, blob, payload_in
@@ -19,17 +19,19 @@ from wtxtgit.io.files import shown
 
 
 def stale_sets(
-    repo: Repository, entries: Mapping[bytes, TreeEntry], changed: Set[bytes]
+    repo: Repository,
+    entries: Mapping[bytes, TreeEntry],
+    indexes: Iterable[bytes],
+    changed: Set[bytes],
 ) -> Iterator[tuple[bytes, str]]:
-    """The indexes of such sets, and what to say of each; only files that are `changed` are read.
+    """Those of `indexes` that are stale, and what to say of each; only `changed` files are read.
 
     What can't be read is for other checks. Raises EnvironmentFailure where git can't give a blob.
     """
-    endings = registry.hashing_indexes()
     folders = {above for path in changed for above in _above(path)}
-    for path, entry in entries.items():
-        name = os.fsdecode(path)
-        if not (entry.is_file and name.endswith(endings) and posixpath.dirname(path) in folders):
+    for path in indexes:
+        entry, name = entries[path], os.fsdecode(path)
+        if not (entry.is_file and posixpath.dirname(path) in folders):
             continue
         opener = entry_members(repo, entries.get, path)
         content = blob(repo, entry.oid)
@@ -49,7 +51,10 @@ def stale_sets(
         except WtxtgitError:
             continue
         if stale is not None:
-            yield path, f"it has the size or hash of another {shown(stale)} than is staged"
+            yield (
+                path,
+                f"the size or hash that it lists for {shown(stale)} is not that of the staged file",
+            )
 
 
 def _above(path: bytes) -> Iterator[bytes]:
