@@ -20,6 +20,7 @@ from wtxtgit.remotes.payload.detached_texts import DetachedText
 from wtxtgit.remotes.payload.fetch import fetch_payload
 from wtxtgit.remotes.payload.on_demand import FetchedPayload
 from wtxtgit.remotes.payload.place import OutgoingPack, TargetPacks
+from wtxtgit.store import folder as pack_folder
 from wtxtgit.store.encoding import encode
 from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import ChunkPack
@@ -120,6 +121,7 @@ def peak_of_fetch(folder: Path, count: int) -> int:
 @pytest.mark.slow
 def test_a_chunk_more_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(array, "MOST_NAMES", 250)
+    monkeypatch.setattr(pack_folder, "_MOST_KNOWN", 250)
     monkeypatch.setattr(remote_packs, "_INDEXES_HELD", 4)
     # A read asks for room for the largest one.
     monkeypatch.setattr(remote_packs, "MAX_END", 64 * 1024)

@@ -87,6 +87,7 @@ class _OtherProcess:
                 self._serve(tasks(), asked, told)
             finally:
                 os._exit(0)
+        gc.unfreeze()
         os.close(asked)
         os.close(told)
         self._ready.register(self._told, select.POLLIN)
