@@ -13,6 +13,7 @@ import pytest
 
 from tests.containers import samples
 from tests.data import DATA, LEDGERS, VECTORS, case_named, seeded, valid_cases
+from tests.kit.resident import growth_of
 from tests.text.recovery.damage import (
     MORE_TRANSPORTS,
     OF_LINES,
@@ -140,12 +141,26 @@ def test_wide_characters_of_which_bytes_are_wrong_or_gone() -> None:
         b"<pre>WTXT 1\n" + b"<br" * 600_000,
         b"\x1b[WTXT 1\n" + b"\x1b]" * 600_000,
         b"x" * 300 + b"WTXT 1\n" * 200_000,
+        b".WTXT 1" + b" " * 2_000_000 + b"x",
     ],
-    ids=["blanks", "tabs", "fields", "keys", "bars", "tags", "colours", "first lines"],
+    ids=["blanks", "tabs", "fields", "keys", "bars", "tags", "colours", "first lines", "quoted"],
 )  # fmt: skip
 def test_what_takes_the_square_of_its_size_would_not_end(hostile: bytes) -> None:
     with contextlib.suppress(TextError):
         recover(memoryview(hostile))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [b"WTXT 1\r\n" + b">" * 2_000_000, b"WTXT 1\r\nmeta sha256=" + b"ab " * 700_000],
+    ids=["marks", "blanks"],
+)
+def test_what_is_taken_out_takes_little_memory(hostile: bytes) -> None:
+    def run() -> None:
+        with contextlib.suppress(TextError):
+            recover(memoryview(hostile))
+
+    assert growth_of(run) < 24 * len(hostile)
 
 
 PLAIN_TRANSPORTS = [one for one in TRANSPORTS if one is not wide]
