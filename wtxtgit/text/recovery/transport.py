@@ -109,7 +109,7 @@ def _undone(
             change("line ends", plain.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
         for what, pattern in _marks(plain):
             change(what, replaced(pattern, b"", plain))
-        for what, undo in _OF_ALL:
+        for what, undo in () if encodings.is_plain(plain) else _OF_ALL:
             change(what, undo(plain))
         if within is not None:
             change(_AROUND, within(plain))
@@ -117,7 +117,8 @@ def _undone(
             if _is_on_most(pattern, plain):
                 change(what, replaced(pattern, b"", plain))
         # Which joins lines: what is at the beginning of each must not stand in between.
-        change("quoted-printable", encodings.from_quoted_printable(plain))
+        if not encodings.is_plain(plain):
+            change("quoted-printable", encodings.from_quoted_printable(plain))
         change("characters of base64", encodings.with_plus(plain))
         if plain == before:
             break
