@@ -116,6 +116,15 @@ def test_parts_of_an_aeroset(parted: Command, repo: Repo) -> None:
     assert b"sha256" in parted("verify", "here").out
 
 
+def test_a_url_that_is_no_text_is_no_url(parted: Command) -> None:
+    listed = parted.folder / "here" / LISTED
+    value = json.loads(listed.read_text())
+    listed.write_text(json.dumps(value | {"base_url": "https://example.com/\ud800"}))
+    done = parted("verify", "here")
+    assert done.code == 1
+    assert b"is not a file\n" in done.out
+
+
 def test_git_is_asked_once_for_a_set(parted: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str | None] = []
     allowed_url = part_urls.allowed_url
