@@ -140,7 +140,7 @@ def test_what_a_file_shows_without_a_key(repo: Sealed, key: str, tmp_path: Path)
         "recipients": {"X25519": 1}, "content_size": size, "is_armored": True,
     }  # fmt: skip
     said = repo.call("verify", NAME)
-    assert "the ciphertext is intact; -i FILE checks the content" in said.out
+    assert "the age file is well-formed; -i FILE checks the content" in said.out
     said = repo.call("verify", f"HEAD:{NAME}", "-i", key)
     assert "(wtxt in age, " in said.out
     bob = identity(tmp_path, BOB)
