@@ -344,8 +344,9 @@ class _ChunkCheck:
             if new_verdict.intact:
                 stored, digests, verdict = mended.payload, new_digests, new_verdict
                 content, failure = self._decode(stored, chunk, None)
+                blocks = counted(mended.damaged, "block")
                 self._findings.warn(
-                    f"payload is damaged in {counted(mended.damaged, 'block')}, which parity can mend",
+                    f"payload is damaged in {blocks}, which parity can mend",
                     "ecc_payload",
                     chunk.payload_start,
                     chunk,
