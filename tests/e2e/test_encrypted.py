@@ -159,9 +159,9 @@ def test_what_a_file_shows_without_a_key(repo: Sealed, key: str, tmp_path: Path)
         (
             encrypted(text(1.0)),
             encrypted(text(1.0), ALICE, BOB),
-            "for 2 recipients (2 X25519), before encrypted for 1 recipient (1 X25519): without",
+            "for 2 recipients (2 X25519), was encrypted for 1 recipient (1 X25519): without",
         ),
-        (encrypted(b"x"), encrypted(b"xy"), "another text, of 2 bytes, was 1"),
+        (encrypted(b"x"), encrypted(b"xy"), "the text has changed, 2 bytes, was 1"),
         (text(1.0), encrypted(text(1.0)), "was not encrypted"),
         (encrypted(text(1.0)), text(1.0), "not encrypted, was encrypted for 1 recipient"),
     ],
