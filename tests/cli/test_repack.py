@@ -179,7 +179,7 @@ def test_what_verify_fails_is_never_called_whole(wtxtgit: Command) -> None:
         for arguments in ([], ["-o", "n.fold"]):
             done = wtxtgit("recover", "--ecc", "m.fold", *arguments)
             assert (done.code, done.out) == (1, b"")
-            assert "no chunk needs repair, but the file is not valid: " in done.complaint()
+            assert "no chunk needs mending, but the file is not valid: " in done.complaint()
         assert (wtxtgit.folder / "m.fold").read_bytes() == bad
         assert wtxtgit.names() == ["m.fold"]
 
@@ -188,7 +188,7 @@ def test_what_to_mend_from_is_said(wtxtgit: Command) -> None:
     (wtxtgit.folder / "m.fold").write_bytes(fixture("fold/none_rs16_flipped_a.fold"))
     done = wtxtgit("recover", "m.fold")
     assert done.code == 0
-    assert b"which parity can repair" in done.out
+    assert b"which parity can mend" in done.out
     done = wtxtgit("recover")
     assert (done.code, done.out) == (2, b"")
     assert done.complaint()

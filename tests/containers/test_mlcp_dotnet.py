@@ -89,7 +89,10 @@ def test_times_that_are_not(text: str) -> None:
         (lambda m: m.update(training=[]), "training is not an object"),
         (lambda m: m["training"].update(step=2**63), "training.step is not a 64-bit integer"),
         (lambda m: m["training"].update(learningRate="1"), "learningRate is not a number"),
-        (lambda m: m["shardingStrategy"].update(precision="x"), "is not one of the kinds"),
+        (
+            lambda m: m["shardingStrategy"].update(precision="x"),
+            "shardingStrategy differs from sharding",
+        ),
         (lambda m: m["shards"][1].update(rank="1"), "shards[1].rank is not a 32-bit integer"),
         (
             lambda m: m["shards"][1].update(fileSize=0.5),

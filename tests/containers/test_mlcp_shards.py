@@ -89,7 +89,7 @@ def test_what_the_framework_wrote() -> None:
     told = check(files)
     assert told.errors == []
     (warning,) = told.warnings
-    assert "'deadbeef' is no SHA-256" in warning.message
+    assert "'deadbeef' is not a SHA-256" in warning.message
 
 
 @given(models(sorted(DTYPES)), st.integers(1, 100))
@@ -123,6 +123,20 @@ def test_training_state_goes_along(tmp_path: Path) -> None:
     for shard in before["shards"]:
         shard["filePath"] = f"n{shard['filePath'][1:]}"
     assert after == before
+
+
+@pytest.mark.parametrize("name", ["sharding", "shardingStrategy"])
+def test_one_name_of_sharding_is_enough(tmp_path: Path, name: str) -> None:
+    def leave_one(value: dict[str, Any]) -> None:
+        value[name]["strategy"] = "fsdp"
+        del value[{"sharding": "shardingStrategy", "shardingStrategy": "sharding"}[name]]
+
+    for file, data in edited(made(), leave_one).items():
+        (tmp_path / file).write_bytes(data)
+    convert(str(tmp_path / INDEX), tmp_path / "n.checkpoint", ReadOptions(), max_shard=100)
+    after = json.loads((tmp_path / "n.metadata.json").read_bytes())
+    assert after["sharding"] == after["shardingStrategy"]
+    assert (after[name]["strategy"], after[name]["shardCount"]) == ("fsdp", 1)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_what_a_file_shows_without_a_key(repo: Sealed, key: str, tmp_path: Path)
         "recipients": {"X25519": 1}, "content_size": size, "is_armored": True,
     }  # fmt: skip
     said = repo.call("verify", NAME)
-    assert "the ciphertext is intact; -i FILE checks the content" in said.out
+    assert "the age file is well-formed; -i FILE checks the content" in said.out
     said = repo.call("verify", f"HEAD:{NAME}", "-i", key)
     assert "(wtxt in age, " in said.out
     bob = identity(tmp_path, BOB)
@@ -161,7 +161,7 @@ def test_what_a_file_shows_without_a_key(repo: Sealed, key: str, tmp_path: Path)
             encrypted(text(1.0), ALICE, BOB),
             "for 2 recipients (2 X25519), was encrypted for 1 recipient (1 X25519): without",
         ),
-        (encrypted(b"x"), encrypted(b"xy"), "the text has changed, 2 bytes, was 1"),
+        (encrypted(b"x"), encrypted(b"xy"), "the text has changed, 2 bytes, was 1: only a key"),
         (text(1.0), encrypted(text(1.0)), "was not encrypted"),
         (encrypted(text(1.0)), text(1.0), "not encrypted, was encrypted for 1 recipient"),
     ],

@@ -116,5 +116,10 @@ except ChildProcessError:
     assert run(script) == "alone\n"
 
 
+def test_ended_processes_are_not_kept_for_who_started_them() -> None:
+    ignored = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    run(f"{ignored}\ntask = made\n{CHECK}")
+
+
 def test_no_other_process_is_to_be_had() -> None:
     assert run(f"{WITHOUT_OTHER}\ntask = made\n{CHECK}") == "alone\n"

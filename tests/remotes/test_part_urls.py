@@ -11,6 +11,9 @@ import pytest
 from tests.cli.command import Command
 from tests.data import FIXTURES
 from tests.kit import Repo
+from wtxtgit.checkpoint.members import members
+from wtxtgit.errors import InputError
+from wtxtgit.remotes import part_urls
 from wtxtgit.remotes.part_urls import KEY, is_below
 
 SET = FIXTURES / "aero/aeroset_multi_a"
@@ -111,3 +114,29 @@ def test_parts_of_an_aeroset(parted: Command, repo: Repo) -> None:
     # And nothing else than what the index says is taken.
     part.write_bytes(part.read_bytes()[:-1])
     assert b"sha256" in parted("verify", "here").out
+
+
+def test_a_url_that_is_no_text_is_no_url(parted: Command) -> None:
+    listed = parted.folder / "here" / LISTED
+    value = json.loads(listed.read_text())
+    listed.write_text(json.dumps(value | {"base_url": "https://example.com/\ud800"}))
+    done = parted("verify", "here")
+    assert done.code == 1
+    assert b"is not a file\n" in done.out
+
+
+def test_git_is_asked_once_for_a_set(parted: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+    allowed_url = part_urls.allowed_url
+
+    def counted() -> str | None:
+        asked.append(allowed_url())
+        return asked[-1]
+
+    monkeypatch.setattr(part_urls, "allowed_url", counted)
+    fetch = members(str(parted.folder / "here" / LISTED)).elsewhere
+    assert fetch is not None
+    for path in ("a.aero", "b.aero"):
+        with pytest.raises(InputError, match="is not asked for it"):
+            fetch(f"file://{parted.folder}/elsewhere", path)
+    assert asked == [None]

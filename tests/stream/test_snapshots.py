@@ -293,7 +293,7 @@ def test_numbers_grow(ring: Path) -> None:
     with Snapshots(ring) as snapshots:
         snapshots.publish(state(), gen=7)
         with pytest.raises(
-            UsageError, match="generation 7 was published, but the ring is already at 7"
+            UsageError, match="generation 7 can't be published: the ring is already at 7"
         ):
             snapshots.publish(state(), gen=7)
     with Snapshots(ring) as snapshots:

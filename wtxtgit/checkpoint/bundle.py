@@ -139,7 +139,7 @@ def verified(bundle: Bundle, keys: Sequence[ReleaseKey]) -> tuple[Manifest, Rele
         if is_its:
             return _release(bundle.payload), key
     if not keys:
-        raise TrustError("none of the given keys could have signed it")
+        raise TrustError("no key was given that could have signed it")
     raise TrustError("not signed with any of the given keys")
 
 

@@ -32,7 +32,8 @@ def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
     indexes = [name for name in indexes if name in common or not name.endswith(common)]
     made = registry.index_made(present)
     # Other programs end names so, too: such a file counts least where no part stands beside it.
-    with_parts = [name for name in indexes if registry.has_parts(name, present)]
+    proper = registry.endings_with_parts(present)
+    with_parts = [name for name in indexes if name.endswith(proper)]
     if with_parts or made is not None:
         indexes = with_parts
     if len(indexes) == 1:

@@ -114,6 +114,12 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
             # Of a set a file that can't be opened is a finding, not the end.
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
+    @cache
+    def allowed() -> str | None:
+        from wtxtgit.remotes.part_urls import allowed_url
+
+        return allowed_url()
+
     def fetch(url: str, path: str) -> ByteView:
         from wtxtgit.remotes.part_urls import read_part
 
@@ -121,7 +127,7 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
         if is_file(target, place) and os.path.lexists(place.file(Path(index()).parent / path)):
             raise InputError("only what is missing is fetched")
         try:
-            return as_checked_out(path, read_part(url, path), threads).data
+            return as_checked_out(path, read_part(url, path, allowed()), threads).data
         except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
             raise InputError(str(error)) from error
 

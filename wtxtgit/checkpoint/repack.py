@@ -115,11 +115,11 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
         pieces, mended, lost = known.parity().repair(data, options)
     # All or nothing: a file that is mended in part would pass for a whole one.
     for name in lost:
-        raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be repaired from its parity")
+        raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
     if not mended:
         for problem in any_format.check(data, options).errors:
             raise CheckError(
-                f"{shown(path)}: no chunk needs repair, but the file is not valid: {problem}",
+                f"{shown(path)}: no chunk needs mending, but the file is not valid: {problem}",
                 hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all problems",
             )
 

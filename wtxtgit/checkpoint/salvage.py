@@ -100,7 +100,7 @@ def salvage(target: str, data: ByteView, options: ReadOptions) -> SalvagedContai
         notes += map(str, [*findings.errors, *findings.warnings][:_MOST_FINDINGS])
     known = registry.detected(data)
     if state == "partial" and known is not None and known.parity is not None:
-        notes.append("--ecc repairs a file from its own parity, if it has any")
+        notes.append("--ecc mends a file from its own parity, if it has any")
     fates = tuple(map(_fate, left.tensors))
     return SalvagedContainer(
         data, left, ContainerRecovery(target, kind, state, fates, left.missing, tuple(notes))

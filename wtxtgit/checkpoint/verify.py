@@ -235,7 +235,9 @@ def _encrypted_verdict(
             told = envelope(data, path)
         except InputError as error:
             return FileVerdict(path, AGE, (_problem(path, error),))
-        note = Problem("structure", f"{told}: the ciphertext is intact; -i FILE checks the content")
+        note = Problem(
+            "structure", f"{told}: the age file is well-formed; -i FILE checks the content"
+        )
         return _with_demands(asked, FileVerdict(path, AGE, (), (note,)))
     try:
         text = opened(data, asked.identities, path)

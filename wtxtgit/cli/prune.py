@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -236,7 +235,7 @@ def _tell_forgotten(deletions: Sequence[ForgottenDeletion], *, is_plan: bool = F
     for one in deletions[:_MOST]:
         hint = None
         if is_plan and one.commit is not None:
-            ledger = shlex.quote(":/" + os.fsdecode(one.path + LEDGER_SUFFIX))
+            ledger = shlex.quote(":(top,literal)" + shown_path(one.path + LEDGER_SUFFIX))
             hint = f"git checkout {one.commit} -- {ledger}, then git commit keeps the deletion"
         when = "would forget" if is_plan else "forgets"
         boundary.warn(

@@ -54,7 +54,9 @@ def targets(
         else:
             base_name, base = _base_in_repository(name, data, wanted, threads)
         made = change_made(shown_name(name), data, base_name, base, report, threads=threads)
-        notes += [f"no hash covers {one}: the delta alone says so" for one in made.uncovered]
+        notes += [
+            f"no hash covers {one}: it is known only from the delta" for one in made.uncovered
+        ]
         sides.append(made.after)
     return sides, tuple(notes)
 

@@ -111,7 +111,7 @@ def _refusals(header: NpyHeader) -> Iterator[tuple[str, str]]:
         yield message, "descr"
     # It would be an array of more dimensions, which numpy makes of the dtype, and not of the file.
     if not header.has_objects and 0 not in header.shape and _places(descr) > 1:
-        yield "numpy.load reads no array whose whole items are arrays of several", "descr"
+        yield "numpy.load can't read an array whose dtype is an array of several items", "descr"
 
 
 def _descr(header: NpyHeader) -> object:

@@ -62,14 +62,17 @@ def hashing_indexes() -> tuple[str, ...]:
     return tuple(end for f in FORMATS if f.reseal_set is not None for end in f.index_endings)
 
 
-def has_parts(index: str, names: Sequence[str]) -> bool:
-    """Whether among files' names there are parts as the set of this index has them.
+def endings_with_parts(names: Sequence[str]) -> tuple[str, ...]:
+    """How the names of indexes end of which, among files' names, there are parts.
 
     Of indexes whose parts are files that others have, too, nothing is asked.
     """
-    known = next(f for f in FORMATS if f.index_endings and index.endswith(f.index_endings))
-    parts = known.part_endings
-    return not parts or any(name.endswith(parts) for name in names)
+    return tuple(
+        ending
+        for f in FORMATS
+        if not f.part_endings or any(name.endswith(f.part_endings) for name in names)
+        for ending in f.index_endings
+    )
 
 
 def part_note(name: str) -> str | None:

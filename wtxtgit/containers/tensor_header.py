@@ -146,7 +146,7 @@ def format_header(
         ).encode()
     except ValueError:
         # A number that is none or a lone surrogate, deep in a key that is not the format's.
-        raise FormatError("header is only partly JSON", field="header") from None
+        raise FormatError("header has a value that JSON can't hold", field="header") from None
     # Spaces are JSON's own padding, so tensors can start at a multiple of 8.
     encoded += b" " * (-len(encoded) % ALIGNMENT)
     # Only here: a filter reads headers, writes none, and starts for every command.

@@ -315,7 +315,7 @@ def smudged(
         warn_of_payload([path], warn)
     elif outcome.warning is not None:
         warn_of_text(path, outcome, warn)
-    return outcome.pieces()
+    return outcome.pieces(may_fork=True)
 
 
 def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) -> None:

@@ -61,14 +61,17 @@ class Smudged:
     lacks_payload: bool = False
     damaged_payload: bool = False
 
-    def pieces(self) -> Iterable[Buffer]:
+    def pieces(self, *, may_fork: bool = False) -> Iterable[Buffer]:
+        """What it is, in order; `may_fork` as of `file_pieces`."""
         if (found := self.attached) is not None:
             from wtxtgit.text.detached import attached
 
             return attached(self.text, found.index, found.layout, threads=self.threads)
         if self.layout is None or self.index is None:
             return pieces(self.text)
-        return file_pieces(self.text, self.index, self.layout, threads=self.threads, may_fork=True)
+        return file_pieces(
+            self.text, self.index, self.layout, threads=self.threads, may_fork=may_fork
+        )
 
 
 def smudge(
@@ -119,7 +122,7 @@ def smudge_into(
     known = _proved(text, indexed, proved, threads)
     if known is not None:
         try:
-            write_all(descriptor, known.pieces())
+            write_all(descriptor, known.pieces(may_fork=True))
             return known
         except TextError:
             # A chunk is damaged, or gone.
@@ -141,7 +144,7 @@ def smudge_into(
         os.ftruncate(descriptor, 0)
         is_whole = False
     if not is_whole:
-        write_all(descriptor, made.pieces())
+        write_all(descriptor, made.pieces(may_fork=True))
     return made
 
 

@@ -244,7 +244,7 @@ class Repository:
         """The work tree's top level; raises EnvironmentFailure where there is none."""
         if self.top is None:
             raise EnvironmentFailure(
-                "this needs a work tree, which a bare repository does not have"
+                "this needs a work tree, but there is none here (a bare repository, or .git itself)"
             )
         return self.top
 

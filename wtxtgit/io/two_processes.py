@@ -96,7 +96,9 @@ class _OtherProcess:
         os.close(self._ask)
         os.close(self._told)
         if self._process is not None:
-            os.waitpid(self._process, 0)
+            # Where SIGCHLD is ignored, as some parents leave it, nobody is left to wait for.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._process, 0)
 
     @property
     def has_room(self) -> bool:

@@ -23,12 +23,12 @@ _URL = re.compile(
 )
 
 
-def read_part(base_url: str, path: str) -> ByteView:
+def read_part(base_url: str, path: str, allowed: str | None) -> ByteView:
     """The bytes of a set's file, by its path below `base_url`.
 
-    Raises InputError for a URL that is not below the one in the config, and as URLs do.
+    Raises InputError for a URL that is not below the one that is allowed, and as URLs do.
     """
-    if not is_below(base_url, _allowed()):
+    if not is_below(base_url, allowed):
         shown = shown_url(base_url[:_MOST_URL])
         raise InputError(f"{shown} is not asked for it: git config {KEY} URL allows what is below")
     return member_of(f"{base_url.rstrip('/')}/index", path)
@@ -51,7 +51,8 @@ def _is_plain(url: str) -> bool:
     return bool(match["host"]) and (match["scheme"] != "http" or is_loopback(match["host"]))
 
 
-def _allowed() -> str | None:
+def allowed_url() -> str | None:
+    """The URL below which files may be fetched, None where nothing may: a git process."""
     try:
         return Config(None).get(KEY)
     except EnvironmentFailure:

@@ -214,7 +214,8 @@ class BranchReader:
                 compared = compare.compare(before, after, self.options, pages, self.threads)
                 head = f"{self.branch.after.oid[:OID_SHOWN]}:{path}"
                 notes = tuple(
-                    f"no hash covers {one}: the delta alone says so" for one in made.uncovered
+                    f"no hash covers {one}: it is known only from the delta"
+                    for one in made.uncovered
                 )
                 report = replace(
                     compared.report, a=base.name, b=head, notes=notes + compared.report.notes

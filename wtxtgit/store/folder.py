@@ -267,7 +267,7 @@ def parse_table(content: memoryview) -> ChunkTable:
         raise ValueError("too short")
     magic, version, packs, count = _HEAD.unpack_from(content)
     if (magic, version) != (_MAGIC, _VERSION):
-        raise ValueError("not a pack")
+        raise ValueError("not an index of this version")
     if _HEAD.size + packs * _PACK + count * _ROW != end:
         raise ValueError("its length is wrong")
     if sha256(content[:end]).digest() != content[end:]:

@@ -199,7 +199,7 @@ class Snapshots:
                 raise UsageError("these snapshots are closed")
             if gen is not None and self._last is not None and gen <= self._last:
                 raise UsageError(
-                    f"generation {gen} was published, but the ring is already at {self._last}",
+                    f"generation {gen} can't be published: the ring is already at {self._last}",
                     hint="generations must increase: leave out gen to continue counting, or use "
                     "a new ring",
                 )

@@ -26,7 +26,7 @@ from wtxtgit.text.recovery.reading import read
 from wtxtgit.text.verify import Block, checked_bytes
 
 HINT = "wtxtgit recover shows what can be recovered"
-MISSING = "some or all of its lines are missing"
+MISSING = "its lines are missing, or not as many as there should be"
 NOWHERE = -1
 """Where an index has a chunk whose lines are not there, or not all there."""
 # Memory is taken for what is there, not for what is claimed: of chunks that are not there as many

@@ -248,9 +248,7 @@ def format_meta(meta: Meta) -> bytes:
         ("cuda", meta.cuda),
     ):
         if not is_token(value):
-            raise TextError(
-                "syntax", f'{label} "{value}" has characters other than A-Za-z0-9._/+:@-'
-            )
+            raise TextError("syntax", f'{label} "{value}" is not one or more of A-Za-z0-9._/+:@-')
     if not 0 <= meta.gen <= MAX_GEN:
         raise TextError("syntax", f"gen {meta.gen} is not between 0 and {MAX_GEN}")
     if not is_time(meta.ts):
@@ -273,7 +271,7 @@ def parse_cap(text: Buffer, pos: int) -> tuple[tuple[str, ...], int] | None:
 
 def format_cap(items: tuple[str, ...]) -> bytes:
     if not items or not all(is_token(item) for item in items):
-        raise TextError("syntax", "cap items have characters other than A-Za-z0-9._/+:@-")
+        raise TextError("syntax", "cap items must be one or more of A-Za-z0-9._/+:@-")
     return b"cap ext=" + ",".join(items).encode("ascii") + b"\n"
 
 

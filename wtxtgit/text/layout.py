@@ -297,10 +297,10 @@ def check_layout(
             name = extent.name
         if extent.array is not None:
             if extent.array not in missing:
-                there = extent.array in lines and extent.array != LAYOUT_ARRAY
-                _refuse(
-                    f'names array "{extent.array}" ' + ("twice" if there else "that does not exist")
-                )
+                what = " twice" if extent.array in lines else ", which does not exist"
+                if extent.array == LAYOUT_ARRAY:
+                    what = ", which is the layout itself"
+                _refuse(f'names array "{extent.array}"{what}')
             missing.discard(extent.array)
             total += lines[extent.array].nbytes
             if not layout.is_container:

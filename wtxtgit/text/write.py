@@ -704,7 +704,7 @@ def _check(snapshot: Snapshot) -> None:
         name = array.name
         if not grammar.is_array_name(name):
             raise TextError(
-                "syntax", f'array name "{name}" has characters other than A-Za-z0-9_', array=name
+                "syntax", f'array name "{name}" is not one or more of A-Za-z0-9_', array=name
             )
         if name <= previous:
             raise TextError(

@@ -132,6 +132,7 @@ def test_wide_characters_of_which_bytes_are_wrong_or_gone() -> None:
     "hostile",
     [
         b"WTXT 1\n" + b" " * 2_000_000 + b"x\n",
+        b">WTXT 1" + b" " * 2_000_000 + b"x\n",
         b"WTXT 1\r\n" + b"\t " * 1_000_000 + b"x\n",
         b"> WTXT 1\n" + b"sha256= endian=LE host=a cuda=b " * 60_000,
         b"WTXT 1\nmeta schema=agen=1ts=12345678901234567890build=a"
@@ -141,7 +142,7 @@ def test_wide_characters_of_which_bytes_are_wrong_or_gone() -> None:
         b"\x1b[WTXT 1\n" + b"\x1b]" * 600_000,
         b"x" * 300 + b"WTXT 1\n" * 200_000,
     ],
-    ids=["blanks", "tabs", "fields", "keys", "bars", "tags", "colours", "first lines"],
+    ids=["blanks", "quoted", "tabs", "fields", "keys", "bars", "tags", "colours", "first lines"],
 )  # fmt: skip
 def test_what_takes_the_square_of_its_size_would_not_end(hostile: bytes) -> None:
     with contextlib.suppress(TextError):

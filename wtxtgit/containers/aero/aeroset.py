@@ -247,7 +247,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
         fail(f"index lists {len(homes)} shards", offset=0, field="shards", kind="limit")
     about = model if isinstance(model, dict) else {}
     url = value.get("base_url")
-    base_url = url if isinstance(url, str) and url else None
+    base_url = url if isinstance(url, str) and url and json_text.is_text(url) else None
     return AeroSet(version, about, members, index, homes, open_member, listing, base_url)
 
 

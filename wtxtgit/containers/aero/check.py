@@ -339,4 +339,4 @@ def _entry_problems(
     if shard is None:
         yield findings.error, f"is in shard {entry.shard_id}, which does not exist", "shard_id"
     elif not entry.is_inside(shard):
-        yield findings.error, f"reaches past the end of shard {entry.shard_id}", "data_off"
+        yield findings.error, f"reaches outside shard {entry.shard_id}", "data_off"

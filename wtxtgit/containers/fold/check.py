@@ -344,8 +344,9 @@ class _ChunkCheck:
             if new_verdict.intact:
                 stored, digests, verdict = mended.payload, new_digests, new_verdict
                 content, failure = self._decode(stored, chunk, None)
+                blocks = counted(mended.damaged, "block")
                 self._findings.warn(
-                    f"payload is damaged in {mended.damaged} blocks, which parity can repair",
+                    f"payload is damaged in {blocks}, which parity can mend",
                     "ecc_payload",
                     chunk.payload_start,
                     chunk,
@@ -354,7 +355,7 @@ class _ChunkCheck:
             elif mended.damaged:
                 blocks = f"{mended.given_up} of {mended.damaged} damaged blocks"
                 self._findings.error(
-                    f"parity can't repair {blocks if mended.given_up else 'the payload'}",
+                    f"parity can't mend {blocks if mended.given_up else 'the payload'}",
                     "ecc_payload",
                     chunk.payload_end,
                     chunk,
@@ -434,7 +435,7 @@ class _ChunkCheck:
         parity = self._data[chunk.payload_end : chunk.end]
         if not reed_solomon.is_parity(stored, parity, n, PARITY_BLOCKS):
             self._findings.warn(
-                "parity does not match the payload, as an old writer made it: it can't repair "
+                "parity does not match the payload, as an old writer made it: it can't mend "
                 "anything",
                 "ecc_payload",
                 chunk.payload_end,

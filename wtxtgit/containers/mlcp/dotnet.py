@@ -58,7 +58,7 @@ def refusals(metadata: dict[str, object]) -> Iterator[Refusal]:
     # Two names of one member: the writer writes it twice, and readers take the second.
     twice = [metadata.get(key) for key in ("sharding", "shardingStrategy")]
     if None not in twice and twice[0] != twice[1]:
-        yield "shardingStrategy", "is not one of the kinds of sharding"
+        yield "shardingStrategy", "differs from sharding"
     yield from _unreadable(metadata)
 
 

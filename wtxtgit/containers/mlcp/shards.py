@@ -24,6 +24,7 @@ from wtxtgit.containers.format import (
     OpenMember,
     is_in_folder,
     name_of_index,
+    opened_member,
 )
 from wtxtgit.containers.intervals import gaps, overlaps
 from wtxtgit.containers.mlcp import INDEX_ENDING, SHARD_ENDING, SHARD_MAGIC, dotnet
@@ -37,7 +38,7 @@ from wtxtgit.containers.mlcp.read import (
 )
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.errors import FormatError, InputError
+from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings, MemberFindings
@@ -156,12 +157,7 @@ class ShardedCheckpoint(FileSet):
 
     def open(self, shard: ListedShard) -> RankFile:
         """Read a shard's file; raises FormatError for one that the framework's reader refuses."""
-        try:
-            data = self.open_member(shard.path)
-        except InputError as error:
-            raise FormatError(
-                f"{quoted(shard.path)} can't be opened: {error.message}", field="rank"
-            ) from None
+        data = opened_member(self.open_member, shard.path, "rank")
         if not shard.has_header:
             return RankFile(data, 0, len(data))
         try:
@@ -189,20 +185,18 @@ class ShardedCheckpoint(FileSet):
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all shards, in order, and in the JSON itself."""
-        findings = Findings()
-        for member in members:
-            findings.add(member)
+        findings, _ = Findings.of_members(members)
         for where, problem in dotnet.refusals(self.metadata):
             findings.error(f"{where} {problem}", where.partition(".")[0].partition("[")[0], 0)
             if len(findings.errors) > findings.errors.MOST:
                 return findings
         if self.has_repeated_keys:
-            findings.error("metadata has the same key twice", "metadata", 0)
+            findings.error("metadata repeats a key", "metadata", 0)
         for key in ("sharding", "shardingStrategy"):
             sharding = self.metadata.get(key)
             count = sharding.get("shardCount") if isinstance(sharding, dict) else None
             if type(count) is int and count not in (0, len(self.shards)):
-                message = f"{key}.shardCount is {count}, {len(self.shards)} shards are listed"
+                message = f"{key}.shardCount is {count}, but {len(self.shards)} shards are listed"
                 findings.error(message, "shardCount", 0)
         infos = self.metadata.get("tensorInfos")
         if isinstance(infos, list) and infos != _all_listed(self.metadata):
@@ -338,7 +332,7 @@ def _read_file(data: ByteView, shard: ListedShard) -> RankFile:
         fail("checksum is not that of the metadata", offset=at, field="checksum")
     count = cursor.integer(COUNT_SIZE, "tensor count", signed=True)
     if count != len(shard.tensors):
-        message = f"tensor count is {count}, the metadata list {len(shard.tensors)}"
+        message = f"tensor count is {count}, but the metadata lists {len(shard.tensors)}"
         fail(message, offset=checksum_end, field="tensor count")
     length = cursor.integer(COUNT_SIZE, "data length", signed=True)
     start = cursor.skip(length, "data")
@@ -352,7 +346,7 @@ def _rank_of(data: ByteView) -> int:
 def _tensor(tensor: ListedTensor, opened: RankFile | None, why: str | None) -> Tensor:
     element = ELEMENTS.get(tensor.dtype)
     if opened is None or tensor.end > opened.end - opened.start:
-        why = why or "its bytes reach outside of its shard's"
+        why = why or "its bytes reach past the end of its shard"
         none = memoryview(b"")
         return Tensor(tensor.name, tensor.dtype, tensor.shape, none, None, element, absent=why)
     stored = Stored(tensor.name, tensor.dtype, tensor.shape, tensor.offset, tensor.end, element)
@@ -363,7 +357,7 @@ def _check_shard(shard: ListedShard, opened: RankFile, findings: Findings) -> No
     size = opened.end - opened.start
     for name, count in Counter(tensor.name for tensor in shard.tensors).items():
         if count > 1:
-            message = f"{count} tensors are called {quoted(name)}"
+            message = f"{count} tensors are named {quoted(name)}"
             findings.error(message, "name", chunk=shard.path)
     for tensor in shard.tensors:
         name = f"tensor {quoted(tensor.name)}"
@@ -371,14 +365,14 @@ def _check_shard(shard: ListedShard, opened: RankFile, findings: Findings) -> No
             message = f"{name} ends at byte {tensor.end} of {size} bytes of data"
             findings.error(message, "offset", chunk=shard.path)
         if tensor.dtype not in DTYPE_NAMES:
-            message = f"{name} has the unknown dtype {quoted(tensor.dtype)}"
+            message = f"{name} has unknown dtype {quoted(tensor.dtype)}"
             findings.warn(message, "dataType", chunk=shard.path)
         elif min(tensor.shape, default=0) < 0:
             findings.error(f"{name} has a negative dimension", "shape", chunk=shard.path)
         else:
             item = ITEM_BYTES[ELEMENTS[tensor.dtype]]
             if bounded_product(item, tensor.shape, tensor.size) != tensor.size:
-                message = f"{name} has {tensor.size} bytes, its dtype and shape make others"
+                message = f"{name} has {tensor.size} bytes, which do not fit its dtype and shape"
                 findings.error(message, "size", chunk=shard.path)
     filled = (tensor for tensor in shard.tensors if tensor.size)
     for tensor, other in overlaps(filled, lambda one: (one.offset, one.end)):
@@ -389,7 +383,9 @@ def _check_shard(shard: ListedShard, opened: RankFile, findings: Findings) -> No
         findings.error(message, "offset", start, shard.path)
     # Which of the two it counts differs from writer to writer.
     if shard.file_size not in (len(opened.file), size):
-        message = f"fileSize is {_number(shard.file_size)}, the file has {len(opened.file)} bytes"
+        message = (
+            f"fileSize is {_number(shard.file_size)}, but the file has {len(opened.file)} bytes"
+        )
         findings.error(message, "fileSize", chunk=shard.path)
     _check_checksum(shard, opened, findings)
 
@@ -400,10 +396,10 @@ def _check_checksum(shard: ListedShard, opened: RankFile, findings: Findings) ->
         return
     match = _SHA256.fullmatch(told)
     if match is None:
-        message = f"checksum {quoted(told)} is no SHA-256: nothing is held against it"
+        message = f"checksum {quoted(told)} is not a SHA-256, so nothing was checked against it"
         findings.warn(message, "checksum", chunk=shard.path)
     elif match[1].lower() not in opened.digests():
-        message = "checksum is the SHA-256 of other bytes"
+        message = "checksum does not match the data or the file"
         findings.error(message, "checksum", chunk=shard.path, kind="sha256")
 
 
@@ -414,4 +410,4 @@ def _all_listed(metadata: dict[str, object]) -> list[object]:
 
 
 def _number(value: object) -> str:
-    return str(value) if type(value) is int else "no number"
+    return str(value) if type(value) is int else "not a number"

@@ -223,9 +223,11 @@ def new_metadata(
     if not isinstance(own, dict):
         return described
     kept = {key: value for key, value in own.items() if key not in _OF_SHARDS}
-    for key in ("sharding", "shardingStrategy"):
+    for key, other in (("sharding", "shardingStrategy"), ("shardingStrategy", "sharding")):
         if isinstance(kept.get(key), dict):
             kept[key] = {**kept[key], "shardCount": len(shards)}
+            # Two names of one member, of which a file may have only one.
+            kept.setdefault(other, kept[key])
     return described | kept
 
 

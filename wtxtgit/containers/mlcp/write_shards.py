@@ -49,13 +49,13 @@ def build_set(
         if tensor.nbytes > MAX_DATA:
             message = f"tensor {quoted(tensor.name)} is larger than a shard can be"
             raise FormatError(message, kind="limit", field="size")
-    json_text.refuse_repeated((tensor.name for tensor in tensors), "tensor name {} is taken")
+    json_text.refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")
     groups = filled(tensors, min(max_shard, MAX_DATA))
     if len(groups) > MAX_SET_FILES:
         raise FormatError(f"{len(groups)} shards are too many", kind="limit", field="shards")
     # What is written has to be read again.
     if not is_in_folder(shard_name(stem, 0)):
-        raise FormatError(f"{quoted(stem)} can't start the names of files", field="filePath")
+        raise FormatError(f"{quoted(stem)} can't be used to name the files", field="filePath")
     metadata = {**new_metadata(groups, VERSION, tags), "format": MULTISHARD}
     shards = cast(list[dict[str, object]], metadata["shards"])
     files = [_file(rank, group, shards[rank], stem) for rank, group in enumerate(groups)]

@@ -208,7 +208,7 @@ def read(data: ByteView, open_member: OpenMember) -> ShardedModel:
 
 
 def _missing(name: str, file: str) -> str:
-    return f"tensor {quoted(name)} is not in {quoted(file)}, though the index says so"
+    return f"tensor {quoted(name)} is not in {quoted(file)}, but the index lists it there"
 
 
 def merged_tags(tags: Iterable[Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:

@@ -226,7 +226,7 @@ class _PickleMachine:
         if length < 0:
             length = bytes(self.data[first : first + MAX_LINE]).find(b"\n")
         if length < 0:
-            self._fail("has a global whose line is cut short")
+            self._fail("has a global whose line does not end")
         line = self._text(length)
         self.pos += 1
         return line

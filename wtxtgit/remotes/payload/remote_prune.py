@@ -29,10 +29,9 @@ _OWN = "refs/wtxt/"
 def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> RemotePruned:
     """Find the packs that nobody needs and that came before `expire`, in seconds since 1970.
 
-    With `force` they are taken away. Raises UsageError where without a git
-    remote, what is needed is not known, or only the tree which remote it is;
-    EnvironmentFailure where the history at hand is not whole, or refs have
-    changed in the meantime; and as the place does.
+    With `force` they are taken away. Raises UsageError where there is no git remote that tells
+    what is needed, or only the tree names the place; EnvironmentFailure where the history at hand
+    is not whole, or refs have changed in the meantime; and as the place does.
     """
     url = store_url.chosen(repo)
     url.check_chosen()

@@ -160,7 +160,7 @@ def _check_plain(base: DeltaSide, target: DeltaSide, steps: tuple[DeltaStep, ...
             what = (
                 "is removed"
                 if step.target is None
-                else "is new, or has another dtype or chunk size"
+                else "is new, or has another dtype, shape or chunk size"
             )
             message = f'array "{step.name}" {what}, which a plain delta can\'t say'
             raise TextError("structure", message, array=step.name)

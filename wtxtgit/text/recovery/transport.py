@@ -27,7 +27,7 @@ _FIRST = (
 )
 _START = re.compile(
     rb"(?m)^[^\nA-Za-z0-9]*+(?:WTXT(?:-DETACHED)? 1\s*$|WTXT-DELTA 2 |WLEDGER 1 )"
-    rb"|(?<=[^\nA-Za-z0-9])(?:WTXT(?:-DETACHED)? 1(?=\s+[^\nA-Za-z0-9]*+meta )"
+    rb"|(?<=[^\nA-Za-z0-9])(?:WTXT(?:-DETACHED)? 1(?=\s++[^\nA-Za-z0-9]*+meta )"
     rb"|WTXT-DELTA 2 (?=base_)|WLEDGER 1 (?=repo=))"
 )
 _END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*+(endwtxt|enddelta)(?:\s*$|[\"'<\\])")
