@@ -321,6 +321,14 @@ def test_bytes_that_are_no_tensor_s_are_told() -> None:
     assert ("offset", FIRST) in errors(inside)
 
 
+def test_a_checksum_as_long_as_data_is_told() -> None:
+    files = edited(made(), lambda value: _shard(value).update(checksum="", fileSize=8))
+    for length, told in ((128, ()), (129, (f"129 bytes of {FIRST!r} are no checksum",))):
+        files[FIRST] = shard_header(0, "x" * length, 1) + pack("<i", 8) + bytes(8)
+        assert not errors(files)
+        assert describe(files).unlisted == told
+
+
 def test_tensors_that_share_bytes() -> None:
     def share(value: dict[str, Any]) -> None:
         value["shards"][0]["tensors"][1]["offset"] = 4

@@ -369,6 +369,14 @@ class SetReader(Protocol):
         """Read the index; raises FormatError."""
 
 
+class ListedFile(NamedTuple):
+    """What the index of a set says of a file of it, by its path in the set; None is not said."""
+
+    path: str
+    size: int | None
+    sha256: bytes | None
+
+
 class SetResealer(Protocol):
     """How the index of a set follows from its files."""
 
@@ -378,13 +386,8 @@ class SetResealer(Protocol):
         `data` is that one as it was. Raises FormatError.
         """
 
-    def stale_files(
-        self, data: ByteView, open_member: OpenMember, paths: Collection[str]
-    ) -> Iterator[str]:
-        """Those of these files that are not what `data` says, which lists them.
-
-        Raises FormatError.
-        """
+    def listed_files(self, data: ByteView, open_member: OpenMember) -> Sequence[ListedFile]:
+        """The files of the set that `data` lists; none of them is opened. Raises FormatError."""
 
 
 class IndexMaker(Protocol):

@@ -13,6 +13,7 @@ import pytest
 
 from tests.containers import samples
 from tests.data import DATA, LEDGERS, VECTORS, case_named, seeded, valid_cases
+from tests.kit.resident import growth_of
 from tests.text.recovery.damage import (
     MORE_TRANSPORTS,
     OF_LINES,
@@ -33,6 +34,7 @@ from wtxtgit.filter.clean import clean
 from wtxtgit.text.recovery import ledgers
 from wtxtgit.text.recovery.rebuilding import recover, text_of
 from wtxtgit.text.recovery.transport import undone
+from wtxtgit.text.verify import verify
 
 CORPUS = int(os.environ.get("WTXTGIT_RECOVERIES", "60"))
 """How many texts are damaged; 1,000 are the promise, which the nightly run tries."""
@@ -147,6 +149,37 @@ def test_wide_characters_of_which_bytes_are_wrong_or_gone() -> None:
 def test_what_takes_the_square_of_its_size_would_not_end(hostile: bytes) -> None:
     with contextlib.suppress(TextError):
         recover(memoryview(hostile))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [b"WTXT 1\r\n" + b">" * 2_000_000, b"WTXT 1\r\nmeta sha256=" + b"ab " * 700_000],
+    ids=["marks", "blanks"],
+)
+def test_what_is_taken_out_takes_little_memory(hostile: bytes) -> None:
+    def run() -> None:
+        with contextlib.suppress(TextError):
+            recover(memoryview(hostile))
+
+    assert growth_of(run) < 24 * len(hostile)
+
+
+@pytest.mark.parametrize(
+    "audit",
+    [
+        b"k=schema&#61; note=&quot;finalize l=<b>1</b>",
+        b'k="<b>WTXT 1<br> a&amp;b"',
+        b'k="WTXT%201%0A" l=a+b%20c',
+        b'k="WTXT 1" l=a\\nb',
+        b'k="schema=3D=3D"',
+    ],
+    ids=["references", "tags", "percent", "escapes", "quoted-printable"],
+)
+def test_an_audit_line_is_no_sign_of_a_transport(audit: bytes) -> None:
+    text = SHORT.replace(b"\nendwtxt\n", b"\naudit " + audit + b"\nendwtxt\n")
+    assert verify(memoryview(text)).ok
+    for sent in (text, b"Hello,\n" + text.replace(b"\n", b"\r\n")):
+        assert recovered(sent) == text
 
 
 PLAIN_TRANSPORTS = [one for one in TRANSPORTS if one is not wide]

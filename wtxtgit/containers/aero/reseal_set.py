@@ -6,7 +6,7 @@ Spec: `docs/spec/aero.md`, "AEROSET".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 
 import msgpack
 
@@ -18,7 +18,7 @@ from wtxtgit.containers.aero.content import digest
 from wtxtgit.containers.aero.describe import CODEC_KEY
 from wtxtgit.containers.aero.read import HASH_KEY, INDEX, TENSORS_KEY, Aero, IndexEntry
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.format import OpenMember
+from wtxtgit.containers.format import ListedFile, OpenMember
 from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 
 
@@ -64,22 +64,13 @@ def reseal_set(data: ByteView, open_member: OpenMember) -> tuple[str, bytes, byt
     return opened.index.path, remade, text.encode()
 
 
-def stale_files(data: ByteView, open_member: OpenMember, paths: Collection[str]) -> Iterator[str]:
-    """Files of a set, among `paths`, that have another size or hash than the JSON says.
-
-    Raises FormatError for a set, or a file, that can't be read.
-    """
-    from hashlib import sha256
-
+def listed_files(data: ByteView, open_member: OpenMember) -> tuple[ListedFile, ...]:
+    """The files of a set, the index first; raises FormatError."""
     opened = aeroset.read(data, open_member)
-    for file in (opened.index, *opened.parts):
-        if file.path not in paths:
-            continue
-        content = opened.view(file)
-        is_sized = file.size is None or file.size == len(content)
-        wanted = (file.sha256 or "").lower()
-        if not is_sized or (wanted and hashed(sha256(), pieces(content)).hexdigest() != wanted):
-            yield file.path
+    return tuple(
+        ListedFile(file.path, file.size, bytes.fromhex(file.sha256) if file.sha256 else None)
+        for file in (opened.index, *opened.parts)
+    )
 
 
 def _check_shards(part: SetFile, aero: Aero) -> None:

@@ -49,6 +49,8 @@ RAW_ENDING = ".bin"
 """Of the files that other parts of the framework write: bytes of tensors, and no header."""
 MAX_RANK_NUMBER = 2**31 - 1
 _WORDS = (b'"ddpRank"', b'"shards"')
+_MOST_CHECKSUM = 128
+"""Bytes that SHA-512 in hex takes: what is longer is something else."""
 _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 
 
@@ -134,6 +136,9 @@ class ShardedCheckpoint(FileSet):
                     f"{end - start} bytes of {quoted(shard.path)} belong to no tensor"
                     for start, end in unclaimed(shard, opened)
                 )
+                length = opened.checksum_end - len(SHARD_MAGIC) - 2 * COUNT_SIZE
+                if length > _MOST_CHECKSUM:
+                    beside.append(f"{length} bytes of {quoted(shard.path)} are no checksum")
             for tensor in shard.tensors:
                 # Ranks of one training may each have a part of what they call alike.
                 alike = counts[tensor.name] > 1

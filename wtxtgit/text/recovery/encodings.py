@@ -47,11 +47,20 @@ _COLOUR = re.compile(
 _LONGEST_FOREIGN = 8
 
 _BLANK = rb"(?: |&nbsp;|&#160;)"
+_HTML_LINES = (
+    rb"sha256_all=0{64} note=&quot;finalize"
+    rb"|(?m:^[A-Za-z0-9+/=]*+&(?:#0*4[37]|#[xX]0*2[bBfF]|plus|sol);)"
+)
 _HTML = re.compile(
     rb"[a-z\"/]>" + _first(_BLANK) + rb"|" + _first(_BLANK) + rb"(?: |&nbsp;)*+<(?:br|/)"
     rb"|(?:schema|sha256|repo)&(?:#0*61|#[xX]0*3[dD]|equals);|note=&quot;finalize"
-    rb"|(?m:^[A-Za-z0-9+/=]*+&(?:#0*4[37]|#[xX]0*2[bBfF]|plus|sol);)"
+    rb"|" + _HTML_LINES
 )  # fmt: skip
+_IN_HTML = re.compile(_HTML_LINES)
+_PLAIN = re.compile(
+    rb"(?m)^(?:WTXT(?:-DETACHED)? 1|WTXT-DELTA 2 base_sha256_all=[0-9a-f]{64})\n"
+    rb"meta schema=[^\n]*? ts=[0-9]{4}-"
+)
 _BREAK = re.compile(rb"(?i)<br\b[^<>]{0,200}>|</(?:p|div|li|tr|pre|h[1-6])>")
 _TAG = re.compile(rb"<[!/a-zA-Z][^<>]{0,2000}>")
 _NAMED = {
@@ -144,6 +153,14 @@ def from_foreign(text: bytes) -> Iterator[tuple[str, bytes]]:
         for character in characters:
             text = text.replace(character.encode(), instead)
         yield what, text
+
+
+def is_plain(text: bytes) -> bool:
+    """Whether first lines stand as no encoding of a text as a whole leaves them.
+
+    Its audit line, which may say anything, is no sign of one then.
+    """
+    return _PLAIN.search(text) is not None and _IN_HTML.search(text) is None
 
 
 def from_html(text: bytes) -> bytes:

@@ -11,8 +11,8 @@ import re
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import line_count
 
-_WHITE = re.compile(rb"\s+")
-_WHITE_OR_QUOTED = re.compile(rb"[\s>|]+")
+_WHITE = b" \t\n\r\f\v"
+_WHITE_OR_QUOTED = _WHITE + b">|"
 
 # No value has a `=`. Each pattern can so end in one place alone, and takes a time that is linear.
 _SOLID = (
@@ -62,7 +62,7 @@ def lined(text: bytes) -> bytes:
     The same text where it can't be read so.
     """
     for between in (_WHITE, _WHITE_OR_QUOTED):
-        if (done := _lined(between.sub(b"", text))) is not None:
+        if (done := _lined(text.translate(None, between))) is not None:
             return done
     return text
 
