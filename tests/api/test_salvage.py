@@ -30,7 +30,7 @@ def test_tensors_by_state(tmp_path: Path) -> None:
 def test_the_damaged_file_stays(tmp_path: Path) -> None:
     damaged = tmp_path / "m.safetensors"
     damaged.write_bytes(WHOLE)
-    with pytest.raises(UsageError, match="stays as it is"):
+    with pytest.raises(UsageError, match="never overwritten"):
         wtxtgit.salvage(damaged, damaged)
     assert damaged.read_bytes() == WHOLE
 

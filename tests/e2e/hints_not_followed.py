@@ -139,7 +139,6 @@ NOT_FOLLOWED = {
         "--key F decrypts the encrypted parts",
         "--key takes a key from wtxtgit signers list, or the file of an EC key",
         "--name gives the key another name",
-        "--name gives the key another name",
         "--no-passphrase makes a key without one",
         "-o - writes its bytes",
         "-o - writes to a pipe",

@@ -355,7 +355,7 @@ def test_without_the_driver_nothing_is_added(repo: Repo) -> None:
 def test_a_locked_index_is_told(here: Sealed) -> None:
     here.write(MODEL, safetensors(1.0))
     (here.path / ".git/index.lock").touch()
-    assert "index.lock is there" in here.call("add", MODEL, ok=(5,)).err
+    assert "index.lock exists" in here.call("add", MODEL, ok=(5,)).err
     assert (here.path / ".git/index.lock").exists()
 
 

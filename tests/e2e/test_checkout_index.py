@@ -50,13 +50,13 @@ def test_a_lock_that_stays_is_told(
     lock = texts.path / ".git/index.lock"
     lock.write_text("another's")
     said = texts.call(*command, ok=(5,))
-    assert "index.lock is there" in said.err
+    assert "index.lock exists" in said.err
     assert "wtxtgit: hint: run wtxtgit checkout again; until then" in said.err
     assert (texts.path / MODEL).read_bytes() == WHOLE
     assert lock.read_text() == "another's"
     # It is not forgotten, though there is nothing left to write.
     said = texts.call("checkout", "--json", ok=(5,))
-    assert "index.lock is there" in json.loads(said.out)["unnoted"]
+    assert "index.lock exists" in json.loads(said.out)["unnoted"]
     lock.unlink()
     assert texts.call("checkout").out == "0 files written\n"
     assert_noted(texts)

@@ -430,7 +430,7 @@ FOLLOWED = [
     ("did you mean {}? {}", Row(named_a_little_wrong, NAMED)),
     ("git add -- {}", Row(not_added)),
     ("git add -- {}", Row(a_pending_text_without_its_wsum)),
-    ("git status lists those that there are", Row(nothing_to_resolve, LISTS)),
+    ("git status lists the conflicts", Row(nothing_to_resolve, LISTS)),
     ("git status says why", Row(one_side_alone_has_it, LISTS)),
     ("git log --oneline --all lists the commits that are here", Row(no_such_revision, LISTS)),
     ("git restore --source=HEAD --staged --worktree -- :/{}", Row(broken_signers)),
@@ -497,7 +497,7 @@ def commands(hint: str) -> list[str]:
     """The commands of a hint, without what is said of them."""
     steps = hint.rpartition(": ")[2].split(", then ")
     return [
-        _CUT.sub("", step.removeprefix("change to a repository, or ")).strip() for step in steps
+        _CUT.sub("", step.removeprefix("change to a repository, or run ")).strip() for step in steps
     ]
 
 
@@ -516,7 +516,7 @@ def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
         case "instead":
             paste(world, commands(found)[0].replace("FILE", "file"))
             return
-        case "option" if found.startswith("without"):
+        case "option" if found.startswith("leave out"):
             words = [word for word in words if word not in found.split()]
         case "option":
             option = re.match(r"(?:.*or )?(-o .*(?= replaces)|--[a-z]+)", found)

@@ -202,7 +202,7 @@ def test_what_would_lose_something_is_refused(
         (("both",), 2, "'both' is a branch and a tag"),
         (("--include", "*", "main"), 2, "would take .gitattributes, which git reads itself"),
         (("--include", "sub/**", "--everything"), 2, "would take sub/.gitattributes"),
-        (("lock", "main"), 5, "index.lock is there"),
+        (("lock", "main"), 5, "index.lock exists"),
         (("no object", "--everything"), 5, "missing or damaged"),
     ],
 )

@@ -207,7 +207,7 @@ class TestAFolder:
             other.git("commit", "-qam", "more")
             done = other.wtxtgit("push", ok=(5,))
             told = done.stderr.decode().splitlines()
-            assert "can only be read from" in told[0]
+            assert "is read-only" in told[0]
             assert [line.partition(": ")[2].partition(": ")[0] for line in told[1:]] == ["hint"]
 
     def test_nothing_is_sent_where_the_tree_alone_says(self, own: Repo) -> None:
@@ -221,6 +221,6 @@ class TestAFolder:
         own.write(".wtxt/store", "[store]\n\turl = https://example.com/store\n")
         repo = own.repository
         tips = [own.git("rev-parse", "HEAD").decode().strip()]
-        with pytest.raises(UsageError, match="the tree alone names") as raised:
+        with pytest.raises(UsageError, match="only the tree names") as raised:
             push_commits(repo, lambda: store_url.chosen(repo), tips)
         assert raised.value.hint == "wtxtgit store use URL, of the folder that it serves"

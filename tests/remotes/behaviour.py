@@ -84,10 +84,10 @@ class TargetTests:
             target.get("x", sha256(b"other"))
 
     def test_what_is_not_there(self, target: Target) -> None:
-        with pytest.raises(InputError, match="there is no gone"):
+        with pytest.raises(InputError, match="has no gone"):
             target.get("gone")
         target.put([file("here")])
-        with pytest.raises(InputError, match="there is no gone"):
+        with pytest.raises(InputError, match="has no gone"):
             target.get("gone")
         assert names(target, "gone") == []
 

@@ -116,9 +116,9 @@ def test_a_branch_that_has_files(bare: Repo, repo: Repo) -> None:
     # Its attributes are its users' business.
     assert bare.git("ls-tree", "--name-only", "main").split() == [b"file", b"x"]
     for name in ("x/below", "file/a/b"):
-        with pytest.raises(RemoteRefused, match=f"another {name}"):
+        with pytest.raises(RemoteRefused, match=f"already has {name}, with"):
             at_top.put([file(name)], replace=True)
-    with pytest.raises(RemoteRefused, match="a file is in the place of file"):
+    with pytest.raises(RemoteRefused, match="a file is in the place of the folder"):
         Git("origin", "main", "file", repository=repo.path).put([file("y")])
 
 

@@ -207,7 +207,7 @@ class TestAServerThat:
     def test_loses_a_pack(self, own: Path, place: LfsPacks, server: Server) -> None:
         pushed(own, place, text(OLD))
         server.paths()[0].unlink()
-        assert self.fails(own, place) == "is not given"
+        assert self.fails(own, place) == "could not be fetched"
         # Whoever has the chunks mends it.
         assert pushed(own, place, text(OLD)).chunks == 6
         assert not fetched(own.parent / "other", place, text(OLD)).lacking

@@ -191,7 +191,7 @@ class TestARemoteThatLies:
     def test_a_pack_that_goes_on(self, there: Path, tmp_path: Path) -> None:
         (pack,) = there.glob("*.pack")
         pack.write_bytes(pack.read_bytes() + b"x")
-        assert "not given" in self.refused(there, tmp_path)
+        assert "not be fetched" in self.refused(there, tmp_path)
 
     def test_an_index_that_is_larger_than_any(
         self, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -202,7 +202,7 @@ class TestARemoteThatLies:
         (index,) = there.glob("*.index")
         with index.open("r+b") as file:
             file.truncate(1 << 40)
-        assert "not given" in self.refused(there, tmp_path)
+        assert "not be fetched" in self.refused(there, tmp_path)
         assert not read
 
     def test_a_damaged_index(self, there: Path, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_artifacts_of_others(host: str, tmp_path: Path) -> None:
     assert [stored.name for stored in target.list()] == ["a"]
     with pytest.raises(InputError, match="not made by wtxtgit"):
         target.get("theirs")
-    with pytest.raises(RemoteRefused, match="another theirs"):
+    with pytest.raises(RemoteRefused, match="already has theirs"):
         target.put([file("theirs")])
 
 

@@ -139,7 +139,7 @@ def test_another_writer_is_faster(target: Release, forge: Forge) -> None:
         if outcome is None:
             target.put([file(name)])
         else:
-            with pytest.raises(outcome, match="with another content"):
+            with pytest.raises(outcome, match="with different content"):
                 target.put([file(name)])
     forge.releases.clear()
     forge.once("GET", "tags/", (404, {}, {}))

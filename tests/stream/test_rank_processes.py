@@ -115,7 +115,7 @@ def test_four_processes_of_which_one_is_killed(
 ) -> None:
     ring, target = tmp_path / "ring", tmp_path / "target"
     ranks = [start(rank) for rank in range(WORLD)]
-    with pytest.raises(RingBusy, match=f"process {ranks[1].worker} works on rank 1 of this ring"):
+    with pytest.raises(RingBusy, match=f"process {ranks[1].worker} is using rank 1 of this ring"):
         Snapshots(ring, rank=1, world=WORLD)
     with pytest.raises(EnvironmentFailure, match=r"a ring of 4 ranks, not of 3$"):
         Snapshots(ring, world=3)

@@ -412,12 +412,12 @@ def test_a_part_passes_for_nothing_else(folder: Path, tmp_path: Path) -> None:
     (target / "gen-000001.index").unlink()
     refused(InputError, "no generations")
     (target / "gen-000001.wtxt").write_bytes(own)
-    refused(CheckError, "it is the part of rank 1-of-3")
+    refused(CheckError, "is the part of rank 1-of-3")
     (target / "gen-000001.index").write_bytes(index)
-    refused(CheckError, "appears twice")
+    refused(CheckError, "both whole and in parts")
     (target / "gen-000001.wtxt").unlink()
     (target / part).unlink()
-    refused(InputError, f"there is no {part}")
+    refused(InputError, f"has no {part}")
 
 
 def test_a_ring_has_one_number_of_ranks(folder: Path, tmp_path: Path) -> None:
@@ -441,7 +441,7 @@ def test_a_ring_has_one_number_of_ranks(folder: Path, tmp_path: Path) -> None:
 
 def test_a_rank_has_one_process(folder: Path) -> None:
     with Ring(folder, rank=Rank(1, 2)), Ring(folder, rank=Rank(0, 2)):
-        with pytest.raises(RingBusy, match="works on rank 1 of this ring"):
+        with pytest.raises(RingBusy, match="is using rank 1 of this ring"):
             Ring(folder, rank=Rank(1, 2))
         with pytest.raises(RingBusy):
             upkeep.prune(folder, 1, [])

@@ -307,7 +307,7 @@ def test_numbers_grow(ring: Path) -> None:
 
 def test_one_training_a_ring(ring: Path) -> None:
     with Snapshots(ring) as snapshots:
-        with pytest.raises(RingBusy, match=f"process {snapshots.worker_process} works on"):
+        with pytest.raises(RingBusy, match=f"process {snapshots.worker_process} is using"):
             Snapshots(ring)
         snapshots.publish(state())
     with Snapshots(ring):
@@ -384,7 +384,7 @@ def test_a_target_that_is_down_gets_them_later(
         for number in range(4):
             snapshots.publish(state(number))
             snapshots.flush()
-    assert "4 generations are still to be sent: wtxtgit ring push" in caplog.text
+    assert "4 generations have not been sent yet: wtxtgit ring push" in caplog.text
     # Kept until they are sent, however many were to be kept.
     assert list(proved(ring)) == [0, 1, 2, 3]
     (first, second) = read_state(ring).generations[0].deliveries

@@ -280,7 +280,7 @@ class PayloadFetch:
             else:
                 refused.append((name, why))
         given = {*came, *(name for name, _ in refused)}
-        refused += [(name, "is not there") for name in sizes if name not in given]
+        refused += [(name, "could not be fetched") for name in sizes if name not in given]
         return _Came(tuple(came), sum(sizes[name] for name in came), tuple(refused))
 
     def _receive_part(self, part: PackPart) -> _Came:

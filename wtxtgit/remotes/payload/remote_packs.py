@@ -58,7 +58,7 @@ class RemotePacks:
                 self._keep(name, end)
         for name in unread:
             if name not in self.sizes:
-                self.damaged.setdefault(name, "is not there")
+                self.damaged.setdefault(name, "could not be fetched")
         self._table = on_disk(together(tables), store)
 
     def find_lost(self) -> None:
@@ -89,7 +89,7 @@ class RemotePacks:
                     progress(len(block))
             digests[name] = digest.hexdigest()
         return {
-            name: "does not match its SHA-256" if name in digests else "is not there"
+            name: "does not match its SHA-256" if name in digests else "could not be fetched"
             for name in sizes
             if digests.get(name) != name
         }
@@ -117,7 +117,7 @@ class RemotePacks:
         # Another process found the pack gone, or damaged.
         for _, end in self.place.ends([pack]):
             return end
-        raise InputError(f"{self.place.label}: pack {pack} is not there")
+        raise InputError(f"{self.place.label}: pack {pack} could not be fetched")
 
     @property
     def packs(self) -> Set[str]:
