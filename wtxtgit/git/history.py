@@ -7,6 +7,7 @@ can't be passed over that way: `refuse_altered` looks for them.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -317,6 +318,16 @@ def shallow_boundary(repo: Repository) -> frozenset[str]:
         return frozenset(map(check_oid, file.read_text("ascii", "backslashreplace").split()))
     except FileNotFoundError:
         return frozenset()
+
+
+def nothing(repo: Repository) -> Commit:
+    """What stands for no commit at all, as in a push to an empty remote: it holds no file.
+
+    Its id is all zeros, which no object has; its tree is the empty one, which git knows
+    without an object.
+    """
+    tree = hashlib.new(repo.object_format, b"tree 0\0", usedforsecurity=False).hexdigest()
+    return Commit("0" * len(tree), (), tree)
 
 
 def default_branch(repo: Repository) -> str | None:
