@@ -400,6 +400,7 @@ def changing(
     return numbers
 
 
+_OF_HEAD = re.compile(r"HEAD(?![\w/.-])")
 _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
 """Git's kinds of what stands at a path and is no blob."""
 
@@ -418,8 +419,15 @@ def resolve(repo: Repository, revision: str) -> str:
     """Give the object id that a revision names; raises EnvironmentFailure."""
     oid = find(repo, revision)
     if oid is None:
-        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
+        raise _absent(repo, revision, "nothing")
     return oid
+
+
+def _absent(repo: Repository, revision: str, what: str) -> EnvironmentFailure:
+    """What is told of a revision that is not there: HEAD is not before the first commit."""
+    if _OF_HEAD.match(revision) and find(repo, "HEAD") is None:
+        return EnvironmentFailure("no commits yet")
+    return EnvironmentFailure(f"{revision!r} names {what} in this repository")
 
 
 def find(repo: Repository, revision: str) -> str | None:
@@ -443,7 +451,7 @@ def resolve_commit(repo: Repository, revision: str) -> str:
                 # What names nothing is said so: `REVISION missing`.
                 case [oid, b"commit", size] if size.isdigit():
                     return _oid(oid)
-    raise EnvironmentFailure(f"{revision!r} names no commit in this repository")
+    raise _absent(repo, revision, "no commit")
 
 
 def resolve_tree(repo: Repository, revision: str) -> str:
@@ -479,7 +487,7 @@ def resolve_path(repo: Repository, name: str) -> tuple[str, str]:
     with TreeReader(repo) as trees:
         entry = trees.standing(resolve_tree(repo, revision), os.fsencode(path)).entry
     if entry is None:
-        raise EnvironmentFailure(f"{name!r} names nothing in this repository")
+        raise EnvironmentFailure(f"{revision!r} has no {path!r}")
     return entry.oid, _KINDS.get(entry.mode, "blob")
 
 
