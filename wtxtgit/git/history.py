@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import NamedTuple
 
@@ -97,6 +96,9 @@ def _date(words: Sequence[bytes]) -> str:
     found = _WHEN.fullmatch(b" ".join(words))
     if found is None:
         return ""
+    # Not for those who ask for no date: hooks among them.
+    from datetime import datetime, timedelta, timezone
+
     minutes = 60 * int(found["hours"]) + int(found["minutes"])
     zone = timezone(timedelta(minutes=-minutes if found["sign"] == b"-" else minutes))
     return datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
