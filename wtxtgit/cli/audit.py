@@ -14,9 +14,9 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
+    Revision,
     cluster,
     cluster_options,
-    completed,
     discover,
     examiner,
     facts_key,
@@ -50,7 +50,7 @@ _LOG_OID_SHOWN = 10
 
 
 @click.command()
-@click.argument("range_", metavar="[RANGE]", required=False, shell_complete=completed("revisions"))
+@click.argument("range_", metavar="[RANGE]", required=False, type=Revision())
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
@@ -67,6 +67,7 @@ _LOG_OID_SHOWN = 10
 )
 @click.option(
     "--signers-of",
+    type=Revision(),
     metavar="REV",
     help="A revision whose signers must also accept all records.",
 )
@@ -198,7 +199,7 @@ def _range(text: str | None) -> tuple[str | None, str]:
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.argument("revision", default="HEAD", metavar="[REV]", shell_complete=completed("revisions"))
+@click.argument("revision", default="HEAD", metavar="[REV]", type=Revision())
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
