@@ -247,6 +247,19 @@ strict_option = click.option(
 )
 
 
+def findings_format(command: _Command) -> _Command:
+    """Add the options of how findings are printed."""
+    form = click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "sarif", "github"]),
+        default="text",
+        help="How findings are printed.",
+    )
+    json = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+    return form(json(command))
+
+
 def is_strict(repo: Repository, *, given: bool = False) -> bool:
     """Whether warnings are errors: what --strict says, or the config wtxtgit.strict."""
     from wtxtgit.git.repository import STRICT
