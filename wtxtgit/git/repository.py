@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from threading import Lock
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
@@ -52,14 +53,15 @@ _writes = 0
 class Config:
     """The configuration that git obeys in a folder, read once, when first asked for.
 
-    One process lists all values. They are spelled as they were written; what a
-    spelling means is decided here where it is plain, and by git elsewhere.
+    One process lists all values, whichever thread asks. They are spelled as they were written;
+    what a spelling means is decided here where it is plain, and by git elsewhere.
     """
 
     def __init__(self, cwd: Path | None) -> None:
         self._cwd = cwd
         self._values: dict[str, bytes] = {}
         self._read_at = -1
+        self._lock = Lock()
 
     def get(self, key: str) -> str | None:
         """The value that git obeys, the last one; None for a key that is not set."""
@@ -96,17 +98,22 @@ class Config:
             return default
 
     def _last(self, key: str) -> bytes | None:
-        # Read again after each of our own writes; what others write meanwhile counts next time.
-        if self._read_at != _writes:
-            self._values = {}
-            for record in run.records(run.git("config", "--list", "-z", cwd=self._cwd)):
-                name, equals, value = record.partition(b"\n")
-                self._values[os.fsdecode(name)] = value if equals else _VALUELESS
-            self._read_at = _writes
+        with self._lock:
+            # Read again after each of our own writes; what others write meanwhile counts next time.
+            if self._read_at != _writes:
+                self._values = self._listed()
+                self._read_at = _writes
         # Git lists all but the middle part in lower case.
         section, _, rest = key.partition(".")
         middle, dot, last = rest.rpartition(".")
         return self._values.get(f"{section.lower()}.{middle}{dot}{last.lower()}")
+
+    def _listed(self) -> dict[str, bytes]:
+        values = {}
+        for record in run.records(run.git("config", "--list", "-z", cwd=self._cwd)):
+            name, equals, value = record.partition(b"\n")
+            values[os.fsdecode(name)] = value if equals else _VALUELESS
+        return values
 
     def _by_git(self, key: str, *how: str, ok: Iterable[int] = (0,)) -> run.Result:
         return run.call("config", *how, "--get", key, cwd=self._cwd, ok=ok)
