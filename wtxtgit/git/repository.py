@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from threading import Lock
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
@@ -52,14 +53,15 @@ _writes = 0
 class Config:
     """The configuration that git obeys in a folder, read when first needed.
 
-    One process lists all values, as they were written. What a plain spelling means is decided here;
-    git is asked about others.
+    One process lists all values, as they were written, whichever thread asks. What a plain spelling
+    means is decided here; git is asked about others.
     """
 
     def __init__(self, cwd: Path | None) -> None:
         self._cwd = cwd
         self._values: dict[str, bytes] = {}
         self._read_at = -1
+        self._lock = Lock()
 
     def get(self, key: str) -> str | None:
         """Return the effective value, which is the last one; None if the key is not set."""
@@ -98,18 +100,23 @@ class Config:
             return default
 
     def _last(self, key: str) -> bytes | None:
-        # Read again after each write of ours. What other processes write is seen by the next
-        # command.
-        if self._read_at != _writes:
-            self._values = {}
-            for record in run.records(run.git("config", "--list", "-z", cwd=self._cwd)):
-                name, equals, value = record.partition(b"\n")
-                self._values[os.fsdecode(name)] = value if equals else _VALUELESS
-            self._read_at = _writes
+        with self._lock:
+            # Read again after each write of ours. What other processes write is seen by the next
+            # command.
+            if self._read_at != _writes:
+                self._values = self._listed()
+                self._read_at = _writes
         # Git lists keys in lower case, except for the middle part.
         section, _, rest = key.partition(".")
         middle, dot, last = rest.rpartition(".")
         return self._values.get(f"{section.lower()}.{middle}{dot}{last.lower()}")
+
+    def _listed(self) -> dict[str, bytes]:
+        values = {}
+        for record in run.records(run.git("config", "--list", "-z", cwd=self._cwd)):
+            name, equals, value = record.partition(b"\n")
+            values[os.fsdecode(name)] = value if equals else _VALUELESS
+        return values
 
     def _by_git(self, key: str, *how: str, ok: Iterable[int] = (0,)) -> run.Result:
         return run.call("config", *how, "--get", key, cwd=self._cwd, ok=ok)
