@@ -33,6 +33,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MAX_PIPED = 1024 * 1024
 _GIT_URL = "git+"
 """Begins the URL of a file in a repository elsewhere."""
+_GENERATION = ("@gen:", "@latest", "@signed-by:")
 CLUSTER_KEY = "cluster-facts.key"
 FILE = click.Path(path_type=Path, readable=False)
 """A file or folder. Whether it is there and can be read is seen, and told, by who reads."""
@@ -97,13 +98,20 @@ def completed(what: str) -> Callable[..., list[CompletionItem]]:
 
 
 class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A file, a URL, REV:PATH, or a generation by its name, which becomes COMMIT:PATH."""
+    """A file, a URL, REV:PATH, or a generation by its name, which becomes COMMIT:PATH.
+
+    So does a file in a repository elsewhere, unless the URL is kept for who knows more of it.
+    """
 
     name = "target"
 
+    def __init__(self, *, keeps_urls: bool = False) -> None:
+        self.keeps_urls = keeps_urls
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         target = str(value)
-        if "@" not in target and not target.startswith(_GIT_URL):
+        is_elsewhere = target.startswith(_GIT_URL)
+        if ("@" not in target and not is_elsewhere) or (is_elsewhere and self.keeps_urls):
             return target
         # What finds generations reads ledgers and walks commits.
         from wtxtgit.chain.generation_names import resolved
@@ -116,6 +124,27 @@ class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         from wtxtgit.cli import completion
 
         return completion.targets(ctx, param, incomplete)
+
+
+class Revision(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A revision or a range; the name of a generation becomes the commit that brought it."""
+
+    name = "revision"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        revision = str(value)
+        if not any(mark in revision for mark in _GENERATION):
+            return revision
+        from wtxtgit.chain.generation_names import resolved_revision
+
+        return resolved_revision(revision)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from wtxtgit.cli import completion
+
+        return completion.revisions(ctx, param, incomplete)
 
 
 class PathOrUrl(CheckpointTarget):  # type: ignore[type-arg,unused-ignore]
@@ -217,6 +246,19 @@ strict_option = click.option(
     is_flag=True,
     help="Treat warnings as errors, as the config wtxtgit.strict does.",
 )
+
+
+def findings_format(command: _Command) -> _Command:
+    """Add the options of how findings are printed."""
+    form = click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "sarif", "github"]),
+        default="text",
+        help="How findings are printed.",
+    )
+    json = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+    return form(json(command))
 
 
 def is_strict(repo: Repository, *, given: bool = False) -> bool:

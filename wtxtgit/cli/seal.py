@@ -13,6 +13,7 @@ from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import (
     discover,
+    findings_format,
     identity_option,
     is_strict,
     no_cache_option,
@@ -169,13 +170,14 @@ def print_countersigned(report: SealReport) -> None:
 @identity_option
 @passphrase_option
 @no_cache_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@findings_format
 def check(
     staged: bool,
     strict: bool,
     identities: tuple[Path, ...],
     passphrase_fd: int | None,
     no_cache: bool,
+    form: str,
     as_json: bool,
 ) -> int:
     """Check the staged files as the commit that they will become.
@@ -188,6 +190,7 @@ def check(
 
     \b
     wtxtgit check --staged
+    wtxtgit check --staged --format github
     """
     from wtxtgit.chain import check as chain_check
     from wtxtgit.git.history import Head
@@ -208,16 +211,30 @@ def check(
     report = chain_check.check(
         Head(repo), request, environment.processes, environment.facts_key(no_cache)
     )
-    if as_json:
-        print_json(report)
-    else:
-        print_report(report, os.fsdecode(repo.prefix))
+    _print_as("json" if as_json else form, report, os.fsdecode(repo.prefix))
     return report.exit_code
+
+
+def _print_as(form: str, report: CheckReport, here: str) -> None:
+    if form == "json":
+        print_json(report)
+    elif form == "text":
+        print_report(report, here)
+    else:
+        from wtxtgit.cli.forge_step import print_sarif, print_step
+        from wtxtgit.report.forge_findings import of_check
+        from wtxtgit.report.markdown import check_summary
+
+        if form == "sarif":
+            print_sarif(of_check(report))
+        else:
+            summary = check_summary(report)
+            print_step(of_check(report), report, summary, lambda: print_report(report, here))
 
 
 def print_report(report: CheckReport, here: str) -> None:
     """Print a check for people: every file, and what to do about findings in the folder `here`."""
-    from wtxtgit.report.check import hint
+    from wtxtgit.report.check import hint, totals
 
     if report.files:
         rows = [
@@ -236,9 +253,6 @@ def print_report(report: CheckReport, here: str) -> None:
         )
         print_line()
         print_table(("kind", "what to do"), list(todo))
-    print_line(
-        f"{'ok' if report.ok else 'FAILED'}: {len(report.files)} files checked, "
-        f"{len(report.errors)} errors, {len(report.warnings)} warnings"
-    )
+    print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
     for told in report.notes:
         print_line(f"note: {told}")
