@@ -11,9 +11,9 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
+    Revision,
     cluster,
     cluster_options,
-    completed,
     discover,
     examiner,
     facts_key,
@@ -21,6 +21,7 @@ from wtxtgit.cli.options import (
     identity_option,
     is_strict,
     no_cache_option,
+    opening_keys,
     passphrase_option,
     root_of_trust,
     strict_option,
@@ -38,7 +39,6 @@ from wtxtgit.report.figures import DATE_SHOWN, HASH_SHOWN, OID_SHOWN, size
 
 if TYPE_CHECKING:
     from wtxtgit.chain.log import LogCommit, LogEntry
-    from wtxtgit.trust.age.identities import AgeIdentity
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
@@ -46,7 +46,7 @@ _LOG_OID_SHOWN = 10
 
 
 @click.command()
-@click.argument("range_", metavar="[RANGE]", required=False, shell_complete=completed("revisions"))
+@click.argument("range_", metavar="[RANGE]", required=False, type=Revision())
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
@@ -63,6 +63,7 @@ _LOG_OID_SHOWN = 10
 )
 @click.option(
     "--signers-of",
+    type=Revision(),
     metavar="REV",
     help="A revision whose signers must also accept all records.",
 )
@@ -106,11 +107,6 @@ def audit(
     repo = discover()
     base, tip = _range(range_)
     root = root_of_trust(repo, trust_root)
-    keys: tuple[AgeIdentity, ...] = ()
-    if identities:
-        from wtxtgit.cli.encrypt import opening_keys
-
-        keys = opening_keys(identities, passphrase_fd)
     request = chain_audit.AuditRequest(
         tip,
         base,
@@ -121,7 +117,7 @@ def audit(
         all_refs=all_refs,
         signers_of=signers_of,
         strict=is_strict(repo, given=strict),
-        identities=keys,
+        identities=opening_keys(identities, passphrase_fd),
     )
     with (
         cluster(scheduler, worker_clone) as workers,
@@ -191,7 +187,7 @@ def _range(text: str | None) -> tuple[str | None, str]:
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.argument("revision", default="HEAD", metavar="[REV]", shell_complete=completed("revisions"))
+@click.argument("revision", default="HEAD", metavar="[REV]", type=Revision())
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",

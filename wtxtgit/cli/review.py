@@ -16,10 +16,10 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_cells, print_metadata, print_tensors, totals
 from wtxtgit.cli.options import (
     FILE,
+    Revision,
     cluster,
     cluster_options,
     comparer,
-    completed,
     discover,
     examiner,
     facts_key,
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 @click.command()
-@click.argument("range_", metavar="[RANGE]", required=False, shell_complete=completed("revisions"))
+@click.argument("range_", metavar="[RANGE]", required=False, type=Revision())
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
