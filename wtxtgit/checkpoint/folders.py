@@ -6,6 +6,7 @@ Spec: `docs/spec/containers.md`, "Sets".
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from wtxtgit.containers import registry
@@ -41,7 +42,7 @@ def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
     if indexes:
         raise InputError(
             f"{folder}: a folder with {len(indexes)} indexes: {_listed(indexes)}",
-            hint="name the index",
+            hint=f"name the index, such as {shlex.quote(within(folder, indexes[0]))}",
         )
     if made is not None:
         return made
