@@ -25,18 +25,20 @@ def rewritten(
     layout: Layout | None,
     *,
     detached: bool,
+    name: str | None = None,
     keep: Keep | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[TextWriter]:
     """The writer of a verified text in one of its forms; it is good in the block alone.
 
-    `index` and `layout` are those of the text. `keep` gets the payload of what becomes
+    `index` and `layout` are those of the text; `name` is what messages call it, None where the
+    caller says that. `keep` gets the payload of what becomes
     detached. Raises TextError "structure" for a pending text, which has no other form.
     """
     with ExitStack() as until:
         # In a file where it is large: the writer looks at every byte three times.
-        held = TextFile("the text", text, Pages(), threads, until, index.payload)
+        held = TextFile(name, text, Pages(), threads, until, index.payload)
         held.fill_all()
         data: dict[str, ByteView] = {
             name: held.view[place : place + held.by_name[name].nbytes]
@@ -55,8 +57,13 @@ def rewritten(
 
 
 def attached(
-    text: ByteView, index: TextIndex, layout: Layout | None, *, threads: int | None = None
+    text: ByteView,
+    index: TextIndex,
+    layout: Layout | None,
+    *,
+    name: str | None = None,
+    threads: int | None = None,
 ) -> Iterator[Buffer]:
-    """The attached text of a detached one that was verified, in pieces."""
-    with rewritten(text, index, layout, detached=False, threads=threads) as writer:
+    """The attached text of a detached one that was verified, in pieces; `name` as above."""
+    with rewritten(text, index, layout, detached=False, name=name, threads=threads) as writer:
         yield from writer.stream()

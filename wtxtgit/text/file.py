@@ -62,13 +62,13 @@ class TextFile:
     `view` is the whole file, zeros where nothing was asked for yet. Raises
     CheckError where the text's structure or what is decoded of it does not hold, or
     is not in the `payload` of a detached text. `indexed` is the text's index, where that is made
-    already, with its payload. Nothing is to be asked for any more when
-    `until` is closed.
+    already, with its payload. Nothing is to be asked for any more when `until` is closed. `name`
+    is what messages call the text, None where the caller says that.
     """
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         text: ByteView,
         pages: Pages,
         threads: int | None,
@@ -76,7 +76,7 @@ class TextFile:
         payload: PayloadSource = NO_PAYLOAD,
         indexed: TextIndex | None = None,
     ) -> None:
-        self.name = name
+        self._name = name
         self.text = text
         self._pages = pages
         self._threads = threads
@@ -233,12 +233,13 @@ class TextFile:
         return size, literals
 
     def _damaged(self, problem: Problem | TextError) -> CheckError:
+        name = self._name
+        what = str(problem) if name is None else f"{name}: {problem}"
         if problem.kind == PAYLOAD_MISSING:
-            return LacksPayload(f"{self.name}: {problem}")
-        return CheckError(
-            f"{self.name}: {problem}",
-            hint=f"wtxtgit verify -- {shlex.quote(self.name)} lists all problems",
-        )
+            return LacksPayload(what)
+        if name is None:
+            return CheckError(what)
+        return CheckError(what, hint=f"wtxtgit verify -- {shlex.quote(name)} lists all problems")
 
 
 def shared_arrays(a: TextFile, b: TextFile) -> tuple[dict[str, int], dict[str, int]]:
