@@ -368,8 +368,8 @@ def commit_of(repo: Repository, revision: str) -> str:
     try:
         return resolve_commit(repo, revision)
     except EnvironmentFailure:
-        if revision == "HEAD" and history.head(repo) is None:
-            raise EnvironmentFailure("no commits yet") from None
+        if revision == "HEAD" and history.find(repo, revision) is None:
+            raise
         return _refuse(repo, revision)
 
 

@@ -25,23 +25,35 @@ from wtxtgit.io.view import Buffer
 MIN_VERSION = (2, 31)
 """The first git with `rev-parse --path-format` and `GIT_CONFIG_COUNT`."""
 
-_PASSED = re.compile(
-    r"GIT_(?:"
-    # which repository, index and objects; a hook is told in this way
-    r"DIR|WORK_TREE|COMMON_DIR|INDEX_FILE|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES"
-    r"|QUARANTINE_PATH|NAMESPACE|SHALLOW_FILE|NO_REPLACE_OBJECTS|REPLACE_REF_BASE"
-    r"|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM|EXEC_PATH"
-    # configuration
-    r"|CONFIG_GLOBAL|CONFIG_SYSTEM|CONFIG_NOSYSTEM|CONFIG_PARAMETERS|CONFIG_COUNT"
-    r"|CONFIG_KEY_[0-9]+|CONFIG_VALUE_[0-9]+|ATTR_NOSYSTEM|ATTR_SOURCE"
-    # a partial clone fetches what it misses
-    r"|SSH|SSH_COMMAND|SSH_VARIANT|SSL_[A-Z_]+|HTTP_[A-Z_]+|ALLOW_PROTOCOL|PROTOCOL"
-    r"|PROXY_[A-Z_]+|ASKPASS|TERMINAL_PROMPT|NO_LAZY_FETCH"
-    # who commits, and what is traced
-    r"|AUTHOR_[A-Z]+|COMMITTER_[A-Z]+|TRACE[A-Z0-9_]*"
-    r")"
-)
-"""The `GIT_*` variables that pass on. The others could change what a command prints."""
+_PASSED = frozenset(
+    f"GIT_{name}"
+    for name in (
+        # which repository, index and objects; a hook is told in this way
+        "DIR", "WORK_TREE", "COMMON_DIR", "INDEX_FILE", "OBJECT_DIRECTORY",
+        "ALTERNATE_OBJECT_DIRECTORIES", "QUARANTINE_PATH", "NAMESPACE", "SHALLOW_FILE",
+        "NO_REPLACE_OBJECTS", "REPLACE_REF_BASE", "CEILING_DIRECTORIES",
+        "DISCOVERY_ACROSS_FILESYSTEM", "EXEC_PATH",
+        # configuration
+        "CONFIG_GLOBAL", "CONFIG_SYSTEM", "CONFIG_NOSYSTEM", "CONFIG_PARAMETERS", "CONFIG_COUNT",
+        "ATTR_NOSYSTEM", "ATTR_SOURCE",
+        # a partial clone fetches what it misses
+        "SSH", "SSH_COMMAND", "SSH_VARIANT", "ALLOW_PROTOCOL", "PROTOCOL", "ASKPASS",
+        "TERMINAL_PROMPT", "NO_LAZY_FETCH",
+    )
+)  # fmt: skip
+_PASSED_GROUPS = tuple(
+    f"GIT_{start}"
+    for start in (
+        "CONFIG_KEY_", "CONFIG_VALUE_", "SSL_", "HTTP_", "PROXY_",
+        # who commits, and what is traced
+        "AUTHOR_", "COMMITTER_", "TRACE",
+    )
+)  # fmt: skip
+"""The `GIT_*` variables that pass on, as names and by how they start.
+
+The others could change what a command prints. No pattern: to compile it takes longer than all else
+in this module.
+"""
 
 _RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 """Paths that mean another place when git is started in another directory."""
@@ -105,7 +117,7 @@ def environment(extra: Environment | None = None) -> dict[str, str]:
     env = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("GIT_") or _PASSED.fullmatch(name)
+        if not name.startswith("GIT_") or name in _PASSED or name.startswith(_PASSED_GROUPS)
     }
     # Git may be started in another folder than this process was.
     for name in _RELATIVE_TO_PROCESS:
