@@ -1,9 +1,10 @@
-"""`wtxtgit audit --format github`: what a step leaves, and where."""
+"""`--format github` of audit, check and review: what a step leaves, and where."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,3 +89,65 @@ def test_a_place_that_cannot_be_written(
     done = wtxtgit("audit", "--format", "github", env={**given, variable: str(tmp_path / "file/x")})
     assert done.code == 5
     assert "not a directory" in done.complaint()
+
+
+class TestOtherCommands:
+    def test_check(self, wtxtgit: Command, given: dict[str, str], tmp_path: Path) -> None:
+        done = wtxtgit("check", "--staged", "--format", "github", env=given)
+        assert (done.code, done.err) == (1, "")
+        first, *_ = commands(done.out.decode())
+        assert (first.name, first.properties) == (
+            "error",
+            {"title": "wtxtgit: raw-binary", "file": "##[error].fold"},
+        )
+        assert first.value.endswith("git add --renormalize -- '##[error].fold'")
+        assert b"\nFAILED: 1 files checked" in done.out
+        report = self.left(wtxtgit, tmp_path, "### wtxtgit check: FAILED", "check", "--staged")
+        assert report["ok"] is False
+
+    def test_review(self, wtxtgit: Command, given: dict[str, str], tmp_path: Path) -> None:
+        repo = Repo(wtxtgit.folder)
+        repo.write("other", "x")
+        repo.add("other")
+        base = repo.commit()
+        repo.add_raw("##[error].fold", b"raw, too")
+        head = repo.commit()
+        done = wtxtgit("review", f"{base}..HEAD", "--format", "github", env=given)
+        assert (done.code, done.err) == (0, ""), "it informs"
+        found = commands(done.out.decode())
+        assert {one.properties["file"] for one in found} == {"##[error].fold"}
+        assert found[0].name == "error"
+        assert found[0].properties["title"] == "wtxtgit: raw-binary"
+        assert b"\n##[error].fold: changed" in done.out
+        report = self.left(
+            wtxtgit, tmp_path, "### wtxtgit review: 1 checkpoint", "review", f"{base}..HEAD"
+        )
+        assert report["head_commit"] == head
+
+    def left(self, wtxtgit: Command, folder: Path, title: str, *words: str) -> dict[str, Any]:
+        """The report that a step left, beside summary and outputs."""
+        assert (folder / "summary").read_text().startswith(f"before\n{title}")
+        before, ok, findings, path = (folder / "output").read_text().splitlines()
+        assert (before, ok) == ("before", "ok=false")
+        assert int(findings.removeprefix("findings=")) > 0
+        left = Path(path.removeprefix("json="))
+        assert left.parent == folder
+        report: dict[str, Any] = json.loads(left.read_bytes())
+        assert report["notes"] == json.loads(wtxtgit(*words, "--json").out)["notes"]
+        return report
+
+    def test_sarif(self, wtxtgit: Command, given: dict[str, str], tmp_path: Path) -> None:
+        done = wtxtgit("check", "--staged", "--format", "sarif", env=given)
+        assert done.code == 1
+        (run,) = json.loads(done.out)["runs"]
+        assert run["results"][0]["ruleId"] == "raw-binary"
+        done = wtxtgit("review", "HEAD..HEAD", "--format", "sarif", "-o", "review.sarif")
+        assert (done.code, done.out) == (0, b"")
+        (run,) = json.loads((wtxtgit.folder / "review.sarif").read_bytes())["runs"]
+        assert (run["automationDetails"]["id"], run["results"]) == ("review/", [])
+        assert (tmp_path / "output").read_text() == "before\n"
+
+    def test_a_runner_reads_what_is_printed(self, wtxtgit: Command, given: dict[str, str]) -> None:
+        done = wtxtgit("review", "HEAD..HEAD", "--format", "github", "-o", "x", env=given)
+        assert done.code == 2
+        assert "no -o" in done.complaint()

@@ -79,9 +79,11 @@ def test_the_review(chain: Sealed, tmp_path: Path) -> None:
     (tmp_path / "temp/wtxtgit").mkdir()
     (tmp_path / "temp/wtxtgit/bin").symlink_to(FOLDER)
     given = {"RUNNER_TEMP": str(tmp_path / "temp"), "BASE": base, "HEAD": head, "TRUST_ROOT": base}
+    given["GITHUB_STEP_SUMMARY"] = str(tmp_path / "summary")
     script = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c"]
     chain.run(*script, step(REVIEW, "Review")["run"], env=given)
     told = (tmp_path / "temp/review/review.md").read_text("utf-8")
+    assert (tmp_path / "summary").read_text("utf-8") == told
     assert told.startswith("### wtxtgit review: 1 checkpoint, 0 risk flags\n")
     page = (tmp_path / "temp/review/review.html").read_text("utf-8")
     assert MODEL in page

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import wtxtgit
-from tests.e2e.sealed import LEDGER, MODEL, Sealed, checkpoint, text
+from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +33,7 @@ def generations(chain: Sealed) -> Sealed:
         (f"HEAD~1:{MODEL}@latest", 2.0),
         (f"{MODEL}@signed-by:bob@example.com", 2.0),
         (f"{MODEL}@signed-by:alice@example.com", 3.0),
+        (f"{MODEL}@signed-by:bob", 2.0),
     ],
 )
 def test_a_name_means_what_its_record_seals(
@@ -50,6 +52,53 @@ def test_a_name_means_what_its_record_seals(
     assert wtxtgit.load(name)["first"][0] == value
     with wtxtgit.open(name) as opened:
         assert opened["first"][0] == value
+
+
+def test_as_a_revision_it_is_the_commit_that_brought_it(
+    generations: Sealed, tmp_path: Path
+) -> None:
+    first, second, third = (f"{MODEL}@{name}" for name in ("gen:1", "signed-by:bob", "latest"))
+    ids = [generations.oid(revision) for revision in ("HEAD~3", "HEAD~1", "HEAD")]
+    reviewed = generations.call("review", "--json", f"{first}..{second}").report
+    assert (reviewed["base"], reviewed["head"]) == (ids[0], ids[1])
+    assert generations.call("review", "--json", second).report["base"] == ids[1]
+    for command in ("log", "history"):
+        listed = generations.call(command, "--json", MODEL, second).report
+        assert len(listed["generations" if command == "log" else "versions"]) == 2
+    audited = generations.call("audit", "--json", f"{first}..{third}").report
+    assert audited["commits"] == 3
+    assert generations.call("ls-files", "--json", first).report["files"]
+    for command in ("fetch", "push"):
+        generations.call(command, "--dry-run", second)
+    merged = tmp_path / "merged"
+    generations.call("merge-file", first, first, third, "-o", str(merged))
+    assert merged.read_bytes() == text(3.0)
+    lines = text(2.0).splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if line.startswith(b"ch ")) + 1
+    damaged = generations.write("damaged.wtxt", b"".join(lines[:at] + lines[at + 1 :]))
+    generations.call("recover", str(damaged), "--from", second, "-o", str(merged))
+    assert merged.read_bytes() == checkpoint(2.0)
+    folder = generations.path / "sub"
+    folder.mkdir()
+    done = generations.wtxtgit("review", "--json", f"../{first}...../{third}", cwd=folder)
+    assert json.loads(done.stdout)["head"] == ids[2]
+
+
+def test_a_branch_of_that_name_wins(generations: Sealed) -> None:
+    generations.git("branch", f"{MODEL}@latest", "HEAD~1")
+    found = generations.call("log", "--json", MODEL, f"{MODEL}@latest").report
+    assert len(found["generations"]) == 2
+
+
+def test_a_name_of_two_people_is_refused(generations: Sealed) -> None:
+    generations.call("key", "new", "--no-passphrase", "--name", "other")
+    generations.call("signers", "add", "bob@example.org", "other")
+    generations.add(SIGNERS)
+    generations.change_signers("alice")
+    generations.generation(4.0, key="other")
+    said = generations.call("verify", f"{MODEL}@signed-by:bob", ok=(2,)).err
+    assert "may be 'bob@example.com' or 'bob@example.org'" in said
+    generations.call("verify", f"{MODEL}@signed-by:bob@example.com")
 
 
 def test_a_file_of_that_name_wins(generations: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:

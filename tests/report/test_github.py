@@ -9,11 +9,12 @@ from tests.e2e.runner import commands
 from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
 from tests.report.test_sarif import REPORTS
 from wtxtgit.report.audit import HINTS, AuditReport, Finding, Severity, hints
+from wtxtgit.report.forge_findings import of_audit
 from wtxtgit.report.forges import MOST, outputs, workflow_commands
 
 
 def lines(report: AuditReport) -> list[str]:
-    return list(workflow_commands(report))
+    return list(workflow_commands(of_audit(report)))
 
 
 def test_golden() -> None:
@@ -23,7 +24,7 @@ def test_golden() -> None:
 
 def test_nothing_found() -> None:
     assert lines(HOLDS) == []
-    assert outputs(HOLDS) == {"ok": "true", "findings": "0"}
+    assert outputs(of_audit(HOLDS)) == {"ok": "true", "findings": "0"}
 
 
 @given(REPORTS)
@@ -55,6 +56,6 @@ def test_errors_come_first_and_no_more_than_are_shown() -> None:
 
 
 def test_outputs() -> None:
-    assert outputs(HOSTILE) == {"ok": "false", "findings": str(len(HOSTILE.findings))}
+    assert outputs(of_audit(HOSTILE)) == {"ok": "false", "findings": str(len(HOSTILE.findings))}
     warning = Finding(COMMIT, b"w", "unsealed", "m", Severity.WARNING)
-    assert outputs(AuditReport(1, findings=(warning,))) == {"ok": "true", "findings": "1"}
+    assert outputs(of_audit(AuditReport(1, findings=(warning,)))) == {"ok": "true", "findings": "1"}

@@ -18,7 +18,9 @@ from tests.data import DATA
 from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE, HOSTILE_PATHS
 from wtxtgit.model.ledger import SIGNERS_PATH
 from wtxtgit.report.audit import HINTS, UNTRUSTED, AuditReport, Finding, Severity
-from wtxtgit.report.forges import ABOUT, SCHEMA, sarif
+from wtxtgit.report.check import HINTS as CHECKED
+from wtxtgit.report.forge_findings import ABOUT, of_audit
+from wtxtgit.report.forges import SCHEMA, ForgeReport, sarif
 
 _URI_REFERENCE = re.compile(r"(?:[\w.~/@!$&'()*+,;=-]|%[0-9A-F]{2})+", re.ASCII)
 
@@ -47,12 +49,16 @@ def validator() -> Draft7Validator:
     return Draft7Validator(schema)
 
 
-def run_of(report: AuditReport) -> dict[str, Any]:
+def valid_run(report: ForgeReport) -> dict[str, Any]:
     """The one run of a log that is valid."""
     log: dict[str, Any] = json.loads(json.dumps(sarif(report, "1.2.3")))
     validator().validate(log)
     (run,) = log["runs"]
     return dict(run)
+
+
+def run_of(report: AuditReport) -> dict[str, Any]:
+    return valid_run(of_audit(report))
 
 
 def place(result: dict[str, Any]) -> str:
@@ -73,7 +79,7 @@ def test_the_schema_holds(report: AuditReport) -> None:
 
 
 def test_the_schema_refuses() -> None:
-    log: Any = sarif(HOSTILE, "1")
+    log: Any = sarif(of_audit(HOSTILE), "1")
     log["runs"][0]["results"][0]["level"] = "fatal"
     assert list(validator().iter_errors(log))
     assert list(validator().iter_errors({"version": "2.1.0"}))
@@ -103,7 +109,7 @@ def test_paths_are_uri_references() -> None:
 
 
 def test_every_kind_is_a_rule() -> None:
-    assert set(ABOUT) == set(HINTS)
+    assert set(ABOUT) == set(HINTS) | set(CHECKED)
     rules = run_of(HOLDS)["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == list(HINTS)
     for rule in rules:
@@ -153,5 +159,5 @@ class TestFingerprints:
 
 
 def test_golden() -> None:
-    text = json.dumps(sarif(HOSTILE, "1.2.3"), indent=2) + "\n"
+    text = json.dumps(sarif(of_audit(HOSTILE), "1.2.3"), indent=2) + "\n"
     assert text == (DATA / "reports/hostile.sarif").read_text("ascii")

@@ -1,7 +1,7 @@
 """Generations by name: `PATH@gen:12`, `PATH@latest` and `PATH@signed-by:alice`.
 
 A name means the content that its record seals: where the commit that brought the record has another
-one, it means nothing.
+one, it means nothing. Where a revision is asked for, it means that commit.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from wtxtgit.chain.log import OK, LogEntry, walked
 from wtxtgit.chain.reader import Facts
 from wtxtgit.chain.walk import Walk
 from wtxtgit.checkpoint.open import is_url, shown_name
-from wtxtgit.errors import CheckError, InputError
+from wtxtgit.errors import CheckError, InputError, UsageError
+from wtxtgit.git.history import find
 from wtxtgit.git.repository import TRUST_ROOT, Repository
 from wtxtgit.remotes.git_urls import fetched, parse_git_url
 from wtxtgit.remotes.urls import GIT
 from wtxtgit.report.audit import Severity
 
 _NAME = re.compile(r"(.+)@(?:gen:([0-9]{1,20})|(latest)|signed-by:(.+))", re.DOTALL)
+# The dots of a path that leads upwards are before a slash, those of a range are not.
+_RANGE = re.compile(r"(.*?)(\.{2,3})(?!/)(.*)", re.DOTALL)
 
 
 def resolved(target: str) -> str:
@@ -32,7 +35,8 @@ def resolved(target: str) -> str:
 
     A file that exists wins. `REV:PATH@latest` is looked for in the ledger of that revision,
     `PATH@latest` in that of HEAD. Of `signed-by:NAME` the last generation counts that NAME has
-    signed, and whose place in the chain an audit finds nothing wrong with.
+    signed, and whose place in the chain an audit finds nothing wrong with; `alice` is whoever is
+    called alice@ something, where that is one person.
 
     Raises InputError where there is no such generation, CheckError where its commit has not what it
     seals, and as `log` does.
@@ -42,13 +46,37 @@ def resolved(target: str) -> str:
     match = _NAME.fullmatch(target)
     if match is None or os.path.lexists(target) or is_url(target):
         return target
-    named, number, _, signer = match.groups()
+    return _here(Repository.discover(), match)
+
+
+def resolved_revision(asked: str) -> str:
+    """A revision, or a range of two, with the commits that generations' names mean in their place.
+
+    What is a file, or a revision to git, stays as it is. Raises as `resolved` does.
+    """
+    ends = _RANGE.fullmatch(asked)
+    if ends is None:
+        return _commit(asked)
+    return f"{_commit(ends[1])}{ends[2]}{_commit(ends[3])}"
+
+
+def _commit(revision: str) -> str:
+    match = _NAME.fullmatch(revision)
+    if match is None or os.path.lexists(revision):
+        return revision
     repo = Repository.discover()
+    # A branch may be called so.
+    return revision if find(repo, revision) else _here(repo, match).partition(":")[0]
+
+
+def _here(repo: Repository, match: re.Match[str]) -> str:
+    """COMMIT:PATH of a generation of this repository."""
+    named, number, _, signer = match.groups()
     revision, colon, path = named.partition(":")
     if not colon or os.path.lexists(named):
         revision, path = "HEAD", named
     elif not path.startswith(("./", "../")):
-        # As git has it, such a path starts from the top level.
+        # Git takes such a path as one from the top level.
         path = repo.path_from_here(os.fsencode(path))
     return _found(repo, named, revision, path, number, signer)
 
@@ -67,9 +95,11 @@ def _elsewhere(target: str) -> str:
 def _found(
     repo: Repository, named: str, revision: str, path: str, number: str | None, signer: str | None
 ) -> str:
-    """COMMIT:PATH of a generation of what is called `named`."""
+    """Return the COMMIT:PATH of a generation; `named` is what messages call the artifact."""
     root = repo.config.get(TRUST_ROOT)
     with walked(repo, path, revision=revision, trust_root=root) as (walk, entries):
+        if signer is not None:
+            signer = _principal(named, entries, signer)
         found = _chosen(entries, number, signer)
         if found is None:
             asked = f"gen:{number}" if number is not None else f"signed-by:{signer}"
@@ -91,8 +121,21 @@ def _found(
     return f"{found.commit}:{os.fsdecode(found.path)}"
 
 
+def _principal(named: str, entries: Iterable[LogEntry], signer: str) -> str:
+    """Whom `alice` stands for: the only one who is called so, before the @, and signed."""
+    signers = {one for entry in entries for one in entry.signers}
+    called = sorted(one for one in signers if one.partition("@")[0] == signer)
+    if signer in signers or not called:
+        return signer
+    if len(called) > 1:
+        raise UsageError(
+            f"{shown_name(named)}: {signer!a} may be {' or '.join(map(ascii, called))}"
+        )
+    return called[0]
+
+
 def _chosen(entries: Iterable[LogEntry], number: str | None, signer: str | None) -> LogEntry | None:
-    """The first of the entries that is asked for; they are the newest first."""
+    """Return the first matching entry; entries are ordered newest first."""
     for entry in entries:
         if number is not None and entry.gen != int(number):
             continue
@@ -103,7 +146,7 @@ def _chosen(entries: Iterable[LogEntry], number: str | None, signer: str | None)
 
 
 def _wrong(repo: Repository, walk: Walk, commit: str, path: bytes) -> str | None:
-    """What an audit finds wrong with the content of a path, if anything."""
+    """Return what an audit finds wrong with the content at a path; None if nothing."""
     snapshot = walk.snapshots.files(commit)
     files = JudgedFiles((path,), snapshot.filtered, snapshot.entries)
     facts = Facts(repo, 1).of(files.blobs.values(), opaque=files.unfiltered)

@@ -1,12 +1,9 @@
-"""`wtxtgit audit` and `wtxtgit log`, and what an audit leaves for a GitHub workflow."""
+"""`wtxtgit audit` and `wtxtgit log`."""
 
 from __future__ import annotations
 
 import os
-import secrets
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,15 +11,17 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
+    Revision,
     cluster,
     cluster_options,
-    completed,
     discover,
     examiner,
     facts_key,
+    findings_format,
     identity_option,
     is_strict,
     no_cache_option,
+    opening_keys,
     passphrase_option,
     root_of_trust,
     strict_option,
@@ -33,16 +32,13 @@ from wtxtgit.cli.output import (
     print_line,
     print_table,
     progress,
-    write_json,
 )
 from wtxtgit.errors import MAX_NAME, UsageError, clipped
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
 from wtxtgit.report.figures import DATE_SHOWN, HASH_SHOWN, OID_SHOWN, size
-from wtxtgit.version import __version__
 
 if TYPE_CHECKING:
     from wtxtgit.chain.log import LogCommit, LogEntry
-    from wtxtgit.trust.age.identities import AgeIdentity
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
@@ -50,7 +46,7 @@ _LOG_OID_SHOWN = 10
 
 
 @click.command()
-@click.argument("range_", metavar="[RANGE]", required=False, shell_complete=completed("revisions"))
+@click.argument("range_", metavar="[RANGE]", required=False, type=Revision())
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
@@ -67,6 +63,7 @@ _LOG_OID_SHOWN = 10
 )
 @click.option(
     "--signers-of",
+    type=Revision(),
     metavar="REV",
     help="A revision whose signers must also accept all records.",
 )
@@ -74,14 +71,7 @@ _LOG_OID_SHOWN = 10
 @passphrase_option
 @no_cache_option
 @cluster_options
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "sarif", "github"]),
-    default="text",
-    help="How findings are printed.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@findings_format
 def audit(
     range_: str | None,
     trust_root: str | None,
@@ -113,16 +103,10 @@ def audit(
     """
     from wtxtgit.chain import audit as chain_audit
     from wtxtgit.chain.reader import Facts
-    from wtxtgit.report.forges import sarif
 
     repo = discover()
     base, tip = _range(range_)
     root = root_of_trust(repo, trust_root)
-    keys: tuple[AgeIdentity, ...] = ()
-    if identities:
-        from wtxtgit.cli.encrypt import opening_keys
-
-        keys = opening_keys(identities, passphrase_fd)
     request = chain_audit.AuditRequest(
         tip,
         base,
@@ -133,7 +117,7 @@ def audit(
         all_refs=all_refs,
         signers_of=signers_of,
         strict=is_strict(repo, given=strict),
-        identities=keys,
+        identities=opening_keys(identities, passphrase_fd),
     )
     with (
         cluster(scheduler, worker_clone) as workers,
@@ -146,19 +130,24 @@ def audit(
             examiner=examiner(workers, repo, worker_clone),
         )
         report = chain_audit.audit(repo, request, facts, progress=advance)
-    form = "json" if as_json else form
+    _print_as("json" if as_json else form, report)
+    return report.exit_code
+
+
+def _print_as(form: str, report: AuditReport) -> None:
     if form == "json":
         print_json(report)
-    elif form == "sarif":
-        print_json(sarif(report, __version__))
-    elif form == "github":
-        annotate(report)
-        with plain_lines():
-            print_report(report)
-        hand_over(report)
-    else:
+    elif form == "text":
         print_report(report)
-    return report.exit_code
+    else:
+        from wtxtgit.cli.forge_step import print_sarif, print_step
+        from wtxtgit.report.forge_findings import of_audit
+        from wtxtgit.report.markdown import summary
+
+        if form == "sarif":
+            print_sarif(of_audit(report))
+        else:
+            print_step(of_audit(report), report, summary(report), lambda: print_report(report))
 
 
 def print_report(report: AuditReport) -> None:
@@ -198,7 +187,7 @@ def _range(text: str | None) -> tuple[str | None, str]:
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.argument("revision", default="HEAD", metavar="[REV]", shell_complete=completed("revisions"))
+@click.argument("revision", default="HEAD", metavar="[REV]", type=Revision())
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
@@ -265,49 +254,3 @@ def _blob_size(generation: LogEntry) -> str:
     if generation.size is None:
         return ""
     return size(generation.size) + (" detached" if generation.detached is not None else "")
-
-
-def annotate(report: AuditReport) -> None:
-    """Print the findings as annotations."""
-    from wtxtgit.report.forges import workflow_commands
-
-    for line in workflow_commands(report):
-        print(line)
-
-
-@contextmanager
-def plain_lines() -> Iterator[None]:
-    """Print lines in which a runner looks for no commands: `##[` is one anywhere in a line."""
-    # Nobody who writes a message can know the word that starts commands again.
-    word = secrets.token_hex(16)
-    print(f"::stop-commands::{word}")
-    try:
-        yield
-    finally:
-        print(f"::{word}::")
-
-
-def hand_over(report: AuditReport) -> None:
-    """Add to the step's summary and outputs, as far as a runner gave files for them."""
-    from wtxtgit.report.forges import outputs
-    from wtxtgit.report.markdown import summary
-
-    if (file := environment.path(environment.STEP_SUMMARY)) is not None:
-        _append(file, summary(report))
-    if (file := environment.path(environment.STEP_OUTPUT)) is not None:
-        values = outputs(report)
-        if (folder := environment.path(environment.JOB_FOLDER)) is not None:
-            values["json"] = _write_json(report, folder)
-        _append(file, "".join(f"{name}={value}\n" for name, value in values.items()))
-
-
-def _append(file: Path, text: str) -> None:
-    with file.open("a", encoding="utf-8", newline="\n") as stream:
-        stream.write(text)
-
-
-def _write_json(report: AuditReport, folder: Path) -> str:
-    descriptor, name = tempfile.mkstemp(".json", "wtxtgit-audit-", folder)
-    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-        write_json(report, stream.write)
-    return name

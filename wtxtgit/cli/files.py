@@ -7,7 +7,7 @@ import os
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.options import discover, no_cache_option
+from wtxtgit.cli.options import Revision, discover, no_cache_option
 from wtxtgit.cli.output import file_size, is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import EnvironmentFailure, UsageError, counted
 from wtxtgit.report.figures import size
@@ -93,7 +93,7 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
         done = filter_checkout.checkout(
             repo,
             paths,
-            settings(),
+            settings(repo),
             boundary.warn,
             force=force,
             key_file=environment.facts_key(),
@@ -159,7 +159,7 @@ def status(no_cache: bool, as_json: bool) -> None:
 
 
 @click.command("ls-files")
-@click.argument("revision", required=False, metavar="[REV]")
+@click.argument("revision", required=False, metavar="[REV]", type=Revision())
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def ls_files(revision: str | None, as_json: bool) -> None:
     """List tracked files with blob, size and checkpoint format.

@@ -11,7 +11,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
-    completed,
+    Revision,
     discover,
     html_option,
     read_options,
@@ -37,7 +37,7 @@ _NOTHING = "\u00b7"
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.argument("revision", default="HEAD", metavar="[REV]", shell_complete=completed("revisions"))
+@click.argument("revision", default="HEAD", metavar="[REV]", type=Revision())
 @click.option(
     "--tensor",
     "tensors",

@@ -14,7 +14,14 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note
 from wtxtgit.cli.merge_driver import CONFLICT, PLAIN, outcome, rows_of, sealing
-from wtxtgit.cli.options import FILE, discover, key_option, read_options, rewriting_options
+from wtxtgit.cli.options import (
+    FILE,
+    CheckpointTarget,
+    discover,
+    key_option,
+    read_options,
+    rewriting_options,
+)
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.merge.driver import side_names
@@ -44,9 +51,9 @@ _take_option = click.option(
 
 
 @click.command("merge-file")
-@click.argument("base", metavar="BASE")
-@click.argument("ours", metavar="OURS")
-@click.argument("theirs", metavar="THEIRS")
+@click.argument("base", metavar="BASE", type=CheckpointTarget())
+@click.argument("ours", metavar="OURS", type=CheckpointTarget())
+@click.argument("theirs", metavar="THEIRS", type=CheckpointTarget())
 @click.option(
     "-o",
     "--output",
@@ -137,7 +144,7 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
             raise UsageError("--take and --strategy need a PATH")
         return _list(repo, as_json)
     chosen = None if strategy is None else parse_strategy(strategy)
-    done = resolve_conflict(repo, path, parse_takes(takes), chosen, settings=settings())
+    done = resolve_conflict(repo, path, parse_takes(takes), chosen, settings=settings(repo))
     if as_json:
         print_json(done)
         return 0 if done.is_staged else CONFLICT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from wtxtgit.cluster.client import Cluster
     from wtxtgit.git.repository import Repository
     from wtxtgit.review.contents import Comparer
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
@@ -32,6 +33,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MAX_PIPED = 1024 * 1024
 _GIT_URL = "git+"
 """Begins the URL of a file in a repository elsewhere."""
+_GENERATION = ("@gen:", "@latest", "@signed-by:")
 CLUSTER_KEY = "cluster-facts.key"
 FILE = click.Path(path_type=Path, readable=False)
 """A file or folder. Whether it is there and can be read is seen, and told, by who reads."""
@@ -96,13 +98,20 @@ def completed(what: str) -> Callable[..., list[CompletionItem]]:
 
 
 class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A file, a URL, REV:PATH, or a generation by its name, which becomes COMMIT:PATH."""
+    """A file, a URL, REV:PATH, or a generation by its name, which becomes COMMIT:PATH.
+
+    So does a file in a repository elsewhere, unless the URL is kept for who knows more of it.
+    """
 
     name = "target"
 
+    def __init__(self, *, keeps_urls: bool = False) -> None:
+        self.keeps_urls = keeps_urls
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         target = str(value)
-        if "@" not in target and not target.startswith(_GIT_URL):
+        is_elsewhere = target.startswith(_GIT_URL)
+        if ("@" not in target and not is_elsewhere) or (is_elsewhere and self.keeps_urls):
             return target
         # What finds generations reads ledgers and walks commits.
         from wtxtgit.chain.generation_names import resolved
@@ -115,6 +124,27 @@ class CheckpointTarget(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         from wtxtgit.cli import completion
 
         return completion.targets(ctx, param, incomplete)
+
+
+class Revision(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A revision or a range; the name of a generation becomes the commit that brought it."""
+
+    name = "revision"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        revision = str(value)
+        if not any(mark in revision for mark in _GENERATION):
+            return revision
+        from wtxtgit.chain.generation_names import resolved_revision
+
+        return resolved_revision(revision)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from wtxtgit.cli import completion
+
+        return completion.revisions(ctx, param, incomplete)
 
 
 class PathOrUrl(CheckpointTarget):  # type: ignore[type-arg,unused-ignore]
@@ -218,6 +248,19 @@ strict_option = click.option(
 )
 
 
+def findings_format(command: _Command) -> _Command:
+    """Add the options of how findings are printed."""
+    form = click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "sarif", "github"]),
+        default="text",
+        help="How findings are printed.",
+    )
+    json = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+    return form(json(command))
+
+
 def is_strict(repo: Repository, *, given: bool = False) -> bool:
     """Whether warnings are errors: what --strict says, or the config wtxtgit.strict."""
     from wtxtgit.git.repository import STRICT
@@ -270,6 +313,17 @@ def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
     from wtxtgit.cluster.tasks import comparer as on_cluster
 
     return on_cluster(workers, clone)
+
+
+def opening_keys(files: Sequence[Path], passphrase_fd: int | None) -> tuple[AgeIdentity, ...]:
+    """The identities in files, none without one; a passphrase that protects one is asked for."""
+    if not files:
+        return ()
+    from wtxtgit.checkpoint.encrypted import read_identities
+    from wtxtgit.cli.passphrase import asker
+
+    ask = asker(passphrase_fd)
+    return tuple(one for file in files for one in read_identities(file, ask, piped))
 
 
 def piped() -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.options import discover, revisions_and_paths
+from wtxtgit.cli.options import Revision, discover, revisions_and_paths
 from wtxtgit.cli.output import is_printed, print_line, progress
 from wtxtgit.errors import EnvironmentFailure, counted
 from wtxtgit.report.figures import size
@@ -23,7 +23,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print what was don
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[REV...] [PATH...]")
+@click.argument("words", nargs=-1, metavar="[REV...] [PATH...]", type=Revision())
 @click.option("-n", "--dry-run", is_flag=True, help="Fetch nothing; show what would be fetched.")
 @_json
 def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
@@ -91,7 +91,7 @@ def fetch(words: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[REMOTE] [REV...]")
+@click.argument("words", nargs=-1, metavar="[REMOTE] [REV...]", type=Revision())
 @click.option("-n", "--dry-run", is_flag=True, help="Send nothing; show what would be sent.")
 @click.option(
     "--check", is_flag=True, help="Verify the data on the remote, and send damaged data again."
@@ -153,7 +153,7 @@ def _write_files(repo: Repository, paths: list[str], *, is_all_here: bool, as_js
             repo,
             paths,
             # All that can come has come.
-            settings()._replace(fetched=lambda: None),
+            settings(repo)._replace(fetched=lambda: None),
             boundary.warn,
             key_file=environment.facts_key(),
             progress=advance,

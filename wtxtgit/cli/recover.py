@@ -41,6 +41,7 @@ _MOST = 20
     "--from",
     "places",
     multiple=True,
+    type=CheckpointTarget(keeps_urls=True),
     metavar="PLACE",
     help="Look for lost bytes here first: a file, a URL of a file or repository, REV, REV:PATH "
     "or a clone's folder; repeatable.",

@@ -16,10 +16,10 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_cells, print_metadata, print_tensors, totals
 from wtxtgit.cli.options import (
     FILE,
+    Revision,
     cluster,
     cluster_options,
     comparer,
-    completed,
     discover,
     examiner,
     facts_key,
@@ -29,7 +29,7 @@ from wtxtgit.cli.options import (
     root_of_trust,
 )
 from wtxtgit.cli.output import print_json, print_line, progress
-from wtxtgit.errors import counted
+from wtxtgit.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 @click.command()
-@click.argument("range_", metavar="[RANGE]", required=False, shell_complete=completed("revisions"))
+@click.argument("range_", metavar="[RANGE]", required=False, type=Revision())
 @click.option(
     "--trust-root",
     metavar="COMMIT|FILE",
@@ -54,9 +54,10 @@ _T = TypeVar("_T")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "md", "json", "html"]),
+    type=click.Choice(["text", "md", "json", "html", "sarif", "github"]),
     default="text",
-    help="Output format: text (the default), md for a comment, json, or an html page.",
+    help="Output format: text (the default), md for a comment, json, an html page, sarif "
+    "for code scanning, or github for a step of a workflow.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @no_cache_option
@@ -78,8 +79,8 @@ def review(
 
     RANGE is BASE...HEAD for what HEAD changed since it branched off BASE, as forges
     show it, or BASE..HEAD to compare with BASE itself. BASE alone means BASE...HEAD.
-    The default base is the upstream's default branch. The exit code is 0 whatever is
-    found.
+    The default base is the upstream's default branch; before the first push, nothing.
+    The exit code is 0 whatever is found.
 
     \b
     wtxtgit review origin/main...HEAD
@@ -89,6 +90,8 @@ def review(
     from wtxtgit.review import review as review_review
 
     form = "json" if as_json else form
+    if form == "github" and output is not None:
+        raise UsageError("--format github is for a runner, which reads what is printed: no -o")
     repo = discover()
     root = root_of_trust(repo, trust_root)
     has_pictures = form in ("json", "html")
@@ -139,8 +142,18 @@ def _page(report: Review, form: str) -> bytes | None:
 def _print(report: Review, form: str) -> None:
     if form == "json":
         print_json(report)
-    else:
+    elif form == "text":
         _print_text(report)
+    else:
+        from wtxtgit.cli.forge_step import print_sarif, print_step
+        from wtxtgit.report.forge_findings import of_review
+
+        if form == "sarif":
+            print_sarif(of_review(report))
+        else:
+            from wtxtgit.report.markdown import comment
+
+            print_step(of_review(report), report, comment(report), lambda: _print_text(report))
 
 
 def _write(report: Review, form: str, page: bytes | None, output: Path) -> None:

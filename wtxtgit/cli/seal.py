@@ -13,9 +13,11 @@ from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import (
     discover,
+    findings_format,
     identity_option,
     is_strict,
     no_cache_option,
+    opening_keys,
     passphrase_option,
     root_of_trust,
     strict_option,
@@ -28,7 +30,6 @@ from wtxtgit.report.figures import HASH_SHOWN, size
 if TYPE_CHECKING:
     from wtxtgit.chain.seal import SealReport
     from wtxtgit.report.check import CheckReport
-    from wtxtgit.trust.age.identities import AgeIdentity
 
 
 class _SealCommand(click.Command):
@@ -111,11 +112,7 @@ def seal(
     now = clock.utc_now()
     repo = discover()
     root = root_of_trust(repo, trust_root)
-    keys: tuple[AgeIdentity, ...] = ()
-    if identities:
-        from wtxtgit.cli.encrypt import opening_keys
-
-        keys = opening_keys(identities, passphrase_fd)
+    keys = opening_keys(identities, passphrase_fd)
     report = run(
         repo,
         paths,
@@ -173,13 +170,14 @@ def print_countersigned(report: SealReport) -> None:
 @identity_option
 @passphrase_option
 @no_cache_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@findings_format
 def check(
     staged: bool,
     strict: bool,
     identities: tuple[Path, ...],
     passphrase_fd: int | None,
     no_cache: bool,
+    form: str,
     as_json: bool,
 ) -> int:
     """Check the staged files as the commit that they will become.
@@ -192,6 +190,7 @@ def check(
 
     \b
     wtxtgit check --staged
+    wtxtgit check --staged --format github
     """
     from wtxtgit.chain import check as chain_check
     from wtxtgit.git.history import Head
@@ -206,25 +205,36 @@ def check(
     root = root_of_trust(repo)
     strict = is_strict(repo, given=strict)
     merged = environment.merged_commits()
-    keys: tuple[AgeIdentity, ...] = ()
-    if identities:
-        from wtxtgit.cli.encrypt import opening_keys
-
-        keys = opening_keys(identities, passphrase_fd)
-    request = chain_check.CheckRequest(root, merged, every=True, strict=strict, identities=keys)
+    request = chain_check.CheckRequest(
+        root, merged, every=True, strict=strict, identities=opening_keys(identities, passphrase_fd)
+    )
     report = chain_check.check(
         Head(repo), request, environment.processes, environment.facts_key(no_cache)
     )
-    if as_json:
-        print_json(report)
-    else:
-        print_report(report, os.fsdecode(repo.prefix))
+    _print_as("json" if as_json else form, report, os.fsdecode(repo.prefix))
     return report.exit_code
+
+
+def _print_as(form: str, report: CheckReport, here: str) -> None:
+    if form == "json":
+        print_json(report)
+    elif form == "text":
+        print_report(report, here)
+    else:
+        from wtxtgit.cli.forge_step import print_sarif, print_step
+        from wtxtgit.report.forge_findings import of_check
+        from wtxtgit.report.markdown import check_summary
+
+        if form == "sarif":
+            print_sarif(of_check(report))
+        else:
+            summary = check_summary(report)
+            print_step(of_check(report), report, summary, lambda: print_report(report, here))
 
 
 def print_report(report: CheckReport, here: str) -> None:
     """Print a check for people: every file, and what to do about findings in the folder `here`."""
-    from wtxtgit.report.check import hint
+    from wtxtgit.report.check import hint, totals
 
     if report.files:
         rows = [
@@ -243,9 +253,6 @@ def print_report(report: CheckReport, here: str) -> None:
         )
         print_line()
         print_table(("kind", "what to do"), list(todo))
-    print_line(
-        f"{'ok' if report.ok else 'FAILED'}: {len(report.files)} files checked, "
-        f"{len(report.errors)} errors, {len(report.warnings)} warnings"
-    )
+    print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
     for told in report.notes:
         print_line(f"note: {told}")

@@ -16,7 +16,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -426,14 +426,9 @@ INCLUDE = "wtxtgit.smudgeInclude"
 EXCLUDE = "wtxtgit.smudgeExclude"
 
 
-@cache
-def selection() -> Callable[[bytes], bool]:
-    """The selection that this repository's config makes, read once."""
-    # Starting git takes modules that a filter does without where nothing is smudged.
-    from wtxtgit.git.repository import Config
-
-    config = Config(None)
-    return select(*(_patterns(config.get(key) or "") for key in (INCLUDE, EXCLUDE)))
+def selected(value: Callable[[str], str | None]) -> Callable[[bytes], bool]:
+    """The selection that a repository's config makes, of which `value` gives a key's."""
+    return select(*(_patterns(value(key) or "") for key in (INCLUDE, EXCLUDE)))
 
 
 def select(include: list[str], exclude: list[str]) -> Callable[[bytes], bool]:

@@ -1,8 +1,8 @@
-"""Snapshots, arrays, extents and layouts; the names and the blocking of arrays; their payload.
+"""Snapshots, arrays, extents and layouts; how arrays are named and blocked; sources of payload.
 
-The payload are the chunks that a detached text leaves out, which are kept elsewhere
-(`docs/spec/detached.md`). A text asks for one by its SHA-256: a `PayloadSource` is what a reader
-is given, and `NO_PAYLOAD` where there is nothing to be had.
+The payload of a detached text is the chunks that it leaves out and that are stored elsewhere
+(`docs/spec/detached.md`). Readers of a text are given a `PayloadSource`, which finds chunks by
+their SHA-256; where no payload is available they are given `NO_PAYLOAD`.
 
 Field meanings are those of `docs/spec/wtxt.md`. All sizes are in bytes.
 """
@@ -37,12 +37,12 @@ ITEM_SIZE = {
 
 
 def bounded_product(item: int, dims: Sequence[int], most: int) -> int:
-    """item x all dims; where its size is over `most`, any number of a size over it.
+    """Return `item` times all dims, or, if its size exceeds `most`, some number of a size over it.
 
-    Dims are numbers that a file claims, and there may be a million of them: no
-    product grows much longer than `most`.
+    The dims are numbers that a file claims, and there may be a million of them: stopping early
+    keeps the product from growing much longer than `most`.
     """
-    # First: the product of the others could be over any limit.
+    # Look for a zero first: the product of the other dims could exceed any limit.
     if 0 in dims:
         return 0
     for dim in dims:
@@ -141,13 +141,12 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """One piece of a container file; exactly one of array, hex, zeros is set.
+    """One piece of a container file; exactly one of `array`, `hex` and `zeros` is set.
 
-    `array` names the WTXT array that holds the bytes. A tensor has `dtype`
-    (the container's own name for it), `name` and `shape` (as stored), and
-    `order` "F" where the container stores it so. A part that is no tensor
-    has at most a `name`. `hex` are 1 to 64 literal bytes, `zeros` a count of
-    zero bytes.
+    `array` names the WTXT array that holds the bytes. An extent of a tensor has `dtype` (the
+    container's own name for it), `name`, `shape` (as stored) and, where the container stores
+    columns first, `order` "F". Any other extent has at most a `name`. `hex` is 1 to 64 literal
+    bytes, `zeros` a count of zero bytes.
     """
 
     array: str | None = None
@@ -165,7 +164,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a file is put together from arrays; `size` is None for native arrays."""
+    """How a file is assembled from arrays; `size` is None for native arrays."""
 
     format: str
     size: int | None
@@ -178,7 +177,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The `sign` line: 64 bytes of ed25519 and the hint at the key."""
+    """The `sign` line: an ed25519 signature of 64 bytes and a hint at the key that made it."""
 
     signature: bytes
     keyid: str
@@ -186,12 +185,11 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """All that a WTXT text says, hashes aside.
+    """Everything that a WTXT text says, except its hashes.
 
-    `arrays` are in ASCII order of their names, a `_layout` among them.
-    `prev` is merkle_prev (32 bytes). `cap` are the items of the `cap` line.
-    `audit` is the audit line's text after `audit `. A `pending` snapshot has
-    no root yet.
+    `arrays` are in ASCII order of their names and include `_layout`, if there is one. `prev` is
+    merkle_prev (32 bytes). `cap` holds the items of the `cap` line. `audit` is the audit line's
+    text after `audit `. A `pending` snapshot has no root yet.
     """
 
     meta: Meta
@@ -208,8 +206,8 @@ class Snapshot:
 class Cut:
     """A file cut into extents, with the arrays that they name.
 
-    `arrays` are in extent order; their data are views of the file's buffer.
-    `reason` says why a file is opaque, None otherwise.
+    `arrays` are in the order of the extents; their data are views of the file's buffer. `reason`
+    says why the file is opaque (stored without a look into its format), None if it is not.
     """
 
     layout: Layout
@@ -221,11 +219,11 @@ _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 
 
 class ArrayNames:
-    """One namespace of array names, handed out in order.
+    """One namespace of array names, assigned one after another.
 
-    `docs/spec/wtxt.md`, section "Array names": characters outside
-    `A-Za-z0-9_` become `_`, `t` goes before a name that is empty or starts
-    with `_`, and `__n` after one that is taken.
+    As `docs/spec/wtxt.md`, section "Array names", says: characters outside `A-Za-z0-9_` become
+    `_`, a name that is empty or starts with `_` gets the prefix `t`, and a name that is taken
+    gets the suffix `__n`.
     """
 
     def __init__(self) -> None:
@@ -234,16 +232,16 @@ class ArrayNames:
 
     @staticmethod
     def plain(name: str) -> str:
-        """`name` as an array name, not yet numbered."""
+        """Return `name` as an array name, without the suffix that would make it unique."""
         plain = _NOT_A_NAME.sub("_", name)
         return f"t{plain}" if not plain or plain.startswith("_") else plain
 
     def for_name(self, name: str) -> str:
-        """The array name of a tensor or part called `name`."""
+        """Assign and return the array name for a tensor or part called `name`."""
         return self.for_role(self.plain(name))
 
     def for_role(self, role: str) -> str:
-        """`role`, numbered where it is taken."""
+        """Assign and return `role`, with a numbered suffix if it is taken."""
         name, n = role, self._next.get(role, 2)
         # A name such as `w__2` may come from the file itself.
         while name in self._taken:
@@ -260,14 +258,14 @@ MAX_CHUNKS = 1_000_000
 """Chunks of one array: `ix` has exactly 6 digits."""
 
 
-# A checkpoint may have a hundred thousand arrays, and few shapes.
+# Cached: a checkpoint may have a hundred thousand arrays but has few different shapes.
 @lru_cache(maxsize=1024)
 def default_rows(dtype: str, shape: tuple[int, ...]) -> Rows:
-    """The blocking that our writer chooses: a pure function of dtype and shape.
+    """Return the row blocking that the writer chooses: a pure function of dtype and shape.
 
-    The row is the largest trailing part of the shape (from the second
-    dimension on) that fits a chunk, at least one item; a chunk is the largest
-    power of two of rows that fits. A dimension of 0 counts as 1.
+    A row is the largest trailing part of the shape (from the second dimension on) that fits in a
+    chunk, at least one item; a chunk is the largest power of two of rows that fits. A dimension
+    of 0 counts as 1.
     """
     row_size = ITEM_SIZE[dtype]
     for dim in reversed(shape[1:]):
@@ -279,7 +277,7 @@ def default_rows(dtype: str, shape: tuple[int, ...]) -> Rows:
 
 
 def rows_for(dtype: str, shape: tuple[int, ...], rows_per_chunk: int | None) -> Rows:
-    """The default blocking, with the user's number of rows a chunk where given."""
+    """Return the default blocking, but with `rows_per_chunk` rows in a chunk if that is given."""
     rows = default_rows(dtype, shape)
     if rows_per_chunk is None:
         return rows
@@ -302,43 +300,45 @@ MOST_NAMES = 32 * 1024
 
 
 def in_groups(names: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The names of chunks, so many at a time that what is done with them fits in memory."""
+    """Yield the names of chunks in groups small enough that a group's chunks fit in memory."""
     left = iter(names)
     while group := list(islice(left, MOST_NAMES)):
         yield group
 
 
 class PayloadSource(Protocol):
-    """Chunks by their SHA-256 (32 bytes); threads may share it."""
+    """A source of chunks by their SHA-256 (32 bytes); threads may share it."""
 
     def want(self, names: Iterable[bytes]) -> None:
-        """Have chunks at hand that will be read, as far as they may be fetched.
+        """Make chunks available that will be read, fetching those that can be fetched.
 
-        Called by one thread, before others read; of any number, in groups. Raises
-        EnvironmentFailure where they can't be fetched.
+        Called by one thread before others read. There may be any number of names; they are handled
+        in groups. Raises EnvironmentFailure if fetching fails.
         """
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
-        """Those of the names whose chunks are at hand."""
+        """Return those of the names whose chunks are available."""
 
     def read(self, name: bytes) -> ByteView:
-        """A chunk, which has this SHA-256; raises WtxtgitError where it is damaged or gone."""
+        """Return the chunk with this SHA-256; raises WtxtgitError if it is damaged or missing."""
 
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
-        """Chunks of `size` bytes, one after another in one piece: less work than one by one.
+        """Return chunks of `size` bytes each, concatenated: cheaper than reading one by one.
 
-        None where that is not so simple: `read` tells why.
+        Returns None where this shortcut does not apply or something is wrong; `read` then gives the
+        chunks or raises the reason.
         """
 
     def states(self, names: Sequence[bytes]) -> set[bytes]:
-        """The state of each thing that holds chunks of these names.
+        """Return the states of the things (files, packs) that hold the chunks of these names.
 
-        It is another one once anybody touched the thing. None where that is not known of all.
+        A state changes as soon as anybody touches its thing. Returns an empty set unless the
+        holders of all these chunks and their states are known.
         """
 
 
 class PayloadState(StrEnum):
-    """How much of a detached text's payload is at hand, and is what its names say."""
+    """How much of a detached text's payload is available and matches its hashes."""
 
     COMPLETE = "complete"
     PARTLY = "partly"

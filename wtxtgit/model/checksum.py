@@ -1,9 +1,9 @@
-"""CRC-32C by the `crc32c` package, without what importing the package brings along.
+"""CRC-32C by the `crc32c` package, without the modules that importing the package would load.
 
-The package asks `importlib.metadata` for its own version and has a command line,
-so that `email`, `socket` and `argparse` are imported: a quarter of the time
-that numpy takes, in a filter that git starts for every command. Its compiled
-module needs none of them.
+The package asks `importlib.metadata` for its own version and has a command line, which
+imports `email`, `socket` and `argparse`. That takes a quarter of the time that numpy's import
+takes, in a filter that git starts for every command. The package's compiled module needs
+none of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _loaded() -> Any:
     places = None if package is None else package.submodule_search_locations
     compiled = None if places is None else PathFinder.find_spec(_MODULE, places)
     if compiled is None or compiled.loader is None:
-        # Another version of the package, or one inside an archive.
+        # The package is of another version, or lies inside an archive.
         import crc32c as whole
 
         return whole.crc32c

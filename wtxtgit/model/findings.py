@@ -1,4 +1,4 @@
-"""What checks found: problems, kept up to a bound and counted beyond it."""
+"""Findings of checks: problems, stored up to a limit and only counted beyond it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from wtxtgit.model.plain import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Problem(JsonObject):
-    """One thing that a check found: `kind` is a word of the verdict's list.
+    """One thing that a check found; `kind` is one of the words that a verdict lists.
 
-    `line` counts from 1, `chunk` is an `ix` of a text or the name of a
-    container's chunk, `offset` a byte in the file, `field` the word of the
-    format's spec for what stands there. `more` is the number of those of a kind that
-    are counted and not told, in the place of which it stands: see `Problems`.
+    `line` counts from 1. `chunk` is the `ix` of a text's chunk or the name of a container's chunk,
+    `offset` the position of a byte in the file, `field` the name that the format's spec gives to
+    what stands there. If `more` is set, the problem stands for that number of problems of its kind
+    which were counted but not stored: see `Problems`.
     """
 
     KEYS = "kind message line? array? chunk? offset? field? more?"
@@ -39,18 +39,19 @@ class Problem(JsonObject):
 
 
 def total(problems: Iterable[Problem]) -> int:
-    """How many problems were found, those that are only counted among them."""
+    """Return how many problems were found, including those that were only counted."""
     return sum(problem.more or 1 for problem in problems)
 
 
 @final
 class Problems(Sequence[Problem]):
-    """What a check found, in the order found: everything, or of very much a part and its count.
+    """The problems that a check found, in that order: all of them, or a part and counts of the
+    rest.
 
-    The first MOST are kept, and of each kind the first one. Where there are more, the last
-    entries say how many of which kind. So a file in which everything is wrong takes no memory
-    for each thing that is, and what a verdict asks of it (is there any, of which kinds) is the
-    same.
+    The first MOST are stored, and always the first one of each kind. If there are more, the last
+    entries give the number of the others by kind. So a file in which everything is wrong does not
+    take memory for each problem, and a verdict, which asks whether there are any and of which
+    kinds, is the same.
     """
 
     __slots__ = ("_kept", "_kinds", "_more")
@@ -75,7 +76,7 @@ class Problems(Sequence[Problem]):
             self.append(problem)
 
     def sort(self, key: Callable[[Problem], Any]) -> None:
-        """Sort those that are kept."""
+        """Sort the problems that are stored."""
         self._kept.sort(key=key)
 
     def __iter__(self) -> Iterator[Problem]:
@@ -104,9 +105,10 @@ class Problems(Sequence[Problem]):
 
 @dataclass(frozen=True, slots=True)
 class MemberFindings:
-    """What a check of one file of a set found, by itself and against the set's index.
+    """What a check of one file of a set found, in the file itself and compared with the set's
+    index.
 
-    `nbytes` are those of its tensors that the index lists.
+    `nbytes` is the size of those of its tensors that the index lists.
     """
 
     errors: tuple[Problem, ...] = ()
@@ -116,15 +118,14 @@ class MemberFindings:
 
 @dataclass(slots=True)
 class Findings:
-    """What a check of a container found; errors and warnings in the order found.
+    """What a check of a container found; errors and warnings in the order in which they were found.
 
-    A problem's `kind` is structure, limit, or the name of the hash that does
-    not hold: crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc, signature.
-    `label` gives the
-    name of a chunk that is no text. `authenticated` is True where a key was
-    given and everything that it can prove holds, `signature` is "valid" where the file is signed by
-    one of the keys that were given. For who writes a file anew,
-    `is_rewritten`, what only other readers refuse is a warning.
+    A problem's `kind` is structure, limit, or the name of the hash that does not hold: crc32,
+    crc32c, sha256, hmac, blake3, manifest, merkle, ecc, signature. `label` gives the name of a
+    chunk whose name is not text. `authenticated` is True if a key was given and everything that
+    it can prove holds. `signature` is "valid" if the file is signed by one of the given keys.
+    With `is_rewritten`, for callers that write the file anew, problems that only other readers
+    refuse are warnings.
     """
 
     errors: Problems = field(default_factory=Problems)
@@ -143,7 +144,7 @@ class Findings:
         *,
         kind: str = "structure",
     ) -> None:
-        """Add something that does not hold."""
+        """Add a problem that makes the file invalid."""
         name = self._name(chunk)
         self.errors.append(Problem(kind, message, chunk=name, offset=offset, field=field))
 
@@ -156,7 +157,7 @@ class Findings:
         *,
         kind: str = "structure",
     ) -> None:
-        """Add something that a user should know and that loses nothing."""
+        """Add something that a user should know although no data is lost by it."""
         name = self._name(chunk)
         self.warnings.append(Problem(kind, message, chunk=name, offset=offset, field=field))
 
@@ -169,24 +170,24 @@ class Findings:
         *,
         kind: str = "structure",
     ) -> None:
-        """Add what the format's own reader refuses, or passes over, though this one reads it."""
+        """Add something that the format's own reader refuses or skips, though this one reads it."""
         say = self.warn if self.is_rewritten else self.error
         say(message, field, offset, chunk, kind=kind)
 
     def refuse(self, error: FormatError, chunk: object = None) -> None:
-        """Add what a reader refused as an error."""
-        # Its message ends with the place, which a problem has of its own.
+        """Add the error with which a reader refused the file."""
+        # Cut the place off the message's end: a problem has fields for it.
         message = error.message.removesuffix(f" at byte {error.offset}")
         self.error(message, error.field, error.offset, chunk, kind=error.kind)
 
     def add(self, member: MemberFindings) -> None:
-        """Add what was found in a file of a set."""
+        """Add what was found in one file of a set."""
         self.errors.extend(member.errors)
         self.warnings.extend(member.warnings)
 
     @classmethod
     def of_members(cls, members: Iterable[MemberFindings]) -> tuple[Self, int]:
-        """What was found in files of a set, in their order, and the `nbytes` of all of them."""
+        """Return the findings of a set's files, in their order, and the sum of their `nbytes`."""
         findings, total = cls(), 0
         for member in members:
             findings.add(member)
@@ -194,14 +195,15 @@ class Findings:
         return findings, total
 
     def add_of_file(self, path: str, found: Findings) -> None:
-        """Add what a check of a file of a set found, who stands at this path there."""
+        """Add the findings of one file of a set, each with that file's `path`."""
         for kept, problems in ((self.errors, found.errors), (self.warnings, found.warnings)):
             kept.extend(replace(problem, chunk=path) for problem in problems)
 
     def of_member(self, nbytes: int = 0) -> MemberFindings:
-        """What was found, as of a file of a set."""
+        """Return these findings as those of one file of a set."""
         return MemberFindings(tuple(self.errors), tuple(self.warnings), nbytes)
 
     def _name(self, chunk: object) -> str | None:
-        # Only now, where something is said of it: a file can have a million chunks.
+        # Only now that a problem mentions it is the chunk labelled: a file can have a million
+        # chunks.
         return chunk if chunk is None or isinstance(chunk, str) else self.label(chunk)

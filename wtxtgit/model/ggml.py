@@ -1,7 +1,7 @@
-"""ggml's types: numbers, and blocks of quantised ones, which several formats hold.
+"""ggml's types, which several formats hold: plain numbers, and blocks of quantised numbers.
 
-A quantised type is an element of its own: its word is PREFIX and its name. Its tensors are bytes
-to all that computes; what holds them has to say which type they are of.
+A quantised type is an element of its own, named PREFIX plus the type's name. For every
+computation its tensors are bytes; a container that holds them has to record their type.
 https://github.com/ggml-org/ggml/blob/master/include/ggml.h
 """
 
@@ -16,7 +16,10 @@ from wtxtgit.model.tensor import ITEM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class GgmlType:
-    """`block` items are stored in `size` bytes; `element` is set where the block is an item."""
+    """A type of ggml: `block` items are stored in `size` bytes.
+
+    `element` is set if a block is a single item, a plain number.
+    """
 
     name: str
     block: int
@@ -66,7 +69,7 @@ TYPES = {
 
 
 def unknown(number: int) -> GgmlType:
-    """A type of which only the number is known: nobody can say how long its tensors are."""
+    """Return a type of which only the number is known, so that its tensors have no known length."""
     return GgmlType(str(number), 1, 0)
 
 
@@ -75,7 +78,7 @@ PREFIX = "ggml:"
 
 
 def element_of(ggml_type: GgmlType) -> str | None:
-    """The word for a quantised type; None for numbers, and for a type that is not known."""
+    """Return the element name of a quantised type; None for plain numbers and for unknown types."""
     return None if ggml_type.element or not ggml_type.size else PREFIX + ggml_type.name
 
 
@@ -88,9 +91,10 @@ QUANTISED = {
 
 
 def nbytes_of(element: str, shape: Sequence[int]) -> int | None:
-    """Bytes of the items of a tensor; None where its rows are no whole blocks, or less than none.
+    """Return the size in bytes of a tensor of `shape`.
 
-    `element` is one of `ITEM_BYTES` or QUANTISED.
+    `element` is one of `ITEM_BYTES` or QUANTISED. Returns None if a row is not a whole number of
+    blocks, or if a dimension is negative.
     """
     if any(dim < 0 for dim in shape):
         return None
@@ -102,9 +106,10 @@ def nbytes_of(element: str, shape: Sequence[int]) -> int | None:
 
 
 def stored_shape(ggml_type: GgmlType, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """The shape of a tensor's bytes: rows as they are stored; None where they have parts of blocks.
+    """Return the shape of a tensor's bytes, row by row as stored.
 
-    Shapes are as in numpy, the row is the last dimension.
+    Shapes are as in numpy; the row is the last dimension. Returns None if a row is not a whole
+    number of blocks.
     """
     if not shape or shape[-1] % ggml_type.block:
         return None
@@ -112,7 +117,10 @@ def stored_shape(ggml_type: GgmlType, shape: Sequence[int]) -> tuple[int, ...] |
 
 
 def item_shape(ggml_type: GgmlType, stored: Sequence[int]) -> tuple[int, ...] | None:
-    """The shape of the items of which `stored` is that of the bytes; None where that is not so."""
+    """Return the shape in items of a tensor whose bytes have the shape `stored`.
+
+    Returns None if no whole number of blocks makes up such bytes.
+    """
     if not stored or stored[-1] % ggml_type.size:
         return None
     return (*stored[:-1], stored[-1] // ggml_type.size * ggml_type.block)

@@ -31,11 +31,10 @@ NO_REPO = bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class LedgerHead:
-    """The first line: which repository, and where in it the ledger began.
+    """The first line: the repository, and the path at which the ledger began.
 
-    `repo` (32 bytes) is merkle_this of the first record of the signers
-    ledger, zeros for that ledger itself and where there was none. `path` are
-    the bytes of a path, relative to the top level.
+    `repo` (32 bytes) is merkle_this of the first record of the signers ledger; zeros for that
+    ledger itself and if there was none. `path` is the bytes of a path, relative to the top level.
     """
 
     repo: bytes
@@ -44,12 +43,11 @@ class LedgerHead:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A generation: what its content's text says of it, and who signed that.
+    """One generation: what the text of its content says, and who signed that.
 
-    `sha256_all`, `merkle_prev` and `merkle_this` are 32 bytes each.
-    `signatures` are in ascending order of their keyid. `at` is the path to
-    which the ledger moves with this record, None where it stays. `detached` (32 bytes)
-    is the SHA-256 of the blob where that is a detached text, None otherwise.
+    `sha256_all`, `merkle_prev` and `merkle_this` are 32 bytes each. `signatures` are in ascending
+    order of their keyids. `at` is the path to which this record moves the ledger, None if it
+    stays. `detached` (32 bytes) is the SHA-256 of the blob if that is a detached text, else None.
     """
 
     meta: Meta
@@ -62,13 +60,13 @@ class Record:
 
 
 def is_deletion(record: Record) -> bool:
-    """Whether a record says that from it on the artifact is gone."""
+    """Whether a record says that the artifact is deleted from this generation on."""
     return record.sha256_all == DELETED_CONTENT and record.meta.build == DELETED_BUILD
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All generations of an artifact, oldest first, one at least."""
+    """All generations of an artifact, oldest first; at least one."""
 
     head: LedgerHead
     records: tuple[Record, ...]
@@ -76,7 +74,7 @@ class Ledger:
     """The path that the signatures speak of: that of the last move, else the first line's."""
 
     def __post_init__(self) -> None:
-        # Found once: an audit asks for it at every commit.
+        # Computed once: an audit asks for it at every commit.
         place = self.head.path
         for record in reversed(self.records):
             if record.at is not None:
@@ -96,7 +94,7 @@ class Ledger:
 
 
 def extends(longer: Ledger, shorter: Ledger) -> bool:
-    """Whether a ledger has all that another one has, and maybe more: records, signatures."""
+    """Whether `longer` has all records and signatures that `shorter` has, and maybe more."""
     if longer is shorter:
         return True
     if longer.head != shorter.head or len(longer.records) < len(shorter.records):
@@ -109,7 +107,7 @@ def extends(longer: Ledger, shorter: Ledger) -> bool:
 
 
 def shared(one: Ledger, other: Ledger) -> int:
-    """How many records two ledgers begin with alike, whoever signed them."""
+    """Return the number of leading records that say the same in both, whoever signed them."""
     if one.head != other.head:
         return 0
     first = equal_records(one, other)
@@ -121,12 +119,12 @@ def shared(one: Ledger, other: Ledger) -> int:
 
 
 def equal_records(one: Ledger, other: Ledger) -> int:
-    """How many records two ledgers begin with that are equal, signatures included."""
+    """Return the number of leading records that are equal in both ledgers, signatures included."""
     first, end = 0, min(len(one.records), len(other.records))
     if one.records[:end] == other.records[:end]:
         return end
-    # Tuples are compared in C, and records that were read once are the same object: halving is
-    # far cheaper than a loop over thousands of generations.
+    # Bisection beats a loop over thousands of generations: slices of tuples are compared in C, and
+    # records that were read once are the same object.
     while end - first > 1:
         middle = (first + end) // 2
         if one.records[first:middle] == other.records[first:middle]:

@@ -12,7 +12,7 @@ _MOST_ROWS = 100
 
 
 class Shaped(Protocol):
-    """What numpy arrays and those that are read later have in common."""
+    """What numpy arrays and lazily read arrays have in common."""
 
     @property
     def dtype(self) -> Any: ...
@@ -25,7 +25,7 @@ _T = TypeVar("_T", bound=Shaped)
 
 
 class NamedArrays(Mapping[str, _T]):
-    """A mapping of arrays by name, which says in a line, or a table, what it has."""
+    """A mapping of arrays by name whose repr is one line, and a table in a notebook."""
 
     def __init__(self, arrays: Mapping[str, _T]) -> None:
         self._arrays = arrays
@@ -43,11 +43,13 @@ class NamedArrays(Mapping[str, _T]):
         return f"<{type(self).__name__}: {self._title()}, {len(self)} arrays>"
 
     def _title(self) -> str:
-        """A few words on where the arrays are from."""
+        """Return a few words that say where the arrays are from."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        """A table of the first arrays, for IPython; names may be anybody's."""
+        """Return a table of the first arrays as HTML, for IPython; escapes the names, which are
+        untrusted.
+        """
         rows = []
         for name, array in list(self._arrays.items())[:_MOST_ROWS]:
             shape = " x ".join(map(str, array.shape)) or "scalar"

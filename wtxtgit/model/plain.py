@@ -1,8 +1,8 @@
-"""Reports as plain data: the objects of JSON that `--json` prints, and `as_dict` gives.
+"""Reports as plain data: the JSON objects that `--json` prints and `as_dict` returns.
 
-The contract of each report stands in its class: which keys there are, in which
-order, and from where. That is looked up once a class, since a report may have an
-object for each of a hundred thousand tensors.
+Each report's class declares its keys, their order and which fields they come from. The plan
+for that is computed once per class, since a report may have an object for each of a hundred
+thousand tensors.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _LEAVES = frozenset({int, float, str, bool, type(None)})
 
 
 class JsonObject:
-    """A dataclass that is an object of JSON: with all of its fields, or with KEYS.
+    """A dataclass that becomes a JSON object: with all of its fields, or with those that KEYS
+    lists.
 
-    KEYS are words: the name of a field or property, `key=name` where the key is
-    another one (a name may have dots), `name?` for what is left out where it is
-    None, and `*name` for an object whose own entries stand here. Bytes are
-    those of a path; `name:hex` is for those of a hash.
+    KEYS is words: the name of a field or property; `key=name` if the key is another one (`name` may
+    be dotted); `name?` to leave the key out if the value is None; `*name` to put the entries of
+    another object here. Bytes are taken for a path; `name:hex` is for bytes of a hash.
     """
 
     __slots__ = ()
     KEYS = ""
 
     def entries(self) -> Iterator[tuple[str, object]]:
-        """Keys in order, with values: leaves, tuples, mappings and objects like this one."""
+        """Yield keys in order, with values: leaves, tuples, mappings and other JsonObjects."""
         kind = type(self)
         # setdefault: threads may come here at once, and any plan of a class is as good.
         keys, marks, get = _PLANS.get(kind) or _PLANS.setdefault(kind, _planned(kind))
@@ -48,12 +48,12 @@ class JsonObject:
                 yield key, value.hex() if mark == ":hex" else _spelled(value)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """Return the object as plain data."""
         return {key: _plain(value) for key, value in self.entries()}
 
 
 def _spelled(value: Any) -> object:
-    """A value whose own text is no path and no word of an enumeration any more."""
+    """Return a value with paths and enumeration members spelled as str."""
     if isinstance(value, tuple) and value and isinstance(value[0], bytes):
         return tuple(map(os.fsdecode, value))
     if isinstance(value, bytes | os.PathLike):
@@ -74,7 +74,7 @@ def _plain(value: object) -> Any:
 
 
 class _ObjectPlan(NamedTuple):
-    """What is in the object of a class: keys, how each is marked, and what gets the values."""
+    """How objects of a class are converted: keys, the mark of each, and a getter of all values."""
 
     keys: tuple[str, ...]
     marks: tuple[str, ...]
@@ -89,14 +89,14 @@ def _planned(kind: Any) -> _ObjectPlan:
     marks = tuple(next((m for m in ("*", "?", ":hex") if m in word), "") for word in words)
     pairs = [word.strip("*?").removesuffix(":hex").partition("=") for word in words]
     names = [name or key for key, _, name in pairs]
-    # Of one name attrgetter gives the value alone: it is asked for once more.
+    # attrgetter returns a tuple only for two or more names: a single name is passed twice.
     return _ObjectPlan(tuple(key for key, *_ in pairs), marks, attrgetter(*names, names[0]))
 
 
 def equal_values(a: object, b: object) -> bool:
-    """Whether two values are the same to the type: 1 is not 1.0, and NaN is NaN.
+    """Whether two values are the same, including their types: 1 is not 1.0, and NaN equals NaN.
 
-    The order of an object's keys says nothing.
+    The order of an object's keys does not matter.
     """
     if a is b:
         return True
@@ -111,5 +111,5 @@ def equal_values(a: object, b: object) -> bool:
 
 
 def pointer_part(key: str) -> str:
-    """A key as it stands in a JSON pointer: RFC 6901, section 3."""
+    """Return a key as it is escaped in a JSON pointer: RFC 6901, section 3."""
     return key.replace("~", "~0").replace("/", "~1")

@@ -1,8 +1,7 @@
-"""What is left of a damaged container: which tensors are whole, and what is lost.
+"""The result of salvaging a damaged container: which tensors are whole, and what is lost.
 
-A tensor is proved where a hash of the file holds for its bytes, and what names it holds
-as well; unproved where all its bytes are there and nothing in the file says what they
-have to be.
+A tensor is proved if a hash in the file holds for its bytes and for what names it. It is
+unproved if all its bytes are there but nothing in the file says what they have to be.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Span = tuple[int, int]
 
 
 class TensorState(StrEnum):
-    """What is known of a tensor of a damaged file; of an absent one it never had the bytes."""
+    """What is known of a tensor of a damaged file; an absent one never had bytes in it."""
 
     PROVED = "proved"
     UNPROVED = "unproved"
@@ -34,10 +33,10 @@ class TensorState(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SalvagedTensor:
-    """A tensor of a damaged file; nobody may look at the bytes of one that is not whole.
+    """A tensor of a damaged file; the bytes of one that is not whole must not be used.
 
-    `why` says what is not proved, or why it is lost. `lost` are ranges of its stored bytes that
-    are known to be lost, none where it is not known which are.
+    `why` says what is not proved, or why the tensor is lost. `lost` are the ranges of its stored
+    bytes that are known to be lost; it is empty if it is not known which are.
     """
 
     tensor: Tensor
@@ -48,7 +47,7 @@ class SalvagedTensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SalvagedFile:
-    """A file in a chunk: as whole as its chunk, and so are all tensors in it."""
+    """A file in a chunk, with the state of the chunk, which is that of all tensors in the file."""
 
     nested: Nested
     state: TensorState
@@ -59,9 +58,9 @@ class SalvagedFile:
 class Salvage:
     """What a damaged file still holds.
 
-    `missing` has words on what is lost beside tensors that are listed, `notes` on what else was
-    found. `keep` gives the file in its own format with the tensors of these numbers alone, where
-    the format can hold tensors that no other can.
+    `missing` describes what is lost besides listed tensors, `notes` what else was found. `keep`
+    writes the file in its own format with only the tensors of the given numbers; it is set where
+    that format can hold tensors that no other format can.
     """
 
     tensors: tuple[SalvagedTensor, ...] = ()

@@ -1,8 +1,7 @@
-"""Tensors and other entries of a container, and what readers are told.
+"""Tensors and other entries of a container, and the options for reading them.
 
-The readers are in `containers`. Each format has words of its own for a dtype
-(`F32`, `Float32`, `<f4`, `float32`); readers translate them to the elements that
-are listed here, writers from these.
+The readers are in `containers`. Each format has its own names for dtypes (`F32`, `Float32`,
+`<f4`, `float32`); readers translate them to the elements listed here, and writers back.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ MAX_CHUNK = 1024**3
 
 
 class Decoding:
-    """What a command has decoded of all its files, in bytes.
+    """The sum of what a command has decoded from all its files, in bytes.
 
-    `configured` gives what its user lets a file decode to, None where they say
-    nothing; it is asked when something is decoded first. `granted` is what the
-    files were given for their sizes.
+    `configured` returns the limit for one file from the user's settings, None if they have none;
+    it is called when something is decoded for the first time. `granted` is the total that the
+    files were allowed because of their sizes.
     """
 
     def __init__(self, configured: Callable[[], int | None] = lambda: None) -> None:
@@ -36,11 +35,11 @@ class Decoding:
 
     @cached_property
     def limit(self) -> int | None:
-        """What the user lets a file decode to; None where they say nothing."""
+        """Return the user's limit on what one file may decode to; None if none is set."""
         return self._configured()
 
     def __reduce__(self) -> tuple[type[Decoding], tuple[Callable[[], int | None]]]:
-        # A worker elsewhere has other settings: it is told those of here.
+        # A worker on another machine has other settings: it gets the ones from here.
         return Decoding, (partial(_identity, self.limit),)
 
 
@@ -50,13 +49,13 @@ def _identity(limit: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Limits and keys for reading what a container holds; no part of cutting.
+    """Limits and keys for reading what a container holds; they do not affect how a file is cut.
 
-    `max_chunk` is the most bytes that a compressed chunk may decode to, or a
-    FOLD chunk may have. `decryption_key` (32 bytes, AES-256) opens encrypted
-    FOLD chunks, `integrity_key` is the HMAC key of FOLD hashes, `public_keys` (ed25519, 32 bytes
-    each) are those that may have signed a FOLD file. `decoding` is
-    what bounds all that a command decodes; without it each file is bounded alone.
+    `max_chunk` is the most bytes that a compressed chunk may decode to, or that a FOLD chunk may
+    have. `decryption_key` (32 bytes, AES-256) opens encrypted FOLD chunks, `integrity_key` is the
+    HMAC key of FOLD hashes, and `public_keys` (ed25519, 32 bytes each) are those that may have
+    signed a FOLD file. `decoding` bounds what a command decodes from all files; without it each
+    file is bounded by itself.
     """
 
     max_chunk: int = MAX_CHUNK
@@ -68,16 +67,16 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedBytes:
-    """Bytes that are decoded whenever they are asked for, `nbytes` of them.
+    """Stored bytes that are decoded each time they are asked for, `nbytes` of them.
 
-    `open` raises FormatError where they can't be.
+    `open` raises FormatError if they can't be decoded.
     """
 
     nbytes: int
     open: Callable[[], ByteView]
 
     def part(self, start: int, nbytes: int) -> PackedBytes:
-        """`nbytes` of the bytes, from byte `start` on."""
+        """Return `nbytes` of the bytes, from byte `start` on, still undecoded."""
         return PackedBytes(nbytes, lambda: self.open()[start : start + nbytes])
 
 
@@ -85,15 +84,14 @@ class PackedBytes:
 class Tensor:
     """A tensor as its container lists it.
 
-    `dtype` and `shape` are the container's own. `element` is the common name
-    of what its items are (`model.elements`), None where they are no numbers
-    of whole bytes. `held` has the stored bytes: the items lie in `order`, "C",
-    "F" (columns first) or "reversed" (the shape names its fastest dimension
-    first), or `strides` apart (in items; shape and strides as in numpy, the
-    first item at byte 0). `absent` says why a tensor that is listed has no
-    bytes, `packing` of which type the blocks are where these are no numbers
-    (`model.ggml.QUANTISED`). A tensor nested in a chunk is named `chunk/tensor`; `offset` is in
-    the file, None where the bytes do not stand there as they are.
+    `dtype` and `shape` are the container's own. `element` is the common name of the type of its
+    items (`model.elements`), None if they are not numbers of whole bytes. `held` has the stored
+    bytes. Their items lie in `order`: "C", "F" (columns first) or "reversed" (the shape names its
+    fastest dimension first); or they lie `strides` apart (in items; shape and strides as in numpy,
+    the first item at byte 0). `absent` says why a listed tensor has no bytes. `packing` names the
+    type of quantised blocks (`model.ggml.QUANTISED`), None for plain numbers. A tensor nested in a
+    chunk is named `chunk/tensor`. `offset` is the position in the file, None if the bytes do not
+    stand there as they are.
     """
 
     name: str
@@ -110,7 +108,7 @@ class Tensor:
 
     @property
     def label(self) -> str:
-        """The dtype by the name that all formats share, or by its own."""
+        """The dtype's common name if it has one, else the container's own name."""
         return self.element or self.dtype
 
     @property
@@ -120,21 +118,21 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes are stored; nothing is decoded."""
+        """The number of bytes that are stored; nothing is decoded to find it."""
         return self.held.nbytes
 
     @property
     def data(self) -> memoryview:
-        """The stored bytes; raises FormatError where they can't be decoded."""
+        """The stored bytes, mapped; raises FormatError if they can't be decoded."""
         return mapped(self.view)
 
     @property
     def view(self) -> ByteView:
-        """The stored bytes, not mapped as a whole; raises FormatError as `data` does."""
+        """The stored bytes, without mapping all of them; raises FormatError as `data` does."""
         return self.held.open() if isinstance(self.held, PackedBytes) else self.held
 
     def first(self, nbytes: int) -> Tensor:
-        """The tensor without what is stored behind its first `nbytes` bytes."""
+        """Return the tensor with only the first `nbytes` of its stored bytes."""
         if nbytes == self.nbytes:
             return self
         if isinstance(self.held, PackedBytes):
@@ -144,11 +142,11 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nested:
-    """A file in a chunk of a container, which has tensors of its own.
+    """A file in a chunk of a container that has tensors of its own.
 
-    `open` gives the file's bytes, decoded; it raises FormatError. `offset` is
-    where they stand in the outer file, None where they are decoded; `stored`
-    is how many bytes of the outer file they are.
+    `open` returns the file's bytes, decoded, or raises FormatError. `offset` is their position in
+    the outer file, None if they are decoded; `stored` is how many bytes of the outer file they
+    take.
     """
 
     name: str
@@ -159,10 +157,10 @@ class Nested:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedPart:
-    """A chunk, a member or a value of a container, by the name that its format gives it.
+    """A chunk, member or value of a container, by the name that its format gives it.
 
-    `blocks` gives its content, decoded, in pieces; it raises FormatError. `nbytes` bytes from
-    `offset` of the file on are what it is made of.
+    `blocks` yields its content, decoded, in pieces, or raises FormatError. It is stored in the
+    `nbytes` bytes of the file from `offset` on.
     """
 
     name: str
@@ -175,8 +173,7 @@ class NamedPart:
 class PartNote:
     """What a container says of the bytes that start at `offset`: type, compression, sizes.
 
-    A small change of what compressed or encrypted bytes hold changes all of
-    them.
+    A small change of what compressed or encrypted bytes hold changes all of them.
     """
 
     offset: int
@@ -189,12 +186,12 @@ class PartNote:
 class Description:
     """What a container says of itself: its tensors and its metadata.
 
-    `metadata` is plain data that `json.dumps` takes. `tags` is what of it
-    can go to a file of another format: short texts by name. `untold` names
-    what else such a file would lack. `parts` are words on what stands where.
-    `size` is that of all files of a set, in bytes, None for a single file;
-    `unlisted` says what these hold that the set has not. `own` gives the
-    metadata as the writer of the same format takes it, where it takes more than tags.
+    `metadata` is plain data that `json.dumps` accepts. `tags` is the part of it that a file of
+    another format can hold: short texts by name. `untold` names what else such a file would lack.
+    `parts` describe what stands where in the file. `size` is the total size in bytes of the files
+    of a set, None for a single file; `unlisted` lists what these files hold that the set's index
+    does not. `own` returns the metadata in the form that a writer of the same format takes, if
+    that takes more than tags.
     """
 
     format: str
@@ -211,10 +208,10 @@ class Description:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSource:
-    """A tensor to be written: `blocks` gives its bytes, little-endian, in C order.
+    """A tensor to be written: `blocks` yields its bytes, little-endian, in C order.
 
-    `element` is one of `ITEM_BYTES` or of `model.ggml.QUANTISED`, `shape` as in numpy. `blocks` may
-    be called more than once and gives `nbytes` bytes each time.
+    `element` is one of `ITEM_BYTES` or of `model.ggml.QUANTISED`, `shape` is as in numpy. `blocks`
+    may be called more than once and yields `nbytes` bytes in total each time.
     """
 
     name: str
@@ -228,14 +225,13 @@ class TensorSource:
 class Entry:
     """Something that a file holds under a name: a tensor, or a file in a chunk or a member.
 
-    Exactly one of `tensor` and `file` is set, but for a file that can't be
-    opened (encrypted, damaged): it has neither, and `unread` says why. `file`
-    is the content, decoded. `stored` are the bytes as they lie in the
-    container, None where they lie within something compressed: entries of
-    equal `form` and `stored` hold the same. `form` is all else that the
-    container's record of the entry says: dtype, order, compression, further
-    keys; no name, no place, no length, no hash. `is_json` says that the file is JSON by
-    its type, which is merged value by value where it can be read.
+    Exactly one of `tensor` and `file` is set, except for a file that can't be opened (encrypted,
+    damaged): it has neither, and `unread` says why. `file` is the decoded content. `stored` are
+    the bytes as they lie in the container, None if they lie inside something compressed. Entries
+    with equal `form` and `stored` have the same content. `form` is everything else that the
+    container's record of the entry says (dtype, order, compression, further keys) except its name,
+    place, length and hashes. `is_json` says that the file is JSON by its type; if it can be parsed,
+    it is merged value by value.
     """
 
     name: str
@@ -249,7 +245,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewContent:
-    """New bytes of an entry, `nbytes` of them; `blocks` gives them each time it is called."""
+    """New bytes for an entry, `nbytes` of them; `blocks` yields them each time it is called."""
 
     nbytes: int
     blocks: Callable[[], Iterator[Buffer]]
@@ -257,12 +253,11 @@ class NewContent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedEntry:
-    """An entry of a file that is written: entry `number` of a file that was read.
+    """An entry of a file being written: entry `number` of a file that was read.
 
-    `source` is that file as its format's `read` gave it. Without `content` the
-    entry is taken as it is stored there. `content` of a tensor has exactly as
-    many bytes as are stored, in their order and byte order; that of a file
-    any number, not compressed.
+    `source` is the file that was read, as its format's `read` returned it. Without `content` the
+    entry is copied as stored there. `content` of a tensor has exactly as many bytes as are stored,
+    in the same item and byte order; `content` of a file may have any length and is not compressed.
     """
 
     source: object
@@ -296,7 +291,7 @@ ITEM_BYTES = {
 
 
 def keys_of(names: Iterable[str]) -> Iterator[Key]:
-    """The keys of what is called so, in order: names may be there more than once."""
+    """Yield a key for each of the names, in order: a name may occur more than once."""
     seen: Counter[str] = Counter()
     for name in names:
         yield name, seen[name]

@@ -112,3 +112,11 @@ class CheckReport(WithFindings, JsonObject):
     notes: tuple[str, ...] = ()
     is_sealing: bool = False
     occasion: Occasion = Occasion.COMMIT
+
+
+def totals(report: CheckReport) -> str:
+    """What was checked, and with what outcome."""
+    return (
+        f"{len(report.files)} files checked, {len(report.errors)} errors, "
+        f"{len(report.warnings)} warnings"
+    )

@@ -1,4 +1,6 @@
-"""An audit as forges read it: SARIF 2.1.0, and GitHub's workflow commands.
+"""Findings as forges read them: SARIF 2.1.0, and GitHub's workflow commands.
+
+What an audit, a check and a review found is brought to one form by `report.forge_findings`.
 
 https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 https://docs.github.com/actions/reference/workflow-commands-for-github-actions
@@ -8,59 +10,69 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import quote
 
 from wtxtgit.errors import MAX_MESSAGE, clipped, escaped
 from wtxtgit.model.ledger import SIGNERS_PATH
-from wtxtgit.report.audit import (
-    HINTS,
-    UNTRUSTED,
-    AuditReport,
-    Finding,
-    Severity,
-    hints,
-)
+from wtxtgit.report.audit import Severity
 from wtxtgit.report.figures import OID_SHOWN
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 VERSION = "2.1.0"
-
-ABOUT = {
-    "lfs-pointer": "A tracked path holds a git-lfs pointer, not the file it stands for.",
-    "raw-binary": "A tracked path holds a raw binary, not the text that the filter makes.",
-    "corrupt-text": "A text does not verify.",
-    "odd-checkpoint": "The text of a checkpoint that verify --strict rejects.",
-    "not-canonical": "A text verifies, but is not the text that the filter makes.",
-    "untracked-artifact": "A checkpoint is no longer filtered, or was replaced by a link.",
-    "altered-checkout": "Attributes make a checkout write other bytes than were sealed.",
-    "unsealed": "A checkpoint has no ledger.",
-    "content-mismatch": "The last record of a ledger does not match the content.",
-    "bad-record": "A ledger or one of its records breaks the format's rules.",
-    "moved-unsealed": "A checkpoint was moved with its ledger, but the move is not sealed.",
-    "ledger-rewritten": "A ledger does not continue that of the commit before.",
-    "ledger-removed": "A ledger is missing.",
-    "bad-signature": "A signature does not verify.",
-    "missing-signature": "A record is not signed.",
-    "untrusted-signer": "A record is not signed by any trusted key.",
-    "signers-changed": "The signers file changed without a seal by the signers before.",
-    "bad-root": "The history does not descend from the trust root, or from the branch's old tip.",
-    "shallow": "The history is incomplete: it is shallow, replaced or grafted.",
-}
-"""What each kind is, for people who meet it in a forge."""
 MOST = 50
 """Annotations that are made: GitHub shows no more of one job."""
 _IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
 
 
-def sarif(report: AuditReport, version: str) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class ForgeRule:
+    """A kind of finding: what it is, what to do about it, what it concerns, how bad it is."""
+
+    about: str
+    hint: str
+    tag: str
+    severity: Severity = Severity.ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeFinding:
+    """One finding: its `kind` is a rule's; `commit` is "" for none, `path` b"" for none.
+
+    Two of one kind at one path that are about different things, such as tensors, name these in
+    `subject`: forges follow a finding from one run to the next.
+    """
+
+    kind: str
+    severity: Severity
+    path: bytes
+    message: str
+    hint: str
+    commit: str = ""
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeReport:
+    """What a `command` found, by the rules that it has."""
+
+    command: str
+    rules: Mapping[str, ForgeRule]
+    findings: tuple[ForgeFinding, ...]
+    notes: tuple[str, ...]
+    ok: bool
+
+
+def sarif(report: ForgeReport, version: str) -> dict[str, object]:
     """The report as plain data; `version` is the program's."""
-    kinds = list(HINTS)
+    kinds = list(report.rules)
     seen: Counter[str] = Counter()
     results = [_result(finding, kinds, seen) for finding in report.findings]
-    driver = {"name": "wtxtgit", "version": version, "rules": [_rule(kind) for kind in kinds]}
+    rules = [_rule(kind, rule) for kind, rule in report.rules.items()]
+    driver = {"name": "wtxtgit", "version": version, "rules": rules}
     notes = [{"level": "note", "message": {"text": escaped(note)}} for note in report.notes]
     return {
         "$schema": SCHEMA,
@@ -68,6 +80,8 @@ def sarif(report: AuditReport, version: str) -> dict[str, object]:
         "runs": [
             {
                 "tool": {"driver": driver},
+                # GitHub's category: of one tool, an upload replaces those of the same category.
+                "automationDetails": {"id": f"{report.command}/"},
                 "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
                 "columnKind": "unicodeCodePoints",
                 "results": results,
@@ -76,19 +90,19 @@ def sarif(report: AuditReport, version: str) -> dict[str, object]:
     }
 
 
-def _rule(kind: str) -> dict[str, object]:
+def _rule(kind: str, rule: ForgeRule) -> dict[str, object]:
     return {
         "id": kind,
-        "shortDescription": {"text": ABOUT[kind]},
+        "shortDescription": {"text": rule.about},
         # GitHub asks for both, and shows this one where there is room.
-        "fullDescription": {"text": ABOUT[kind]},
-        "help": {"text": HINTS[kind]},
-        "defaultConfiguration": {"level": "error"},
-        "properties": {"tags": ["trust" if kind in UNTRUSTED else "integrity"]},
+        "fullDescription": {"text": rule.about},
+        "help": {"text": rule.hint},
+        "defaultConfiguration": {"level": str(rule.severity)},
+        "properties": {"tags": [rule.tag]},
     }
 
 
-def _result(finding: Finding, kinds: list[str], seen: Counter[str]) -> dict[str, object]:
+def _result(finding: ForgeFinding, kinds: list[str], seen: Counter[str]) -> dict[str, object]:
     where = f" (commit {finding.commit})" if finding.commit else ""
     # Code scanning takes no result without a place: what is wrong with the
     # history as a whole is shown at the file that trust is read from.
@@ -109,27 +123,29 @@ def _result(finding: Finding, kinds: list[str], seen: Counter[str]) -> dict[str,
     }
 
 
-def _fingerprint(finding: Finding, seen: Counter[str]) -> str:
+def _fingerprint(finding: ForgeFinding, seen: Counter[str]) -> str:
     """What stays the same when messages are worded otherwise: what, where, and a count."""
-    words = (finding.commit.encode("ascii"), finding.kind.encode("ascii"), finding.path)
+    words = [finding.commit.encode("ascii"), finding.kind.encode("ascii"), finding.path]
+    if finding.subject:
+        words.append(finding.subject.encode("utf-8", "surrogatepass"))
     # Paths have no NUL, so no two findings spell the same bytes.
     digest = sha256(b"\0".join(words)).hexdigest()[:32]
     seen[digest] += 1
     return f"{digest}:{seen[digest]}"
 
 
-def workflow_commands(report: AuditReport) -> Iterator[str]:
+def workflow_commands(report: ForgeReport) -> Iterator[str]:
     """One line a finding, errors first, at most MOST of them."""
     order = sorted(report.findings, key=lambda finding: finding.severity is not Severity.ERROR)
     yield from map(_command, order[:MOST])
 
 
-def outputs(report: AuditReport) -> dict[str, str]:
+def outputs(report: ForgeReport) -> dict[str, str]:
     """What later steps are told, by name: values of one line each."""
     return {"ok": str(report.ok).lower(), "findings": str(len(report.findings))}
 
 
-def _command(finding: Finding) -> str:
+def _command(finding: ForgeFinding) -> str:
     properties = {"title": f"wtxtgit: {finding.kind}"}
     if finding.path:
         properties["file"] = escaped(os.fsdecode(finding.path))
@@ -137,6 +153,5 @@ def _command(finding: Finding) -> str:
         f"{name}={value.translate(_IN_PROPERTY)}" for name, value in properties.items()
     )
     where = f" (commit {finding.commit[:OID_SHOWN]})" if finding.commit else ""
-    hint = hints([finding])[finding.kind]
-    message = f"{escaped(clipped(finding.message, MAX_MESSAGE))}{where}\n{hint}"
+    message = f"{escaped(clipped(finding.message, MAX_MESSAGE))}{where}\n{escaped(finding.hint)}"
     return f"::{finding.severity} {listed}::{message.translate(_IN_MESSAGE)}"

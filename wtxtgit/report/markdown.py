@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
 
 from wtxtgit.errors import MAX_MESSAGE, clipped, counted, escaped
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
+from wtxtgit.report.check import HINTS, CheckReport
+from wtxtgit.report.check import totals as check_totals
 from wtxtgit.report.figures import NONE, OID_SHOWN, count, digits, percent
 from wtxtgit.report.review import Fate, Review, Reviewed
 from wtxtgit.report.tables import (
@@ -101,29 +103,39 @@ def _spelled(c: str) -> str:
 
 def summary(report: AuditReport) -> str:
     """The report: a verdict, the findings in a table, what to do, who is trusted."""
-    return "\n".join(_lines(report)) + "\n"
-
-
-def _lines(report: AuditReport) -> Iterator[str]:
-    yield f"### wtxtgit audit: {'ok' if report.ok else 'FAILED'}"
-    yield ""
-    yield totals(report)
-    shown = report.findings[:MOST_FINDINGS]
-    if shown:
-        columns = ("", "commit", "path", "kind", "finding")
-        yield from table(columns, [_finding(finding) for finding in shown])
-    if len(report.findings) > len(shown):
-        yield ""
-        yield f"and {len(report.findings) - len(shown)} more"
-    if report.findings:
-        rows = [(code(kind), text(hint)) for kind, hint in hints(report.findings).items()]
-        yield from table(("kind", "what to do"), rows)
+    verdict = f"### wtxtgit audit: {'ok' if report.ok else 'FAILED'}"
+    lines = [verdict, "", totals(report), *_findings(report.findings, hints(report.findings))]
     if report.signers:
         more = len(report.signers) - MOST_SIGNERS
         named = ", ".join(code(signer) for signer in report.signers[:MOST_SIGNERS])
+        lines += ["", f"trusted: {named}{f', and {more} more' if more > 0 else ''}"]
+    return "\n".join([*lines, *_notes(report.notes)]) + "\n"
+
+
+def check_summary(report: CheckReport) -> str:
+    """The same of a check of the index."""
+    verdict = f"### wtxtgit check: {'ok' if report.ok else 'FAILED'}"
+    todo = {finding.kind: HINTS[finding.kind] for finding in report.findings}
+    lines = [verdict, "", check_totals(report), *_findings(report.findings, todo)]
+    return "\n".join([*lines, *_notes(report.notes)]) + "\n"
+
+
+def _findings(findings: Sequence[Finding], todo: Mapping[str, str]) -> Iterator[str]:
+    """Two tables: of the first findings, and what to do about each kind."""
+    shown = findings[:MOST_FINDINGS]
+    if shown:
+        columns = ("", "commit", "path", "kind", "finding")
+        yield from table(columns, [_finding(finding) for finding in shown])
+    if len(findings) > len(shown):
         yield ""
-        yield f"trusted: {named}{f', and {more} more' if more > 0 else ''}"
-    for note in report.notes:
+        yield f"and {len(findings) - len(shown)} more"
+    if findings:
+        rows = [(code(kind), text(hint)) for kind, hint in todo.items()]
+        yield from table(("kind", "what to do"), rows)
+
+
+def _notes(notes: Sequence[str]) -> Iterator[str]:
+    for note in notes:
         yield ""
         yield f"note: {text(clipped(note, MAX_MESSAGE))}"
 

@@ -25,7 +25,7 @@ from tests.report.reviews import (
 from wtxtgit.errors import clipped, escaped
 from wtxtgit.report.diff import TensorDiff, TensorStatus
 from wtxtgit.report.html import bounds
-from wtxtgit.report.html.bounds import MOST_NAME, MOST_ROWS, PICTURED_OF_PAGE
+from wtxtgit.report.html.bounds import MOST_NAME, PICTURED_OF_PAGE, ROWS_OF_PAGE
 from wtxtgit.report.html.review import page
 from wtxtgit.report.review import Flag, Review, Risk
 
@@ -220,7 +220,7 @@ class TestHowMuch:
         )
 
     def test_too_many_tensors(self) -> None:
-        tensors = [changed_tensor(1, f"w{n}", (4, 4)) for n in range(MOST_ROWS + 500)]
+        tensors = [changed_tensor(1, f"w{n}", (4, 4)) for n in range(ROWS_OF_PAGE + 500)]
         one = replace(reviewed(b"m", tensors), distributions={})
         found = parsed(page(Review("a", "b", BASE, HEAD, 1, (one,))))
         assert "and 500 more changed tensors" in [p.text for p in found.of("p", "more")]

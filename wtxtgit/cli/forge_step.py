@@ -1,0 +1,71 @@
+"""What a command prints and leaves for a forge: SARIF, or a step of a GitHub workflow."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.output import print_json, write_json
+from wtxtgit.report.forges import ForgeReport, outputs, sarif, workflow_commands
+from wtxtgit.version import __version__
+
+if TYPE_CHECKING:
+    from wtxtgit.model.plain import JsonObject
+
+
+def print_sarif(found: ForgeReport) -> None:
+    """Print findings for code scanning."""
+    print_json(sarif(found, __version__))
+
+
+def print_step(
+    found: ForgeReport, report: JsonObject, summary: str, show: Callable[[], None]
+) -> None:
+    """Print annotations, then what `show` prints; hand summary, outputs and JSON to the runner."""
+    for line in workflow_commands(found):
+        print(line)
+    with _plain_lines():
+        show()
+    _hand_over(found, report, summary)
+
+
+@contextmanager
+def _plain_lines() -> Iterator[None]:
+    """Print lines in which a runner looks for no commands: `##[` is one anywhere in a line."""
+    # Nobody who writes a message can know the word that starts commands again.
+    word = secrets.token_hex(16)
+    print(f"::stop-commands::{word}")
+    try:
+        yield
+    finally:
+        print(f"::{word}::")
+
+
+def _hand_over(found: ForgeReport, report: JsonObject, summary: str) -> None:
+    """Add to the step's summary and outputs, as far as a runner gave files for them."""
+    if (file := environment.path(environment.STEP_SUMMARY)) is not None:
+        _append(file, summary)
+    if (file := environment.path(environment.STEP_OUTPUT)) is not None:
+        values = outputs(found)
+        if (folder := environment.path(environment.JOB_FOLDER)) is not None:
+            values["json"] = _write_json(found.command, report, folder)
+        _append(file, "".join(f"{name}={value}\n" for name, value in values.items()))
+
+
+def _append(file: Path, text: str) -> None:
+    # Names that are no UTF-8 must not end the step.
+    with file.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+        stream.write(text)
+
+
+def _write_json(command: str, report: JsonObject, folder: Path) -> str:
+    descriptor, name = tempfile.mkstemp(".json", f"wtxtgit-{command}-", folder)
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        write_json(report, stream.write)
+    return name
