@@ -33,7 +33,8 @@ def rewritten(
     """Yield the writer of a verified text in one of its forms; it is valid inside the block only.
 
     `index` and `layout` are those of the text. `name` is what messages call it; None if the caller
-    adds that. `keep` receives the payload when the result is detached. Raises TextError "structure" for a pending text, which has no other form.
+    adds that. `keep` receives the payload when the result is detached. Raises TextError
+    "structure" for a pending text, which has no other form.
     """
     with ExitStack() as until:
         # Spooled, to a file if large: the writer reads every byte three times.
