@@ -74,7 +74,13 @@ def detach(
     with (
         keeping(repo) as keep,
         rewritten(
-            text, report.index, report.layout, detached=True, keep=keep, threads=threads
+            text,
+            report.index,
+            report.layout,
+            detached=True,
+            name=shown(path),
+            keep=keep,
+            threads=threads,
         ) as writer,
     ):
         made = b"".join(writer.stream())

@@ -323,7 +323,7 @@ def attached_pieces(
     indexed.want_payload()
     report = verify(data, indexed=indexed, threads=threads, progress=progress)
     refuse_text(report, name)
-    return attached(data, report.index, report.layout, threads=threads)
+    return attached(data, report.index, report.layout, name=name, threads=threads)
 
 
 def refuse_text(report: TextReport, name: str) -> None:

@@ -133,10 +133,14 @@ def write_url(url: str, write: Callable[[int], None]) -> int:
         if _is_local(fs):
             replace_file(Path(path), write)
             return Path(path).stat().st_size
-        with tempfile.NamedTemporaryFile(prefix="wtxtgit-") as file:
-            write(file.fileno())
-            size = Path(file.name).stat().st_size
-            _put_whole(fs, file.name, path)
+        from wtxtgit.io.temporary import temporary_folder
+
+        with temporary_folder() as folder:
+            content = folder / "content"
+            with content.open("xb") as file:
+                write(file.fileno())
+            size = content.stat().st_size
+            _put_whole(fs, str(content), path)
         # What was there before may be cached.
         fs.invalidate_cache()
         stored = _size(fs, path, url)

@@ -52,6 +52,8 @@ def fetch_payload(
     the place does, and EnvironmentFailure where packs can't be written.
     """
     wanted = list(texts)
+    # What the index alone says is here is not fetched.
+    store.prove()
     before = _count_lacking(store, wanted)
     fetch: PayloadFetch | None = None
     is_lacking = False

@@ -131,7 +131,10 @@ class IncomingPacks:
         return refused
 
     def _looked(self) -> PackFolder:
-        return PackFolder(self._folder, is_own=False, shared=self._own.shared)
+        found = PackFolder(self._folder, is_own=False, shared=self._own.shared)
+        # It has no index, whoever put one there.
+        found.prove()
+        return found
 
     def _opened(self) -> Iterator[tuple[str, Iterable[ChunkEntry]]]:
         """The packs that can be used, and their chunks."""

@@ -135,7 +135,9 @@ class _Sender:
                 if all(self.send(base, entry.depth - 1) for base in entry.bases):
                     self._add(pack, entry)
                     return True
-        return False
+        # The index of a store may not tell of it.
+        is_more = [folder.prove() for folder in self._folders]
+        return any(is_more) and self.send(name, most_depth)
 
     def end_text(self, nbytes: int) -> None:
         """End the pack with a text whose payload has so many bytes, if it is large enough."""
