@@ -114,7 +114,10 @@ class LayerGroup(JsonObject):
 
     @property
     def is_measured(self) -> bool:
-        """Whether its change is a number: not if it was only compared as bytes, added or removed."""
+        """Whether its change is a number, which it is not if all of it was added or removed.
+
+        Nor is it a number if what changed was compared as bytes.
+        """
         if self.changed:
             return self.changed_elements > 0 or self.relative_l2 is not None
         return not self.is_touched
