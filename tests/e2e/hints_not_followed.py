@@ -105,7 +105,6 @@ NOT_FOLLOWED = {
         "wtxtgit resolve PATH lists the open conflicts",
         "wtxtgit resolve {} lists all conflicts, and --take NAME=theirs settles one; git checkout --theirs -- {} takes the other file, then git add -- {}",
         "wtxtgit review BASE...HEAD shows what changed in the weights",
-        "wtxtgit review main...HEAD names what to compare with",
         "one of the signers in .wtxt/signers has to run wtxtgit seal --countersign --key KEY",
         "wtxtgit seal --staged -- PATH",
         "wtxtgit seal --staged -- PATH seals that PATH is deleted",

@@ -246,7 +246,7 @@ def test_a_blob_is_found_by_the_tree_itself(repo: Repo) -> None:
         assert history.resolve_blob(repo.repository, name) == found
     assert history.resolve_blob(repo.repository, "t:b:c") == make.blob(b"2").decode()
     for name, fault in (("t:x", "names a tree"), ("t:sub", "names a commit"), ("t", "a commit"),
-                        ("t:no", "names nothing"), ("no:x/a", "names nothing")):  # fmt: skip
+                        ("t:no", "'t' has no 'no'"), ("no:x/a", "names nothing")):  # fmt: skip
         with pytest.raises(EnvironmentFailure, match=fault):
             history.resolve_blob(repo.repository, name)
     # Git takes the first of the two.
@@ -256,6 +256,17 @@ def test_a_blob_is_found_by_the_tree_itself(repo: Repo) -> None:
     assert repo.git("cat-file", "blob", f"{crooked}:a") == b"1"
     with pytest.raises(EnvironmentFailure, match="has 'a' twice"):
         history.resolve_blob(repo.repository, f"{crooked}:a")
+
+
+def test_before_the_first_commit(repo: Repo) -> None:
+    for name in ("HEAD", "HEAD~1", "HEAD^{tree}", "HEAD:file"):
+        with pytest.raises(EnvironmentFailure, match="no commits yet"):
+            history.resolve_path(repo.repository, name)
+    for name in ("HEADS", "main:file", "HEAD-1"):
+        with pytest.raises(EnvironmentFailure, match="names nothing"):
+            history.resolve_path(repo.repository, name)
+    with pytest.raises(EnvironmentFailure, match="no commits yet"):
+        history.resolve_commit(repo.repository, "HEAD")
 
 
 def test_a_tree_is_told_by_the_commit_itself(repo: Repo) -> None:

@@ -40,25 +40,46 @@ class Branch:
     """A range of commits.
 
     `base` and `head` are as they were asked for. `tip` is the commit that
-    `base` names, `before` what is compared with `after`: that commit, or where
-    the branch left it.
+    `base` names, None if there is none, `before` what is compared with `after`: that
+    commit, or where the branch left it.
     """
 
     base: str
     head: str
-    tip: str
+    tip: str | None
     before: Commit
     after: Commit
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is no base, and all that the head holds is new."""
+        return self.tip is None
+
+    @property
+    def known(self) -> list[str]:
+        """The ids of commits that are no part of the branch, nor is what they descend from."""
+        return [] if self.tip is None else [self.tip, self.before.oid]
+
+
+NOTHING = "nothing"
+"""What a base is called where nothing was pushed yet."""
 
 
 def branch_of(repo: Repository, asked: str | None) -> Branch:
     """Read `BASE...HEAD`, `BASE..HEAD`, or `BASE` for `BASE...HEAD`.
 
     An end that is left out is HEAD; without anything asked the base is the
-    upstream's default branch. Raises UsageError where there is none, and
+    upstream's default branch, or nothing where no branch of a remote is here. Raises
+    UsageError where a remote has several branches and none is known to be the default, and
     EnvironmentFailure for a revision that names no commit.
     """
-    base, head, is_direct = _ends(asked if asked is not None else _default(repo))
+    if asked is None:
+        asked = _default(repo)
+        if asked is None:
+            after = commit_of(repo, "HEAD")
+            with CommitReader(repo) as reader:
+                return Branch(NOTHING, "HEAD", None, history.nothing(repo), reader.commit(after))
+    base, head, is_direct = _ends(asked)
     tip, after = commit_of(repo, base), commit_of(repo, head)
     before: str | None = tip
     if not is_direct:
@@ -86,7 +107,7 @@ def _ends(asked: str) -> tuple[str, str, bool]:
     return asked, "HEAD", False
 
 
-def _default(repo: Repository) -> str:
+def _default(repo: Repository) -> str | None:
     name = history.default_branch(repo)
     remote = history.upstream(repo)
     if name is None and remote is not None and history.remote_branches(repo, remote):
@@ -94,12 +115,7 @@ def _default(repo: Repository) -> str:
             f"the default branch of the remote {remote!r} is not known here",
             hint=f"git remote set-head --auto -- {shlex.quote(remote)}",
         )
-    if name is None:
-        raise UsageError(
-            "no branch of a remote is here to compare with",
-            hint="wtxtgit review main...HEAD names what to compare with",
-        )
-    return name.removeprefix("refs/remotes/")
+    return None if name is None else name.removeprefix("refs/remotes/")
 
 
 MOST_SEARCHED = 500

@@ -20,7 +20,7 @@ def with_bases(
     Raises EnvironmentFailure where git can't give a blob.
     """
     # Next to what it changes, mostly: at the base of the branch, and at its head.
-    finder = BaseFinder(repo, [branch.before.oid, branch.after.oid])
+    finder = BaseFinder(repo, [*branch.known[1:], branch.after.oid])
     return [_with_base(repo, finder, one) for one in changed]
 
 

@@ -89,6 +89,8 @@ def review(
         CommitFilesReader(repo) as snapshots,
         CommitReader(repo) as commits,
     ):
+        if branch.is_whole:
+            snapshots.adopt(branch.before)
         seals, notes = _seals(repo, request, branch, blobs, snapshots)
         contents = BranchReader(
             repo,
@@ -113,6 +115,11 @@ def _seals(
     """The chain, and what a reader has to know of it."""
     reader = ChainReader(blobs)
     notes = []
+    if branch.is_whole:
+        notes.append(
+            "no branch of a remote is here: HEAD is compared with nothing; wtxtgit review "
+            "BASE...HEAD compares with where it left BASE"
+        )
     fault = None
     try:
         history.refuse_altered(repo)
@@ -121,9 +128,8 @@ def _seals(
         walk = Walk(repo, reader, snapshots)
         fault = error.message
         notes.append(f"no signer is trusted: {fault}")
-    excluded = [branch.tip, branch.before.oid]
-    line = history.commits(repo, [branch.after.oid], excluded, first_parent=True)
-    every = history.commits(repo, [branch.after.oid], excluded)
+    line = history.commits(repo, [branch.after.oid], branch.known, first_parent=True)
+    every = history.commits(repo, [branch.after.oid], branch.known)
     ids = frozenset(commit.oid for commit in every)
     seals = Seals(walk, blobs, branch, tuple(line), ids, fault)
     notes += _notes_on_trust(seals)
@@ -141,7 +147,7 @@ def _notes_on_trust(seals: Seals) -> Iterator[str]:
     states = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
     before, after = (state.entries.get(SIGNERS_PATH) for state in states)
     # Only told here: whether such a change counts is decided along the history, by audit.
-    if before != after:
+    if before != after and not branch.is_whole:
         yield "the branch changes .wtxt/signers; wtxtgit audit checks whether that is allowed"
     for violation in seals.signer_changes():
         yield f".wtxt/signers: {violation.message}"
@@ -329,8 +335,7 @@ class _ReviewWork:
         self, changed: Sequence[ChangedCheckpoint]
     ) -> Iterator[tuple[ReviewedCommit, ...]]:
         """Commits of the branch that change each checkpoint, the newest first."""
-        excluded = [self.branch.tip, self.branch.before.oid]
-        every = history.commits(self.repo, [self.branch.after.oid], excluded)
+        every = history.commits(self.repo, [self.branch.after.oid], self.branch.known)
         paths = {path for one in changed for path in one.touched}
         touching = changing(self.repo, every, paths, self.commits)
         commits: dict[str, ReviewedCommit] = {}

@@ -65,8 +65,9 @@ class Seals:
 
     @property
     def is_self_made(self) -> bool:
-        """Whether the branch itself brings the first signers."""
-        return self.walk.is_first_use and self.walk.root in self.all_commits
+        """Whether the branch itself brings the first signers, to what was there before."""
+        is_brought = self.walk.is_first_use and self.walk.root in self.all_commits
+        return is_brought and not self.branch.is_whole
 
     def signer_changes(self) -> list[Violation]:
         """Changes of the signers that do not count."""
