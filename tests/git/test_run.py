@@ -142,6 +142,34 @@ def test_a_signal_while_git_starts_leaves_none_behind(
     assert _CHILDREN.read_bytes() == children
 
 
+@pytest.mark.skipif(not _CHILDREN.exists(), reason="/proc has no children here: run it on Linux")
+def test_a_signal_while_a_stream_ends_leaves_none_behind(repo: Repo) -> None:
+    """It would go on writing into a folder that is removed meanwhile."""
+
+    def terminated(*_: object) -> None:
+        raise _TerminatedHereError
+
+    def is_waited_for(_frame: object, event: str, called: object) -> None:
+        if event == "c_call" and getattr(called, "__name__", "") == "waitpid":
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def interrupted() -> None:
+        # It does not end when its input does.
+        with run.GitStream("-c", "alias.x=!exec sleep 1000", "x", cwd=repo.path):
+            sys.setprofile(is_waited_for)
+
+    children = _CHILDREN.read_bytes()
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        with pytest.raises(_TerminatedHereError):
+            interrupted()
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGTERM, before)
+    assert _CHILDREN.read_bytes() == children
+
+
 def test_outside_a_repository(tmp_path: Path) -> None:
     assert Repository.find(tmp_path) is None
     with pytest.raises(EnvironmentFailure, match="not in a git repository") as caught:

@@ -1,4 +1,4 @@
-"""Cat: some of what a checkpoint holds, by name: tensors, parts, arrays of its text, metadata."""
+"""Cat: parts of a checkpoint by name: tensors, other parts, arrays of its text, metadata."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_NAME = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Named:
-    """What has a name: a tensor, bytes that `blocks` gives, or a value of the metadata."""
+    """Something with a name: a tensor, bytes that `blocks` yields, or a value of the metadata."""
 
     name: str
     blocks: Callable[[], Iterator[Buffer]]
@@ -53,10 +53,10 @@ def opened(
 ) -> Iterator[list[Named]]:
     """Find what has these names in a target, which stays open meanwhile.
 
-    A name is that of a tensor; else of a chunk, a member or a value of the format; else of an
-    array of the text; else a key of the metadata. Of a text no more is decoded than they are made
-    of, and of a detached one fetched. Raises UsageError for a name that nothing has, or
-    several things have, CheckError for a damaged text, and InputError and EnvironmentFailure.
+    A name is that of a tensor; else of a chunk, a member or a value of the format; else of an array
+    of the text; else a key of the metadata. Of a text only what they consist of is decoded; of a
+    detached text, only that is fetched. Raises UsageError if a name is unknown or ambiguous,
+    CheckError for a damaged text, and InputError and EnvironmentFailure.
     """
     data = read_checkpoint(target, threads=threads)
     if is_age(data):
@@ -70,7 +70,7 @@ def opened(
 def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> None:
     """Write tensors as a file of the format that its ending names.
 
-    Raises as `convert` does, and UsageError for what is no tensor.
+    Raises as `convert` does, and UsageError for anything but a tensor.
     """
     sources = []
     for one in found:
@@ -92,7 +92,7 @@ def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> No
 
 
 class _Finder:
-    """What has a name in one checkpoint."""
+    """Finds things by name in one checkpoint."""
 
     def __init__(
         self, target: str, data: ByteView, checkpoint: Checkpoint, options: ReadOptions
@@ -107,7 +107,7 @@ class _Finder:
         self._parts = list(_parts(self._file, options))
 
     def find(self, name: str) -> Named:
-        """What is called so; raises UsageError where nothing is, or several things are."""
+        """Return what has this name; raises UsageError if nothing has, or several things have."""
         tensors = [tensor for tensor in self._checkpoint.tensors if tensor.name == name]
         parts = [part for part in self._parts if part.name == name]
         several = tensors if len(tensors) > 1 else [] if tensors else parts
@@ -129,12 +129,12 @@ class _Finder:
         raise UsageError(f"{self._target}: no part is named {quoted(name)}", hint=self._hint(name))
 
     def _tensor(self, name: str, tensor: Tensor) -> Named:
-        # Of several the budget counts all.
+        # The budget counts all tensors together.
         reason = tensor.absent or self._checkpoint.budget.take(tensor)
         if reason is not None:
             raise InputError(f"{self._target}: tensor {quoted(name)}: {reason}")
         self._checkpoint.prepare(tensor)
-        # Padding that writers count in is none of its items.
+        # Without the padding that some writers count in.
         tensor = tensor_bytes.as_numbers(tensor) or tensor
         return Named(name, partial(self._named, tensor_bytes.blocks, tensor), tensor)
 
@@ -157,7 +157,7 @@ class _Finder:
             yield from blocks(what)
 
     def _arrays(self) -> dict[str, tuple[int, int]]:
-        """Where the arrays that a text of the file has stand in the file, and their sizes."""
+        """Return where the arrays of a file's text stand in the file: start and size."""
         text = self._checkpoint.text
         if text is not None:
             sizes = {name: array.nbytes for name, array in text.by_name.items()}
@@ -171,7 +171,7 @@ class _Finder:
         }
 
     def _values(self, name: str) -> Iterator[object]:
-        """Values of the metadata with this key, at the top or one level below."""
+        """Yield values of the metadata with this key, at the top or one level below."""
         metadata = self._checkpoint.metadata
         if name in metadata:
             yield metadata[name]
@@ -205,5 +205,5 @@ def _parts(data: ByteView, options: ReadOptions) -> Iterator[NamedPart]:
     try:
         yield from known.parts().named_parts(any_format.read(data), options)
     except FormatError:
-        # A file that was not finished; what there is of it has been listed.
+        # An incomplete file, of which everything that exists has been yielded.
         return

@@ -70,6 +70,8 @@ def check_store(
     `progress` gets counts of bytes, of `packs_size` together.
     """
     own, held = store.own, DecodedBases()
+    # Bases are found by it.
+    own.prove()
     tasks = [
         partial(check_pack, own, held, name, nbytes, pack, progress)
         for name, nbytes, pack in _packs(own)

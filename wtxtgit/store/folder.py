@@ -29,7 +29,7 @@ from wtxtgit.io import clock
 from wtxtgit.io.files import failures, make_folder, opened_regular, read_view, shown
 from wtxtgit.io.spool import IN_MEMORY, spooled
 from wtxtgit.io.temporary import new_file, opened_folder
-from wtxtgit.io.view import Buffer, mapped, write_all
+from wtxtgit.io.view import Buffer, mapped, same_bytes, write_all
 from wtxtgit.store.pack import (
     FILE_NAME,
     NAME_SIZE,
@@ -135,6 +135,14 @@ class ChunkTable:
         """Those of some names that are there."""
         rows, none = self._rows_of(names), self.count
         return {name for name in names if rows[name] != none}
+
+    def is_same(self, other: ChunkTable) -> bool:
+        return (
+            [*self.files] == [*other.files]
+            and same_bytes(memoryview(self.names), memoryview(other.names))
+            and self.packs == other.packs
+            and self.rows == other.rows
+        )
 
     def without(self, gone: Collection[str]) -> ChunkTable:
         """The same without some packs."""
@@ -309,6 +317,7 @@ class PackFolder:
         self._tables: tuple[ChunkTable, ...] | None = None
         self._listed: dict[str, int] = {}
         self._damaged: dict[str, str] = {}
+        self._is_proved = False
         self._open: OrderedDict[str, ChunkPack] = OrderedDict()
         self._used: set[str] = set()
 
@@ -439,18 +448,24 @@ class PackFolder:
         """
         while True:
             found = []
+            places = [place for table in self._told() for place in table.find(name)]
+            is_so = len(places) < 2 or len(set(places)) == len(places)
             try:
-                for at, row in [place for table in self._told() for place in table.find(name)]:
+                for at, row in places if is_so else ():
                     pack = self.opened(at)
-                    # The index is believed in nothing.
-                    if pack is not None and row < pack.index.count:
+                    if pack is not None:
+                        is_so = row < pack.index.count and pack.index.name(row) == name
+                        if not is_so:
+                            break
                         found.append((pack, pack.index.entry(row)))
             except FileNotFoundError:
                 # Its chunks are in another pack by now.
                 if self.refresh():
                     continue
-            named = [(pack, entry) for pack, entry in found if entry.name == name]
-            return named if len(named) < 2 else sorted(named, key=lambda copy: copy[1].depth)
+            # The index is believed in nothing.
+            if not is_so and self.prove():
+                continue
+            return found if len(found) < 2 else sorted(found, key=lambda copy: copy[1].depth)
 
     def first_copies(self, names: Sequence[bytes]) -> list[tuple[ChunkPack, ChunkEntry] | None]:
         """The first one of the `copies` of each chunk, None where there is none.
@@ -527,6 +542,22 @@ class PackFolder:
             self._take(kept)
             return True
 
+    def prove(self) -> bool:
+        """Have it from the packs themselves what they hold, as where there is no file `index`.
+
+        Tells whether it was not so before. Nothing is dropped, and nothing said to be lost, before
+        this: a chunk that the index does not tell of is here all the same. Raises
+        EnvironmentFailure where a pack can't be read.
+        """
+        with self._lock:
+            before = self._told()
+            if self._is_proved:
+                return False
+            self._listed = self._list()
+            self._take([_EMPTY], is_stale=True, before=before)
+            self._is_proved = True
+            return True
+
     def _told(self) -> tuple[ChunkTable, ...]:
         """The tables of all packs, read when first asked for."""
         if self._tables is None:
@@ -534,12 +565,22 @@ class PackFolder:
                 if self._tables is None:
                     self._listed = self._list()
                     read = self._read_index()
+                    self._is_proved = not read.files
                     gone = {name for name, size in read.files if self._listed.get(name) != size}
                     self._take([read.without(gone) if gone else read], is_stale=bool(gone))
         return self._tables  # type: ignore[return-value]
 
-    def _take(self, tables: Sequence[ChunkTable], *, is_stale: bool = False) -> None:
-        """Go on with these tables, the first of which is that of the file, and what they lack."""
+    def _take(
+        self,
+        tables: Sequence[ChunkTable],
+        *,
+        is_stale: bool = False,
+        before: Sequence[ChunkTable] = (),
+    ) -> None:
+        """Go on with these tables, the first of which is that of the file, and what they lack.
+
+        `before` is what the file says, where that may be just this.
+        """
         known = {name for table in tables for name, _ in table.files} | self._damaged.keys()
         # One that has just gone is told by the next look at the folder.
         untold = [
@@ -551,7 +592,7 @@ class PackFolder:
         is_much = rest.count * _UNTOLD_PART > first.count or len(rest.files) > _UNTOLD_PACKS
         if is_stale or (rest.count and is_much):
             first, rest = on_disk(together([first, rest]), self.folder), _EMPTY
-            if self._is_own:
+            if self._is_own and not (len(before) == 1 and first.is_same(before[0])):
                 self._write_index(first)
         self._tables = (first, rest) if rest.count else (first,)
 

@@ -30,11 +30,9 @@ def prune_store(
     `progress` gets counts of bytes that were moved. Raises EnvironmentFailure where a repack or
     another prune is at work, or a pack can't be read or written.
     """
-    own = store.own
     if dry_run:
         return _Pruning(store, judge).told()
     with alone(store):
-        own.refresh()
         pruning = _Pruning(store, judge)
         if pruning.gone:
             pruning.carry_out(progress)

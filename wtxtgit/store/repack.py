@@ -58,7 +58,6 @@ def repack_store(store: Store, progress: Progress | None = None) -> StoreRepacke
     """
     own = store.own
     with alone(store):
-        own.refresh()
         before = own.names
         times = {name: own.time(name) for name in before}
         plan = _planned(own)
@@ -80,7 +79,6 @@ def set_damaged_aside(store: Store, names: Iterable[bytes]) -> list[DamagedPack]
     """
     own = store.own
     with alone(store):
-        own.refresh()
         needed = own.needed(list(names))
         unusable = list(own.damaged)
         # Chunk by chunk: a pack can have its name, and chunks that have not theirs.
@@ -105,7 +103,6 @@ def join_small(store: Store, before: Collection[str]) -> None:
             locked.enter_context(alone(store))
         except EnvironmentFailure:
             return
-        own.refresh()
         sizes = own.names
         small = {name for name in sizes.keys() - before if sizes[name] < MAX_PACK // 2}
         if len(small) > 1:
@@ -154,7 +151,10 @@ def _moved(
 
 @contextlib.contextmanager
 def alone(store: Store) -> Iterator[None]:
-    """Nobody else takes packs away meanwhile: two that keep the other's copies would keep none."""
+    """Nobody else takes packs away meanwhile: two that keep the other's copies would keep none.
+
+    What is where is known from the packs themselves.
+    """
     if not store.folder.is_dir():
         yield
         return
@@ -168,6 +168,8 @@ def alone(store: Store) -> Iterator[None]:
             raise EnvironmentFailure(
                 f"{where}: can't be locked, so no packs were changed"
             ) from error
+        store.own.refresh()
+        store.own.prove()
         yield
 
 

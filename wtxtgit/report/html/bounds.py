@@ -9,14 +9,13 @@ from typing import Generic, TypeVar
 from wtxtgit.report.review import Reviewed
 
 MOST_CHECKPOINTS = 200
-MOST_ROWS = 2000
-"""Tensors in the table of a checkpoint."""
 MOST_FLAGS = 100
 """Of a checkpoint, as the next two."""
 MOST_GROUPS = 200
 MOST_LISTED = 50
 """Commits, and generations, notes, changes of metadata, tensors that came or went."""
 ROWS_OF_PAGE = 4000
+"""Tensors in the tables of all checkpoints."""
 PICTURED_OF_PAGE = 200
 """Tensors that have pictures."""
 FLAGS_OF_PAGE = 1000
@@ -73,7 +72,7 @@ def rooms(artifacts: Sequence[Reviewed]) -> list[Room]:
     return [
         Room(rows, pictured, flags, groups, listed)
         for rows, pictured, flags, groups in zip(
-            parts([min(tensors, MOST_ROWS) for tensors in changed], ROWS_OF_PAGE),
+            parts(changed, ROWS_OF_PAGE),
             parts(changed, PICTURED_OF_PAGE),
             parts([min(len(one.flags), MOST_FLAGS) for one in artifacts], FLAGS_OF_PAGE),
             parts([min(len(one.groups), MOST_GROUPS) for one in artifacts], GROUPS_OF_PAGE),
