@@ -8,8 +8,9 @@ with wtxtgit.open("model.safetensors") as model:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -102,7 +103,9 @@ def dump(
     hold, and InputError for what the chosen format can't hold.
     """
     target = registry.by_ending(Path(path).suffix)
-    if target is not None and target.write is not None:
+    if target is not None and target.write is None:
+        raise UsageError(f"{shown(Path(path))}: {target.name} files hold no arrays")
+    if target is not None:
         if pending or any(
             x is not None for x in (meta, prev, audit, rows_per_chunk, hmac_key, sign)
         ):
@@ -194,11 +197,12 @@ def loads(
     return _loaded(name, data, _no_member, payload, wsum, hmac_key, public_keys, options, threads)
 
 
-@contextmanager
 def open(  # noqa: A001 - the name that json, gzip... have
     path: File, *, decryption_key: bytes | None = None, threads: int | None = None
-) -> Iterator[LazySnapshot | LazyTensors]:
-    """Open a checkpoint of any format, and read from it only what is indexed. Use it in `with`.
+) -> LazySnapshot | LazyTensors:
+    """Open a checkpoint of any format, and read from it only what is indexed.
+
+    Use it in `with`, or call `close`.
 
     `model["W"]` has a `dtype` and a `shape`; `model["W"][128:256]` reads only those rows. In a
     text it decodes and checks only their chunks, and in a detached text it fetches only those.
@@ -219,12 +223,46 @@ def open(  # noqa: A001 - the name that json, gzip... have
         if snapshot.is_damaged:
             _warn_of_damage(name, snapshot)
         if snapshot.is_damaged or not snapshot.is_container:
-            yield snapshot
-            return
+            return snapshot
     _refuse_encrypted(name, data)
     options = ReadOptions(decryption_key=decryption_key)
-    with opened_lazily(name, data, options, threads=threads, indexed=indexed) as checkpoint:
-        yield LazyTensors(checkpoint)
+    with ExitStack() as until:
+        opened = opened_lazily(name, data, options, threads=threads, indexed=indexed)
+        tensors = LazyTensors(until.enter_context(opened))
+        tensors.keep(until.pop_all())
+    return tensors
+
+
+def cat(
+    path: File, name: str, *, decryption_key: bytes | None = None, threads: int | None = None
+) -> bytes:
+    """Return one tensor, chunk, member or value of a checkpoint as bytes.
+
+    `path` is as in `load`. `name` is one that `wtxtgit inspect` lists: a tensor's items are given
+    in C order, little-endian; a chunk or member decompressed and decrypted; a value of the metadata
+    as text, or as JSON if it is not a string. Of an index of tars (TARIDX), `name` is a member,
+    STEM.EXT, which is read from the tars beside it.
+
+    Only what has the name is read, and only a text has it verified. Raises UsageError if nothing,
+    or more than one thing, has the name, and otherwise as `open` does.
+    """
+    from wtxtgit.checkpoint import cat as catting
+    from wtxtgit.checkpoint import taridx
+
+    target = _resolved(str(path))
+    known = registry.detected(read_checkpoint(target, threads=threads))
+    if known is not None and known.tar_index is not None:
+        hit = taridx.find(target, name, taridx.folder_of(target))
+        for said in hit.warnings:
+            warn(said, stacklevel=2)
+        return bytes(hit.data)
+    options = ReadOptions(decryption_key=decryption_key)
+    with catting.opened(target, [name], options, threads=threads) as (found,):
+        if found.value is None:
+            return b"".join(found.blocks())
+        if isinstance(found.value, str):
+            return found.value.encode("utf-8", "surrogatepass")
+        return json.dumps(found.value).encode()
 
 
 def finalize(
@@ -428,8 +466,8 @@ def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
         f"{shown_name(name)} is damaged: {first}{more}; what is intact can be read, and "
         "wtxtgit recover may mend the rest",
         DamageWarning,
-        # This, `open`, and contextlib's `__enter__` between it and the caller.
-        stacklevel=4,
+        # This, `open`, and its caller.
+        stacklevel=3,
     )
 
 
