@@ -74,9 +74,6 @@ class WtxtgitError(Exception):
         self.message = clipped(message, MAX_MESSAGE)
         self.hint = hint
         super().__init__(self.message)
-        # What a traceback shows below the message, in a notebook too.
-        if hint is not None:
-            self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
         return self.message

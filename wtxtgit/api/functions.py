@@ -12,10 +12,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from warnings import warn
 
 from wtxtgit.api.checkpoints import LazyTensors, Tensors
@@ -26,7 +26,7 @@ from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import payload_for, read_checkpoint, shown_name, wsum_beside
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import Format
-from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError, counted
+from wtxtgit.errors import CheckError, DamageWarning, InputError, UsageError, WtxtgitError, counted
 from wtxtgit.io.files import shown, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, Pages
@@ -52,8 +52,26 @@ if TYPE_CHECKING:  # what converts and compares checkpoints is not needed to rea
     from wtxtgit.report.verdict import FileVerdict
 
 File = str | PathLike[str]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
+def _with_hints(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Give errors their hints as notes: what a traceback, and a notebook, shows of them."""
+
+    @wraps(function)
+    def noted(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except WtxtgitError as error:
+            if error.hint is not None:
+                error.add_note(f"hint: {error.hint}")
+            raise
+
+    return noted
+
+
+@_with_hints
 def dump(
     arrays: Mapping[Any, Any],
     path: File,
@@ -124,6 +142,7 @@ def dump(
     write_output(Path(path), writer.write_file)
 
 
+@_with_hints
 def dumps(
     arrays: Mapping[Any, Any],
     *,
@@ -141,6 +160,7 @@ def dumps(
     return write.dumps(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
 
 
+@_with_hints
 def load(
     path: File,
     *,
@@ -181,6 +201,7 @@ def load(
     return _loaded(name, data, opener, payload, wsum, hmac_key, public_keys, options, threads)
 
 
+@_with_hints
 def loads(
     content: Buffer,
     *,
@@ -197,6 +218,7 @@ def loads(
     return _loaded(name, data, _no_member, payload, wsum, hmac_key, public_keys, options, threads)
 
 
+@_with_hints
 def open(  # noqa: A001 - the name that json, gzip... have
     path: File, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> LazySnapshot | LazyTensors:
@@ -233,6 +255,7 @@ def open(  # noqa: A001 - the name that json, gzip... have
     return tensors
 
 
+@_with_hints
 def cat(
     path: File, name: str, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> bytes:
@@ -254,7 +277,7 @@ def cat(
     if known is not None and known.tar_index is not None:
         hit = taridx.find(target, name, taridx.folder_of(target))
         for said in hit.warnings:
-            warn(said, stacklevel=2)
+            warn(said, stacklevel=3)
         return bytes(hit.data)
     options = ReadOptions(decryption_key=decryption_key)
     with catting.opened(target, [name], options, threads=threads) as (found,):
@@ -265,6 +288,7 @@ def cat(
         return json.dumps(found.value).encode()
 
 
+@_with_hints
 def finalize(
     path: File,
     *,
@@ -288,6 +312,7 @@ def finalize(
     return finalize_file(Path(path), sign=sign, prev=prev, inline=inline, threads=threads)
 
 
+@_with_hints
 def verify(
     path: File,
     *,
@@ -325,6 +350,7 @@ def verify(
     return verify_data(name, data, asked, threads=threads)
 
 
+@_with_hints
 def diff(
     before: File, after: File, *, decryption_key: bytes | None = None, threads: int | None = None
 ) -> DiffReport:
@@ -339,6 +365,7 @@ def diff(
     return compared(_resolved(str(before)), _resolved(str(after)), options, threads=threads)
 
 
+@_with_hints
 def convert(
     source: File,
     out: File,
@@ -383,6 +410,7 @@ def convert(
     )
 
 
+@_with_hints
 def salvage(
     path: File, out: File | None = None, *, hmac_key: bytes | None = None
 ) -> ContainerRecovery:
@@ -466,8 +494,8 @@ def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
         f"{shown_name(name)} is damaged: {first}{more}; what is intact can be read, and "
         "wtxtgit recover may mend the rest",
         DamageWarning,
-        # This, `open`, and its caller.
-        stacklevel=3,
+        # This, `open`, what gives its errors their hints, and the caller.
+        stacklevel=4,
     )
 
 
