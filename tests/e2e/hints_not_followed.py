@@ -162,7 +162,7 @@ NOT_FOLLOWED = {
         "migrate in a whole clone, made without --filter",
         "name a file in it",
         "name endings: '*.safetensors'",
-        "name the index",
+        "name the index, such as {}",
         "openssl ecparam -name prime256v1 -genkey -noout -out release.pem makes one",
         "put -text on the last gitattributes line that matches, or track the pattern again",
         "remove it: it will be made again",

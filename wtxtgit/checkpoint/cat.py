@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 
 from wtxtgit.checkpoint import convert, packed
@@ -25,6 +27,8 @@ from wtxtgit.tensors import tensor_bytes
 from wtxtgit.text.layout import placed
 from wtxtgit.trust.age.armor import is_age
 
+_NUMBERED = re.compile(r"(.+)__([1-9][0-9]{0,8})", re.DOTALL)
+_place = attrgetter("offset")
 _GUESSES = 3
 _HOLDS_ALL = ".safetensors"
 _MOST_GUESSED = 20_000
@@ -54,9 +58,10 @@ def opened(
     """Find what has these names in a target, which stays open meanwhile.
 
     A name is that of a tensor; else of a chunk, a member or a value of the format; else of an array
-    of the text; else a key of the metadata. Of a text only what they consist of is decoded; of a
-    detached text, only that is fetched. Raises UsageError if a name is unknown or ambiguous,
-    CheckError for a damaged text, and InputError and EnvironmentFailure.
+    of the text; else, as NAME__2, of the second of several that are called NAME; else a key of the
+    metadata. Of a text only what they consist of is decoded; of a detached text, only that is
+    fetched. Raises UsageError if a name is unknown or ambiguous, CheckError for a damaged text,
+    and InputError and EnvironmentFailure.
     """
     data = read_checkpoint(target, threads=threads)
     if is_age(data):
@@ -108,25 +113,47 @@ class _Finder:
 
     def find(self, name: str) -> Named:
         """Return what has this name; raises UsageError if nothing has, or several things have."""
-        tensors = [tensor for tensor in self._checkpoint.tensors if tensor.name == name]
-        parts = [part for part in self._parts if part.name == name]
-        several = tensors if len(tensors) > 1 else [] if tensors else parts
-        if len(several) > 1:
+        there = self._called(name)
+        if len(there) > 1:
+            first = shlex.quote(clipped(f"{name}__1", MAX_NAME))
             raise UsageError(
-                f"{self._target}: {len(several)} parts are named {quoted(name)}",
-                hint=f"wtxtgit inspect --parts {shlex.quote(self._target)} shows unambiguous names",
+                f"{self._target}: {len(there)} parts are named {quoted(name)}",
+                hint=f"wtxtgit inspect --parts {shlex.quote(self._target)} shows them in their "
+                f"order; {first} names the first",
             )
-        if tensors:
-            return self._tensor(name, tensors[0])
-        if parts:
-            return Named(name, partial(self._named, self._of_part, parts[0]))
+        if there:
+            return self._one(name, there[0])
         array = self._arrays().get(name)
         if array is not None:
             return self._array(name, *array)
+        of_several = self._numbered(name)
+        if of_several is not None:
+            return self._one(name, of_several)
         values = list(self._values(name))
         if len(values) == 1:
             return Named(name, lambda: iter(()), value=values[0])
         raise UsageError(f"{self._target}: no part is named {quoted(name)}", hint=self._hint(name))
+
+    def _called(self, name: str) -> Sequence[Tensor | NamedPart]:
+        """The tensors that are called so, else the parts, in the order of the file."""
+        tensors = [tensor for tensor in self._checkpoint.tensors if tensor.name == name]
+        if tensors:
+            # What is compressed in one piece has no place of its own, and keeps its order.
+            return sorted(tensors, key=lambda one: one.offset or 0)
+        return sorted((part for part in self._parts if part.name == name), key=_place)
+
+    def _numbered(self, name: str) -> Tensor | NamedPart | None:
+        """NAME__2, the second of several that are called NAME, as arrays of texts are named."""
+        called = _NUMBERED.fullmatch(name)
+        if called is None:
+            return None
+        there, n = self._called(called[1]), int(called[2])
+        return there[n - 1] if 1 < len(there) >= n else None
+
+    def _one(self, name: str, what: Tensor | NamedPart) -> Named:
+        if isinstance(what, Tensor):
+            return self._tensor(name, what)
+        return Named(name, partial(self._named, self._of_part, what))
 
     def _tensor(self, name: str, tensor: Tensor) -> Named:
         # The budget counts all tensors together.

@@ -6,6 +6,7 @@ If none does, numbered shards are combined by their numbers. Spec: `docs/spec/co
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from wtxtgit.containers import registry
@@ -42,7 +43,7 @@ def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
     if indexes:
         raise InputError(
             f"{folder}: a folder with {len(indexes)} indexes: {_listed(indexes)}",
-            hint="name the index",
+            hint=f"name the index, such as {shlex.quote(within(folder, indexes[0]))}",
         )
     if made is not None:
         return made
