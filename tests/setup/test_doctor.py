@@ -126,7 +126,7 @@ def test_edits_of_raw_binaries_are_not_staged(tracked: Repo) -> None:
     tracked.commit("raw", "--no-verify")
     tracked.write("edited one.safetensors", edited)
     found = ops.repair(tracked.repository)
-    assert found.repaired == ("staged same.safetensors as text",)
+    assert found.mended == ("staged same.safetensors as text",)
     assert tracked.blob("edited one.safetensors") == MODEL
     assert (tracked.path / "edited one.safetensors").read_bytes() == edited
     (left,) = [check for check in found.checks if check.name == "raw-binary"]
@@ -159,7 +159,7 @@ def test_paths_with_intent_to_add_are_no_raw_binaries(tracked: Repo) -> None:
     tracked.write("new.safetensors", MODEL)
     tracked.git("add", "-N", "--", "new.safetensors")
     assert ops.examine(tracked.repository).ok
-    assert ops.repair(tracked.repository).repaired == ()
+    assert ops.repair(tracked.repository).mended == ()
     assert tracked.status() == b" A new.safetensors\0"
 
 
@@ -192,7 +192,7 @@ def test_files_that_stand_as_text_are_restored(tracked: Repo) -> None:
     assert checks(clone)["work-tree"].level is Level.WARN
     found = ops.repair(clone.repository)
     assert found.ok
-    assert found.repaired
+    assert found.mended
     assert (clone.path / "model.safetensors").read_bytes() == MODEL
     assert clone.status() == b""
 
@@ -209,8 +209,8 @@ def test_large_texts_are_told_and_git_is_set_for_them(tracked: Repo) -> None:
     found = checks(tracked)["deltas"]
     assert (found.level, found.fixable, found.paths) == (Level.WARN, True, (b"model.safetensors",))
     assert found.fix == "git config core.bigFileThreshold 32k"
-    repaired = ops.repair(tracked.repository)
-    assert repaired.repaired == ("set core.bigFileThreshold to 32k for this repository",)
+    mended = ops.repair(tracked.repository)
+    assert mended.mended == ("set core.bigFileThreshold to 32k for this repository",)
     assert checks(tracked)["deltas"].level is Level.OK
     tracked.git("repack", "-adfq")
     assert deltas(tracked) == 3

@@ -324,6 +324,8 @@ class _CheckoutWork:
             indexed=indexed,
         )
         if made.lacks_payload:
+            # What only the store's index said to be here may still come.
+            self._index(entry, blob)
             self.lacking.append(entry.path)
         elif made.warning is not None:
             warn_of_text(entry.path, made, self.warn)

@@ -188,6 +188,10 @@ def _answer(
                 request.command, data, request.pathname, settings, warn, cleaned, as_text, indexed
             )
             if as_text:
+                # What only the store's index said to be here may still come.
+                if lacking.take(request, sent)[0] is None:
+                    process.delayed()
+                    return
                 lacking.note(request)
         except Exception as error:  # noqa: BLE001 - a checkout goes on, an add is refused
             about = f"{shown_path(request.pathname)}: {explain(error)}"

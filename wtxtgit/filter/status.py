@@ -14,7 +14,6 @@ filter and nothing else on a file; of other files git is asked.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -382,9 +381,11 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
         repo.check_worktree()
         entries = [entry for entry in tracked(repo) if entry.stage == 0]
     else:
+        from wtxtgit.io.temporary import temporary_folder
+
         # An index of its own: check-attr then reads the gitattributes of that tree.
-        with tempfile.TemporaryDirectory(prefix="wtxtgit-") as folder:
-            index_file = Path(folder) / "index"
+        with temporary_folder() as folder:
+            index_file = folder / "index"
             tree = history.resolve_tree(repo, revision)
             repo.git("read-tree", tree, env={"GIT_INDEX_FILE": str(index_file)})
             entries = filtered(

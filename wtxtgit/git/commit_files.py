@@ -123,6 +123,10 @@ class CommitFilesReader:
             self._known[oid] = self._commits.commit(oid)
         return self._known[oid]
 
+    def adopt(self, commit: Commit) -> None:
+        """Take a commit as it is given, such as `history.nothing`."""
+        self._known[commit.oid] = commit
+
     def _tree(self, oid: str, near: Sequence[str]) -> CommitFiles:
         tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
         if len(self._trees) >= _REMEMBERED:

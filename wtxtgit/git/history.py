@@ -6,6 +6,7 @@ used. Shallow clones and grafts can't be bypassed in this way; `refuse_altered` 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -322,6 +323,16 @@ def shallow_boundary(repo: Repository) -> frozenset[str]:
         return frozenset()
 
 
+def nothing(repo: Repository) -> Commit:
+    """What stands for no commit at all, as in a push to an empty remote: it holds no file.
+
+    Its id is all zeros, which no object has; its tree is the empty one, which git knows
+    without an object.
+    """
+    tree = hashlib.new(repo.object_format, b"tree 0\0", usedforsecurity=False).hexdigest()
+    return Commit("0" * len(tree), (), tree)
+
+
 def default_branch(repo: Repository) -> str | None:
     """Return the remote-tracking branch of upstream's default branch, as
     `refs/remotes/origin/main`.
@@ -395,6 +406,7 @@ def changing(
     return numbers
 
 
+_OF_HEAD = re.compile(r"HEAD(?![\w/.-])")
 _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
 """Git's kinds of what stands at a path and is no blob."""
 
@@ -413,8 +425,15 @@ def resolve(repo: Repository, revision: str) -> str:
     """Return the object id that a revision names; raises EnvironmentFailure if there is none."""
     oid = find(repo, revision)
     if oid is None:
-        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
+        raise _absent(repo, revision, "nothing")
     return oid
+
+
+def _absent(repo: Repository, revision: str, what: str) -> EnvironmentFailure:
+    """What is told of a revision that is not there: HEAD is not before the first commit."""
+    if _OF_HEAD.match(revision) and find(repo, "HEAD") is None:
+        return EnvironmentFailure("no commits yet")
+    return EnvironmentFailure(f"{revision!r} names {what} in this repository")
 
 
 def find(repo: Repository, revision: str) -> str | None:
@@ -438,7 +457,7 @@ def resolve_commit(repo: Repository, revision: str) -> str:
                 # For a name that is unknown git prints `REVISION missing`.
                 case [oid, b"commit", size] if size.isdigit():
                     return _oid(oid)
-    raise EnvironmentFailure(f"{revision!r} names no commit in this repository")
+    raise _absent(repo, revision, "no commit")
 
 
 def resolve_tree(repo: Repository, revision: str) -> str:
@@ -474,7 +493,7 @@ def resolve_path(repo: Repository, name: str) -> tuple[str, str]:
     with TreeReader(repo) as trees:
         entry = trees.standing(resolve_tree(repo, revision), os.fsencode(path)).entry
     if entry is None:
-        raise EnvironmentFailure(f"{name!r} names nothing in this repository")
+        raise EnvironmentFailure(f"{revision!r} has no {path!r}")
     return entry.oid, _KINDS.get(entry.mode, "blob")
 
 

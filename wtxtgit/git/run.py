@@ -308,10 +308,14 @@ class GitStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stdout.close()
-        with contextlib.suppress(BrokenPipeError):
-            self._stdin.close()
-        self.code = self._process.wait()
+        try:
+            self.stdout.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._stdin.close()
+            self.code = self._process.wait()
+        except BaseException:
+            _end(self._process, at_once=True)
+            raise
 
 
 def version() -> tuple[int, ...]:

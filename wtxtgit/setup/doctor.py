@@ -83,7 +83,7 @@ def repair(
     settings: FilterSettings | None = None,
     mend: Callable[[Repository, bytes], bool] = lambda *_: False,
 ) -> Diagnosis:
-    """Repair what can be repaired without losing anything, then examine again.
+    """Mend what can be mended without losing anything, then examine again.
 
     `mend` stages the whole text of a damaged one, by its path, and tells whether it could.
     """

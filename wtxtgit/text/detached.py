@@ -25,18 +25,20 @@ def rewritten(
     layout: Layout | None,
     *,
     detached: bool,
+    name: str | None = None,
     keep: Keep | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[TextWriter]:
     """Yield the writer of a verified text in one of its forms; it is valid inside the block only.
 
-    `index` and `layout` are those of the text. `keep` receives the payload when the result is
-    detached. Raises TextError "structure" for a pending text, which has no other form.
+    `index` and `layout` are those of the text. `name` is what messages call it; None if the caller
+    adds that. `keep` receives the payload when the result is detached. Raises TextError
+    "structure" for a pending text, which has no other form.
     """
     with ExitStack() as until:
         # Spooled, to a file if large: the writer reads every byte three times.
-        held = TextFile("the text", text, Pages(), threads, until, index.payload)
+        held = TextFile(name, text, Pages(), threads, until, index.payload)
         held.fill_all()
         data: dict[str, ByteView] = {
             name: held.view[place : place + held.by_name[name].nbytes]
@@ -55,8 +57,13 @@ def rewritten(
 
 
 def attached(
-    text: ByteView, index: TextIndex, layout: Layout | None, *, threads: int | None = None
+    text: ByteView,
+    index: TextIndex,
+    layout: Layout | None,
+    *,
+    name: str | None = None,
+    threads: int | None = None,
 ) -> Iterator[Buffer]:
-    """Yield the attached form of a verified detached text, in pieces."""
-    with rewritten(text, index, layout, detached=False, threads=threads) as writer:
+    """Yield the attached form of a verified detached text, in pieces; `name` as above."""
+    with rewritten(text, index, layout, detached=False, name=name, threads=threads) as writer:
         yield from writer.stream()

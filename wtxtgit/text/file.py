@@ -62,12 +62,13 @@ class TextFile:
     `view` is the whole file, with zeros where nothing has been asked for yet. Raises CheckError if
     the text's structure or a decoded part does not hold, or if the `payload` of a detached text
     lacks a chunk. `indexed` is the text's index, with its payload, if it is already made. Nothing
-    may be asked for once `until` is closed.
+    may be asked for once `until` is closed. `name` is what messages call the text; None if the
+    caller adds that.
     """
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         text: ByteView,
         pages: Pages,
         threads: int | None,
@@ -75,7 +76,7 @@ class TextFile:
         payload: PayloadSource = NO_PAYLOAD,
         indexed: TextIndex | None = None,
     ) -> None:
-        self.name = name
+        self._name = name
         self.text = text
         self._pages = pages
         self._threads = threads
@@ -236,12 +237,13 @@ class TextFile:
         return size, literals
 
     def _damaged(self, problem: Problem | TextError) -> CheckError:
+        name = self._name
+        what = str(problem) if name is None else f"{name}: {problem}"
         if problem.kind == PAYLOAD_MISSING:
-            return LacksPayload(f"{self.name}: {problem}")
-        return CheckError(
-            f"{self.name}: {problem}",
-            hint=f"wtxtgit verify -- {shlex.quote(self.name)} lists all problems",
-        )
+            return LacksPayload(what)
+        if name is None:
+            return CheckError(what)
+        return CheckError(what, hint=f"wtxtgit verify -- {shlex.quote(name)} lists all problems")
 
 
 def shared_arrays(a: TextFile, b: TextFile) -> tuple[dict[str, int], dict[str, int]]:
