@@ -97,7 +97,7 @@ def detected(data: ByteView) -> Format | None:
     opening = Opening(data)
     for f in FORMATS:
         # The first format that claims a file gets it: a file that breaks its rules is opaque.
-        if f.claims(opening) if f.claims is not None else opening.head.startswith(f.magic):
+        if opening.head.startswith(f.magic) and (f.claims is None or f.claims(opening)):
             return f
     return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module, metadata
@@ -60,6 +61,8 @@ MODULES = {
     "markupsafe": "markupsafe",
     "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
 }
+if sys.version_info < (3, 14):
+    MODULES["backports.zstd"] = "backports.zstd"
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
 
 
