@@ -89,9 +89,7 @@ def check_array(
 
 
 def _tell_following(header: NpyHeader, findings: Findings) -> None:
-    """Report further arrays after the first: an npy file may have them, for separate numpy.load
-    calls.
-    """
+    """Report what numpy.load refuses of a further array in the file, which takes another call."""
     for message, field in _refusals(header):
         findings.error(message, field, header.start)
     if header.has_objects:

@@ -172,7 +172,7 @@ def read(data: ByteView, start: int, end: int, listing: ListingBudget | None = N
 def _fields(text: str, offset: int, long_integers: bool) -> object:
     """Return the value of a header's text; cached, since many arrays share what it says."""
     if len(text) <= _MOST_KEPT:
-        # Not cached: the error depends on the offset.
+        # An error has the wrong offset here: it is raised again below.
         with contextlib.suppress(FormatError):
             return _parsed(text, long_integers)
     return npy_literal.parse(text, offset, long_integers=long_integers)

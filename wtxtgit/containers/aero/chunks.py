@@ -94,9 +94,7 @@ class Payload:
 
 
 def stored_payload(aero: Aero, chunk: AeroChunk) -> Payload:
-    """Return a chunk copied from a file whose hashes were checked; the first IHSH is
-    computed anew.
-    """
+    """Return a chunk of a file whose hashes were checked; for the first IHSH a placeholder."""
     name = aero.name(chunk)
     if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
         return integrity_payload(name, chunk.flags & ~COMPRESSED)
@@ -194,8 +192,8 @@ class ShardContent:
         return [] if self.page_size is None else page_spans(self.size, self.page_size)
 
     def blocks(self) -> Iterator[Buffer]:
-        """Yield the shard's bytes; raises FormatError if a tensor yields more or fewer than it
-        claims.
+        """Yield the shard's bytes; raises FormatError if a tensor has more or fewer than it
+        says.
         """
         end = 0
         for offset, nbytes, blocks in self.segments:
@@ -327,9 +325,7 @@ ROLES = {
 def metadata_payload(
     fourcc: bytes, name: bytes, raw: bytes, *, flags: int = 0, compress: bool
 ) -> Payload:
-    """Return a metadata chunk with this content; raises FormatError if no reader would
-    accept it.
-    """
+    """Return a metadata chunk with this content; raises FormatError if readers would refuse it."""
     refuse_long(len(raw), MAX_JSON, fourcc.decode(), "chunk_ulen")
     if not compress:
         return Payload.of(fourcc, name, flags & ~COMPRESSED, raw, stored=raw)

@@ -55,9 +55,7 @@ class Allowance:
         self._parsing = Budget(size, message, "chunk_offset")
 
     def decode(self, chunk: AeroChunk) -> None:
-        """Spend what decoding the chunk costs, as its `chunk_ulen` claims; nothing for a plain
-        chunk.
-        """
+        """Spend what decoding the chunk costs, by its `chunk_ulen`; nothing for a plain chunk."""
         if not chunk.is_compressed:
             return
         refuse_over(chunk, self._max_chunk)
@@ -106,9 +104,7 @@ class ChunkContent:
 
 
 def content(aero: Aero, chunk: AeroChunk, limit: int = MAX_JSON) -> ByteView:
-    """Return the whole content; raises FormatError, with kind "limit" if it is over `limit`
-    bytes.
-    """
+    """Return the whole content; raises FormatError, kind "limit" if it is over `limit` bytes."""
     refuse_over(chunk, limit)
     if not chunk.is_compressed:
         return aero.stored(chunk)[: chunk.ulen]

@@ -60,8 +60,7 @@ OF_THE_PAGES = frozenset({"shard_name", "digests"})
 
 
 def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
-    """Return what is unusual in header and TOC, a hash of bytes in no chunk, and the rest of each
-    chunk.
+    """Return what is unusual in header and TOC, a hash of bytes in no chunk, and chunks' rests.
 
     For a chunk that `entries` or `values` cover, the rest is what these leave out; for any other it
     is a hash of the whole chunk. Raises FormatError (limit) if names are too long, or chunks share

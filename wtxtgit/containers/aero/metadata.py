@@ -153,9 +153,7 @@ def like(aero: Aero, chunk: AeroChunk, raw: bytes) -> Payload:
 
 
 def content_of(aero: Aero, fourcc: bytes, options: ReadOptions) -> bytes | None:
-    """Return the content of the first chunk of a type; None if there is none that can be
-    decoded.
-    """
+    """Return the content of the first chunk of a type; None if none can be decoded."""
     chunk = aero.first(fourcc)
     if chunk is None:
         return None

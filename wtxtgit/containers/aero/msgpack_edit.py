@@ -99,9 +99,7 @@ class TensorMaps:
 
     @staticmethod
     def of(raw: bytes) -> TensorMaps:
-        """Return the maps of a TIDX that `index.parse` has read; raises FormatError as `fields`
-        does.
-        """
+        """Return the maps of a TIDX that `index.parse` has read; raises as `fields` does."""
         tensors = [field for field in fields(raw) if field.key == TENSORS_KEY][-1]
         unpacker = _unpacker(raw[tensors.value : tensors.end])
         count = unpacker.read_array_header()

@@ -97,9 +97,7 @@ class Source:
         return self.order, tuple(sorted(further))
 
     def blocks(self, shard: AeroChunk | None, start: int, end: int) -> Iterator[Buffer]:
-        """Yield bytes [start, end) of a shard's content; raises FormatError if they can't be
-        decoded.
-        """
+        """Yield bytes [start, end) of a shard's content; raises FormatError if decoding fails."""
         if shard is not None and start < end:
             yield from pieces(self._reader.content(shard)[start:end], BLOCK)
 

@@ -53,9 +53,7 @@ __all__ = ["entries", "reseal", "rest", "values"]
 
 
 def entries(container: Aero, options: ReadOptions) -> list[Entry]:
-    """Return the tensors, in the index's order; raises FormatError (limit) for too long maps
-    in it.
-    """
+    """Return the tensors, in the index's order; raises FormatError (limit) for too long maps."""
     source = Source(container, options)
     entries = []
     for number in range(len(container.entries)):

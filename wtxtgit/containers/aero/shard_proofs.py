@@ -25,9 +25,7 @@ NO_HASHES = "the file has no hash of it"
 
 
 class ShardProofs:
-    """What the hashes of a shard prove for its tensors; `there` is the part of the shard that
-    exists.
-    """
+    """What the hashes of a shard prove for its tensors; `there` is what exists of the shard."""
 
     def __init__(
         self,
@@ -67,9 +65,7 @@ class ShardProofs:
         self.is_whole = chunk.digest != NO_HASH and self.spans.get((0, chunk.ulen)) == chunk.digest
 
     def lost(self, entry: IndexEntry) -> tuple[str | None, list[Span]]:
-        """Return why a tensor is lost (None if it is not), and which of its bytes are known
-        to be.
-        """
+        """Return why a tensor is lost, and which bytes are known to be; None if it is not lost."""
         needed = entry.least_size()
         if self.why is not None:
             return self.why, []

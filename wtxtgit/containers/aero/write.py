@@ -133,8 +133,7 @@ def build_set(
     tensor_hashes: bool = True,
     page_size: int | None = None,
 ) -> Iterator[tuple[str, Iterator[Buffer]]]:
-    """Yield the files of a set: their names in its folder, which start with `stem`, and their
-    bytes.
+    """Yield the files of a set: their names in its folder, starting with `stem`, and bytes.
 
     The parts come first, then their index, then the JSON that lists them. The JSON has their
     SHA-256, so files that were not iterated before are made once more. A part has one weight shard,
@@ -166,9 +165,7 @@ def _file(
     tags: Mapping[str, str],
     tensor_hashes: bool,
 ) -> Iterator[Buffer]:
-    """Yield a part, which has its `own` shards, or the index, which lists the shards of all
-    parts.
-    """
+    """Yield a part, which has its `own` shards, or the index, which lists those of all parts."""
     entries = [
         entry
         for number, shard in enumerate(shards)
