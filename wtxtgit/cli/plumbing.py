@@ -119,6 +119,7 @@ def settings(*, detached: bool = False) -> FilterSettings:
         payload=_payload,
         fetched=_fetched,
         proved=_proved,
+        here=os.fsencode(environment.git_prefix()),
     )
 
 

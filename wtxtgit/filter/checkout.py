@@ -326,7 +326,7 @@ class _CheckoutWork:
         if made.lacks_payload:
             self.lacking.append(entry.path)
         elif made.warning is not None:
-            warn_of_text(entry.path, made, self.warn)
+            warn_of_text(entry.path, made, self.warn, self.repo.prefix)
 
     def _index(self, entry: TreeEntry, blob: ByteView) -> TextIndex | None:
         """The index of a detached text; raises _WaitsForPayload where it lacks what may come."""
