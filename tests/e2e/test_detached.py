@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import Repo, safetensors, text_of
+from tests.kit import LAUNCHER, Repo, safetensors, text_of
 from tests.text.naive_detached import detached, judge
 from wtxtgit.store.place import store_of
 
@@ -44,6 +45,20 @@ def drop_store(repo: Repo) -> Path:
 def bring_back(repo: Repo, aside: Path) -> None:
     # What git looked at meanwhile may have begun another one.
     shutil.copytree(aside, repo.path / ".git/wtxt/store", dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("program", [("git",), LAUNCHER.arguments], ids=["git", "wtxtgit"])
+def test_a_checkout_asks_git_nothing_twice(
+    kept: Repo, tmp_path: Path, program: tuple[str, ...]
+) -> None:
+    (kept.path / NAME).unlink()
+    trace = tmp_path / "trace"
+    kept.run(*program, "checkout", "--", NAME, env={"GIT_TRACE2_EVENT": os.fspath(trace)})
+    assert (kept.path / NAME).read_bytes() == MODEL
+    events = [json.loads(line) for line in trace.read_bytes().splitlines()]
+    asked = [tuple(event["argv"]) for event in events if event["event"] == "start"]
+    assert ("config", "--list", "-z") in [words[1:] for words in asked]
+    assert len(asked) == len(set(asked))
 
 
 class TestClean:

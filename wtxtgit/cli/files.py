@@ -93,7 +93,7 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
         done = filter_checkout.checkout(
             repo,
             paths,
-            settings(),
+            settings(repo),
             boundary.warn,
             force=force,
             key_file=environment.facts_key(),

@@ -144,7 +144,7 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
             raise UsageError("--take and --strategy need a PATH")
         return _list(repo, as_json)
     chosen = None if strategy is None else parse_strategy(strategy)
-    done = resolve_conflict(repo, path, parse_takes(takes), chosen, settings=settings())
+    done = resolve_conflict(repo, path, parse_takes(takes), chosen, settings=settings(repo))
     if as_json:
         print_json(done)
         return 0 if done.is_staged else CONFLICT

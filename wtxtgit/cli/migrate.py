@@ -225,7 +225,7 @@ def _migrated(
             return closing.enter_context(progress("migrate", total))
 
         done = migrate_history(
-            repo, migration, form, options, settings(), boundary.warn, progress=shown
+            repo, migration, form, options, settings(repo), boundary.warn, progress=shown
         )
     if not is_printed(done, as_json):
         _print(done, makes_texts=migration.makes_texts)

@@ -153,7 +153,7 @@ def _write_files(repo: Repository, paths: list[str], *, is_all_here: bool, as_js
             repo,
             paths,
             # All that can come has come.
-            settings()._replace(fetched=lambda: None),
+            settings(repo)._replace(fetched=lambda: None),
             boundary.warn,
             key_file=environment.facts_key(),
             progress=advance,

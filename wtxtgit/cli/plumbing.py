@@ -7,7 +7,6 @@ is imported before git was answered; click never is.
 from __future__ import annotations
 
 import os
-from functools import cache
 from io import FileIO
 from pathlib import Path
 from threading import RLock
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.errors import UsageError
-from wtxtgit.filter.process import FilterSettings, filtered, serve
+from wtxtgit.filter.process import FilterSettings, filtered, selected, serve
 from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, widen_pipe
 from wtxtgit.io.spool import ample, spooled
 from wtxtgit.io.view import write_all, write_parts
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from wtxtgit.filter.content import ContentCache
     from wtxtgit.filter.payload import StagedTexts
     from wtxtgit.filter.proved import ProvedTexts
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.git.repository import Config, Repository
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.io.view import Buffer, ByteView
     from wtxtgit.model.array import Keep, PayloadSource
@@ -105,8 +104,14 @@ def _pieces(source: FileIO) -> Iterator[Buffer]:
         yield place[:count]
 
 
-def settings(*, detached: bool = False) -> FilterSettings:
-    """What this environment and repository say about filtering; `detached` is the driver."""
+def settings(repo: Repository | None = None, *, detached: bool = False) -> FilterSettings:
+    """What this environment and repository say about filtering; `detached` is the driver.
+
+    `repo` is the repository where it was found already, and git need not be asked again.
+    """
+    if repo is not None:
+        _repository.have(repo)
+        _config.have(repo.config)
     return FilterSettings(
         skip_smudge=environment.skip_smudge(),
         wanted=_wanted,
@@ -127,17 +132,25 @@ class Once(Generic[T]):
     """A value that is made when it is first asked for, by one of the threads that ask."""
 
     def __init__(self, make: Callable[[], T]) -> None:
-        self._make = cache(make)
+        self._make = make
+        self._made: tuple[T] | None = None
         # One value asks for another.
         self._lock = RLock()
 
     def __call__(self) -> T:
         with self._lock:
-            return self._make()
+            if self._made is None:
+                self._made = (self._make(),)
+            return self._made[0]
+
+    def have(self, value: T) -> None:
+        """Take a value that was made elsewhere."""
+        with self._lock:
+            self._made = (value,)
 
     @property
     def is_made(self) -> bool:
-        return self._make.cache_info().currsize > 0
+        return self._made is not None
 
 
 def _keeping(path: bytes) -> AbstractContextManager[Keep]:
@@ -209,7 +222,18 @@ def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
 def _repository() -> Repository:
     from wtxtgit.git.repository import Repository
 
-    return Repository.discover()
+    repo = Repository.discover()
+    # Another thread has git list it meanwhile.
+    repo.config = _config()
+    return repo
+
+
+@Once
+def _config() -> Config:
+    """The configuration, for which the repository need not be known."""
+    from wtxtgit.git.repository import Config
+
+    return Config(None)
 
 
 @Once
@@ -236,10 +260,14 @@ def _forgiven(read: Callable[[], int | None]) -> int | None:
         return None
 
 
-def _wanted(path: bytes) -> bool:
-    from wtxtgit.filter.process import selection
+@Once
+def _selection() -> Callable[[bytes], bool]:
+    """The selection that the config makes."""
+    return selected(_config().get)
 
-    return selection()(path)
+
+def _wanted(path: bytes) -> bool:
+    return _selection()(path)
 
 
 def _spool_folder() -> Path | None:

@@ -49,12 +49,13 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
     from wtxtgit.setup import install as setup_install
 
     scope = _scope(everywhere, local)
+    repo = Repository.find()
     done = setup_install.install(
         scope=scope,
         with_hooks=hooks,
         force=force,
-        repo=Repository.find(),
-        settings=settings(),
+        repo=repo,
+        settings=settings(repo),
     )
     if is_printed(done, as_json):
         return
@@ -310,11 +311,13 @@ def doctor(fix: bool, as_json: bool) -> int:
     from wtxtgit.setup.diagnosis import Level
 
     repo = Repository.find()
-    diagnosis = setup_doctor.repair(repo, settings(), _mend) if fix else setup_doctor.examine(repo)
+    diagnosis = (
+        setup_doctor.repair(repo, settings(repo), _mend) if fix else setup_doctor.examine(repo)
+    )
     if as_json:
         print_json(diagnosis)
         return 0 if diagnosis.ok else 1
-    for line in diagnosis.repaired:
+    for line in diagnosis.mended:
         print_line(f"mended: {line}")
     print_table(
         ("", "check", "found"), [(str(c.level), c.name, c.message) for c in diagnosis.checks]
