@@ -1,7 +1,7 @@
-"""Tasks that two processes share: this one, and one that is forked of it.
+"""Tasks that are shared between this process and a forked one.
 
-Threads take turns with the interpreter. Where tasks are many short calls, as decoding and hashing
-chunks of payload is, waiting for their turn costs two threads a fourth of their time.
+Threads take turns with the interpreter. If tasks consist of many short calls, such as decoding and
+hashing chunks of payload, waiting for their turn costs two threads a fourth of their time.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ _NOT_DONE = 0xFFFFFFFF
 
 
 def can_be_forked() -> bool:
-    """Whether this process has no other threads, whose locks would stay locked in a copy of it."""
+    """Tell whether this process has no other threads, whose locks would stay locked in a fork."""
     return sys.platform == "linux" and threading.active_count() == 1
 
 
 def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview]]:
-    """What tasks give, in order, each good until the next is asked for.
+    """Yield the results of tasks, in order; each is valid until the next is asked for.
 
-    `tasks` gives the same ones in both processes. Whatever goes wrong in the other one, or if there
-    is none to be had, its task is done here, and an error of a task raised when its turn comes.
+    `tasks` has to return the same tasks in both processes. If anything goes wrong in the other
+    process, or there is none, its tasks are done here; an error of a task is raised when it is its
+    turn.
     """
     with contextlib.closing(_OtherProcess(tasks)) as other:
         mine: dict[int, Sequence[memoryview]] = {}
@@ -54,7 +55,7 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
                     return
                 yield following[1]()
             elif not other.has_told and len(mine) < _KEPT and (following := next(left, None)):
-                # Instead of waiting.
+                # Work instead of waiting.
                 mine[following[0]] = following[1]()
                 continue
             else:
@@ -63,14 +64,14 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
 
 
 class _OtherProcess:
-    """The forked process; it is asked for results, and tells them in that order."""
+    """The forked process; it is asked for results, and returns them in that order."""
 
     def __init__(self, tasks: Callable[[], Iterator[Task]]) -> None:
         self._memory = memoryview(mmap.mmap(-1, _SLOT * _SLOTS))
         self._free = list(range(_SLOTS))
         self._asked: deque[tuple[Task, int]] = deque()
         self._ready = select.poll()
-        # A collection in either of them would copy all objects.
+        # A garbage collection in either process would copy all objects.
         gc.freeze()
         asked, self._ask = os.pipe()
         self._told, told = os.pipe()
@@ -81,7 +82,7 @@ class _OtherProcess:
             self._free.clear()
         if self._process == 0:
             try:
-                # Who waits for the end of our output need not wait for this process.
+                # Whoever waits for the end of our output must not have to wait for this process.
                 for descriptor in (0, 1, self._ask, self._told):
                     os.close(descriptor)
                 self._serve(tasks(), asked, told)
@@ -96,7 +97,7 @@ class _OtherProcess:
         os.close(self._ask)
         os.close(self._told)
         if self._process is not None:
-            # Where SIGCHLD is ignored, as some parents leave it, nobody is left to wait for.
+            # If SIGCHLD is ignored, as some parents leave it, there is no process to wait for.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._process, 0)
 
@@ -116,12 +117,12 @@ class _OtherProcess:
     def ask(self, number: int, task: Task) -> None:
         slot = self._free.pop()
         self._asked.append((task, slot))
-        # If it has ended, that is seen when it is to tell.
+        # If the process has ended that is noticed when its result is read.
         with contextlib.suppress(OSError):
             os.write(self._ask, _ASKED.pack(number, slot))
 
     def told(self) -> Iterator[Sequence[memoryview]]:
-        """The first result that was asked for."""
+        """Yield the earliest result that was asked for."""
         task, slot = self._asked.popleft()
         told = os.read(self._told, _TOLD.size)
         size = _TOLD.unpack(told)[0] if len(told) == _TOLD.size else _NOT_DONE
@@ -143,7 +144,7 @@ class _OtherProcess:
             os.write(told, _TOLD.pack(_NOT_DONE if size is None else size))
 
     def _run(self, task: Task, start: int) -> int | None:
-        """Put what a task gives at a place, and say how much it is; None where that fails."""
+        """Store the result of a task at `start`; returns its size, None if that fails."""
         try:
             blocks = task()
         except Exception:  # noqa: BLE001 - it is done again by who can tell of it
