@@ -3,18 +3,19 @@
 `Workers` runs tasks on several threads and gives their results in order. The
 caller's thread is one of them: it takes results, as for a running hash, and
 works on tasks wherever it would have to wait. `in_background` runs what only
-saves time.
+saves time. `signals_later` is for starting another process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from threading import Condition, Event, Lock, Thread
-from types import TracebackType
+from threading import Condition, Event, Lock, Thread, current_thread, main_thread
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ SMALL_TASK = 128 * 1024
 _THREAD_SPACE = 128 * 1024 * 1024
 # So many results a thread are made before the slowest follower has taken them.
 _AHEAD = 3
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Under glibc's upper bound of 32 MiB, beyond which nothing is learnt from a block.
 _KEPT_BLOCK = 24 * 1024 * 1024
 
@@ -144,6 +146,29 @@ def _are_to_have(threads: int) -> bool:
         for thread in started:
             thread.join()
     return True
+
+
+@contextlib.contextmanager
+def signals_later() -> Iterator[None]:
+    """Have handlers called at the end for signals that come meanwhile.
+
+    What one raises while a process is being started leaves it running, known to nobody. In one that
+    is forked in the block, and never leaves it, they do nothing.
+    """
+    # Handlers run in the main thread alone, and only it may set them.
+    is_main = current_thread() is main_thread()
+    handlers = {number: signal.getsignal(number) for number in _ENDING} if is_main else {}
+    came: list[tuple[int, FrameType | None]] = []
+    usual = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in usual:
+        signal.signal(number, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+        for first, frame in came[:1]:
+            usual[signal.Signals(first)](first, frame)
 
 
 def in_background(task: Callable[[], object]) -> Thread | None:
