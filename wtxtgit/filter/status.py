@@ -14,7 +14,6 @@ filter and nothing else on a file; of other files git is asked.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +22,7 @@ from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.content import ContentCache, file_digest, written_facts
-from wtxtgit.git import history, index, work_tree
+from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.driver import is_ours
 from wtxtgit.git.index import FileChange, TreeEntry, touched
@@ -382,6 +381,11 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
         repo.check_worktree()
         entries = [entry for entry in tracked(repo) if entry.stage == 0]
     else:
+        # A checkout and a status need no history.
+        import tempfile
+
+        from wtxtgit.git import history
+
         # An index of its own: check-attr then reads the gitattributes of that tree.
         with tempfile.TemporaryDirectory(prefix="wtxtgit-") as folder:
             index_file = Path(folder) / "index"

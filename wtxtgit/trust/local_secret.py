@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def local_secret(path: Path, *, make: bool = True) -> bytes | None:
         path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         # The one of another process, which came in between, is left alone.
         with contextlib.suppress(FileExistsError):
-            create_file(path, secrets.token_bytes(SECRET_SIZE), _FILE_MODE)
+            create_file(path, os.urandom(SECRET_SIZE), _FILE_MODE)
         return _read(path)
     except OSError:
         return None
