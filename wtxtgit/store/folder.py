@@ -107,13 +107,15 @@ class ChunkTable:
         asked = [name for name in names if name not in known]
         if not asked:
             return known
-        if self.count <= min(_MANY_OF * len(asked), _MOST_KNOWN - len(asked)):
+        if self.count <= min(_MANY_OF * len(asked), _MOST_KNOWN - len(names)):
             # A checkout mostly wants what came by one add: so many are not looked for one by one.
             last = self.count - 1
             ordered = [name for (name,) in iter_unpack(f"{NAME_SIZE}s", self.names)]
-            self._known = known = dict.fromkeys(asked, self.count)
-            known.update(zip(reversed(ordered), range(last, -1, -1), strict=True))
-            return known
+            found = dict.fromkeys(names, self.count)
+            found.update(zip(reversed(ordered), range(last, -1, -1), strict=True))
+            # Other threads ask, too.
+            self._known = found
+            return found
         if len(known) + len(asked) > _MOST_KNOWN:
             known, asked = {}, list(names)
             if len(asked) <= _MOST_KNOWN:
