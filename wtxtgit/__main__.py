@@ -28,7 +28,7 @@ PLUMBING = {
     "merge-driver": "merge_driver",
 }
 """Commands that need no command line around them, with their module."""
-_ENDED_AT_ONCE = ("filter-process", "add", "checkout")
+_ENDED_AT_ONCE = ("filter-process", "add", "checkout", "hook")
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
-"""Pages of inspect, diff and history: large and empty ones, narrow, dark, with keys alone."""
+"""Pages of all commands that make any: large and empty ones, narrow, dark, with keys alone."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.sampled(PAGES)]
 TENSORS = 3000
 LONG = "x" * 200
 WIDTHS = (400, 1000, 1600)
-KINDS = ("inspect", "diff", "history")
+KINDS = ("inspect", "diff", "history", "review")
+BOX = "document.querySelector('.rows').closest('.scroll')"
+_ROWS = "return document.querySelectorAll('.rows tbody tr').length"
+_SEEN = """() => {
+const frame = document.querySelector('.rows').closest('.scroll').getBoundingClientRect();
+return document.elementFromPoint(frame.left + 40, frame.top + frame.height / 2).closest('tr');
+}"""
 _COLLISIONS = """
 const found = [];
 for (const chart of document.querySelectorAll("svg.chart")) {
@@ -92,31 +98,34 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     repo.track("*.safetensors")
     who = {"GIT_AUTHOR_NAME": LONG, "GIT_AUTHOR_EMAIL": "a", "GIT_COMMITTER_NAME": "c"}
     paths = (MODEL, "some.safetensors", "few.safetensors")
-    for names in (("old", "some", "nan"), ("new", "more", "none")):
-        for name, path in zip(names, paths, strict=True):
+    first = dict(zip(paths, ("old", "some", "nan"), strict=True))
+    for commit in (first, {paths[0]: "new"}, {paths[1]: "more"}, {paths[2]: "none"}):
+        for path, name in commit.items():
             repo.write(path, text_of(file(contents[name])))
         repo.add()
         repo.git("commit", "-qm", LONG, env={**who, "GIT_COMMITTER_EMAIL": "c"})
     made = {
         "inspect": ("inspect", "new.safetensors"),
         "diff": ("diff", "old.safetensors", "new.safetensors"),
-        "history": ("history", f"repo/{MODEL}"),
+        "history": ("history", MODEL),
+        "review": ("review", "HEAD~3...HEAD"),
         "inspect-some": ("inspect", "more.safetensors"),
         "diff-some": ("diff", "some.safetensors", "more.safetensors"),
-        "history-some": ("history", "repo/some.safetensors"),
+        "history-some": ("history", "some.safetensors"),
+        "review-some": ("review", "HEAD~2...HEAD~1"),
         "inspect-few": ("inspect", "nan.safetensors"),
         "diff-few": ("diff", "nan.safetensors", "none.safetensors"),
-        "history-few": ("history", "repo/few.safetensors"),
+        "history-few": ("history", "few.safetensors"),
+        "review-few": ("review", "HEAD~1...HEAD"),
     }
     found = {}
     here = Path.cwd()
     for name, (command, *arguments) in made.items():
         found[name] = folder / f"{name}.html"
-        where = repo.path if command == "history" else folder
-        os.chdir(where)
+        page = ("--no-cache", "--format", "html", "-o") if command == "review" else ("--html",)
+        os.chdir(repo.path if command in ("history", "review") else folder)
         try:
-            arguments = [one.removeprefix("repo/") for one in arguments]
-            assert main([command, *arguments, "--html", str(found[name])]) == 0
+            assert main([command, *arguments, *page, str(found[name])]) == 0
         finally:
             os.chdir(here)
     return found
@@ -195,15 +204,54 @@ def test_keys_go_on_where_more_rows_come(tab: Tab, pages: Mapping[str, Path]) ->
     assert tab.run("return document.querySelectorAll('.rows tbody tr').length") > 100
 
 
+def scrolled(tab: Tab, act: Callable[[], object]) -> None:
+    """Scroll the table in some way, and wait until the page has answered that."""
+    tab.run(
+        f"window.scrolled = new Promise((done) => {BOX}.addEventListener("
+        "'scroll', () => requestAnimationFrame(() => done()), {once: true}))"
+    )
+    act()
+    tab.answered("scrolled.then(arguments[0])")
+
+
 def test_more_rows_come_where_somebody_scrolls(tab: Tab, pages: Mapping[str, Path]) -> None:
     tab.open(pages["inspect"])
-    there = "return document.querySelectorAll('.rows tbody tr').length"
-    assert tab.run(there) == 100
+    assert tab.run(_ROWS) == 100
     for wanted in (200, 300):
-        tab.answered(
-            "const done = arguments[0], box = document.querySelector('.rows').closest('.scroll');"
-            "const told = () => requestAnimationFrame(() => done());"
-            "box.addEventListener('scroll', told, {once: true});"
-            "box.scrollTop = box.scrollHeight"
-        )
-        assert tab.run(there) == wanted
+        scrolled(tab, lambda: tab.run(f"{BOX}.scrollTop = {BOX}.scrollHeight"))
+        assert tab.run(_ROWS) == wanted
+
+
+def test_the_last_line_is_reached_at_once(tab: Tab, pages: Mapping[str, Path]) -> None:
+    """Those before it come where somebody scrolls up, and what is seen stays where it is."""
+    tab.open(pages["inspect"])
+    tab.run("document.querySelector('.rows tbody a').focus()")
+    scrolled(tab, lambda: tab.press(Keys.END))
+    focused = "return document.activeElement.matches('.rows tbody a')"
+    assert tab.run(focused)
+    there = tab.run(_ROWS)
+    assert there <= 200
+    scrolled(tab, lambda: tab.run(f"{BOX}.scrollTop = 200; window.seen = ({_SEEN})()"))
+    assert tab.run(_ROWS) > there
+    assert tab.run(f"return ({_SEEN})() === seen")
+    assert tab.run(focused)
+
+
+def test_a_sorted_table_begins_at_its_top(tab: Tab, pages: Mapping[str, Path]) -> None:
+    """Whichever tensor is chosen, and even if none of the first lines has pictures."""
+    tab.open(pages["inspect"])
+    chosen = tab.shown(".tensor.shown h4")[0].text
+    scrolled(tab, lambda: tab.run(f"{BOX}.scrollTop = 2000"))
+    name = tab.shown(".rows thead button")[0]
+    name.click()
+    name.click()
+    assert tab.run(_ROWS) == 100
+    assert tab.run(f"return {BOX}.scrollTop") == 0
+    assert not tab.run("return document.querySelector('.rows tbody a')"), "of another hundred"
+    assert tab.shown(".tensor.shown h4")[0].text == chosen
+    # Keys alone reach the other lines.
+    for _ in range(20):
+        if tab.run(f"return document.activeElement === {BOX}"):
+            break
+        tab.press(Keys.TAB)
+    scrolled(tab, lambda: tab.press(Keys.PAGE_DOWN))

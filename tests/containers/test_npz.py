@@ -257,6 +257,16 @@ def test_a_damaged_deflated_array_is_refused() -> None:
         assert errors(zipped([entry])) == [("structure", "payload", 35, "a.npy")]
 
 
+def test_a_header_is_read_without_its_array() -> None:
+    content = npy(np.random.default_rng(7).integers(0, 15, 100_000, dtype="u1"))
+    packed = deflate(content)
+    cut_off = packed[: len(packed) // 2]
+    tensor = tensors(zipped([Entry(b"a.npy", content, 8, payload=cut_off)]))["a"]
+    assert (tensor.shape, tensor.absent) == ((100_000,), None)
+    with pytest.raises(FormatError, match="ends inside its deflate stream"):
+        assert tensor.data
+
+
 def test_each_decoded_array_has_a_limit() -> None:
     big = npy(np.zeros(1000))
     data = zipped([Entry(b"%d.npy" % n, big, 8) for n in range(3)] + [Entry(b"s.npy", big)])

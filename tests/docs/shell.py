@@ -92,19 +92,44 @@ def run(
     ]
 
 
-def assert_as_shown(done: Iterable[Done]) -> None:
-    """Every step ended as the page says, and put out the lines that the page gives, in order.
+_EXPLAINS = re.compile(r"^wtxtgit: (note|hint): ", re.MULTILINE)
 
-    A page may leave lines out. `...` at the end of a line stands for its rest. A commit's
-    id is another one each time, but one commit keeps its id.
+
+def assert_as_shown(done: Iterable[Done]) -> None:
+    """Every step ended as the page says, and put out what the page shows, if it shows anything.
+
+    A line `...` stands for lines that the page leaves out, `...` at the end of a line for its
+    rest. Empty lines do not count, and a page may be silent about notes and hints, which
+    explain. A commit's id is another one each time, but one commit keeps its id.
     """
     ids: dict[str, str] = {}
     for one in done:
         assert one.code == (1 if one.step.fails else 0), one
-        real = iter(one.output.splitlines())
-        for line in one.step.output:
-            if line.strip() != "...":
-                assert any(_same(line, candidate, ids) for candidate in real), (line, str(one))
+        if shown := [line for line in one.step.output if line.strip()]:
+            silent = _EXPLAINS.search("\n".join(shown)) is None
+            real = [
+                line
+                for line in one.output.splitlines()
+                if line.strip() and not (silent and _EXPLAINS.match(line))
+            ]
+            _assert_shown(shown, real, ids, str(one))
+
+
+def _assert_shown(shown: list[str], real: list[str], ids: dict[str, str], step: str) -> None:
+    at, left_out = 0, False
+    for index, line in enumerate(shown):
+        if line.strip() == "...":
+            left_out = True
+            continue
+        if left_out and "..." not in map(str.strip, shown[index:]):
+            # What follows the last gap ends the output.
+            at = max(at, len(real) - len(shown) + index)
+        while left_out and at < len(real) and not _same(line, real[at], ids):
+            at += 1
+        assert at < len(real), (line, step)
+        assert _same(line, real[at], ids), (line, real[at], step)
+        at, left_out = at + 1, False
+    assert left_out or at == len(real), (real[at], step)
 
 
 def _same(shown: str, real: str, ids: dict[str, str]) -> bool:

@@ -71,6 +71,10 @@ class TestTheComparison:
         self.compare("one", "two", "three")
         self.compare("one", "...", "three")
         self.compare("on...", "two", "three")
+        self.compare("one", "...")
+        self.compare("...", "three")
+        self.compare("one", "...", "one", "two", real="one\ntwo\nx\none\ntwo\n")
+        self.compare()
 
     @pytest.mark.parametrize(
         "shown",
@@ -78,6 +82,9 @@ class TestTheComparison:
             ("one", "three", "two"),
             ("one", "two", "three", "four"),
             ("...", "four"),
+            ("one", "three"),
+            ("one", "two"),
+            ("two", "three"),
             ("On...", "..."),
         ],
     )

@@ -453,7 +453,7 @@ FOLLOWED = [
     ("wtxtgit finalize -- {}{}", Row(an_unsealed_pending_text)),
     ("wtxtgit finalize --inline -- {}", Row(a_pending_text, then=2)),
     (
-        "wtxtgit inspect --parts {} shows unambiguous names",
+        "wtxtgit inspect --parts {} shows them in their order; {} names the first",
         Row(name_that_is_there_twice, LISTS),
     ),
     ("wtxtgit inspect {} lists all tensors", Row(no_such_tensor_in_history, LISTS)),

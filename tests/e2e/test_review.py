@@ -285,12 +285,41 @@ class TestTheCommand:
         assert (report["base"], report["head"]) == ("origin/main", "HEAD")
         assert [one["path"] for one in report["artifacts"]] == [MODEL]
 
+    def test_before_the_first_push(self, repo: Repo, keys: None, tmp_path: Path) -> None:
+        """Nothing to compare with: all is new, and so are those who may seal."""
+        mine = Sealed(repo.path)
+        said = mine.call("review", ok=(5,))
+        assert said.err == "wtxtgit: error: no commits yet\n"
+        mine.track("*.safetensors")
+        mine.add_signer("alice")
+        mine.put(1.0)
+        mine.seal()
+        tip = mine.commit()
+        report = mine.call("review", "--json").report
+        assert (report["base"], report["head"], report["commits"]) == ("nothing", "HEAD", 1)
+        assert (report["base_commit"], report["head_commit"]) == ("0" * 40, tip)
+        (one,) = report["artifacts"]
+        assert (one["path"], one["change"], one["seal"]["state"]) == (MODEL, "added", "sealed")
+        assert risks(one) == set()
+        assert [commit["commit"] for commit in one["commits"]] == [tip]
+        note, *_ = report["notes"]
+        assert note.startswith("no branch of a remote is here: HEAD is compared with nothing")
+
+        mine.git("init", "-q", "--bare", str(tmp_path / "bare"))
+        mine.git("remote", "add", "origin", str(tmp_path / "bare"))
+        mine.git("checkout", "-q", "--detach")
+        for form in ("text", "md", "html", "sarif"):
+            mine.call("review", "--format", form, "-o", f"out.{form}")
+        assert "nothing -> HEAD: 1 commit, 1 checkpoint" in (mine.path / "out.text").read_text()
+        assert mine.call("review", "--json").report == report
+        mine.git("push", "-q", "origin", "HEAD:refs/heads/main")
+        assert mine.call("review", "--json").report["artifacts"] == []
+
     @pytest.mark.parametrize(
         ("arguments", "code"),
         [
             (("nowhere...topic",), 5),
             (("main...nowhere",), 5),
-            ((), 2),
             (("main...topic", "-o", "no/such/folder"), 5),
             (("main...topic", "--key", "missing"), 3),
         ],

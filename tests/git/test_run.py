@@ -142,6 +142,34 @@ def test_a_signal_while_git_starts_leaves_none_behind(
     assert _CHILDREN.read_bytes() == children
 
 
+@pytest.mark.skipif(not _CHILDREN.exists(), reason="/proc has no children here: run it on Linux")
+def test_a_signal_while_a_stream_ends_leaves_none_behind(repo: Repo) -> None:
+    """It would go on writing into a folder that is removed meanwhile."""
+
+    def terminated(*_: object) -> None:
+        raise _TerminatedHereError
+
+    def is_waited_for(_frame: object, event: str, called: object) -> None:
+        if event == "c_call" and getattr(called, "__name__", "") == "waitpid":
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def interrupted() -> None:
+        # It does not end when its input does.
+        with run.GitStream("-c", "alias.x=!exec sleep 1000", "x", cwd=repo.path):
+            sys.setprofile(is_waited_for)
+
+    children = _CHILDREN.read_bytes()
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        with pytest.raises(_TerminatedHereError):
+            interrupted()
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGTERM, before)
+    assert _CHILDREN.read_bytes() == children
+
+
 def test_outside_a_repository(tmp_path: Path) -> None:
     assert Repository.find(tmp_path) is None
     with pytest.raises(EnvironmentFailure, match="not in a git repository") as caught:
@@ -246,7 +274,7 @@ def test_a_blob_is_found_by_the_tree_itself(repo: Repo) -> None:
         assert history.resolve_blob(repo.repository, name) == found
     assert history.resolve_blob(repo.repository, "t:b:c") == make.blob(b"2").decode()
     for name, fault in (("t:x", "names a tree"), ("t:sub", "names a commit"), ("t", "a commit"),
-                        ("t:no", "names nothing"), ("no:x/a", "names nothing")):  # fmt: skip
+                        ("t:no", "'t' has no 'no'"), ("no:x/a", "names nothing")):  # fmt: skip
         with pytest.raises(EnvironmentFailure, match=fault):
             history.resolve_blob(repo.repository, name)
     # Git takes the first of the two.
@@ -256,6 +284,17 @@ def test_a_blob_is_found_by_the_tree_itself(repo: Repo) -> None:
     assert repo.git("cat-file", "blob", f"{crooked}:a") == b"1"
     with pytest.raises(EnvironmentFailure, match="has 'a' twice"):
         history.resolve_blob(repo.repository, f"{crooked}:a")
+
+
+def test_before_the_first_commit(repo: Repo) -> None:
+    for name in ("HEAD", "HEAD~1", "HEAD^{tree}", "HEAD:file"):
+        with pytest.raises(EnvironmentFailure, match="no commits yet"):
+            history.resolve_path(repo.repository, name)
+    for name in ("HEADS", "main:file", "HEAD-1"):
+        with pytest.raises(EnvironmentFailure, match="names nothing"):
+            history.resolve_path(repo.repository, name)
+    with pytest.raises(EnvironmentFailure, match="no commits yet"):
+        history.resolve_commit(repo.repository, "HEAD")
 
 
 def test_a_tree_is_told_by_the_commit_itself(repo: Repo) -> None:

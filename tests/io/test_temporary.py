@@ -15,7 +15,14 @@ from tests.kit.interrupts import CALLS, interrupted
 from wtxtgit.git.index_file import StagedFile, stage_files
 from wtxtgit.io import temporary
 from wtxtgit.io.files import create_file, replace_file
-from wtxtgit.io.temporary import aside_folder, left_behind, leftovers, new_folder, remove
+from wtxtgit.io.temporary import (
+    aside_folder,
+    left_behind,
+    leftovers,
+    new_folder,
+    remove,
+    temporary_folder,
+)
 from wtxtgit.io.view import write_all
 
 
@@ -234,6 +241,21 @@ def test_a_folder_in_the_making_goes(repo: Repo) -> None:
     (left,) = leftovers(aside_folder(repo.path / ".git"))
     with new_folder(repo.path):
         assert not left.exists()
+
+
+def test_a_folder_among_temporary_files(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In no repository's folder, wherever temporary files are: git is started in some of them."""
+    place = repo.path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    when = left = 0
+    while killed(lambda: temporary_folder().__enter__(), when := when + 1):
+        left += len(leftovers(place))
+    assert left
+    with temporary_folder() as folder, temporary_folder() as other:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert sorted(place.iterdir()) == sorted([folder, other])
+    assert list(place.iterdir()) == []
 
 
 def test_what_can_t_be_removed_is_told(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:

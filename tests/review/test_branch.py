@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -55,9 +56,18 @@ def test_the_default_is_the_upstreams_default_branch(diverged: Repo) -> None:
     assert found.before.oid == oid(diverged, "fork")
 
 
-def test_no_remote(diverged: Repo) -> None:
-    with pytest.raises(UsageError, match="no branch of a remote"):
-        branch_of(diverged.repository, None)
+@pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
+def test_before_the_first_push_all_is_new(tmp_path: Path, algorithm: str) -> None:
+    repo = Repo(tmp_path)
+    repo.git("init", "-q", "-b", "main", f"--object-format={algorithm}")
+    with pytest.raises(EnvironmentFailure, match="no commits yet"):
+        branch_of(repo.repository, None)
+    tip = repo.commit("first")
+    empty = repo.git("mktree", stdin=b"").decode().strip()
+    found = branch_of(repo.repository, None)
+    assert (found.base, found.head, found.after.oid) == ("nothing", "HEAD", tip)
+    assert (found.is_whole, found.known) == (True, [])
+    assert (found.before.oid, found.before.tree) == ("0" * len(empty), empty)
 
 
 def test_the_hint_about_an_unknown_default_branch_ends_that(diverged: Repo) -> None:

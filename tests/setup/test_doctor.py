@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
 from tests.data import fixture
+from tests.docs.pages import ROOT
 from tests.kit import ATTRIBUTES, Repo, safetensors
 from wtxtgit.git import index_file
 from wtxtgit.git.repository import Config
@@ -123,7 +126,7 @@ def test_edits_of_raw_binaries_are_not_staged(tracked: Repo) -> None:
     tracked.commit("raw", "--no-verify")
     tracked.write("edited one.safetensors", edited)
     found = ops.repair(tracked.repository)
-    assert found.repaired == ("staged same.safetensors as text",)
+    assert found.mended == ("staged same.safetensors as text",)
     assert tracked.blob("edited one.safetensors") == MODEL
     assert (tracked.path / "edited one.safetensors").read_bytes() == edited
     (left,) = [check for check in found.checks if check.name == "raw-binary"]
@@ -156,7 +159,7 @@ def test_paths_with_intent_to_add_are_no_raw_binaries(tracked: Repo) -> None:
     tracked.write("new.safetensors", MODEL)
     tracked.git("add", "-N", "--", "new.safetensors")
     assert ops.examine(tracked.repository).ok
-    assert ops.repair(tracked.repository).repaired == ()
+    assert ops.repair(tracked.repository).mended == ()
     assert tracked.status() == b" A new.safetensors\0"
 
 
@@ -189,7 +192,7 @@ def test_files_that_stand_as_text_are_restored(tracked: Repo) -> None:
     assert checks(clone)["work-tree"].level is Level.WARN
     found = ops.repair(clone.repository)
     assert found.ok
-    assert found.repaired
+    assert found.mended
     assert (clone.path / "model.safetensors").read_bytes() == MODEL
     assert clone.status() == b""
 
@@ -206,8 +209,8 @@ def test_large_texts_are_told_and_git_is_set_for_them(tracked: Repo) -> None:
     found = checks(tracked)["deltas"]
     assert (found.level, found.fixable, found.paths) == (Level.WARN, True, (b"model.safetensors",))
     assert found.fix == "git config core.bigFileThreshold 32k"
-    repaired = ops.repair(tracked.repository)
-    assert repaired.repaired == ("set core.bigFileThreshold to 32k for this repository",)
+    mended = ops.repair(tracked.repository)
+    assert mended.mended == ("set core.bigFileThreshold to 32k for this repository",)
     assert checks(tracked)["deltas"].level is Level.OK
     tracked.git("repack", "-adfq")
     assert deltas(tracked) == 3
@@ -249,6 +252,13 @@ def test_compressed_files(tracked: Repo) -> None:
     tracked.wtxtgit("repack", "m.npz")
     tracked.add()
     assert checks(tracked)["compression"].level is Level.OK
+
+
+def test_all_libraries_that_are_declared_are_tried() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    wanted = (Requirement(line) for line in declared)
+    here = {one.name for one in wanted if one.marker is None or one.marker.evaluate()}
+    assert ops.MODULES.keys() == here
 
 
 def test_outside_a_repository(tmp_path: Path, driver: None) -> None:

@@ -1,8 +1,8 @@
-"""Audit: the chain of every artifact, proved across commits.
+"""Audit: proves the chain of every artifact across commits.
 
-States are computed over all commits from the trust root forward. The commits
-of the range are judged as changes, the tree of each tip as a whole. Facts
-about blobs are found once each, in several processes; verdicts are never kept.
+Trust states are computed over all commits from the trust root forward. The commits of the range are
+judged as changes, the tree of each tip as a whole. Facts about each blob are found once, by several
+processes; verdicts are never cached.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ _MOST_UNSEEN = 100
 class AuditRequest:
     """What is to be audited.
 
-    `tip` and `base` are revisions: commits that `base` reaches are not judged.
-    `trust_root` is a revision or a signers file, `was` the tip that a branch
-    had before. `every` judges side commits as well. What `known` reach is not
-    judged either. With `all_refs` all branches and tags are tips, besides `tip`.
-    `signers_of` is a commit whose signers have to accept all records of tips, too.
-    If `strict` warnings are errors, and the tips' checkpoints are checked as by `verify --strict`.
-    `identities` open the tips' encrypted texts.
+    `tip` and `base` are revisions: commits that `base` or one of `known` reaches are not judged.
+    `trust_root` is a revision or a signers file. `was` is the tip that the branch had before a
+    push. `every` judges the commits of merged side branches as well. With `all_refs` all branches
+    and tags are tips, besides `tip`. `signers_of` is a commit whose signers, too, have to accept
+    all records of the tips. With `strict` warnings are errors, and the checkpoints of the tips are
+    checked as by `verify --strict`. `identities` decrypt the encrypted texts of the tips.
     """
 
     tip: str = "HEAD"
@@ -72,10 +71,9 @@ def audit(
 ) -> AuditReport:
     """Judge a range of commits, and its tips; `progress` gets counts of blobs.
 
-    States of commits before the range are taken from `kept`, where there are any.
-
-    Raises EnvironmentFailure for revisions that there are not, and KeyFileError
-    for a trust root's file.
+    States of commits before the range are taken from `kept` if it has any. Raises
+    EnvironmentFailure for unknown revisions, and KeyFileError for a trust root that is an
+    unreadable file.
     """
     try:
         history.refuse_altered(repo)
@@ -103,7 +101,7 @@ def audit(
 
 @dataclass
 class _Audit:
-    """One audit under way; without slots, for what is found out once."""
+    """An audit in progress; without slots, for its cached properties."""
 
     _repo: Repository
     _request: AuditRequest
@@ -118,12 +116,12 @@ class _Audit:
     _detached: DetachedTexts | None = field(default=None, init=False)
 
     def visit(self, oid: str) -> None:
-        """Look at a commit's changes as it is walked to, if it is one to be judged."""
+        """Find what a commit changes while the walk is there, if the commit is to be judged."""
         if any(oid in line for line in self._lines.values()):
             self._changes[oid] = self._changed(oid)
 
     def report(self) -> AuditReport:
-        """Judge what was walked to."""
+        """Judge all commits and tips that the walk has reached."""
         walk = self._walk
         findings = list(self._judge_roots())
         lines = [oid for line in self._lines.values() for oid in line if oid not in walk.unjudged]
@@ -133,7 +131,7 @@ class _Audit:
         every = [*changes.values(), *(files for files, *_ in ends.values())]
         opaque = {oid for files in every for oid in files.unfiltered}
         wanted = dict.fromkeys(oid for files in every for oid in files.blobs.values())
-        # All blobs at once, so that processes share the reading; a verdict is never kept.
+        # All blobs at once, so that the processes share the reading.
         known = self._facts.of(wanted, self._progress, opaque=opaque)
         self._detached = judge.detached_texts(every, known.__getitem__)
         by_commit: dict[str, list[Finding]] = {}
@@ -143,7 +141,8 @@ class _Audit:
             found = judge.judge(oid, files, walk.reader, known.__getitem__, standing)
             by_commit[oid] = [*brought, *found]
         findings += [finding for found in by_commit.values() for finding in found]
-        # What a commit of the tip's line was told of is not told again of the tip.
+        # A finding that was reported for a commit on the tip's line is not reported again for the
+        # tip.
         for tip, (files, standing, violations, unseen) in ends.items():
             found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
             told_of_commits = {
@@ -158,7 +157,8 @@ class _Audit:
             findings += self._judge_push(tip)
             findings += self._judge_encrypted(tip, files)
             if self._request.strict:
-                # Formats and their checks: most audits look at no checkpoint.
+                # Imported here: most audits don't look into checkpoints, and need no format's
+                # checks.
                 from wtxtgit.chain.strict import judge_contents
 
                 findings += judge_contents(self._walk.repo, tip, files.blobs)
@@ -181,18 +181,18 @@ class _Audit:
 
         return EncryptedTexts(self._request.identities)
 
-    # What is judged.
+    # Which commits and files are judged.
 
     @cached_property
     def _base(self) -> set[str]:
-        """Commits that are not judged, of those walked."""
+        """The commits of the walk that are not judged."""
         named = (self._request.base, *self._request.known)
         bases = [commit_of(self._repo, base) for base in named if base is not None]
         return {commit.oid for commit in self._walk.graph.listed(bases)}
 
     @cached_property
     def _lines(self) -> dict[str, dict[str, None]]:
-        """The commits of each tip that are to be judged as changes, parents first."""
+        """For each tip, the commits to be judged as changes, parents first."""
         tips = (tip for tip in self._tips if self._reaches_root(tip))
         return {tip: dict.fromkeys(self._line(tip)) for tip in tips}
 
@@ -209,7 +209,7 @@ class _Audit:
         return line[::-1]
 
     def _changed(self, oid: str) -> JudgedFiles:
-        """The artifacts that a commit changes against its first parent."""
+        """Return the artifacts that a commit changes compared with its first parent."""
         walk, snapshots = self._walk, self._walk.snapshots
         first = next(iter(walk.commits[oid].parents), None)
         snapshot = walk.snapshot(oid)
@@ -220,11 +220,15 @@ class _Audit:
     def _whole(
         self, tip: str
     ) -> tuple[JudgedFiles, TrustFacts, Sequence[Violation], Sequence[Finding]]:
-        """All artifacts of a tip, what is wrong with its ledgers and signers, and what misleads."""
+        """Return what is judged at a tip: all its artifacts, and the trust facts to judge them by.
+
+        Also returns the violations in its ledgers and signers, and findings about misleading names.
+        """
         walk, snapshots = self._walk, self._walk.snapshots
         standing, violations = walk.standing(tip), list(walk.violations(tip))
         if self._was is not None:
-            # What the tip adds is known of it: only what it lacks of the other is new.
+            # What the tip adds is in its own state already; only what it lacks of the other tip is
+            # new.
             before = join([walk.state(self._was), walk.state(tip)])
             state, more = step(walk.tree(tip), before, signed)
             violations += more
@@ -240,7 +244,7 @@ class _Audit:
         return files, standing, violations, list(self._unseen(tip, listing, files.paths))
 
     def _unaccepted(self, tip: str) -> Iterator[Violation]:
-        """Records of a tip that the signers of a commit beside it do not accept."""
+        """Yield violations for records of a tip that the signers of `signers_of` do not accept."""
         if self._beside is None:
             return
         state = join([self._walk.state(tip), self._walk.state(self._beside)])
@@ -254,14 +258,16 @@ class _Audit:
                 yield Violation("untrusted-signer", place, message, gen)
 
     def _brought(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
-        """What a commit breaks, but for moves that were sealed since, in all tips that have it."""
+        """Yield what a commit violates, except moves that were sealed later in all tips that
+        contain it.
+        """
         tips = [tip for tip, line in self._lines.items() if oid in line]
         for violation in self._walk.brought(oid, judged):
             states = (self._walk.state(tip) for tip in tips)
             if not all(seals_move(state, violation, signed) for state in states):
                 yield violation
 
-    # Findings of no file.
+    # Findings that concern no file.
 
     def _judge_roots(self) -> Iterator[Finding]:
         walk = self._walk
@@ -286,7 +292,10 @@ class _Audit:
     def _unseen(
         self, tip: str, listing: Mapping[bytes, TreeEntry], judged: Sequence[bytes]
     ) -> Iterator[Finding]:
-        """Checkpoints that nothing tracks or seals, where anything is; `judged` are artifacts."""
+        """Yield findings for files that look like checkpoints but are neither tracked nor sealed.
+
+        Nothing is reported if the tip has no artifact at all; `judged` are its artifacts.
+        """
         walk = self._walk
         snapshot = walk.snapshot(tip)
         if not judged:
@@ -325,7 +334,10 @@ class _Audit:
         )
 
     def _trusted_at(self, tip: str) -> frozenset[bytes]:
-        """Who is trusted now: not whom the tip alone trusts, where a push takes it back."""
+        """Return the keys trusted by the tip and the branch's old tip together.
+
+        So a push of an older tip does not bring back a key that was removed.
+        """
         states = [self._walk.state(oid) for oid in (tip, self._was) if oid is not None]
         return join(states).trusted
 

@@ -1,8 +1,8 @@
-"""Check: what is about to be committed, from the index alone.
+"""Check: judges what is about to be committed, from the index alone.
 
-The index is the one that git names: GIT_INDEX_FILE may be a temporary one, and
-the work tree may hold anything. Where nothing is filtered, sealed or text,
-little is loaded: this runs before every commit.
+The index is the one that git names: GIT_INDEX_FILE may be a temporary one. The work tree may
+contain anything and is not read. If nothing is filtered, sealed or a text, few modules are loaded,
+because this runs before every commit.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ if TYPE_CHECKING:  # what opens age files takes long to load
 class CheckRequest:
     """What is to be checked, and how.
 
-    `trust_root` is a revision or a signers file. `merged` are commits that a
-    merge under way tells of before it writes them down. `every` judges what is
-    as in HEAD, too; else that was judged before. With `require_sealed`
-    everything has to be sealed, whether there are signers or not; if `strict`
-    warnings are errors, and checkpoints are checked as `verify --strict` does.
-    `identities` open encrypted texts.
+    `trust_root` is a revision or a signers file. `merged` are commits of a merge in progress that
+    git has not recorded yet. `every` also judges what is unchanged from HEAD, which was judged
+    before otherwise. With `require_sealed` everything has to be sealed, whether there are signers
+    or not. With `strict` warnings are errors, and checkpoints are checked as by `verify --strict`.
+    `identities` decrypt encrypted texts.
     """
 
     trust_root: str | None = None
@@ -50,11 +49,11 @@ def check(
     processes: Callable[[], int],
     key_file: Path | None = None,
 ) -> CheckReport:
-    """Check the index as a commit about to be made; so many processes at most read large blobs.
+    """Check the index as the commit that is about to be made.
 
-    What `filter.content` knows under the secret in `key_file` is not found again.
-    Raises EnvironmentFailure for a trust root that there is not, and
-    KeyFileError for one that is a file and can't be read.
+    `processes` gives how many processes at most read large blobs. Facts that `filter.content`
+    cached under the secret in `key_file` are reused. Raises EnvironmentFailure for a trust root
+    that does not exist, and KeyFileError for one that is an unreadable file.
     """
     repo = head.repo
     parents = parents_of_next(head, request.merged)
@@ -68,10 +67,10 @@ def check(
         texts = _texts(repo, entries, snapshot, every=request.every)
         before = [snapshots.files(oid) for oid in parents]
         is_plain = not texts and all(one.is_plain for one in (snapshot, *before))
-        # What a trust root knows may have been taken away before.
+        # What the trust root knows may have been removed in earlier commits.
         if is_plain and request.trust_root is None:
             return CheckReport()
-        # Numbers and cryptography take longer to load than git to answer.
+        # Imported here: numpy and cryptography take longer to load than git takes to answer.
         from wtxtgit.chain.reader import Facts
         from wtxtgit.chain.staged import StagedCommit, judge_staged
         from wtxtgit.chain.state_cache import KeptStates
@@ -92,11 +91,11 @@ def check(
 
 
 def parents_of_next(head: Head, merged: Sequence[str]) -> list[str]:
-    """Give the parents of a commit made now; `merged` as in Request."""
+    """Return the parents of a commit made now; `merged` as in CheckRequest."""
     parents = history.next_parents(head)
     if len(parents) != 1:
         return parents
-    # What HEAD has already is left over from a merge before.
+    # Commits that HEAD contains are left over from an earlier merge.
     there = [
         oid
         for oid in merged
@@ -108,7 +107,7 @@ def parents_of_next(head: Head, merged: Sequence[str]) -> list[str]:
 def _texts(
     repo: Repository, entries: dict[bytes, TreeEntry], snapshot: CommitFiles, *, every: bool
 ) -> list[TreeEntry]:
-    """Choose the native and the encrypted texts that are to be verified."""
+    """Choose the native and encrypted texts that are to be verified."""
     texts = [
         entry
         for path, entry in sorted(entries.items())
@@ -118,7 +117,7 @@ def _texts(
     ]
     if not texts or every:
         return texts
-    # Loaded where there are texts: most commits have none.
+    # Imported here: most commits have no texts.
     from wtxtgit.text.grammar import WSUM_SUFFIX
 
     changed = index.staged_paths(repo)

@@ -1,7 +1,8 @@
-"""Encrypted texts among artifacts: what ledgers don't say (`docs/spec/trust.md`, "Artifacts").
+"""Encrypted texts among artifacts: what ledgers don't prove (`docs/spec/trust.md`, "Artifacts").
 
-A seal is of the ciphertext, as of any file's bytes. That it is an age file is judged besides,
-and with identities that its content is a whole text. No rule of trust depends on a key.
+A seal covers the ciphertext, as it covers the bytes of any file. In addition it is checked that the
+ciphertext is an age file and, with identities, that its content is a whole text. No rule of trust
+depends on an identity.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ if TYPE_CHECKING:  # what opens age files takes long to load
 
 
 def is_encrypted(path: bytes) -> bool:
-    """Whether a path is that of an encrypted text."""
+    """Tell whether a path has the name of an encrypted text."""
     return path.endswith(ENCRYPTED_SUFFIX)
 
 
 def judge_encrypted(
     repo: Repository, commit: str, blobs: Mapping[bytes, str], opener: EncryptedTexts
 ) -> Iterator[Finding]:
-    """What is wrong with encrypted texts, by path; each blob is opened once.
+    """Yield what is wrong with encrypted texts, given by path; each blob is opened once.
 
-    Raises EnvironmentFailure where git can't give a blob.
+    Raises EnvironmentFailure if git can't return a blob.
     """
     faults: dict[str, str | None] = {}
     for path, oid in blobs.items():

@@ -76,7 +76,7 @@ def _here(repo: Repository, match: re.Match[str]) -> str:
     if not colon or os.path.lexists(named):
         revision, path = "HEAD", named
     elif not path.startswith(("./", "../")):
-        # As git has it, such a path starts from the top level.
+        # Git takes such a path as one from the top level.
         path = repo.path_from_here(os.fsencode(path))
     return _found(repo, named, revision, path, number, signer)
 
@@ -95,7 +95,7 @@ def _elsewhere(target: str) -> str:
 def _found(
     repo: Repository, named: str, revision: str, path: str, number: str | None, signer: str | None
 ) -> str:
-    """COMMIT:PATH of a generation of what is called `named`."""
+    """Return the COMMIT:PATH of a generation; `named` is what messages call the artifact."""
     root = repo.config.get(TRUST_ROOT)
     with walked(repo, path, revision=revision, trust_root=root) as (walk, entries):
         if signer is not None:
@@ -135,7 +135,7 @@ def _principal(named: str, entries: Iterable[LogEntry], signer: str) -> str:
 
 
 def _chosen(entries: Iterable[LogEntry], number: str | None, signer: str | None) -> LogEntry | None:
-    """The first of the entries that is asked for; they are the newest first."""
+    """Return the first matching entry; entries are ordered newest first."""
     for entry in entries:
         if number is not None and entry.gen != int(number):
             continue
@@ -146,7 +146,7 @@ def _chosen(entries: Iterable[LogEntry], number: str | None, signer: str | None)
 
 
 def _wrong(repo: Repository, walk: Walk, commit: str, path: bytes) -> str | None:
-    """What an audit finds wrong with the content of a path, if anything."""
+    """Return what an audit finds wrong with the content at a path; None if nothing."""
     snapshot = walk.snapshots.files(commit)
     files = JudgedFiles((path,), snapshot.filtered, snapshot.entries)
     facts = Facts(repo, 1).of(files.blobs.values(), opaque=files.unfiltered)

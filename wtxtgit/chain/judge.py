@@ -1,11 +1,10 @@
-"""Judging what a commit holds: the commit's own artifacts, by the state that trust is in.
+"""Judging the artifacts of a commit, by the state of trust at that commit.
 
-The one judge of audits, hooks, checks, logs and reviews. What a commit did to
-ledgers and signers is the business of `trust.step`; here that meets the files:
-what stands at a path, whether a checkout writes it as it is, and whether the
-last record of its ledger is of it. The table is in `docs/spec/trust.md`,
-section "Artifacts". Names are judged here too: what stands in a file's way,
-twins that a file system takes for one file, checkpoints that nothing tracks.
+Audits, hooks, checks, logs and reviews all use this one judge. What a commit did to ledgers and
+signers is decided by `trust.step`; here that is compared with the files: what stands at a path,
+whether a checkout writes it unchanged, and whether the last record of its ledger is of it. The
+table is in `docs/spec/trust.md`, section "Artifacts". Names are judged here too: what stands in a
+file's way, names that a file system takes for the same file, checkpoints that nothing tracks.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ FactsOf = Callable[[str], ArtifactFacts]
 _Found = tuple[str, str, Severity]
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 _FILTERS = {b"filter=" + name for name in FILTERS}
-# HFS+ passes these over, Technical Note TN1150, "Unicode Subtleties"; git's utf8.c has the list.
+# HFS+ ignores these, Technical Note TN1150, "Unicode Subtleties"; git's utf8.c has the list.
 _PASSED_OVER = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
 )
@@ -48,33 +47,32 @@ _MOST_WILDCARDS = 1000
 
 
 def is_same_place(one: CommitFiles, other: CommitFiles, path: bytes) -> bool:
-    """Whether two trees have the same at an artifact's path, and filter it alike."""
+    """Tell whether two trees have the same files at an artifact's path, and filter it alike."""
     return (path in one.filtered) == (path in other.filtered) and all(
         one.entries.get(name) == other.entries.get(name) for name in _files_of(path)
     )
 
 
 def _files_of(path: bytes) -> tuple[bytes, bytes, bytes]:
-    """An artifact, its ledger, and its WSUM, if it is a text with one."""
+    """Return the paths of an artifact, of its ledger, and of the WSUM that a text may have."""
     return path, path + LEDGER_SUFFIX, path + WSUM_SUFFIX
 
 
 def judged_paths(snapshot: CommitFiles, standing: TrustFacts) -> set[bytes]:
-    """The artifacts of a commit: those of its tree, and what ever was one while any is trusted."""
+    """Return the artifacts of a commit; while anybody is trusted, former artifacts are included."""
     paths = artifacts(snapshot)
     return paths | standing.places if standing.is_signed else paths
 
 
 @dataclass(frozen=True)
 class JudgedFiles:
-    """Files of a commit, or of one about to be made, as far as they are judged.
+    """The files to be judged, of a commit or of one about to be made.
 
-    `paths` are the artifacts to be judged, `filtered` those of them that go
-    through the filter, `entries` what stands there and at their ledgers.
-    `obstacles` say what stands where a path's file or a folder
-    above it should be, or beside it under a name that is the same to some file
-    systems. `attributes` are the values of `CHECKOUT`, `folded` those where git
-    takes patterns for names of any case.
+    `paths` are the artifacts, `filtered` those of them that go through the filter, `entries` what
+    stands there and in the place of their ledgers. `obstacles` describes, by path, something in the
+    place of the file or of a folder above it, or a file whose name is the same on some file
+    systems. `attributes` are the values of `CHECKOUT`, `folded` the same where git matches patterns
+    regardless of case.
     """
 
     paths: tuple[bytes, ...]
@@ -86,17 +84,17 @@ class JudgedFiles:
 
     @cached_property
     def blobs(self) -> dict[bytes, str]:
-        """The blobs whose facts judging takes, by their paths."""
+        """The blobs whose facts are needed to judge, by path."""
         entries = ((path, self.entries.get(path)) for path in self.paths)
         return {path: entry.oid for path, entry in entries if entry is not None and entry.is_file}
 
     def only(self, paths: Container[bytes]) -> JudgedFiles:
-        """Those of these files that are at some paths."""
+        """Return the same restricted to some paths."""
         return replace(self, paths=tuple(path for path in self.paths if path in paths))
 
     @property
     def unfiltered(self) -> set[str]:
-        """Those of the blobs that a checkout writes as they are."""
+        """The blobs that a checkout writes unchanged."""
         return {oid for path, oid in self.blobs.items() if path not in self.filtered}
 
 
@@ -106,7 +104,7 @@ def whole(
     listing: Mapping[bytes, TreeEntry],
     standing: TrustFacts,
 ) -> JudgedFiles:
-    """All artifacts of a tree, as a state."""
+    """Return all artifacts of a tree, to be judged as a state."""
     paths = tuple(sorted(judged_paths(snapshot, standing)))
     folder = PathsOfTree(listing)
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
@@ -128,16 +126,16 @@ def changed(
     changes: Iterable[TreeChange],
     standing: TrustFacts,
 ) -> JudgedFiles:
-    """Artifacts that are others than in `before`: by their files, ledgers or attributes."""
+    """Return the artifacts whose files, ledgers or attributes differ from `before`."""
     now = {change.path: change.after for change in changes}
     every = judged_paths(snapshot, standing)
     paths = {path for path in every if any(name in now for name in _files_of(path))}
-    # A folder came in a file's place, or a link in a folder's.
+    # A folder may have replaced a file, or a link a folder.
     paths |= {above for path in now for above in above_of(path) if above in every}
-    # Only what came can stand in a folder's place; what went clears it.
+    # Only something added can stand in the place of a folder.
     if any(after is not None for after in now.values()):
         paths |= {path for path in every if any(now.get(above) for above in above_of(path))}
-    # An attribute may change what a checkout writes of files that the commit does not touch.
+    # A changed attribute may alter how files are checked out that the commit does not touch.
     if before is not None and snapshot.attribute_files != before.attribute_files:
         paths |= _with_other_attributes(snapshots, snapshot, before, every)
     wanted = [one for path in paths for one in _files_of(path)]
@@ -146,7 +144,7 @@ def changed(
         for path in wanted
         if path not in now
         and path not in snapshot.entries
-        # Of a snapshot's files those in .wsum are all known.
+        # A snapshot contains all files whose names end in .wsum.
         and not path.endswith(LEDGER_SUFFIX)
     ]
     there = {**snapshot.entries, **(snapshots.at(oid, unknown) if unknown else {})}
@@ -162,7 +160,7 @@ def changed(
 
 
 def _checked_out(paths: Iterable[bytes], entries: Mapping[bytes, TreeEntry]) -> list[bytes]:
-    """The files whose attributes are judged: of artifacts, ledgers aside."""
+    """Return the files whose attributes are judged: the artifacts and WSUMs, not the ledgers."""
     names = (one for path in paths for one in (path, path + WSUM_SUFFIX))
     return [name for name in names if name in entries]
 
@@ -178,9 +176,9 @@ def _with_other_attributes(
 def judge(
     commit: str, files: JudgedFiles, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
 ) -> Iterator[Finding]:
-    """What is wrong with artifacts and their seals, the ledgers' history aside.
+    """Yield what is wrong with artifacts and their seals.
 
-    `standing` is that of the state after the commit.
+    The history of ledgers is judged elsewhere. `standing` belongs to the state after the commit.
     """
     for path in files.paths:
         for kind, message, severity in _judge_path(path, files, reader, facts_of, standing):
@@ -190,20 +188,21 @@ def judge(
 def judge_sign_line(
     commit: str, path: bytes, facts: ArtifactFacts, standing: TrustFacts
 ) -> Iterator[Finding]:
-    """What is wrong with a native text's own signature, whether it is an artifact or not."""
+    """Yield what is wrong with a native text's own signature, whether it is an artifact or not."""
     for kind, message, severity in _judge_sign_line(facts, standing):
         yield Finding(commit, path, kind, message, severity)
 
 
 def of_violation(commit: str, violation: Violation) -> Finding:
-    """A rule that does not hold, as a finding."""
+    """Turn the violation of a rule into a finding."""
     return Finding(commit, violation.path, violation.kind, violation.message)
 
 
 def _judge_path(
     path: bytes, files: JudgedFiles, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
 ) -> Iterator[_Found]:
-    # The rows of the table in their order; the ledger's own faults are told whatever stands there.
+    # The rows of the table, in order. Faults of the ledger are reported whatever stands at the
+    # path.
     entry = files.entries.get(path)
     ledger, why = _ledger_at(path, files, reader)
     if why is not None:
@@ -216,7 +215,7 @@ def _judge_path(
         yield "untracked-artifact", "replaced by a link or submodule", _ERROR
         return
     yield from _judge_attributes(path, files)
-    # Facts cost reading the blob: they are asked for last, of regular files alone.
+    # Facts require reading the blob: they are asked for last, and only for regular files.
     is_filtered = path in files.filtered
     facts = facts_at(path, files, reader, facts_of(entry.oid))
     if facts.has_wsum:
@@ -245,7 +244,7 @@ def _judge_attributes(path: bytes, files: JudgedFiles) -> Iterator[_Found]:
 def facts_at(
     path: bytes, files: JudgedFiles, reader: ChainReader, facts: ArtifactFacts
 ) -> ArtifactFacts:
-    """The facts of the blob at a path, with its WSUM where it has one."""
+    """Return the facts of the blob at a path, combined with its WSUM if it has one."""
     entry = files.entries.get(path + WSUM_SUFFIX)
     wsum = reader.wsum(entry.oid) if entry is not None and entry.is_file else None
     return facts if wsum is None else with_wsum(facts, wsum, is_filtered=path in files.filtered)
@@ -254,7 +253,7 @@ def facts_at(
 def _ledger_at(
     path: bytes, files: JudgedFiles, reader: ChainReader
 ) -> tuple[Ledger | None, str | None]:
-    """The ledger of an artifact, or why what stands there is none."""
+    """Return the ledger of an artifact, or why it has no valid one; neither if there is none."""
     entry = files.entries.get(path + LEDGER_SUFFIX)
     if entry is None:
         return None, None
@@ -269,7 +268,10 @@ def _ledger_at(
 
 
 def detached_texts(files: Iterable[JudgedFiles], facts_of: FactsOf) -> DetachedTexts | None:
-    """How far the detached texts among some files are proved, None where there are none."""
+    """Count the verified detached texts among some files, and those without their payload.
+
+    Returns None if there are none.
+    """
     oids = {oid for some in files for path, oid in some.blobs.items() if path in some.filtered}
     found = [facts for facts in map(facts_of, oids) if facts.detached is not None]
     held = sum(facts.lacks_payload for facts in found)
@@ -279,7 +281,7 @@ def detached_texts(files: Iterable[JudgedFiles], facts_of: FactsOf) -> DetachedT
 
 def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
     if facts.is_pointer:
-        # What reads pointers: audits meet few.
+        # Imported here: few audits meet a pointer.
         from wtxtgit.remotes.lfs_pointer import POINTER
 
         return "lfs-pointer", POINTER
@@ -293,7 +295,7 @@ def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
 
 
 def _judge_sign_line(facts: ArtifactFacts, standing: TrustFacts) -> Iterator[_Found]:
-    """A native text's own signature, which its seal does not replace."""
+    """Yield what is wrong with a native text's own signature, which a seal does not replace."""
     if not standing.is_signed:
         return
     if facts.wsum_signed is not None:
@@ -314,10 +316,10 @@ def _judge_sign_line(facts: ArtifactFacts, standing: TrustFacts) -> Iterator[_Fo
 
 
 def _judge_detached(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Found]:
-    """Whether a record is of a detached text, whose payload need not be at hand."""
+    """Yield what is wrong if a record is not of this detached text; its payload may be missing."""
     is_named = facts.detached == last.detached
     if not is_filtered:
-        # A checkout writes it as it is, whatever it stands for.
+        # A checkout writes the text as it is, so its own bytes have to be sealed.
         if facts.opaque == last.sha256_all:
             return
         if is_named:
@@ -336,8 +338,8 @@ def _judge_detached(facts: ArtifactFacts, is_filtered: bool, last: Record) -> It
 
 
 def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Found]:
-    """Whether a record is of what a checkout writes."""
-    # The row of deletions comes first: such a record has no content to compare with.
+    """Yield what is wrong if a record is not of what a checkout writes."""
+    # Deletions come first: their records have no content to compare with.
     if is_deletion(last):
         yield "content-mismatch", "its deletion is sealed, but the file exists", _ERROR
         return
@@ -349,7 +351,7 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
         if is_text and facts.sha256_all != last.sha256_all:
             yield _of_other_content(last)
         return
-    # The opaque hash binds each byte, so it is asked for before the text's own root.
+    # The opaque hash covers every byte, so it is compared before the text's own root.
     if facts.opaque == last.sha256_all:
         return
     if facts.has_wsum or facts.sha256_all != last.sha256_all:
@@ -375,14 +377,14 @@ def _shown(name: bytes) -> str:
 
 
 class PathsOfTree:
-    """What stands above and below paths of a tree."""
+    """Knows what stands above and below the paths of a tree."""
 
     def __init__(self, files: Mapping[bytes, TreeEntry]) -> None:
         self._files = files
         self._folders = {above for path in files for above in above_of(path)}
 
     def obstacle(self, path: bytes) -> str | None:
-        """What keeps a regular file from standing at a path, if anything."""
+        """Return what keeps a regular file from standing at a path; None if nothing does."""
         if path in self._folders:
             return "replaced by a folder"
         for above in above_of(path):
@@ -394,12 +396,12 @@ class PathsOfTree:
 
 
 def twins(files: Collection[bytes], paths: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Of each path the other one, if any, that some file system writes to the same file.
+    """Return for each path another one, if any, that some file system takes for the same file.
 
-    Names that differ in case, in how Unicode composes them, or in what HFS+
-    and NTFS pass over. Folders count as well.
+    Such names differ in case, in Unicode normalization, or in characters that HFS+ and NTFS ignore.
+    The names of folders count as well.
     """
-    # Most trees are all of lower-case ASCII: there names can't meet.
+    # Most trees have lower-case ASCII names only, which can't collide.
     standing: dict[str, bytes] = {}
     shared_names: dict[str, bytes] = {}
     for path in files:
@@ -421,7 +423,7 @@ def twins(files: Collection[bytes], paths: Iterable[bytes]) -> dict[bytes, bytes
 
 
 def attribute_twins(files: Iterable[bytes]) -> list[bytes]:
-    """Files that some file system opens where git asks for a gitattributes file, and others not."""
+    """Return files that some file systems open when git asks for a gitattributes file."""
     name = FILE_NAME.encode()
     last = ((path, path.rpartition(b"/")[2]) for path in files)
     return [path for path, one in last if one != name and _folded_name(one) == FILE_NAME]
@@ -430,7 +432,7 @@ def attribute_twins(files: Iterable[bytes]) -> list[bytes]:
 def untracked(
     files: Iterable[bytes], artifacts: Collection[bytes], lines: Iterable[Line]
 ) -> Iterator[tuple[bytes, str]]:
-    """Files that look like checkpoints and are no artifacts, with the reason."""
+    """Yield files that look like checkpoints but are no artifacts, with the reason."""
     patterns = {
         line.pattern.rpartition(b"/")[2]
         for line in lines
@@ -449,10 +451,10 @@ def untracked(
 
 
 def _any_of(patterns: Iterable[bytes]) -> Callable[[bytes], bool]:
-    """Whether a name matches one of the patterns, as in fnmatch.
+    """Return a function that tells whether a name matches one of the patterns, as in fnmatch.
 
-    Names and `*.ending`s are looked up: compared one by one, very many patterns and files would
-    take hours. Of patterns with wildcards elsewhere only `_MOST_WILDCARDS` count.
+    Literal names and `*.ending`s are looked up in sets: comparing very many patterns and files one
+    by one would take hours. Of patterns with other wildcards only `_MOST_WILDCARDS` are used.
     """
     exact: set[bytes] = set()
     tails: set[bytes] = set()
@@ -476,7 +478,7 @@ def _any_of(patterns: Iterable[bytes]) -> Callable[[bytes], bool]:
 
 @cache
 def _folded_name(name: bytes) -> str:
-    # Nothing in it is folded: this is nearly every name, and a tree may have a million.
+    # Nothing to fold: this holds for nearly every name, and a tree may have a million.
     if name.isascii() and name.islower() and not name.endswith((b".", b" ")):
         return name.decode("ascii")
     text = name.decode("utf-8", "surrogateescape").translate(_PASSED_OVER)
@@ -489,7 +491,7 @@ def _folded(path: bytes) -> str:
 
 
 def above_of(path: bytes) -> Iterator[bytes]:
-    """The folders above a path, the nearest first."""
+    """Yield the folders above a path, nearest first."""
     end = path.rfind(b"/")
     while end > 0:
         yield path[:end]

@@ -1,4 +1,4 @@
-"""Log: the generations of one artifact, as its ledger has them."""
+"""Log: the generations of one artifact, as recorded in its ledger."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ OK = "ok"
 
 
 class NoLedger(InputError):
-    """Nothing stands in the place of an artifact's ledger."""
+    """An artifact has no ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry(JsonObject):
     """A record: `commit` is the first one that has it, `size` that of the blob there.
 
-    `size` is None for one of several records that came with one commit, but
-    for the last. `signers` are principals, or the keyids of unknown keys.
-    `verdict` is "ok", or the kinds of what an audit finds of the record's
-    chain and signatures. `detached` (hex) is the SHA-256 of the detached text
-    that the record names, if any. `path` is where the sealed content stands in
-    `commit`, None where it was never committed.
+    `size` is None for all but the last of several records that came with one commit. `signers` are
+    principals, or the keyids of unknown keys. `verdict` is "ok", or the kinds of what an audit
+    finds wrong with the record's chain and signatures. `detached` (hex) is the SHA-256 of the
+    detached text that the record names, if any. `path` is where the sealed content stands in
+    `commit`, None if it was never committed.
     """
 
     KEYS = "gen ts build signers sha256_all:hex commit size verdict detached?"
@@ -59,7 +58,7 @@ class LogEntry(JsonObject):
 class LogCommit(JsonObject):
     """A commit that changed a path: who made it and when, and the size of the blob there.
 
-    `size` is None where the path is gone, or is no file.
+    `size` is None if the path is gone, or is no file.
     """
 
     KEYS = "commit=oid date author subject size"
@@ -72,9 +71,9 @@ class LogCommit(JsonObject):
 
 
 def changes(repo: Repository, path: str, *, revision: str = "HEAD") -> list[LogCommit]:
-    """List the commits that changed what stands at `path` (from here), the newest first.
+    """List the commits that changed `path` (relative to this folder), newest first.
 
-    Of one without a ledger. Raises InputError where there is none, and EnvironmentFailure.
+    For paths without a ledger. Raises InputError if no commit has the path, and EnvironmentFailure.
     """
     place = repo.path_from_top(path)
     tip = commit_of(repo, revision)
@@ -85,7 +84,7 @@ def changes(repo: Repository, path: str, *, revision: str = "HEAD") -> list[LogC
         for commit in touching:
             entry = trees.at(commit.tree, (place,)).get(place)
             blob = entry.oid if entry is not None and entry.is_file else None
-            # Where git takes no pathspec that long it lists all commits.
+            # If git takes no pathspec of this length all commits are listed.
             if entry is None and before is None:
                 continue
             author, date = reader.author(commit.oid)
@@ -100,10 +99,10 @@ def changes(repo: Repository, path: str, *, revision: str = "HEAD") -> list[LogC
 def log(
     repo: Repository, path: str, *, revision: str = "HEAD", trust_root: str | None = None
 ) -> list[LogEntry]:
-    """List the generations of the artifact at `path` (from here), the newest first.
+    """List the generations of the artifact at `path` (relative to this folder), newest first.
 
-    Raises NoLedger where it has none in the revision, CheckError where that does not read,
-    InputError where it is no file, BadRoot and EnvironmentFailure.
+    Raises NoLedger if it has no ledger in the revision, CheckError if the ledger is invalid,
+    InputError if the ledger is no file, BadRoot and EnvironmentFailure.
     """
     with walked(repo, path, revision=revision, trust_root=trust_root) as (_, entries):
         return entries
@@ -113,7 +112,7 @@ def log(
 def walked(
     repo: Repository, path: str, *, revision: str, trust_root: str | None
 ) -> Iterator[tuple[Walk, list[LogEntry]]]:
-    """What `log` lists, and the walk to the revision, which can be asked for more meanwhile."""
+    """Yield the walk to the revision, which stays open for more questions, and what `log` lists."""
     artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
     tip = commit_of(repo, revision)
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as snapshots:
@@ -133,7 +132,7 @@ def walked(
 
 
 def places(ledger: Ledger, artifact: bytes) -> list[bytes]:
-    """The paths at which an artifact stood, in order, the last of them where it is."""
+    """Return the paths at which an artifact has stood, in order; the last is where it is now."""
     moves = (record.at for record in ledger.records if record.at is not None)
     return list(dict.fromkeys([ledger.head.path, *moves, artifact]))
 
@@ -141,12 +140,12 @@ def places(ledger: Ledger, artifact: bytes) -> list[bytes]:
 def generations(
     walk: Walk, blobs: BlobReader, artifact: bytes, ledger: Ledger, tip: str
 ) -> list[LogEntry]:
-    """List the records of an artifact's ledger at a commit, the newest first."""
+    """List the records of an artifact's ledger at a commit, newest first."""
     first: dict[bytes, _First] = {}
     for place in places(ledger, artifact):
         before: Ledger | None = None
         for commit, other in _ledgers_at(walk, place, tip):
-            # Another ledger stood here before: its records are not of this artifact.
+            # An earlier ledger of another artifact stood here.
             if other.head != ledger.head:
                 continue
             # Most ledgers have all records of the one before.
@@ -162,7 +161,7 @@ def generations(
         brought = first.get(record.merkle_this)
         oid = None if brought is None else brought.commit.oid
         who = signed(ledger, n, keys)
-        # Records of one commit seal contents that were never committed, but for the last.
+        # Of several records in one commit only the last one's content was committed.
         blob = None if brought is None or oid == after else brought.blob
         generations.append(
             LogEntry(
@@ -184,7 +183,7 @@ def generations(
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """The first commit that has a record, where the artifact stood there, and in which blob."""
+    """The first commit that has a record, the artifact's path there, and its blob."""
 
     commit: Commit
     place: bytes
@@ -192,9 +191,9 @@ class _First:
 
 
 def _ledgers_at(walk: Walk, place: bytes, tip: str) -> Iterator[tuple[_First, Ledger]]:
-    """Each commit that changed what stands in a ledger's place, with that, the oldest first.
+    """Yield each commit that changed a ledger, with the ledger, oldest first.
 
-    The trust root does not matter; commits whose ledger does not read are left out.
+    The trust root does not matter here. Commits in which the ledger is invalid are left out.
     """
     path = place + LEDGER_SUFFIX
     with TreeReader(walk.repo) as trees:
@@ -211,7 +210,9 @@ def _ledgers_at(walk: Walk, place: bytes, tip: str) -> Iterator[tuple[_First, Le
 
 
 def _verdict(walk: Walk, first: _First | None, gen: int, tip: str) -> str:
-    """What the commit that brought a record did that it may not, and that no seal mended since."""
+    """Return what the commit that introduced a record violated and no later seal mended, or
+    "ok".
+    """
     if first is None or first.commit.oid not in walk.commits:
         return OK
     kinds = [

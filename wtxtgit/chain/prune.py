@@ -1,4 +1,4 @@
-"""Prune: a shorter history of a branch, from a new trust root that its signers seal.
+"""Prune: replaces a branch's history by a shorter one, with a new trust root sealed by its signers.
 
 `docs/spec/pruned.md` says what is kept, what is sealed and what is proved before any ref moves.
 """
@@ -63,10 +63,10 @@ _MOST_DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class PruneOptions:
-    """What is kept: the last commits, those with tags, one for every so many seconds.
+    """Which commits are kept: the last ones, tagged ones, one for every so many seconds.
 
-    `branch` is the one that is checked out if it is None. `confirmed` are remotes that may lose
-    what goes. `ts` is the time of the seal.
+    `branch` defaults to the one that is checked out. `confirmed` are the remotes for which the user
+    accepts that the removed commits are lost there. `ts` is the time of the seal.
     """
 
     trust_root: str
@@ -84,11 +84,11 @@ def prune(
     facts: Facts,
     keys: Callable[[], Sequence[SigningKey]] | None,
 ) -> AuditReport | PruneReport:
-    """Prune a branch, signed with what `keys` gives; without it say what would go.
+    """Prune a branch, sealed with the keys that `keys` returns; if it is None only report the plan.
 
-    Gives the audit that failed, or what was done. No ref has moved where it raises:
-    CheckError for what can't be proved, TrustError for keys that are too few,
-    EnvironmentFailure and UsageError for a repository that is in no state for it.
+    Returns the audit if it failed, else what was done or would be done. Whenever this raises no ref
+    has moved: CheckError for what can't be proved, TrustError for too few keys, EnvironmentFailure
+    and UsageError for a repository that is not in a state to be pruned.
     """
     history.refuse_altered(repo)
     ref = _branch(repo, options)
@@ -124,7 +124,7 @@ def prune(
             work_tree.check(repo, [ref.name])
         backup = next_backup(repo)
         if follows:
-            # Before the branch moves: who is cut off has two files that are staged, and no more.
+            # Before the branch moves: an interruption then leaves no more than two staged files.
             _stage(repo, blobs)
         move_refs(repo, moves, backup, _REASON)
     commits = tuple(replace(one, new=ids.get(one.oid)) for one in report.commits)
@@ -133,7 +133,7 @@ def prune(
 
 
 def _take_back(repo: Repository, tip: str) -> None:
-    """Unstage what a pruning of this tip had staged that was killed before its refs moved."""
+    """Unstage the record that an earlier pruning of this tip left when it was killed."""
     staged = {entry.path: entry for entry in index.entries(repo) if entry.path in PATHS}
     with CommitFilesReader(repo) as files, BlobReader(repo) as blobs:
         had = files.at(tip, PATHS)
@@ -161,12 +161,13 @@ def _branch(repo: Repository, options: PruneOptions) -> ChosenRef:
 
 
 def _from_root(repo: Repository, line: list[Commit], trust_root: str) -> list[Commit]:
-    """The line from the trust root on: what is before it nobody has audited."""
+    """Return the commits from the trust root on; earlier ones were never audited."""
     root = commit_of(repo, trust_root)
     for n, commit in enumerate(line):
         if commit.oid == root:
             return line[n:]
-    # A merge brought it in: what came before that merge is not known to go on from it.
+    # A merge brought the root in; it is not known whether the commits before that merge follow from
+    # it.
     raise UsageError(
         "the trust root is not on the branch's first-parent line",
         hint="git log --first-parent lists commits to choose from for --trust-root",
@@ -220,7 +221,7 @@ def _planned(
 def _reasons(
     options: PruneOptions, line: list[Commit], times: list[int], tagged: set[str]
 ) -> list[list[str]]:
-    """Why each commit of the line is kept, by the options; nothing for those that are not."""
+    """Return, for each commit, the options by which it is kept; empty if it is not."""
     why: list[list[str]] = [[] for _ in line]
     why[-1].append("tip")
     for reasons in why[len(line) - options.last :] if options.last else ():
@@ -239,7 +240,7 @@ def _reasons(
 
 
 def _committed(head: bytes) -> int:
-    """The second at which a commit was made, 0 where it has none."""
+    """Return the commit time in Unix seconds; 0 if there is none."""
     for line in head.split(b"\n"):
         if line.startswith(b"committer "):
             word = line.rsplit(b" ", 2)[-2]
@@ -255,7 +256,7 @@ def _tags(repo: Repository) -> list[ChosenRef]:
 def _moved_tags(
     repo: Repository, tags: list[ChosenRef], ids: dict[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    """The tags of commits that were kept, which go along."""
+    """Yield the tags of kept commits, which move along: name, old id and new id."""
     writer = TagWriter(repo, ids)
     for ref in tags:
         if ref.commit in ids:
@@ -266,25 +267,33 @@ def _moved_tags(
 def _others(
     repo: Repository, everything: list[Commit], kept: str, moved: list[str]
 ) -> tuple[str, ...]:
-    """The refs besides those that moved which lead to what goes; `kept` is the oldest kept."""
-    # Whoever leads to a commit that goes leads to the first of the line, too, unless that stays.
+    """Return the refs, except those that moved, that still reach removed commits.
+
+    `kept` is the oldest commit that is kept.
+    """
+    # A ref that reaches a removed commit also reaches the first commit, unless that one is kept.
     oldest = next((commit.oid for commit in everything if commit.oid != kept), kept)
     notes = _noting(repo, {commit.oid for commit in everything})
     return tuple(sorted([*leading_to(repo, [oldest], moved), *notes]))
 
 
 def _noting(repo: Repository, line: set[str]) -> Iterator[str]:
-    """The notes about commits of the line: those of what was kept stay with its old id, too."""
+    """Yield the refs of notes about commits of the line.
+
+    Notes about kept commits keep the old id too.
+    """
     with CommitReader(repo) as commits, TreeReader(repo) as trees:
         for ref in notes_refs(repo):
-            # git-notes(1): a note's path is the object's id, cut into folders.
+            # git-notes(1): the path of a note is the object id, split into folders.
             paths = trees.listing(commits.commit(ref.commit).tree)
             if not line.isdisjoint(path.replace(b"/", b"").decode("latin-1") for path in paths):
                 yield ref.name
 
 
 def _tracking(repo: Repository) -> dict[str, list[tuple[str, str]]]:
-    """Each remote's refs: what begins them, or is one, at the remote, and what does so here."""
+    """Return, for each remote, pairs of ref prefixes or names: there, and where they are tracked
+    here.
+    """
     names = repo.git("remote").decode("utf-8", "surrogateescape").split()
     found = {name: [(_HEADS, f"{_REMOTES}{name}/")] for name in names}
     asked = ("config", "--null", "--get-regexp", r"^remote\..*\.fetch$")
@@ -298,12 +307,14 @@ def _tracking(repo: Repository) -> dict[str, list[tuple[str, str]]]:
 
 
 def _is_of(ref: str, places: list[tuple[str, str]]) -> bool:
-    """Whether a ref of here is where one of a remote is kept."""
+    """Tell whether a local ref tracks one of the remote's refs."""
     return any(ref.startswith(here) for _, here in places)
 
 
 def _refuse_unconfirmed(repo: Repository, options: PruneOptions, report: PruneReport) -> None:
-    """Raise where a remote has what this branch has not, or would lose what goes."""
+    """Raise if a remote has commits that are not here, or would lose commits without
+    confirmation.
+    """
     branch = report.branch.removeprefix(_HEADS)
     places = _tracking(repo)
     for remote in report.remotes:
@@ -326,7 +337,10 @@ def _refuse_unconfirmed(repo: Repository, options: PruneOptions, report: PruneRe
 
 
 def _seal(repo: Repository, tip: str, content: bytes, ts: str, keys: Sequence[SigningKey]) -> bytes:
-    """The ledger of a record of pruning; raises TrustError where the keys are not enough."""
+    """Return the ledger for the record of a pruning.
+
+    Raises TrustError if the keys are not enough.
+    """
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as files:
         snapshot, reader = files.files(tip), ChainReader(blobs)
         trusted, fault = reader.signers(snapshot.entries[SIGNERS_PATH].oid)
@@ -360,7 +374,7 @@ def _seal(repo: Repository, tip: str, content: bytes, ts: str, keys: Sequence[Si
 
 
 def _refuse_in_the_way(repo: Repository, tip: str) -> None:
-    """Raise EnvironmentFailure for a file of the user's where the record is to stand."""
+    """Raise EnvironmentFailure if a file of the user stands where the record goes."""
     with CommitFilesReader(repo) as files:
         there = files.at(tip, PATHS)
     for path in PATHS:
@@ -372,9 +386,9 @@ def _refuse_in_the_way(repo: Repository, tip: str) -> None:
 def _written(
     repo: Repository, kept: list[Commit], files: dict[bytes, bytes]
 ) -> tuple[list[str], dict[bytes, str]]:
-    """Write the commits of the shorter history, and files that are the same in all of them.
+    """Write the commits of the shorter history; `files` are added to all of them.
 
-    Gives the commits' ids, the oldest first, and those of the files.
+    Returns the ids of the commits, oldest first, and those of the files by path.
     """
     with (
         scratch(repo) as streams,
@@ -382,7 +396,7 @@ def _written(
         TreeReader(repo) as trees,
         streams.importing() as writer,
     ):
-        # Through the same stream: whoever is cut off leaves nothing but what git takes away.
+        # Written to the same stream: an interruption leaves nothing but what git cleans up.
         blobs = {path: writer.blob(content, like=kept[0].oid) for path, content in files.items()}
         sealed = [Change(path, MODE_FILE, oid) for path, oid in blobs.items()]
         before: str | None = None
@@ -403,7 +417,10 @@ def _written(
 
 
 def _streamed(head: bytes) -> bytes:
-    """What git fast-import takes of a commit's head; what it does not take, the proof misses."""
+    """Return the lines of a commit's header that git fast-import accepts.
+
+    If another line is lost, the proof fails.
+    """
     words = (b"author ", b"committer ", b"encoding ")
     lines = identity(head).splitlines(keepends=True)
     return b"".join(line for line in lines if line.startswith(words))

@@ -1,6 +1,6 @@
-"""The record of a pruning, and the proof that a history is another one pruned.
+"""The record of a pruning, and the proof that one history is another one pruned.
 
-`docs/spec/pruned.md` has both; the numbers are those of its rules, which are asked in their order.
+`docs/spec/pruned.md` describes both; numbers are those of its rules, which are checked in order.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _SPELLED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PruningRecord:
-    """Which tip was pruned, and which commits were kept, the oldest first: ids."""
+    """The tip that was pruned, and the commits that were kept, oldest first, as object ids."""
 
     old: str
     kept: tuple[str, ...]
 
 
 def format_pruning(record: PruningRecord) -> bytes:
-    """The bytes of the record."""
+    """Return the bytes of a record."""
     lines = [_MAGIC, f"from={record.old}", *(f"kept={oid}" for oid in record.kept)]
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
 def parse_pruning(content: bytes) -> PruningRecord:
-    """Read a record; raises CheckError for what is none."""
+    """Parse a record; raises CheckError for invalid bytes."""
     match = _SPELLED.fullmatch(content)
     if match is None:
         raise CheckError(f"{PRUNED.decode()} is not a record of a pruning")
@@ -62,9 +62,9 @@ def parse_pruning(content: bytes) -> PruningRecord:
 
 
 def first_parents(repo: Repository, tip: str) -> list[Commit]:
-    """The line of first parents that leads to a commit, the oldest first.
+    """Return the line of first parents that leads to a commit, oldest first.
 
-    By each commit's own bytes: git lists commits without hashing them.
+    Read from each commit's own bytes, because git lists commits without hashing them.
     """
     with CommitReader(repo) as commits:
         line = [commits.commit(tip)]
@@ -78,8 +78,8 @@ def prove(
 ) -> AuditReport | PruneProof:
     """Prove that the history of `new` is that of `old` pruned; both are revisions.
 
-    Gives the audit that failed, or what was proved. Raises CheckError for another content,
-    TrustError for a record that too few have signed, and as `audit` does.
+    Returns the audit if it failed, else what was proved. Raises CheckError if the content differs,
+    TrustError if too few have signed the record, and as `audit` does.
     """
     old, tip = commit_of(repo, old), commit_of(repo, new)
     # 1.
@@ -97,10 +97,11 @@ def prove(
 def forgotten(
     repo: Repository, trust_root: str, line: Sequence[str], kept: Sequence[str]
 ) -> tuple[ForgottenDeletion, ...]:
-    """The sealed deletions that are known at the end of a line, and of which nothing is kept.
+    """Return the sealed deletions known at the end of a line of which no kept commit has the
+    ledger.
 
-    The audit of the line from the trust root has ended with 0; `kept` are commits of it, or
-    copies of these.
+    The audit of the line from the trust root has passed. `kept` are commits of the line, or copies
+    of them.
     """
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as files:
         walk = Walk.to(repo, [line[-1]], trust_root, ChainReader(blobs), files)
@@ -130,7 +131,9 @@ def forgotten(
 
 
 def prove_audited(repo: Repository, old: str, tip: str, facts: Facts) -> AuditReport | PruneProof:
-    """The rules from 2 on, of ids, where the audit of the old history has ended with 0."""
+    """Check rules 2 to 9, where the audit of the old history has passed; `old` and `tip` are
+    ids.
+    """
     line = first_parents(repo, tip)
     root = line[0].oid
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as files:
@@ -166,7 +169,7 @@ def prove_audited(repo: Repository, old: str, tip: str, facts: Facts) -> AuditRe
 def _sealed_in(
     files: CommitFilesReader, reader: ChainReader, blobs: BlobReader, root: str
 ) -> tuple[bytes, Ledger]:
-    """The file of a root that is to be a record of pruning, and its ledger: 2."""
+    """Return the record of pruning in a root commit, and its ledger: rule 2."""
     there = files.at(root, PATHS)
     modes = [there[path].mode for path in PATHS if path in there]
     report = reader.ledger_in(files.files(root), PRUNED)
@@ -179,7 +182,7 @@ def _sealed_in(
 
 
 def _check_ledger(reader: ChainReader, before: CommitFiles, ledger: Ledger, content: bytes) -> None:
-    """What the ledger says, beside what the old tip has: 3."""
+    """Check the ledger of the record against that of the old tip: rule 3."""
     own = reader.ledger_in(before, SIGNERS_PATH)
     if own is None or own.ledger is None:
         raise CheckError(f"{SIGNERS_PATH.decode()} of the old tip has no ledger")
@@ -203,7 +206,10 @@ def _check_ledger(reader: ChainReader, before: CommitFiles, ledger: Ledger, cont
 
 
 def _check_signatures(reader: ChainReader, before: CommitFiles, ledger: Ledger) -> tuple[str, ...]:
-    """Who of the old tip's signers sealed the record; raises TrustError for too few: 5."""
+    """Return which of the old tip's signers sealed the record.
+
+    Raises TrustError if too few: rule 5.
+    """
     trusted, fault = reader.signers(before.entries[SIGNERS_PATH].oid)
     if trusted is None:
         raise CheckError(f"{SIGNERS_PATH.decode()} of the old tip: {fault}")
@@ -217,7 +223,7 @@ def _check_signatures(reader: ChainReader, before: CommitFiles, ledger: Ledger) 
 
 
 def _check_kept(record: PruningRecord, line: list[Commit]) -> None:
-    """That what was kept is of the old line, in order: 6."""
+    """Check that the kept commits are on the old line, in order: rule 6."""
     numbers = {commit.oid: n for n, commit in enumerate(line)}
     places = [numbers.get(oid, -1) for oid in record.kept]
     if record.kept[-1] != record.old or -1 in places or places != sorted({*places}):
@@ -225,7 +231,7 @@ def _check_kept(record: PruningRecord, line: list[Commit]) -> None:
 
 
 def _check_line(record: PruningRecord, new: list[Commit]) -> None:
-    """That the new commits are as many, each with one parent: 7."""
+    """Check that there are as many new commits, each with the one before as only parent: rule 7."""
     if len(new) < len(record.kept):
         raise CheckError(f"{len(record.kept)} commits were kept, but the branch has {len(new)}")
     for before, after in pairwise(new):
@@ -236,7 +242,7 @@ def _check_line(record: PruningRecord, new: list[Commit]) -> None:
 def _compare(
     commits: CommitReader, trees: TreeReader, was: str, now: Commit, sealed: dict[bytes, TreeEntry]
 ) -> None:
-    """Hold a new commit against the old one: 8."""
+    """Compare a new commit with the old one: rule 8."""
     for change in trees.between(commits.commit(was).tree, now.tree):
         if change.path not in PATHS:
             raise CheckError(f"commit {now.oid}: {change.path!r} differs from the one in {was}")
@@ -248,8 +254,8 @@ def _compare(
 
 
 def identity(head: bytes) -> bytes:
-    """What of a commit's head stays when its tree, its parents and its signatures are others."""
+    """Return the part of a commit's header without tree, parents and signatures."""
     lines = without_signatures(head).split(b"\n")
-    # Git reads no parents but those that stand right behind the tree.
+    # Git only reads parents that directly follow the tree.
     first = next((n for n, one in enumerate(lines) if n and not one.startswith(b"parent ")), 1)
     return b"".join(b"%b\n" % one for one in lines[first:])

@@ -1,8 +1,7 @@
-"""Push: what git tells a pre-push hook, and the audit of each branch that is pushed.
+"""Push: parses what git passes to a pre-push hook, and audits each pushed branch.
 
-githooks(5), "pre-push". A branch that the other side has is judged from where
-it was there, and has to go on from that; a new one from what is known of the
-other side's branches.
+githooks(5), "pre-push". A branch that the remote has is judged from its position there, which it
+has to descend from; a new one from what is known of the remote's branches.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SEALED = (b":(glob)**/*.wsum", b":(top,literal).wtxt/signers", b":(glob)**/.git
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A ref that is pushed: object ids here and on the other side, None for none."""
+    """A pushed ref with the object ids here and at the remote; None if there is none."""
 
     local: str
     local_oid: str | None
@@ -38,7 +37,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class PushedRef(JsonObject):
-    """A pushed ref, and the audit of what it brings."""
+    """A pushed ref, with the audit of the commits that it brings."""
 
     KEYS = "local=ref.local remote=ref.remote audit=report"
 
@@ -47,8 +46,8 @@ class PushedRef(JsonObject):
 
 
 def parse(lines: bytes) -> list[Ref]:
-    """Read what git writes to a pre-push hook; raises UsageError for anything else."""
-    # The caller reads one byte more than that.
+    """Parse the input of a pre-push hook; raises UsageError for anything else."""
+    # The caller reads up to one byte more than the limit.
     if len(lines) > MAX_LINES:
         raise UsageError(f"more than {MAX_LINES} bytes of refs are pushed")
     return [_parse_line(line) for line in lines.splitlines() if line]
@@ -64,11 +63,10 @@ def audit_push(
     *,
     strict: bool = False,
 ) -> Iterator[PushedRef]:
-    """Audit the commits of each ref; those with nothing tracked, and deletions, are passed over.
+    """Audit the commits of each ref, except deletions and refs with nothing tracked.
 
-    `remote` is the name of the other side where it has one, `root` a trust
-    root as an audit takes it, `key_file` as `filter.content` does. If `strict` warnings are
-    errors. Raises what an audit does.
+    `remote` is the name of the remote if it has one, `root` a trust root as in AuditRequest,
+    `key_file` as in `filter.content`. With `strict` warnings are errors. Raises as `audit` does.
     """
     known = _remote_tips(repo, remote)
     done: set[tuple[str, str | None]] = set()
@@ -77,15 +75,16 @@ def audit_push(
         was = _commit(repo, ref.remote_oid)
         if tip is None or tip == was or (tip, was) in done:
             continue
-        # Several refs may be pushed at one commit, as a branch and its tag are.
+        # Several refs may be pushed at the same commit, such as a branch and its tag.
         done.add((tip, was))
-        # A branch that is there is judged from where it was, also where others have its commits.
+        # An existing branch is judged from its old position, even if other branches have its
+        # commits.
         bases = [was] if was is not None else known
         if was is None and not history.commits(repo, [tip], known):
             continue
         if root is None and not _is_anything_sealed(repo, tip, bases):
             continue
-        # Numbers and cryptography take longer to load than git to answer.
+        # Imported here: numpy and cryptography take longer to load than git takes to answer.
         from wtxtgit.chain.audit import AuditRequest, audit
         from wtxtgit.chain.reader import Facts
         from wtxtgit.chain.state_cache import KeptStates
@@ -95,14 +94,14 @@ def audit_push(
         )
         facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)
         report = audit(repo, request, facts, kept=kept)
-        # Where nobody seals, that something is unsealed is no news.
+        # In a repository where nobody seals, unsealed files need no warning.
         if not (report.generations or report.signers):
             report = replace(report, findings=report.errors)
         yield PushedRef(ref, report)
 
 
 def ends(repo: Repository, refs: Iterable[Ref], remote: str | None) -> tuple[list[str], list[str]]:
-    """The commits that refs are pushed at, and those that the other side is known to have."""
+    """Return the commits at which refs are pushed, and those that the remote is known to have."""
     tips, known = [], _remote_tips(repo, remote)
     for ref in refs:
         tip, was = _commit(repo, ref.local_oid), _commit(repo, ref.remote_oid)
@@ -128,7 +127,7 @@ def _present(oid: str) -> str | None:
 
 
 def _commit(repo: Repository, oid: str | None) -> str | None:
-    """The commit that an object is, or is a tag of; None where it is none, or is not here."""
+    """Return the commit that an object is or, as a tag, leads to; None if there is none here."""
     if oid is None:
         return None
     try:
@@ -138,7 +137,7 @@ def _commit(repo: Repository, oid: str | None) -> str | None:
 
 
 def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
-    """What the other side's branches are known to be at; any other side's where it has no name."""
+    """Return the known positions of the remote's branches; of all remotes if it has no name."""
     names = repo.git("remote").decode("utf-8", "backslashreplace").splitlines()
     where = f"refs/remotes/{remote}/" if remote in names else "refs/remotes/"
     listed = repo.git("for-each-ref", "--format=%(objectname) %(objecttype)", where)
@@ -147,7 +146,7 @@ def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
 
 
 def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> bool:
-    """Whether anything may be tracked or sealed in the tip, in what it comes from, or between."""
+    """Tell whether anything may be tracked or sealed in the tip, in the bases, or in between."""
     for oid in (tip, *bases):
         if any(
             _is_of_ours(entry.path)

@@ -1,12 +1,12 @@
-"""What the chain reads out of git: ledgers and signers of trees, and facts about blobs.
+"""What the chain reads from git: ledgers and signers of trees, and facts about blobs.
 
-The same ledger is read in one generation after the other: each reading goes
-on where the one before it ended, and records are shared.
+Successive versions of a ledger share their records: each reading continues where the one before
+ended.
 
-Facts say what a blob is, never whether it is trusted, so they hold wherever
-the blob stands. Each is found once: by an earlier command, in this process, or
-in several. Blobs are read as git gives them, whatever their size: what is
-judged is what a checkout will have, and the hash of it is the blob's id.
+Facts say what a blob is, never whether it is trusted, so they hold wherever the blob stands. Each
+is found once: by an earlier command (cached), in this process, or in several. Blobs are read
+through git, whatever their size, because what is judged is what a checkout will write, and git
+object ids are verified.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TREES = 64
 
 
 def artifacts(snapshot: CommitFiles) -> set[bytes]:
-    """Filtered paths, those that have a ledger, and the signers."""
+    """Return the filtered paths, those that have a ledger, and the signers."""
     sealed = {
         path.removesuffix(LEDGER_SUFFIX)
         for path in snapshot.entries
@@ -56,10 +56,9 @@ def artifacts(snapshot: CommitFiles) -> set[bytes]:
 
 
 class _Readings:
-    """What was read of ledgers, so that none of it is parsed or hashed again.
+    """A cache of ledgers that were read, so that no record is parsed or hashed twice.
 
-    Nothing is taken on trust: a report is that of the same blob, or of the same
-    first bytes.
+    Nothing is taken on trust: a report is reused only for the same blob, or the same leading bytes.
     """
 
     def __init__(self) -> None:
@@ -74,11 +73,13 @@ class _Readings:
         return self._of_blobs.get(oid)
 
     def read(self, path: bytes, oid: str, data: bytes) -> LedgerReport:
-        """Read the ledger in a blob, going on where it goes on from the one before."""
+        """Read the ledger in a blob, continuing the ledger that was last read at this path if
+        possible.
+        """
         before = self._at_paths.pop(path, None)
         report = text.read(data, before)
         if not report.ok:
-            # Its words are all that is of use, and it may be as large as it likes.
+            # Only the problems are of use, and the rest may be large.
             report = LedgerReport(None, report.problems)
         known = 0
         if before is not None:
@@ -88,9 +89,9 @@ class _Readings:
         self._size_at_paths += len(report.source)
         while self._size_at_paths > MAX_HELD // 2 and len(self._at_paths) > 1:
             self._size_at_paths -= len(self._at_paths.popitem(last=False)[1].source)
-        # Records that were read before are the same objects, so that all generations of a long
-        # ledger take little more room than the last. Since they share records, all are dropped
-        # at once: what is left would hold the records of those that went.
+        # Records that were read before are shared objects, so all versions of a long ledger take
+        # little more memory than the last one. For the same reason all are dropped at once: the
+        # remaining ones would keep the shared records alive.
         records = () if report.ledger is None else report.ledger.records
         size = len(data) - known + _POINTER * len(records)
         if self._size + size > MAX_HELD // 2:
@@ -102,7 +103,7 @@ class _Readings:
 
 
 class ChainReader:
-    """Reads ledgers and signers files of one repository."""
+    """Reads ledgers and files of signers of one repository."""
 
     def __init__(self, blobs: BlobReader) -> None:
         self._blobs = blobs
@@ -119,9 +120,9 @@ class ChainReader:
         """Who each public key that was read is."""
 
     def ledger(self, path: bytes, oid: str) -> LedgerReport | None:
-        """The ledger in a blob, None where the blob is something else.
+        """Return the ledger in a blob; None if the blob is something else.
 
-        What is wrong with one is all that is told of it: it has no `ledger` then.
+        If the ledger is invalid the report has only its problems, and no `ledger`.
         """
         report = self._readings.get(oid)
         if report is not None:
@@ -133,21 +134,21 @@ class ChainReader:
         except TooLarge as error:
             most = f"a ledger has at most {text.MAX_SIZE}"
             return LedgerReport(None, (Problem("limit", f"{error.size} bytes, {most}"),))
-        # Other tools have files that end in .wsum, too.
+        # Other tools also write files whose names end in .wsum.
         if data[: len(text.MAGIC)] != text.MAGIC:
             self._others.add(oid)
             return None
         return self._readings.read(path, oid, data)
 
     def ledger_in(self, snapshot: CommitFiles, path: bytes) -> LedgerReport | None:
-        """The ledger of the artifact at a path of a tree, None where no file is one."""
+        """Return the ledger of the artifact at a path of a tree; None if there is none."""
         entry = snapshot.entries.get(path + LEDGER_SUFFIX)
         if entry is None or not entry.is_file:
             return None
         return self.ledger(path + LEDGER_SUFFIX, entry.oid)
 
     def wsum(self, oid: str) -> bytes | None:
-        """The WSUM in a blob, well-formed or not; None where the blob is something else."""
+        """Return the WSUM in a blob, well-formed or not; None if the blob is something else."""
         if oid not in self._wsums:
             try:
                 content = self._blobs.read(oid, MAX_WSUM)
@@ -157,14 +158,14 @@ class ChainReader:
         return self._wsums[oid]
 
     def attribute_file(self, oid: str) -> bytes:
-        """A gitattributes file; one that git ignores for its size is as none."""
-        # attr.c of git: ATTR_MAX_FILE_SIZE. Its lines decide nothing then.
+        """Return a gitattributes file; empty if git ignores it for its size."""
+        # attr.c of git: ATTR_MAX_FILE_SIZE. The lines of a larger file have no effect.
         if self._blobs.size(oid) >= MAX_FILE:
             return b""
         return self._blobs.read(oid, MAX_FILE)
 
     def signers(self, oid: str) -> tuple[SignersContent | None, str | None]:
-        """A signers file in a blob, or why it can't be read."""
+        """Return the signers file in a blob, or why it is invalid."""
         if oid not in self._signers:
             self._signers[oid] = self._read_signers(oid)
         return self._signers[oid]
@@ -177,13 +178,13 @@ class ChainReader:
         return self.parse_signers(content)
 
     def parse_signers(self, content: bytes) -> tuple[SignersContent | None, str | None]:
-        """The content of a signers file, or why it can't be read."""
+        """Parse a signers file: returns its content, or why it is invalid."""
         name = SIGNERS_PATH.decode()
         try:
             signer_list = signers_file.parse(content, name).signers
         except WtxtgitError as error:
             return None, clipped(error.message, MAX_MESSAGE)
-        # What a seal of the file would have, by the same rule as for any other artifact.
+        # The hash that a seal of the file would have, as for any other artifact.
         sha256_all = examine(memoryview(content)).sha256_all or b""
         principals = frozenset((one.public_key, one.principal) for one in signer_list.signers)
         if signer_list.signers and signer_list.threshold > len({who for _, who in principals}):
@@ -193,7 +194,7 @@ class ChainReader:
         return SignersContent(principals, signer_list.threshold, sha256_all), None
 
     def tree(self, snapshot: CommitFiles) -> Tree:
-        """A commit's files as the rules see them."""
+        """Return a commit's files in the form that the trust rules take."""
         known = self._trees.get(id(snapshot))
         if known is not None:
             return known[1]
@@ -232,11 +233,11 @@ class ChainReader:
         return Tree(ledgers, frozenset(broken), signers, fault, self._artifacts(snapshot))
 
     def _is_near(self, seen: Mapping[bytes, object]) -> bool:
-        """Whether ledgers of the trees before are worth keeping: branches take turns."""
+        """Tell whether ledgers of earlier trees are worth keeping, since branches may alternate."""
         return len(self._near) <= 2 * len(seen)
 
     def _artifacts(self, snapshot: CommitFiles) -> frozenset[bytes]:
-        """The artifacts of a tree; most have those of the tree before."""
+        """Return the artifacts of a tree; most trees have the same as the one before."""
         before, paths = self._last_artifacts
         if before is None or not (
             before.entries.keys() == snapshot.entries.keys()
@@ -248,7 +249,7 @@ class ChainReader:
 
 
 def signed(ledger: Ledger, n: int, keys: frozenset[bytes]) -> RecordSigners:
-    """Who of `keys` signed a ledger's nth record; each is checked once."""
+    """Return which of `keys` signed a ledger's nth record; each record is checked once."""
     return _signed(ledger.head, ledger.records[n], keys)
 
 
@@ -269,11 +270,10 @@ Examiner = Callable[[list[Wanted]], Iterator[tuple[str, ArtifactFacts]]]
 
 
 class Facts:
-    """Facts about blobs of a repository, found by up to `processes` processes.
+    """Finds facts about blobs of a repository, with up to `processes` processes.
 
-    What is known under the secret in `key_file` is not found again, and what
-    is found is known the next time; without a secret all is found. Where there
-    is an `examiner`, it finds them in the processes' place.
+    Facts are cached under the secret in `key_file`; without one everything is found anew. If there
+    is an `examiner` it replaces the processes.
     """
 
     def __init__(
@@ -296,9 +296,10 @@ class Facts:
         *,
         opaque: Collection[str] = (),
     ) -> dict[str, ArtifactFacts]:
-        """Find the facts of blobs; `progress` gets how many bytes more are done.
+        """Return the facts of blobs; `progress` gets the number of bytes examined since its last
+        call.
 
-        Of those in `opaque` the hash of the opaque text, too.
+        For blobs in `opaque` the facts include the hash of the opaque text.
         """
         wanted = list(dict.fromkeys(oids))
         with ContentCache(self._repo, self._key_file) as known:
@@ -319,17 +320,17 @@ class Facts:
         if self._examiner is not None:
             yield from self._examiner(blobs)
             return
-        # Of few blobs each one can have all threads.
+        # With few blobs, each can use all threads.
         if len(blobs) < self._processes or self._processes < 2 or self._bytes(blobs) <= FEW:
             with BlobReader(self._repo) as reader:
                 for blob in blobs:
                     yield read_facts(reader, blob, self._processes)
             return
-        # Loaded where there is much to read: hooks and most audits do without.
+        # Imported here: hooks and most audits have little to read.
         from concurrent.futures import ProcessPoolExecutor
         from multiprocessing import get_context
 
-        # Started anew: a forked process would share the git processes of this one.
+        # Spawned: a forked process would share this one's git processes.
         with ProcessPoolExecutor(
             self._processes, get_context("spawn"), _Worker.start, (self._repo,)
         ) as pool:
@@ -342,9 +343,9 @@ class Facts:
 def read_facts(
     blobs: BlobReader, blob: Wanted, threads: int, payload: PayloadSource | None = None
 ) -> tuple[str, ArtifactFacts]:
-    """Read a blob; gives its id and its facts, or raises EnvironmentFailure.
+    """Read a blob; returns its id and facts, or raises EnvironmentFailure.
 
-    The payload of a detached text is that of the repository's store, unless it is given.
+    The payload of detached texts comes from the repository's store if `payload` is None.
     """
     oid, opaque = blob
     data = spooled(blobs.chunks(oid))
@@ -353,7 +354,7 @@ def read_facts(
 
 
 class _Worker:
-    """A process of the pool, and the one reader that it has for all of its blobs."""
+    """A process of the pool, with one reader for all of its blobs."""
 
     blobs: BlobReader
 

@@ -1,4 +1,4 @@
-"""Release: a manifest of all checkpoints of a commit that an audit has proved, signed.
+"""Release: signs a manifest of all checkpoints of a commit, after auditing it.
 
 `docs/spec/release.md`, "The claim" and "What is named".
 """
@@ -38,7 +38,7 @@ _MOST_POINTER = 1024
 
 @dataclass(frozen=True, slots=True)
 class ReleaseOptions:
-    """What is released: a tag, audited from a trust root; all files of it, or checkpoints alone."""
+    """What is released: a tag, audited from a trust root; all its files, or only checkpoints."""
 
     tag: str
     trust_root: str
@@ -53,12 +53,12 @@ def release(
     *,
     progress: Progress | None = None,
 ) -> tuple[AuditReport, ReleaseReport | None, bytes]:
-    """Audit a tag's commit, and sign a manifest of its files with what `key` gives.
+    """Audit a tag's commit, and sign a manifest of its files with the key that `key` returns.
 
-    Gives the audit's report, what was signed, and the bundle: None and nothing where the audit
-    failed. Without `key` the bundle has no bytes. Raises UsageError for what is no tag,
-    TrustError for a key that nobody trusts at the tag, and CheckError for files that can't be
-    named or restored.
+    Returns the report of the audit, what was signed, and the bundle; None and no bytes if the audit
+    failed. If `key` is None the bundle is empty. Raises UsageError if the tag does not exist,
+    TrustError if the key is not trusted at the tag, and CheckError for files that can't be named or
+    restored.
     """
     commit = tagged_commit(repo, options.tag)
     request = AuditRequest(commit, trust_root=options.trust_root, require_signed=True)
@@ -67,7 +67,7 @@ def release(
         return audited, None, b""
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as reader:
         snapshot, listing = reader.files(commit), reader.listing(commit)
-        # Before anything is read: nobody wants to hear of the key after an hour.
+        # Checked before reading files: otherwise a wrong key would only be noticed after an hour.
         signer = None if key is None else key()
         if signer is not None and not isinstance(signer, EcSecretKey):
             _refuse_untrusted(signer, blobs.read(listing[SIGNERS_PATH].oid, MAX_SIGNERS_FILE))
@@ -102,7 +102,7 @@ def release(
 
 
 def tagged_commit(repo: Repository, tag: str) -> str:
-    """The commit of a tag; raises UsageError for a branch, or anything else that is no tag."""
+    """Return the commit of a tag; raises UsageError for a branch or anything else."""
     name = f"refs/tags/{tag}"
     if not tag or repo.call("show-ref", "--verify", "--quiet", "--", name, ok=(0, 1, 128)).code:
         raise UsageError(f"{shown(tag)} is not a tag", hint="git tag -s TAG makes one of HEAD")
@@ -113,13 +113,12 @@ def _root_id(repo: Repository, trust_root: str) -> str:
     try:
         return commit_of(repo, trust_root)
     except EnvironmentFailure:
-        # A file of signers, which the audit takes where there is no such commit, has no id of
-        # git's: its path is told to nobody.
+        # The trust root is a file of signers, which has no object id. Its path is not published.
         return "signers file"
 
 
 def _refuse_untrusted(key: SigningKey, content: bytes) -> None:
-    """Raise TrustError for a key of OpenSSH that is none of a signers file."""
+    """Raise TrustError if an OpenSSH key is not in the signers file."""
     listed = parse_signers(content, SIGNERS_PATH.decode())
     if key.public_key not in {one.public_key for one in listed}:
         raise TrustError(
@@ -135,7 +134,10 @@ def _wsums(
     facts: Facts,
     chain: ChainReader,
 ) -> Iterator[bytes]:
-    """The WSUMs that are sealed together with their texts: what else stands there nobody sealed."""
+    """Yield the WSUMs that are sealed together with their texts.
+
+    Others are not sealed by anybody.
+    """
     beside = {
         path: listing[path].oid
         for path in sealed
@@ -157,7 +159,7 @@ def _chosen(
     options: ReleaseOptions,
     blobs: BlobReader,
 ) -> Iterator[bytes]:
-    """The paths of the files that are named."""
+    """Yield the paths that the manifest names."""
     chosen = [
         path
         for path, entry in listing.items()
@@ -178,7 +180,7 @@ def _chosen(
 
 
 def check_released_name(path: bytes) -> None:
-    """Refuse a path that a bundle can't hold; raises CheckError."""
+    """Raise CheckError for a path that a bundle can't hold."""
     try:
         check_file_name(os.fsdecode(path))
     except InputError:

@@ -1,8 +1,8 @@
-"""Seal: records of artifacts' contents, appended to their ledgers and signed.
+"""Seal: appends signed records of artifacts' contents to their ledgers.
 
-A plan says what becomes of a ledger. All plans are made, and signed, before the
-first ledger is written. Ledgers stand in the work tree, and in the index where
-that is sealed: there both get the same bytes.
+A plan says what happens to a ledger. All plans are made, and signed, before the first ledger is
+written. Ledgers are written to the work tree and, if the index is sealed, also to the index, with
+the same bytes.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:  # what opens age files takes long to load
 
 @dataclass(frozen=True, slots=True)
 class Sealed(JsonObject):
-    """What became of an artifact.
+    """The outcome for one artifact.
 
-    `gen` and `sha256_all` are those of the last record, `generations` of those
-    that were signed now. `moved_from` is where the ledger stood before.
+    `gen` and `sha256_all` are those of the last record, `generations` those of the records that
+    were signed now. `moved_from` is where the ledger stood before.
     """
 
     KEYS = "path action gen sha256_all:hex generations moved_from"
@@ -60,10 +60,10 @@ class Sealed(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class SealReport(JsonObject):
-    """What became of all artifacts, and by which key: None where nothing was signed.
+    """The outcomes for all artifacts, and the keyid that signed them, None if nothing was signed.
 
-    `is_listed` says whether the key is one of the signers who count, `note` what was looked at of
-    encrypted texts.
+    `is_listed` says whether the key is one of the signers whose signatures count. `note` says how
+    far encrypted texts were checked.
     """
 
     KEYS = "keyid listed=is_listed sealed doubts note?"
@@ -84,16 +84,14 @@ def seal(
     threads: int | None = None,
     key_file: Path | None = None,
 ) -> SealReport:
-    """Seal artifacts: those at `paths` (files or folders, from here), or all.
+    """Seal artifacts: those at `paths` (files or folders, relative to this folder), or all.
 
-    `key` gives the signing key, and is called where there is something to sign.
-    Under the secret in `key_file` states are kept, see `chain.state_cache`.
-
-    Raises CheckError for what can't be sealed (raw or damaged contents,
-    ledgers that do not read or differ between index and work tree), InputError
-    for paths that are no artifacts, UsageError for a key that can't cosign, and
-    TrustError for a native text's own signature that its key did not make, for
-    a key that can't countersign, and for a trust root that is none.
+    `key` returns the signing key, and is called only if there is something to sign. Trust states
+    are cached under the secret in `key_file`, see `chain.state_cache`. Raises CheckError for what
+    can't be sealed (raw or damaged contents, ledgers that are invalid or differ between index and
+    work tree), InputError for paths that are no artifacts, UsageError for a key that can't cosign,
+    and TrustError for a native text's own signature that its key did not make, for a key that can't
+    countersign, and for an invalid trust root.
     """
     repo.check_worktree()
     sweep(repo)
@@ -102,7 +100,7 @@ def seal(
             f'build "{DELETED_BUILD}" is reserved for records of deletions',
             hint="wtxtgit seal --staged -- PATH seals that PATH is deleted",
         )
-    # Both go on with what is staged: after a merge the work tree may hold anything.
+    # Countersigning and resealing use the index: after a merge the work tree may contain anything.
     is_staged = options.staged or options.countersign or options.reseal is not None
     with turn(repo), BlobReader(repo) as blobs, ExitStack() as closing:
         files = SealedFiles(repo, blobs, is_staged)
@@ -137,7 +135,9 @@ def seal(
 def _doubts_of_key(
     files: SealedFiles, signer: SigningKey, sealed: Collection[bytes]
 ) -> Iterator[Doubt]:
-    """Who signed may not be one whose signature counts: of a change of signers those of before."""
+    """Yield doubts if the signature may not count: a change of signers needs those from before
+    it.
+    """
     key, name = keyid(signer.public_key), os.fsdecode(SIGNERS_PATH)
     before = files.signers_before if SIGNERS_PATH in sealed else frozenset()
     if before and signer.public_key not in before:

@@ -1,6 +1,6 @@
-"""The files that sealing reads and writes: artifacts, ledgers, signers, here and in commits.
+"""The files that sealing reads and writes: artifacts, ledgers and signers.
 
-Of the index, or of the work tree where that is sealed: which one is decided once.
+Whether they come from the index or from the work tree is decided once, by `is_staged`.
 """
 
 from __future__ import annotations
@@ -53,12 +53,10 @@ _BOTH_SIDES = {2, 3}
 
 @dataclass
 class SealedFiles:
-    """Files of a repository; `is_staged` says that those of the index are meant.
+    """The files of a repository; with `is_staged` those of the index.
 
-    `adopted` are artifacts whose ledger in the work tree goes on from the index's:
-    it was written there, and nobody came to stage it.
-
-    Without slots, for what is found out once.
+    `adopted` are artifacts whose ledger in the work tree continues the one in the index: a seal was
+    interrupted after writing and before staging it. Without slots, for cached properties.
     """
 
     repo: Repository
@@ -68,7 +66,7 @@ class SealedFiles:
 
     @cached_property
     def entries(self) -> dict[bytes, TreeEntry]:
-        """The index, conflicts left out."""
+        """The index without conflicts."""
         return {entry.path: entry for entry in self._all if not entry.stage and not entry.intended}
 
     @cached_property
@@ -77,7 +75,7 @@ class SealedFiles:
 
     @cached_property
     def conflicts(self) -> dict[bytes, set[int]]:
-        """Paths that are in a conflict, with the stages that there are."""
+        """Paths in conflict, with the stages that exist."""
         stages: dict[bytes, set[int]] = {}
         for entry in self._all:
             if entry.stage:
@@ -86,12 +84,12 @@ class SealedFiles:
 
     @property
     def filtered(self) -> Set[bytes]:
-        """Paths that the index's own attributes send through the filter, in conflict or not."""
+        """Paths to which the index's own attributes apply a filter of ours, conflicts included."""
         return self.drivers.keys()
 
     @cached_property
     def drivers(self) -> dict[bytes, bytes]:
-        """The same paths, with their filters."""
+        """Paths to which the index's own attributes apply a filter of ours, with the filter."""
         files = {
             path: entry.oid
             for path, entry in self.entries.items()
@@ -103,12 +101,15 @@ class SealedFiles:
 
     @cached_property
     def signers(self) -> frozenset[bytes]:
-        """Keys of the signers file that is sealed along, none where it can't be read."""
+        """Keys in the signers file that is being sealed; empty if it is unreadable."""
         return _keys(self.content(SIGNERS_PATH))
 
     @cached_property
     def signers_before(self) -> frozenset[bytes]:
-        """Keys of HEAD's signers file, who seal a change of it; none where there is none."""
+        """Keys in HEAD's signers file, which have to seal a change of it.
+
+        Empty if there is none.
+        """
         head = history.head(self.repo)
         if head is None:
             return frozenset()
@@ -118,13 +119,13 @@ class SealedFiles:
             return frozenset()
         return _keys(spooled(self.blobs.chunks(entry.oid)))
 
-    # Which artifacts.
+    # Choosing artifacts.
 
     def choose(self, paths: Sequence[str], has_ledger: Callable[[bytes], bool]) -> set[bytes]:
-        """The artifacts at paths of the command line, or all; raises InputError.
+        """Return the artifacts at paths of the command line, or all; raises InputError.
 
-        One that is gone is meant by its own name alone, where `has_ledger` says
-        that a ledger tells of it.
+        A deleted artifact is only chosen by its exact path, and if `has_ledger` says that it has
+        one.
         """
         known = self.filtered | {SIGNERS_PATH}
         known |= {p.removesuffix(LEDGER_SUFFIX) for p in self.entries if p.endswith(LEDGER_SUFFIX)}
@@ -136,11 +137,11 @@ class SealedFiles:
     def _at(
         self, given: str, present: set[bytes], has_ledger: Callable[[bytes], bool]
     ) -> set[bytes]:
-        """The artifacts that a path of the command line means."""
+        """Return the artifacts that a path of the command line means."""
         path = self._from_top(given).removesuffix(LEDGER_SUFFIX)
         below = {one for one in present if not path or one.startswith(path + b"/")}
         if (path in self.entries or path in self.conflicts) and path not in below:
-            # Any tracked file can be sealed, by its name.
+            # Any tracked file can be sealed if it is named.
             return {path}
         if not below and path not in present:
             is_deleted = path not in (b"", SIGNERS_PATH) and not self._is_in_tree(path)
@@ -160,7 +161,10 @@ class SealedFiles:
         return path
 
     def choose_ledgers(self, paths: Sequence[str]) -> dict[bytes, Ledger]:
-        """The staged ledgers of artifacts at paths of the command line, or all; gone ones too."""
+        """Return the staged ledgers at paths of the command line, or all.
+
+        Those of deleted files too.
+        """
         ledgers = self.standing
         if not paths:
             return ledgers
@@ -178,7 +182,7 @@ class SealedFiles:
         return chosen
 
     def is_gone(self, path: bytes) -> bool:
-        """Whether nothing stands at a path any more, where sealing looks."""
+        """Tell whether nothing stands at a path any more, in the index or the work tree."""
         if path in self.conflicts:
             return False
         return path not in self.entries if self.is_staged else not self._is_in_tree(path)
@@ -187,11 +191,11 @@ class SealedFiles:
         return os.path.lexists(self.repo.file(path))
 
     def quoted(self, path: bytes) -> str:
-        """A path as a shell takes it where the command was given."""
+        """Return a path relative to this folder, quoted for a shell."""
         return self.repo.quoted(path)
 
     def check_settled(self, path: bytes) -> None:
-        """Raise CheckError for an artifact in a conflict: none of its sides is what is sealed."""
+        """Raise CheckError if an artifact is in conflict: none of its sides can be sealed."""
         stages = self.conflicts.get(path)
         if stages is None:
             return
@@ -205,7 +209,7 @@ class SealedFiles:
         raise CheckError(f"{shown_path(path)}: in conflict", hint=hint)
 
     def content(self, path: bytes) -> ByteView | None:
-        """An artifact's content, in the index or the work tree."""
+        """Return an artifact's content from the index or work tree; None if there is no file."""
         entry = self.entries.get(path)
         if self.is_staged:
             if entry is None:
@@ -215,7 +219,9 @@ class SealedFiles:
         return view_file(file) if file.is_file() and not file.is_symlink() else None
 
     def wsum(self, path: bytes) -> bytes | None:
-        """What stands beside an artifact as its WSUM, in the index or the work tree."""
+        """Return the WSUM beside an artifact, from the index or work tree; None if there is
+        none.
+        """
         if not self.is_staged:
             return wsum_at(self.repo.file(path + WSUM_SUFFIX))
         entry = self.entries.get(path + WSUM_SUFFIX)
@@ -225,9 +231,9 @@ class SealedFiles:
         return content if content.startswith(WSUM_MAGIC) else None
 
     def ledger(self, path: bytes) -> Ledger | None:
-        """The ledger that is there; of index and work tree the same, or one that is adopted.
+        """Return an artifact's ledger; it has to be the same in index and work tree, or be adopted.
 
-        Raises CheckError where there are two, or it does not read.
+        Raises CheckError if the two differ otherwise, or if the ledger is invalid.
         """
         ledger_path = path + LEDGER_SUFFIX
         if ledger_path in self.conflicts:
@@ -243,7 +249,7 @@ class SealedFiles:
         in_index = None
         if entry is not None:
             in_index = self.blobs.read(entry.oid, text.MAX_SIZE)
-        # Sealing one of two would lose the other; a sparse checkout has none in the work tree.
+        # Sealing one of two would lose the other. A sparse checkout has none in the work tree.
         if in_tree != in_index and not (entry is not None and (entry.skipped or in_tree is None)):
             adopted = self._continued(path, in_tree, in_index)
             if adopted is None:
@@ -261,7 +267,9 @@ class SealedFiles:
     def _continued(
         self, path: bytes, in_tree: bytes | None, in_index: bytes | None
     ) -> Ledger | None:
-        """The ledger in the work tree, where sealing may have written it after the index's."""
+        """Return the work tree's ledger if an earlier seal may have written it after the
+        index's.
+        """
         report = None if in_tree is None else text.read(in_tree)
         if report is None or not report.ok or report.ledger is None:
             return None
@@ -271,7 +279,7 @@ class SealedFiles:
         return report.ledger if staged is not None and extends(report.ledger, staged) else None
 
     def has_ledger(self, path: bytes) -> bool:
-        """Whether anything stands in the place of an artifact's ledger."""
+        """Tell whether anything stands in the place of an artifact's ledger."""
         ledger_path = path + LEDGER_SUFFIX
         if ledger_path in self.conflicts:
             return True
@@ -279,7 +287,7 @@ class SealedFiles:
 
     @cached_property
     def standing(self) -> dict[bytes, Ledger]:
-        """All ledgers that are here and hold, by their artifacts' paths."""
+        """All valid ledgers, by the paths of their artifacts."""
         names = {path for path in self.entries if path.endswith(LEDGER_SUFFIX)}
         if not self.is_staged:
             names |= {path + LEDGER_SUFFIX for path in self.filtered}
@@ -292,19 +300,19 @@ class SealedFiles:
         return ledgers
 
     def _here(self, ledger_path: bytes) -> bytes | None:
-        """What stands in a ledger's place, None where that is no file that may be one."""
+        """Return the content in a ledger's place; None if it can't be a ledger."""
         if not self.is_staged:
             file = self.repo.file(ledger_path)
             is_file = file.is_file() and not file.is_symlink()
             return bytes(read_whole(file)) if is_file else None
         entry = self.entries.get(ledger_path)
-        # The size first: a ledger that is too large is not read to find that out.
+        # The size first, so that nothing too large is read.
         if entry is None or not entry.is_file or self.blobs.size(entry.oid) > text.MAX_SIZE:
             return None
         return self.blobs.read(entry.oid, text.MAX_SIZE)
 
     def sides(self, path: bytes) -> list[Ledger]:
-        """The ledgers that are in a conflict at an artifact's ledger, those that read."""
+        """Return the valid ledgers among the sides of a conflict."""
         ledgers = []
         for entry in self._all:
             if entry.stage and entry.path == path + LEDGER_SUFFIX and entry.is_file:
@@ -327,7 +335,7 @@ class SealedFiles:
         return report.ledger
 
     def has(self, path: bytes, ledger: Ledger) -> bool:
-        """Whether an artifact's ledger here is this one, to the byte."""
+        """Tell whether an artifact's ledger, in index and work tree, is exactly this one."""
         ledger_path = path + LEDGER_SUFFIX
         entry, file = self.entries.get(ledger_path), self.repo.file(ledger_path)
         content = text.format_ledger(ledger)
@@ -339,7 +347,7 @@ class SealedFiles:
         )
 
     def ledger_at(self, commit: str, path: bytes) -> Ledger | None:
-        """The ledger of an artifact in a commit."""
+        """Return the ledger of an artifact in a commit; None if there is none."""
         tree = history.resolve_tree(self.repo, commit)
         listed = history.listing(self.repo, tree, path + LEDGER_SUFFIX)
         if not listed or not listed[0].is_file:
@@ -347,12 +355,13 @@ class SealedFiles:
         return self._read(path + LEDGER_SUFFIX, self.blobs.read(listed[0].oid, text.MAX_SIZE))
 
     def write(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes] = ()) -> None:
-        """Write ledgers, by their paths, to the work tree, and to the index where that is sealed.
+        """Write ledgers, by path, to the work tree and, if the index is sealed, to the index.
 
-        Those at `removed` are taken away, as they went elsewhere. What fails on
-        the way takes back what was written.
+        Ledgers at `removed` are removed, because they moved elsewhere. If something fails what was
+        written is undone.
         """
-        # The work tree first: the index is replaced by one rename of git's, the last thing to fail.
+        # The work tree first: git replaces the index by one rename, which is the last step that can
+        # fail.
         before: dict[Path, bytes | None] = {}
         gone = [path for path in removed if path not in contents]
         try:
@@ -368,20 +377,20 @@ class SealedFiles:
             if self.is_staged:
                 self._stage(contents, gone)
         except BaseException:
-            # A signal, too, may come when the index has them already: then all is done.
+            # A signal may come after the index was written: then everything is done, and stays.
             if not (self.is_staged and self._are_staged(contents, gone)):
                 for file, content_before in before.items():
                     _put_back(file, content_before)
             raise
 
     def _kept(self, path: bytes, before: dict[Path, bytes | None]) -> Path:
-        """A ledger's file, whose content is remembered."""
+        """Return a ledger's file, after saving its content in `before`."""
         file = self._safe_file(path)
         before[file] = file.read_bytes() if file.is_file() else None
         return file
 
     def _are_staged(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes]) -> bool:
-        """Whether the index has ledgers by now, and none where they were taken away."""
+        """Tell whether the index already has these ledgers, and no longer the removed ones."""
         try:
             oids = {entry.path: entry.oid for entry in index.entries(self.repo) if not entry.stage}
         except EnvironmentFailure:
@@ -400,10 +409,10 @@ class SealedFiles:
         staging.add(self.repo, contents, "--refresh")
 
     def _safe_file(self, path: bytes) -> Path:
-        """A ledger's file; its folder is one of the work tree, not behind a link."""
+        """Return a ledger's file; raises CheckError if a link leads out of the work tree."""
         file = self.repo.file(path)
         top, folder = self.repo.worktree.resolve(), file.parent.resolve()
-        # Both: in a linked work tree the common folder is elsewhere.
+        # Both are checked: in a linked work tree the common folder is elsewhere.
         is_git = folder.is_relative_to(self.repo.git_dir.resolve()) or folder.is_relative_to(
             self.repo.common_dir.resolve()
         )
@@ -414,7 +423,10 @@ class SealedFiles:
 
 @dataclass(frozen=True, slots=True)
 class Doubt(JsonObject):
-    """What was sealed all the same, though it may not count; and what to do, if anything."""
+    """A reason why a seal may not count, though it was made.
+
+    And what to do about it, if anything.
+    """
 
     message: str
     hint: str | None = None
@@ -422,7 +434,7 @@ class Doubt(JsonObject):
 
 @dataclass
 class ContentReader:
-    """What artifacts hold, checked as far as a seal of it has to be; and what is doubtful."""
+    """Reads what is to be sealed, checked as far as a seal requires; collects doubts."""
 
     files: SealedFiles
     threads: int | None
@@ -431,13 +443,13 @@ class ContentReader:
 
     @cached_property
     def opener(self) -> EncryptedTexts:
-        """What looks at encrypted texts."""
+        """What opens encrypted texts."""
         from wtxtgit.checkpoint.encrypted import EncryptedTexts
 
         return EncryptedTexts(self.identities)
 
     def of(self, path: bytes) -> SealedContent | None:
-        """What is to be sealed, None where nothing is there."""
+        """Return the content to be sealed at a path; None if nothing is there."""
         self.files.check_settled(path)
         data = self.files.content(path)
         if data is None:
@@ -450,7 +462,7 @@ class ContentReader:
         payload = partial(store_of, self.files.repo)
         facts = examine(data, threads=self.threads, opaque=not is_filtered, payload=payload)
         if self.files.drivers.get(path) == DETACHED_DRIVER and not facts.is_text:
-            # A file: git will have the detached text that clean makes of it.
+            # A raw file: git will store the detached text that clean makes of it.
             facts = replace(facts, detached=detached_hash(data, threads=self.threads))
         if (wsum := self.files.wsum(path)) is not None:
             facts = with_wsum(facts, wsum, is_filtered=is_filtered)
@@ -487,7 +499,7 @@ class ContentReader:
             raise CheckError(f"{shown_path(path)}: {facts.fault}", hint=self._hint(path, facts))
 
     def _hint(self, path: bytes, facts: ArtifactFacts) -> str:
-        """What to do about a text that does not hold."""
+        """Return the hint for a text that does not verify."""
         if facts.lacks_payload:
             return "wtxtgit fetch fetches the missing data"
         if facts.pending_root is None or facts.has_wsum:
@@ -499,7 +511,9 @@ class ContentReader:
         return f"wtxtgit finalize -- {self.files.quoted(path)}{staged}"
 
     def _check_sign_line(self, path: bytes, content: SealedContent) -> None:
-        """Refuse a native text's own signature that does not hold: its seal replaces none."""
+        """Raise TrustError if a native text's own signature is invalid: a seal does not replace
+        it.
+        """
         if content.facts.wsum_signed is not None and self.files.signers:
             line, made = content.facts.wsum_signed
             if check_wsum(made, line, sorted(self.files.signers)) is not SignatureState.VALID:
@@ -535,7 +549,7 @@ def _threshold_hint(threshold: int) -> str:
 
 
 def _refuse_broken_signers(content: bytes) -> None:
-    """Raise CheckError for a signers file that nobody will take: a seal would make it no better."""
+    """Raise CheckError for an invalid signers file: a seal would not make it acceptable."""
     name = os.fsdecode(SIGNERS_PATH)
     try:
         signers = signers_file.parse(content, name).signers

@@ -1,4 +1,4 @@
-"""What a seal makes of ledgers: a plan for each artifact, before anything is signed or written."""
+"""What a seal does to ledgers: a plan for each artifact, before anything is signed or written."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ if TYPE_CHECKING:  # what opens age files takes long to load
 class SealOptions:
     """How to seal.
 
-    `now` is the time as a record has it, `build` the word for what made the
-    content. `staged` seals the index. `cosign` signs the last records once
-    more and appends none, `countersign` those that are not accepted. `reseal`
-    is the revision whose records are kept, "" for the one that fits. Where
-    trust starts says `trust_root`, for the last two. `identities` open encrypted texts.
+    `now` is the time for records, `build` the word for what made the content. `staged` seals the
+    index. `cosign` adds a signature to the last records and appends none, `countersign` adds one to
+    records that are not accepted. `reseal` is the revision whose records are kept, "" to find the
+    one that fits. `trust_root` is used for the last two. `identities` decrypt encrypted texts.
     """
 
     now: str
@@ -64,7 +63,7 @@ class SealOptions:
 
 
 class Action(StrEnum):
-    """What became of a ledger; one that is kept may be another commit's."""
+    """What happens to a ledger; an UNCHANGED one may come from another commit."""
 
     SEALED = "sealed"
     MOVED = "moved"
@@ -76,12 +75,11 @@ class Action(StrEnum):
 
 @dataclass(slots=True)
 class LedgerPlan:
-    """What is to become of an artifact's ledger.
+    """What happens to an artifact's ledger.
 
-    `numbers` are the records to be signed; those of a ledger that `is_adopted` may
-    be signed by that key. `is_written` says whether the ledger is another one than
-    what is there. It stood at `moved_from`; `taken_from`
-    is where its file is to be taken away.
+    `numbers` are the indices of the records to be signed; in a ledger that `is_adopted` they may
+    have a signature of the key already. `is_written` says whether the ledger differs from what is
+    there. `moved_from` is where it stood before; `taken_from` is where its file has to be removed.
     """
 
     path: bytes
@@ -95,7 +93,7 @@ class LedgerPlan:
     is_adopted: bool = False
 
     def sign(self, key: SigningKey) -> None:
-        """Sign the records that are to be signed."""
+        """Sign the records `numbers`."""
         sign = signer(key.sign, key.public_key)
         for n in self.numbers:
             record = self.records[n]
@@ -112,14 +110,16 @@ class LedgerPlan:
             self.records = (*self.records[:n], signed, *self.records[n + 1 :])
 
     def content(self) -> bytes:
-        """The ledger's bytes."""
+        """Return the ledger's bytes."""
         with _told_of(self.path):
             return text.format_ledger(Ledger(self.head, self.records))
 
 
 @contextmanager
 def _told_of(path: bytes) -> Iterator[None]:
-    """Raise CheckError, which names the artifact, for a record that no ledger can hold."""
+    """Turn an error about a record that no ledger can hold into a CheckError that names the
+    artifact.
+    """
     try:
         yield
     except TextError as error:
@@ -128,7 +128,7 @@ def _told_of(path: bytes) -> Iterator[None]:
 
 @dataclass
 class SealPlanner:
-    """Sealing under way; without slots, for what is found out once."""
+    """A seal in progress; without slots, for cached properties."""
 
     _files: SealedFiles
     _options: SealOptions
@@ -139,13 +139,13 @@ class SealPlanner:
     """Artifacts whose ledger is to be taken along, and where it is."""
 
     def plans(self, paths: Sequence[str]) -> Iterator[LedgerPlan]:
-        """What is to become of all ledgers that are meant, the signers' first."""
+        """Yield the plans for all chosen ledgers, that of the signers first."""
         if self._options.countersign:
             yield from self._countersigned(paths)
             return
         chosen = self._choose(paths)
         contents = {path: content for path in chosen if (content := self.contents.of(path))}
-        # Cosigning appends nothing, so no ledger can move with it.
+        # Cosigning appends nothing, so it can't move a ledger.
         if not self._options.cosign:
             self._taken = self._take_along(contents)
         left = set(self._taken.values())
@@ -159,7 +159,7 @@ class SealPlanner:
                 yield plan
 
     def check_key(self, key: SigningKey) -> None:
-        """Raise TrustError for a key whose countersignature would not count."""
+        """Raise TrustError if the key's countersignature would not count."""
         if not self._options.countersign or key.public_key in self._before.trusted:
             return
         raise TrustError(
@@ -169,14 +169,14 @@ class SealPlanner:
             "--key KEY",
         )
 
-    # Which artifacts.
+    # Choosing artifacts.
 
     def _choose(self, paths: Sequence[str]) -> list[bytes]:
-        """The artifacts that are meant, the signers first: other ledgers name theirs."""
+        """Return the chosen artifacts, the signers first, because other ledgers refer to theirs."""
         chosen = self._files.choose(paths, self._is_told_of)
         if self._options.reseal is not None and not paths:
-            # What reverts a file's return takes the file away, and brings the ledger back that
-            # stood there while it was gone, with a sealed deletion or without.
+            # Reverting the return of a file removes it and brings back the ledger from the time
+            # when it was gone, with or without a sealed deletion.
             chosen |= {
                 path
                 for path, ledger in self._files.standing.items()
@@ -192,34 +192,34 @@ class SealPlanner:
         return sorted(chosen, key=lambda path: (path != SIGNERS_PATH, path))
 
     def _is_fresh(self, path: bytes) -> bool:
-        """Whether a ledger is another one than in the commit before."""
+        """Tell whether a ledger differs from the one in the parent commit."""
         before = self._files.ledger_at(self._parents[0], path) if self._parents else None
         return self._files.ledger(path) != before
 
     def _is_older(self, path: bytes, ledger: Ledger) -> bool:
-        """Whether a ledger lacks what that of the commit before has."""
+        """Tell whether a ledger lacks records of the one in the parent commit."""
         before = self._files.ledger_at(self._parents[0], path) if self._parents else None
         return before is not None and not extends(ledger, before)
 
     def _is_told_of(self, path: bytes) -> bool:
-        """Whether a ledger tells of an artifact that is gone."""
+        """Tell whether there is a ledger for an artifact that is gone."""
         if self._files.has_ledger(path) or any(self._at_parents(path)):
             return True
         return self._options.reseal is not None and self._before.knows(path)
 
-    # Ledgers that go on.
+    # Ledgers that continue.
 
     def _plan(
         self, path: bytes, content: SealedContent, chosen: Sequence[bytes]
     ) -> LedgerPlan | None:
-        """The ledger that an artifact gets."""
+        """Plan the ledger of an artifact that exists; None if nothing is to be done."""
         choice = self._kept(path)
         ledger = choice.ledger
         if self._options.cosign:
             return self._cosigned(path, content, ledger)
         at = path if ledger is not None and ledger.place != path else None
         if ledger is not None and content.is_sealed_by(ledger.last) and not (choice.joins or at):
-            # One that is kept from another commit is signed already.
+            # A ledger that is kept from another commit is signed already.
             is_other = self._is_adopted(path) or (
                 not choice.is_here and not self._files.has(path, ledger)
             )
@@ -260,8 +260,9 @@ class SealPlanner:
         if ledger is not None:
             return content.record(ledger, after, build=self._options.build, at=at)
         record = content.record(None, after, build=self._options.build)
-        # Two ledgers of one first record would be one: the later one counts from there.
-        # Here, and in the commits that the next one follows: a deleted file's may be there alone.
+        # Two ledgers with the same first record would be the same: the later one begins with a
+        # higher generation. Parent commits count too, since the ledger of a deleted file may only
+        # be there.
         others = [*self._files.standing.values(), *self._at_parents(path)]
         gens = [
             other.last.meta.gen for other in others if line_of(other) == (head, record.merkle_this)
@@ -271,15 +272,15 @@ class SealPlanner:
         return content.record(None, replace(after, gen=max(gens) + 1), build=self._options.build)
 
     def _deleted(self, path: bytes, ledger: Ledger | None) -> tuple[Ledger, ...]:
-        """Sealed deletions that what is sealed here now has to be later than."""
+        """Return the sealed deletions that a seal at this path now has to be later than."""
         try:
             return self._before.deleted(path, ledger)
         except (TrustError, EnvironmentFailure, InputError):
-            # Where trust starts is for the audit to complain of.
+            # An invalid trust root is reported by the audit.
             return ()
 
     def _after(self, choice: Choice) -> After:
-        """What the next record has to be later than: all that it joins."""
+        """Return what the next record has to be later than: all ledgers that it joins."""
         lasts = [one.last.meta for one in choice.joined]
         joined = max((last.ts for last in lasts), default=None)
         now = self._options.now
@@ -287,12 +288,12 @@ class SealPlanner:
         return After(now if joined is None else max(now, joined), gen, joined)
 
     def _remember(self, path: bytes, plan: LedgerPlan) -> None:
-        """What other ledgers call the repository is the first record of the signers'."""
+        """Keep the first record of the signers' ledger: other ledgers name the repository by it."""
         if path == SIGNERS_PATH:
             self._repo_id = plan.records[0].merkle_this
 
     def _kept(self, path: bytes) -> Choice:
-        """The ledger whose records stay."""
+        """Return the ledger whose records are kept."""
         if self._options.reseal is None:
             if path in self._taken:
                 return Choice(self._files.standing[self._taken[path]])
@@ -306,7 +307,9 @@ class SealPlanner:
         return self._before.choose(path, here, sides, standing, repo_id)
 
     def _gone(self, path: bytes) -> LedgerPlan | None:
-        """The ledger of an artifact that was named, and is deleted."""
+        """Plan the ledger of an artifact that was named but is deleted; None if there is nothing
+        to seal.
+        """
         if path == SIGNERS_PATH or not self._files.is_gone(path):
             return None
         choice = self._kept(path)
@@ -361,11 +364,13 @@ class SealPlanner:
         return path in self._files.adopted
 
     def _countersigned(self, paths: Sequence[str]) -> Iterator[LedgerPlan]:
-        """Ledgers with records that count once a key that is trusted now signs them."""
+        """Yield plans for ledgers with records that will count once a currently trusted key
+        signs them.
+        """
         before = self._before
         for path, staged in self._files.choose_ledgers(paths).items():
             ledger = self._files.ledger(path) or staged
-            # Violations are those of what is staged: an adopted ledger may have mended them.
+            # The violations are those of the staged ledger: an adopted one may have mended them.
             wrong = before.wrong_signature(path, staged) if before.is_signed else None
             if wrong is not None:
                 raise TrustError(
@@ -382,12 +387,13 @@ class SealPlanner:
                 is_written=bool(numbers) or is_adopted, is_adopted=is_adopted,
             )  # fmt: skip
 
-    # Ledgers that move, and begin.
+    # Ledgers that move, and that begin.
 
     def _take_along(self, contents: Mapping[bytes, SealedContent]) -> dict[bytes, bytes]:
-        """Artifacts that were moved without their ledgers, with the paths of those before.
+        """Return artifacts that were moved without their ledgers, with the path of each ledger's
+        artifact.
 
-        Raises CheckError where more than one may be meant.
+        Raises CheckError if this is ambiguous.
         """
         new = [
             path
@@ -430,7 +436,7 @@ class SealPlanner:
         return taken
 
     def _check_move(self, path: bytes, ledger: Ledger) -> None:
-        """Raise CheckError for a ledger that can't move here."""
+        """Raise CheckError if a ledger can't move here."""
         if SIGNERS_PATH in (path, ledger.place):
             raise CheckError(
                 f"{shown_path(path)}: its ledger belongs to {shown_path(ledger.place)}, and the "
@@ -454,11 +460,11 @@ class SealPlanner:
                 )
 
     def _check_is_left(self, path: bytes, ledger: Ledger) -> None:
-        """Raise CheckError where another place has the ledger, too."""
+        """Raise CheckError if another place has the same ledger."""
         for other, there in self._files.standing.items():
             if other in (path, self._taken.get(path)) or there.head != ledger.head:
                 continue
-            # One begins the other: a copy, which would fork the moment that either goes on.
+            # One is a prefix of the other: a copy, which would fork as soon as either continues.
             if shared(there, ledger) == min(len(there.records), len(ledger.records)):
                 raise CheckError(
                     f"{shown_path(path)}: {shown_path(other)} has the same ledger",
@@ -467,7 +473,7 @@ class SealPlanner:
                 )
 
     def _check_begins(self, path: bytes, chosen: Sequence[bytes]) -> None:
-        """Raise CheckError where a ledger that was moved away still counts here."""
+        """Raise CheckError if a ledger that was moved away still counts at this path."""
         moved = set(self._taken.values())
         for other, ledger in self._files.standing.items():
             if ledger.place == path != other and other not in chosen and other not in moved:
@@ -479,7 +485,7 @@ class SealPlanner:
                 )
 
     def _repo_of(self, path: bytes) -> bytes:
-        """What a ledger that begins now says of its repository."""
+        """Return what a ledger that begins now names as its repository."""
         if path == SIGNERS_PATH:
             return NO_REPO
         if self._repo_id is None:
@@ -498,11 +504,11 @@ class SealPlanner:
 
     @cached_property
     def _parents(self) -> list[str]:
-        """The commits that the next one is to have as parents."""
+        """The parents of the next commit."""
         return history.next_parents(history.Head(self._files.repo))
 
     def _at_parents(self, path: bytes) -> list[Ledger]:
-        """The ledgers that those have at an artifact; what does not read is as none."""
+        """Return the ledgers of an artifact in the parents; invalid ones are left out."""
         return self._at(self._parents, path)
 
     def _at(self, commits: Sequence[str], path: bytes) -> list[Ledger]:
@@ -517,12 +523,12 @@ class SealPlanner:
         return ledgers
 
     def _at_sides(self, path: bytes) -> list[Ledger]:
-        """The ledgers of the commits whose records may stay, those to be kept first."""
+        """Return the ledgers in the commits whose records may be kept, preferred ones first."""
         return self._at(list(dict.fromkeys([self._reseal_from, *self._parents])), path)
 
     @cached_property
     def _reseal_from(self) -> str:
-        """The commit whose records stay."""
+        """The commit whose records are kept."""
         if self._options.reseal:
             return history.resolve(self._files.repo, self._options.reseal + "^{commit}")
         parents = self._parents

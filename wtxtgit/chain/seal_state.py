@@ -1,9 +1,9 @@
-"""What a seal is of, and which ledger it goes on from.
+"""What a seal covers, and which ledger it continues.
 
-`docs/spec/trust.md`, section "Artifacts": a filtered file counts by its text,
-every other file by the opaque text of its bytes, whatever they begin with. A
-ledger that is in nobody's tree any more has to go on all the same, so the
-state before the commit says what to keep, not the trees of its parents alone.
+`docs/spec/trust.md`, section "Artifacts": a filtered file counts by its text, every other file by
+the opaque text of its bytes, whatever they begin with. A ledger that is in no tree any more has to
+be continued all the same, so the trust state before the commit decides what is kept, not only the
+trees of its parents.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _OPAQUE = "opaque/v1"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The ledger that goes on at a path, None where one begins.
+    """The ledger that continues at a path; None if a new one begins.
 
-    `joined` are those that a further record, later than each, has to join with
-    it, whatever the content. `is_here` says that the ledger that is here stays.
+    `joined` are ledgers that have to be joined with it by another record, later than each, whatever
+    the content is. `is_here` says that the ledger that stands at the path stays.
     """
 
     ledger: Ledger | None
@@ -60,7 +60,7 @@ class Choice:
 
 
 class Before:
-    """The state before a commit that is made now, and what is wrong with what is staged."""
+    """The state before the commit that is being made, and what is wrong with what is staged."""
 
     def __init__(
         self, state: TrustState, after: TrustState, violations: Sequence[Violation]
@@ -81,16 +81,15 @@ class Before:
         trust_root: str | None,
         kept: KeptStates,
     ) -> Before:
-        """What is known from a trust root on; `entries` are those of the index.
+        """Compute the state from the trust root on; `entries` are those of the index.
 
-        Raises BadRoot, EnvironmentFailure and KeyFileError for trust roots that
-        are none.
+        Raises BadRoot, EnvironmentFailure and KeyFileError for invalid trust roots.
         """
         parents = history.next_parents(Head(repo))
         try:
             history.refuse_altered(repo)
         except AlteredHistory:
-            # Who is trusted is not known then: what the parents hold stands.
+            # Then nobody knows who is trusted, so what the parents contain is accepted.
             trees = [reader.tree(snapshots.files(oid)) for oid in parents]
             state = join([start(SignersState(), tree) for tree in trees]) if trees else NOBODY
         else:
@@ -107,11 +106,11 @@ class Before:
 
     @property
     def trusted(self) -> frozenset[bytes]:
-        """Keys whose signatures count in that commit."""
+        """The keys whose signatures count in the commit."""
         return self._state.trusted | self._after.trusted
 
     def unsigned(self, ledger: Ledger) -> list[int]:
-        """The records, by number, that count once a key that is trusted signs them."""
+        """Return the indices of the records that will count once a trusted key signs them."""
         return [
             n
             for n in unaccepted(self._state, ledger, signed)
@@ -119,7 +118,9 @@ class Before:
         ]
 
     def wrong_signature(self, path: bytes, ledger: Ledger) -> Violation | None:
-        """A signature of a ledger's record that no further one mends."""
+        """Return a violation by a signature that a further signature can't mend; None if there
+        is none.
+        """
         first = unaccepted(self._state, ledger, signed).start
         gens = {record.meta.gen for record in ledger.records[:first]}
         for one in self._violations:
@@ -132,7 +133,7 @@ class Before:
     # Ledgers.
 
     def knows(self, path: bytes) -> bool:
-        """Whether a ledger has to go on at a path."""
+        """Tell whether a ledger has to continue at a path."""
         return any(
             one.place == path and not lets_go(one) for some in self._open.values() for one in some
         )
@@ -145,11 +146,11 @@ class Before:
         standing: Mapping[bytes, Ledger],
         repo_id: bytes,
     ) -> Choice:
-        """The ledger whose records stay at a path.
+        """Return the ledger whose records are kept at a path.
 
-        `here` is the one that stands there. Of several that may go on that is
-        taken which the first of `sides` belongs to. `standing` are all ledgers
-        here, by their artifacts. Raises CheckError where none can go on.
+        `here` is the ledger that stands there. If several may continue, the one that the first of
+        `sides` belongs to is chosen. `standing` are all ledgers here, by artifact. Raises
+        CheckError if none can continue.
         """
         lines = {line_of(one) for one in (*sides, *((here,) if here is not None else ()))}
         lines |= {
@@ -169,7 +170,7 @@ class Before:
             return Choice(here, is_here=True)
         if here is not None and any(line_of(one) == line_of(here) for one in away):
             away = [one for one in away if line_of(one) == line_of(here)]
-        # One that comes from elsewhere joins those of its own line alone.
+        # A ledger that comes from elsewhere only joins others of its own line.
         if away and all(line_of(one) == line_of(away[0]) for one in (*away, *mine)):
             one = self._only_one(path, away)
         elif mine or deleted:
@@ -178,14 +179,16 @@ class Before:
             begins = here is not None and self._begins_here(path, here, repo_id)
             return Choice(here if begins else None, is_here=begins)
         others = {*mine, *(self._other_signers(one) if path == SIGNERS_PATH else ())} - {one}
-        # What is older than a sealed deletion does not come back by itself.
+        # Content older than a sealed deletion must not come back by itself.
         others |= {
             gone for gone in deleted if not extends(one, gone) and not is_later(one.last, gone)
         }
         return Choice(one, tuple(others))
 
     def deleted(self, path: bytes, ledger: Ledger | None) -> tuple[Ledger, ...]:
-        """Sealed deletions at a path, which what a ledger says there next has to be later than."""
+        """Return the sealed deletions at a path that a ledger's next record there has to be
+        later than.
+        """
         return tuple(
             one
             for some in self._open.values()
@@ -194,19 +197,22 @@ class Before:
         )
 
     def _is_settled(self, path: bytes, here: Ledger, others: Sequence[Ledger]) -> bool:
-        """Whether the ledger that is here holds, and all others went on in it."""
+        """Tell whether the ledger at the path is valid and continues all others."""
         return not any(one.path == path for one in self._violations) and all(
             extends(here, one) or one not in self._still_open for one in others
         )
 
     def _other_signers(self, ledger: Ledger) -> Iterator[Ledger]:
-        """Ledgers of other signers that are trusted now, too: a change is later than each."""
+        """Yield ledgers of other signers that are trusted now.
+
+        A change has to be later than each.
+        """
         for signers in self._state.newest:
             if signers.ledger is not None and not extends(ledger, signers.ledger):
                 yield signers.ledger
 
     def _holder(self, ledger: Ledger, standing: Mapping[bytes, Ledger]) -> bytes | None:
-        """Where an open ledger goes on already."""
+        """Return the path at which an open ledger continues already; None if it does not."""
         own = standing.get(ledger.place)
         if own is not None and extends(own, ledger):
             return ledger.place
@@ -215,7 +221,7 @@ class Before:
         return holders[0] if holders else None
 
     def _only_one(self, path: bytes, away: Sequence[Ledger]) -> Ledger:
-        """The ledger that moves here, which those that stand here are joined with."""
+        """Return the ledger that moves here; those that stand here are joined with it."""
         if len(away) > 1:
             places = " and ".join(sorted(shown_path(one.place) for one in away))
             raise CheckError(
@@ -225,7 +231,7 @@ class Before:
         return away[0]
 
     def _begins_here(self, path: bytes, here: Ledger, repo_id: bytes) -> bool:
-        """Whether a ledger that nobody knows yet is that of this path."""
+        """Tell whether a ledger that is not known yet belongs to this path."""
         return (
             line_of(here) not in self._state.lines
             and here.place == path
@@ -234,7 +240,9 @@ class Before:
 
 
 def _preferred(ledgers: Sequence[Ledger], sides: Iterable[Ledger]) -> Ledger:
-    """Of several ledgers that may go on, that of the first side that has one; else the longest."""
+    """Choose among ledgers that may continue: that of the first side that has one, else the
+    longest.
+    """
     for side in sides:
         related = [one for one in ledgers if shared(one, side)]
         if related:
@@ -246,8 +254,8 @@ def _preferred(ledgers: Sequence[Ledger], sides: Iterable[Ledger]) -> Ledger:
 class After:
     """What the next record has to be later than.
 
-    `ts` is its time unless its ledger's last is later, `gen` the least generation
-    that it may have. `joined` is the latest time of what it joins.
+    `ts` is its time unless the last record of its ledger is later, `gen` its least generation.
+    `joined` is the latest time of the ledgers that it joins.
     """
 
     ts: str
@@ -255,7 +263,7 @@ class After:
     joined: str | None = None
 
     def gen_of(self, ledger: Ledger | None) -> int:
-        """The generation that comes next in a ledger."""
+        """Return the next generation of a ledger."""
         return self.gen if ledger is None else max(self.gen, ledger.last.meta.gen + 1)
 
 
@@ -263,11 +271,10 @@ class After:
 class SealedContent:
     """A content that can be sealed.
 
-    `sha256_all` (32 bytes) is what a record of it has, `schema` that text's.
-    `others` are hashes that bind its bytes as well, `own` is the hash that older
-    records of it may have, which binds less. `meta` is a native text's own. Of one that
-    `is_withheld` no hash is known: what it holds is not all at hand, so it may be sealed
-    already, and no new record can be made of it.
+    `sha256_all` (32 bytes) goes into its record, with `schema`. `others` are hashes that cover its
+    bytes as well; `own` is the hash that older records of it may have, which covers less. `meta` is
+    that of a native text. If it `is_withheld` its payload is not complete here and no hash is
+    known: it may be sealed already, but no new record of it can be made.
     """
 
     facts: ArtifactFacts
@@ -282,19 +289,19 @@ class SealedContent:
         return self.facts.lacks_payload and self.facts.detached is not None
 
     def is_sealed_by(self, record: Record) -> bool:
-        """Whether a record binds all of it: no other one is needed."""
+        """Tell whether a record covers all of it, so that no further one is needed."""
         if is_deletion(record):
             return False
-        # What git has in the one form is not sealed by a record of the other one.
+        # A record of the attached form does not seal the detached form, nor the reverse.
         if self.facts.detached not in (None, record.detached):
             return False
-        # Who sealed this very text has seen what it holds.
+        # Whoever sealed this very text has seen its payload.
         if self.is_withheld:
             return True
         return record.sha256_all == self.sha256_all or record.sha256_all in self.others
 
     def is_named_by(self, record: Record) -> bool:
-        """Whether a record is of it, by an older rule maybe."""
+        """Tell whether a record is of this content, perhaps by an older rule."""
         return self.is_sealed_by(record) or (
             self.own == record.sha256_all and not is_deletion(record)
         )
@@ -302,9 +309,9 @@ class SealedContent:
     def record(
         self, ledger: Ledger | None, after: After, *, build: str, at: bytes | None = None
     ) -> Record:
-        """The record that seals it after a ledger's last; raises TextError.
+        """Return the record that seals this content after a ledger's last; raises TextError.
 
-        A native text's generation is its own where that can follow.
+        A native text's own generation is used if it can follow.
         """
         gen = after.gen_of(ledger)
         if self.meta is not None and self.meta.gen >= gen and self._is_late(ledger, after):
@@ -327,16 +334,16 @@ class SealedContent:
         )
 
     def _is_late(self, ledger: Ledger | None, after: After) -> bool:
-        """Whether a native text's own time does not go back, nor before what is joined."""
+        """Tell whether a native text's own time is not before the last record's or those joined."""
         if self.meta is None or (after.joined is not None and self.meta.ts < after.joined):
             return False
         return ledger is None or self.meta.ts >= ledger.last.meta.ts
 
 
 def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> SealedContent | None:
-    """What a seal is of, None for a filtered text that does not verify."""
+    """Return what a seal covers; None for a filtered text that does not verify."""
     if facts.detached is not None and facts.is_text:
-        # Where nothing filters it, it stands for no more than its own bytes.
+        # If nothing filters a detached text it stands for its own bytes only.
         if not is_filtered:
             facts = replace(facts, detached=None, sha256_all=None, meta=None)
         elif facts.is_native:
@@ -349,7 +356,7 @@ def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> SealedContent | No
         raise AssertionError("nobody asked for the hash of its bytes")
     if facts.has_wsum:
         return SealedContent(facts, facts.opaque, _OPAQUE, meta=facts.meta)
-    # clean's text of a binary gives each byte of it, a native text's root does not.
+    # The text that clean makes of a binary determines every byte; a native text's root does not.
     others = (
         frozenset({facts.sha256_all}) if facts.sha256_all and not facts.is_text else frozenset()
     )

@@ -52,7 +52,10 @@ _ATTRIBUTES = b":(top,glob)**/.gitattributes"
 
 
 def is_settled(head: Head, key_file: Path | None) -> bool:
-    """Whether the check of the index would find nothing, by the rules above; remembers that."""
+    """Tell whether the check of the index would find nothing, by the rules above.
+
+    If so, note it.
+    """
     repo = head.repo
     try:
         notes = _notes(repo)
@@ -100,7 +103,7 @@ def remember(head: Head, key_file: Path | None) -> None:
 
 
 def _is_beside(repo: Repository, staged: bytes) -> bool:
-    """Rules 3 to 6 of what is staged."""
+    """Check rules 3 to 6 for what is staged."""
     fields = run.records(staged)
     paths = []
     for about, path in zip(fields[::2], fields[1::2], strict=True):
@@ -127,26 +130,26 @@ def _is_beside(repo: Repository, staged: bytes) -> bool:
 
 
 def is_under_way(repo: Repository) -> bool:
-    """Whether something is being merged, picked or reverted."""
+    """Tell whether a merge, cherry-pick, revert or rebase is in progress."""
     return any((repo.git_dir / name).exists() for name in _UNDER_WAY)
 
 
 def _staged(repo: Repository, head: str) -> bytes:
-    """What the index changes of HEAD, spelled as `git diff-tree` spells it of two commits."""
+    """Return what the index changes compared with HEAD, in the format of `git diff-tree`."""
     return repo.git("diff-index", "--cached", *_RAW, head, "--", env=run.TRUE_OBJECTS)
 
 
 def _secret(key_file: Path | None, *, make: bool) -> bytes | None:
     if key_file is None:
         return None
-    # Needed only where there are notes, or will be.
+    # Needed only if there are notes, or will be.
     from wtxtgit.trust.local_secret import local_secret
 
     return local_secret(key_file, make=make)
 
 
 def _note(repo: Repository, secret: bytes, parent: str, changes: bytes) -> bytes:
-    """What is kept of a check; raises ValueError for a trust root that may mean another later."""
+    """Return the note about a check; raises ValueError if the trust root may later mean another."""
     root = repo.config.get(TRUST_ROOT)
     if root is not None and not _OID.fullmatch(root):
         raise ValueError(root)
@@ -164,7 +167,7 @@ def _notes(repo: Repository) -> list[bytes]:
 
 
 def _write(repo: Repository, notes: list[bytes], note: bytes) -> None:
-    """Put a note first; a writer beside us may lose one, which is then checked again."""
+    """Add a note in front. A concurrent writer may lose one, which then is checked again."""
     if note in notes:
         return
     from wtxtgit.io.temporary import new_file, opened_folder

@@ -1,4 +1,4 @@
-"""`.wtxt/signers` in the work tree: who may sign, and how many have to agree."""
+"""`.wtxt/signers` in the work tree: who may sign, and how many of them have to agree."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PATH = f"{FOLDER}/signers"
 
 @dataclass(frozen=True, slots=True)
 class SignerFacts(JsonObject):
-    """What is told of a signer."""
+    """The facts about a signer that are reported."""
 
     principal: str
     fingerprint: str
@@ -50,7 +50,7 @@ class SignerFacts(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Consequence(JsonObject):
-    """What a change of the signers means elsewhere, and what to do there."""
+    """What a change of the signers means elsewhere, and what to do about it."""
 
     message: str
     hint: str
@@ -67,8 +67,8 @@ REVOCATION = Consequence(
 class SignersReport(JsonObject):
     """Signers that were listed, added or removed, and the threshold of the file.
 
-    `changed` tells whether the file was written, `consequence` what follows
-    from a removal for other branches.
+    `changed` tells whether the file was written, `consequence` what a removal means for other
+    branches.
     """
 
     KEYS = "threshold changed signers consequence?"
@@ -80,19 +80,18 @@ class SignersReport(JsonObject):
 
 
 def list_signers(repo: Repository) -> SignersReport:
-    """All signers of the work tree's file; none where there is no file."""
+    """Return all signers in the work tree's file; none if there is no file."""
     signers = _read(repo).signers
     return _report(signers.signers, signers.threshold)
 
 
 def add(repo: Repository, principal: str, key: str, ring: Keyring) -> SignersReport:
-    """Add a signer; the file is made where there is none.
+    """Add a signer; the file is created if it does not exist.
 
-    `key` is an OpenSSH public line, a `.pub` file (with a slash, or ending
-    so) or the name of a key of the ring. A signer who is there already
-    changes nothing; raises CheckError where the key is there as somebody
-    else's or the file would have fewer principals than its threshold, and
-    KeyFileError for what can't stand in the file.
+    `key` is an OpenSSH public line, a `.pub` file (with a slash, or with that ending) or the name
+    of a key of the ring. A signer who is listed already changes nothing. Raises CheckError if the
+    key is listed for somebody else, or if the file would have fewer principals than its threshold,
+    and KeyFileError for what can't be written to the file.
     """
     with turn(repo):
         public = _public_key(key, ring)
@@ -118,8 +117,8 @@ def add(repo: Repository, principal: str, key: str, ring: Keyring) -> SignersRep
 def remove(repo: Repository, which: str) -> SignersReport:
     """Remove a principal with all its keys, or the key with a fingerprint or keyid.
 
-    Raises UsageError where nothing or more than one is meant, and CheckError
-    where fewer principals would be left than the file's threshold asks for.
+    Raises UsageError if `which` matches nothing or several signers, and CheckError if fewer
+    principals would remain than the threshold requires.
     """
     with turn(repo):
         file = _read(repo)
@@ -128,7 +127,7 @@ def remove(repo: Repository, which: str) -> SignersReport:
         meant = [
             {signer.public_key for signer in every if signer.principal == which},
             {signer.public_key for signer in every if fingerprint(signer.public_key) == which},
-            # A keyid is a short hash without secrets: keys can be made that share one.
+            # A keyid is a short hash: keys can be crafted that share one.
             *({signer.public_key} for signer in keys),
         ]
         meant = [found for found in meant if found]
@@ -145,7 +144,7 @@ def remove(repo: Repository, which: str) -> SignersReport:
         left, threshold = len(changed.signers.principals), changed.signers.threshold
         if not left:
             raise CheckError("no signer would remain", hint="add another signer first")
-        # Such a file could never be changed again: no change would get enough signatures.
+        # With fewer principals no change of the file could ever get enough signatures.
         if left < threshold:
             raise CheckError(
                 f"{counted(left, 'principal')} would remain for a threshold of {threshold}",
@@ -157,10 +156,10 @@ def remove(repo: Repository, which: str) -> SignersReport:
 
 
 def set_threshold(repo: Repository, threshold: int) -> SignersReport:
-    """Say how many principals have to seal a change of the file; tells all signers.
+    """Set how many principals have to seal a change of the file; returns all signers.
 
-    Raises UsageError for a number that no file can have, and CheckError for
-    one over the number of principals.
+    Raises UsageError for a number that no file can have, and CheckError if it exceeds the number of
+    principals.
     """
     with turn(repo):
         if not 1 <= threshold <= MAX_THRESHOLD:
@@ -172,7 +171,8 @@ def set_threshold(repo: Repository, threshold: int) -> SignersReport:
             )
         file, is_read = _read_but_threshold(repo)
         there = len(file.signers.principals)
-        # The first signer comes into a file that asks for one: it may be lowered to that.
+        # Before the first signer is added the threshold has to be one, so it may be lowered to
+        # that.
         is_first = threshold == 1 < file.signers.threshold
         if threshold > there and not is_first:
             raise CheckError(
@@ -213,7 +213,10 @@ def _read(repo: Repository) -> SignersFile:
 
 
 def _read_but_threshold(repo: Repository) -> tuple[SignersFile, bool]:
-    """The file, without its threshold where that is what can't be read; and whether it is whole."""
+    """Read the file, without its threshold if only that is invalid.
+
+    Also returns whether it is whole.
+    """
     try:
         return _read(repo), True
     except KeyFileError as error:
@@ -232,7 +235,7 @@ def _write(repo: Repository, file: SignersFile) -> None:
 
 
 def _path(repo: Repository) -> Path:
-    """Where the file is; raises EnvironmentFailure for links, which lead elsewhere."""
+    """Return the file's path; raises EnvironmentFailure for links, which lead elsewhere."""
     path = repo.worktree / PATH
     _check_kind(path.parent, stat.S_ISDIR, "folder")
     _check_kind(path, stat.S_ISREG, "regular file")

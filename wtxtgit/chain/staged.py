@@ -1,8 +1,8 @@
-"""Judging what is staged as the audit will judge the commit that it becomes.
+"""Judging the index as the audit will judge the commit made of it.
 
-A hook is not told of an amend. What does not go on from HEAD's ledger, and
-goes on from that of HEAD's parents with a record that they lack, is taken for
-one; an older ledger that came back lacks nothing of its own.
+A hook is not told that a commit is an amend. It is taken for one if a ledger does not continue
+HEAD's but continues that of HEAD's parents with a record that they lack; an older ledger that came
+back has no such record.
 """
 
 from __future__ import annotations
@@ -59,11 +59,10 @@ _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
 class StagedCommit:
     """A commit about to be made: its files, what they are, and its parents.
 
-    `texts` are those to be verified that stand for themselves, unfiltered; of encrypted
-    ones `identities` open the content. All
-    files are judged if `is_whole`, else those that are not as in HEAD. Everything
-    has to be sealed if `is_sealed`, whether there are signers or not. If `is_strict`
-    checkpoints are checked, and warnings are errors.
+    `texts` are unfiltered texts that have to be verified; `identities` decrypt encrypted ones. With
+    `is_whole` all files are judged, else only those that differ from HEAD. With `is_sealed`
+    everything has to be sealed, whether there are signers or not. With `is_strict` checkpoints are
+    checked, and warnings are errors.
     """
 
     entries: dict[bytes, TreeEntry]
@@ -84,7 +83,7 @@ def judge_staged(
     facts: Facts,
     kept: KeptStates,
 ) -> CheckReport:
-    """Judge a commit about to be made; raises what `check.check` does."""
+    """Judge a commit about to be made; raises as `check.check` does."""
     with BlobReader(repo) as blobs:
         reader = ChainReader(blobs)
         notes = []
@@ -92,7 +91,7 @@ def judge_staged(
             history.refuse_altered(repo)
             walk = Walk.to(repo, staged.parents, trust_root, reader, snapshots, kept=kept)
         except AlteredHistory as error:
-            # Whole or not, it has to take commits; the audit refuses it.
+            # Even a shallow or altered repository has to accept commits; its audit will fail.
             walk = Walk(repo, reader, snapshots)
             if staged.parents:
                 trees = map(walk.tree, staged.parents)
@@ -107,7 +106,7 @@ def judge_staged(
 
 @dataclass(frozen=True, slots=True)
 class _ParentFindings:
-    """What was found against some parents, the state after the commit, and the paths looked at."""
+    """Findings compared with some parents, the state after the commit, and the paths judged."""
 
     findings: tuple[Finding, ...]
     after: TrustFacts
@@ -116,7 +115,7 @@ class _ParentFindings:
 
 @dataclass
 class _CheckWork:
-    """A check under way; without slots, for what is found out once."""
+    """A check in progress; without slots, for cached properties."""
 
     _repo: Repository
     _staged: StagedCommit
@@ -169,7 +168,7 @@ class _CheckWork:
         return [entry for entry in self._staged.texts if is_encrypted(entry.path)]
 
     def _opener(self) -> EncryptedTexts | None:
-        """What looks at encrypted texts, None where there are none."""
+        """Return what opens encrypted texts; None if there are none."""
         if not self._encrypted:
             return None
         from wtxtgit.checkpoint.encrypted import EncryptedTexts
@@ -184,7 +183,7 @@ class _CheckWork:
         return Occasion.UNSTAGED if is_unstaged else Occasion.COMMIT
 
     def _judged(self) -> _ParentFindings:
-        """Judge against the parents; as an amend where that is what it looks like."""
+        """Judge against the parents, or as an amend if it looks like one."""
         parents = self._staged.parents
         judged = self._against(parents)
         rewritten = {one.path for one in judged.findings if one.kind in _OF_ORDER}
@@ -199,14 +198,14 @@ class _CheckWork:
             return judged
         instead = self._against(earlier)
         if SIGNERS_PATH in amended:
-            # Who is trusted is another matter then, for every path.
+            # Then other signers are trusted, which concerns every path.
             return instead
         kept = [finding for finding in judged.findings if finding.path not in amended]
         taken = [finding for finding in instead.findings if finding.path in amended]
         return _ParentFindings((*kept, *taken), judged.after, judged.paths)
 
     def _goes_on(self, path: bytes, earlier: Sequence[str]) -> bool:
-        """Whether a ledger has a record that none of these commits has."""
+        """Tell whether a ledger has a record that none of these commits has."""
         ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
         if ledger is None:
             return False
@@ -220,9 +219,10 @@ class _CheckWork:
         return any(record.merkle_this not in known for record in ledger.records)
 
     def _against(self, parents: Sequence[str]) -> _ParentFindings:
-        """Judge all that is staged: a commit is its whole tree, as an audit of it will say.
+        """Judge all that is staged, since an audit will judge the whole tree of the commit.
 
-        Where nobody is trusted what is as in HEAD is passed over, unless all is asked for.
+        While nobody is trusted, what is unchanged from HEAD is skipped, unless everything is asked
+        for.
         """
         walk, snapshot = self._walk, self._staged.snapshot
         state, violations = step(self._tree, walk.before(parents), signed)
@@ -242,7 +242,7 @@ class _CheckWork:
         return _ParentFindings(tuple(findings), after, files.paths)
 
     def _known_violations(self, parent: str) -> set[tuple[bytes, str]]:
-        """What was wrong with ledgers before, at files that stay as they were."""
+        """Return what was already wrong with ledgers, at files that are unchanged."""
         before = self._walk.snapshot(parent)
         return {
             (one.path, one.kind)
@@ -277,7 +277,9 @@ class _CheckWork:
                 yield from judge.judge_sign_line("", entry.path, known, after)
 
     def _notes(self) -> Iterator[str]:
-        """What is staged without what belongs to it, and breaks no rule."""
+        """Yield notes about files that are staged without what belongs to them, but break no
+        rule.
+        """
         lacking = sum(facts.lacks_payload for facts in self._facts.values())
         if lacking:
             yield str(DetachedTexts(0, lacking))
@@ -293,7 +295,7 @@ class _CheckWork:
         return self._walk.reader.wsum(entry.oid) if entry is not None and is_file else None
 
     def _new(self, sizes: Mapping[bytes, int]) -> Mapping[bytes, int]:
-        """Those that a forge has not got yet: all of them, where that is asked for."""
+        """Return the files that are new to a forge; all of them if everything is asked for."""
         if self._staged.is_whole:
             return sizes
         staged = index.staged_paths(self._repo)
@@ -308,8 +310,10 @@ class _CheckWork:
                 yield Finding("", path, LARGE_BLOB, message, severity)
 
     def _judge_unfiltered(self, found: Container[bytes]) -> Iterator[Finding]:
-        """Texts that went through the filter in a parent: of files that were renamed, or whose
-        pattern was taken back. A checkout leaves them as they are."""
+        """Yield warnings for texts that went through the filter in a parent, but no longer do.
+
+        The file was renamed, or its pattern removed; a checkout now leaves the text.
+        """
         before: set[str] = set()
         lost: set[bytes] = set()
         filtered = self._staged.snapshot.filtered
@@ -337,13 +341,13 @@ class _CheckWork:
                 yield Finding("", path, UNFILTERED, message, Severity.WARNING)
 
     def _judge_sets(self) -> Iterator[Finding]:
-        """Sets whose files were changed, or merged, without their index."""
+        """Yield warnings for sets whose files were changed, or merged, without their index."""
         entries = self._staged.entries
         endings = tuple(map(os.fsencode, registry.hashing_indexes()))
         indexes = [path for path in entries if path.endswith(endings)]
         if not indexes:
             return
-        # Few repositories have one.
+        # Imported here: few repositories have a set.
         from wtxtgit.chain.stale_sets import stale_sets
 
         changed = entries.keys() if self._staged.is_whole else index.staged_paths(self._repo)
@@ -397,5 +401,5 @@ class _CheckWork:
 
 
 def _required(finding: Finding) -> Finding:
-    """Where everything has to be sealed, what is not is an error."""
+    """Turn "unsealed" into an error if everything has to be sealed."""
     return replace(finding, severity=Severity.ERROR) if finding.kind == "unsealed" else finding

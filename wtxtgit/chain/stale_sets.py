@@ -1,6 +1,6 @@
-"""Sets in what is staged whose index has other hashes than the files: these were changed alone.
+"""Sets in the index whose list of files has other hashes than the files, which changed alone.
 
-A merge does that: it has one file at a time, and no say in others.
+Merges cause that: they see one file at a time, and can't change others.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def stale_sets(
     indexes: Iterable[bytes],
     changed: Set[bytes],
 ) -> Iterator[tuple[bytes, str]]:
-    """Those of `indexes` that are stale, and what to say of each; only `changed` files are read.
+    """Yield those of `indexes` that are stale, each with a message; only `changed` files are read.
 
-    What can't be read is for other checks. Raises EnvironmentFailure where git can't give a blob.
+    Unreadable files are left to other checks. Raises EnvironmentFailure if git can't return a blob.
     """
     folders = {above for path in changed for above in _above(path)}
-    # Any number of entries may be one blob, which is read once.
+    # Many entries may be the same blob, which is read once.
     alike: dict[str, list[bytes]] = {}
     for path in indexes:
         if entries[path].is_file and posixpath.dirname(path) in folders:
@@ -57,7 +57,10 @@ def stale_sets(
 
 
 def _listed(repo: Repository, oid: str) -> Sequence[ListedFile]:
-    """The files of the set whose index a blob is; none of what is no index, or can't be read."""
+    """Return the files that the index of a set lists.
+
+    None if the blob is no index or unreadable.
+    """
     content = blob(repo, oid)
     try:
         data = as_checked_out(oid, content, None, payload=payload_in(repo, content)).data
@@ -78,9 +81,9 @@ def _stale(
     open_member: OpenMember,
     known: dict[str, tuple[int, bytes]],
 ) -> str | None:
-    """The path of the first file that is not what the index says, by its blob's id.
+    """Return the path of the first file that differs from what the index lists; None if none does.
 
-    `known` has sizes and hashes of those that were read before.
+    `known` has the sizes and hashes of blobs that were read before, by blob id.
     """
     for listed, oid in wanted:
         if oid not in known:
@@ -96,7 +99,7 @@ def _stale(
 
 
 def _above(path: bytes) -> Iterator[bytes]:
-    """The folders that a path is in."""
+    """Yield the folders that contain a path."""
     while path:
         path = posixpath.dirname(path)
         yield path

@@ -1,13 +1,11 @@
-"""States of commits that hooks have walked to, so that the next hook need not walk again.
+"""Cached states of commits that hooks have walked to, so that the next hook need not walk again.
 
-A state is a function of the trust root, the commit and the program's version,
-so it holds whenever both are met again. It is no verdict: what is about to be
-committed or pushed is judged anew, and `wtxtgit audit` walks all the way. Only
-states of commits in which no rule was broken are kept. Whose rows are
-believed is told in `io.cache_file`.
+A state is a function of the trust root, the commit and the program's version, so it can be reused
+whenever these are the same. It is no verdict: what is about to be committed or pushed is judged
+anew, and `wtxtgit audit` always walks all commits. Only states of commits that violate no rule are
+kept. `io.cache_file` explains which rows are trusted.
 
-A row names ledgers by the blobs that hold them at that commit; others stand
-in it as text.
+A row refers to ledgers by the blobs that hold them at that commit; others are stored as text.
 """
 
 from __future__ import annotations
@@ -42,9 +40,9 @@ _MOST = 8 * 1024 * 1024
 
 
 class KeptStates:
-    """States that are kept under the secret in `key_file`; none without one.
+    """States cached under the secret in `key_file`; none without one.
 
-    Nothing is raised where nothing can be read or kept.
+    Nothing is raised if nothing can be read or written.
     """
 
     def __init__(self, repo: Repository, key_file: Path | None) -> None:
@@ -52,7 +50,7 @@ class KeptStates:
         self._key_file = key_file
 
     def get(self, root: str, oids: Iterable[str], reader: ChainReader) -> dict[str, TrustState]:
-        """States of these commits by their ids, as far as they are kept."""
+        """Return the cached states of these commits, by id."""
         names = {_name(root, oid): oid for oid in oids}
         rows = self._rows(make=False)
         if rows is None:
@@ -70,7 +68,7 @@ class KeptStates:
     def put(
         self, root: str, oid: str, state: TrustState, snapshot: CommitFiles, reader: ChainReader
     ) -> None:
-        """Keep the state of a commit, unless it takes too much room."""
+        """Cache the state of a commit, unless it is too large."""
         value = _formatted(state, snapshot, reader)
         rows = self._rows(make=True) if len(value) <= MAX_VALUE else None
         if rows is not None:
@@ -140,10 +138,10 @@ def _format_signers(signers: SignersState, ledger: int | None) -> list[object]:
 
 
 def _parsed(value: bytes, reader: ChainReader) -> TrustState | None:
-    """The state of a row, None where another state of the program wrote it."""
+    """Parse the state in a row; None if it is not one that this version writes."""
     try:
         unpacker = zlib.decompressobj()
-        # Bounded: what is packed says nothing of how much comes out.
+        # Bounded: the compressed size says nothing about the result's.
         record: dict[str, Any] = json.loads(unpacker.decompress(value, _MOST))
         ledgers = [_parse_ledger(one, reader) for one in record["ledgers"]]
         signers = [_parse_signers(one, ledgers) for one in record["signers"]]

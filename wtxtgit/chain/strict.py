@@ -1,4 +1,4 @@
-"""What a strict check says of checkpoints beyond their texts: what `verify --strict` would.
+"""Strict checks of checkpoints beyond their texts, as by `verify --strict`.
 
 A text that verifies may be that of a damaged checkpoint.
 """
@@ -16,16 +16,16 @@ from wtxtgit.report.audit import ODD_CHECKPOINT, Finding
 
 
 def judge_contents(repo: Repository, commit: str, blobs: Mapping[bytes, str]) -> Iterator[Finding]:
-    """Check the checkpoints that a checkout would give of these blobs, by path; sets are not.
+    """Check the checkpoints that a checkout would write of these blobs, by path; sets are left out.
 
-    Raises EnvironmentFailure where git can't give a blob.
+    Raises EnvironmentFailure if git can't return a blob.
     """
     for path, oid in blobs.items():
-        # Of a set, as it is alone: its index says what is in it.
+        # A part of a set can't be checked alone: the set's index says what it contains.
         if registry.part_note(os.fsdecode(path)) is not None:
             continue
         content = blob(repo, oid)
-        # What it is wrong for is judged as such.
+        # A pointer is reported elsewhere.
         if read_pointer(content) is not None:
             continue
         data = as_checked_out(os.fsdecode(path), content, None).data

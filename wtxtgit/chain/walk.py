@@ -1,8 +1,8 @@
-"""Commits from the trust root on: the state after each, and what each did that it may not.
+"""Walking commits from the trust root on: the state after each, and what each violates.
 
-A state comes from that of all parents and from the commit's own tree, so no
-commit is passed over and none is judged by its parents' trees alone.
-`docs/spec/trust.md` has the rules, `trust.state` keeps them.
+A state is computed from the states of all parents and the commit's own tree, so no commit is
+skipped and none is judged by the trees of its parents alone. `docs/spec/trust.md` has the rules,
+`trust.state` implements them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NOBODY = TrustState(frozenset({SignersState()}))
 
 
 class BadRoot(TrustError):
-    """A trust root that can't be one, or that the tip does not descend from."""
+    """A trust root is invalid, or the tip does not descend from it."""
 
 
 @dataclass(slots=True)
 class Walk:
-    """Commits from the trust root on, and the state after each of those that are asked for.
+    """Commits from the trust root on, with the states after those that are asked for.
 
-    `start` is the state of what the trust root reaches, and of what begins
+    `start` is the state of everything that the trust root reaches, and of histories that begin
     beside it.
     """
 
@@ -84,7 +84,7 @@ class Walk:
         snapshots: CommitFilesReader,
         kept: KeptStates | None = None,
     ) -> Walk:
-        """Walk to commits; raises what `go` does."""
+        """Create a walk and go to these commits; raises as `go` does."""
         walk = cls(repo, reader, snapshots)
         walk.go(tips, root, kept=kept)
         return walk
@@ -98,15 +98,14 @@ class Walk:
         judged_before: Sequence[str] | None = None,
         visit: Callable[[str], None] | None = None,
     ) -> None:
-        """Walk to commits, by their object ids, from a trust root: a revision or a signers file.
+        """Walk to commits, given by object id, from a trust root: a revision or a signers file.
 
-        From what is `kept` on, where that leads to the tips: then commits that
-        were walked before are not among `commits`. Of commits that are to be
-        judged none is passed over: `judged_before` reach those that may be, all
-        tips unless it is given. `visit` is called with each commit as it is
-        walked to, while what it holds is at hand; all `commits` are known then.
-        Raises BadRoot, EnvironmentFailure for a revision that names nothing, and
-        KeyFileError for a file that can't be read.
+        If the states in `kept` suffice the walk starts from them; earlier commits are then not in
+        `commits`. Commits that are to be judged are never skipped: `judged_before` reach those that
+        may be, by default all tips. `visit` is called with each commit when the walk is there,
+        while its files are in memory; by then all `commits` are known. Raises BadRoot,
+        EnvironmentFailure for a revision that names nothing, and KeyFileError for an unreadable
+        file.
         """
         if root is not None:
             self._start_at(root, tips)
@@ -121,52 +120,56 @@ class Walk:
                     kept.put(self.root, tip, self.state(tip), self.snapshot(tip), self.reader)
 
     def snapshot(self, oid: str) -> CommitFiles:
-        """What a commit holds."""
+        """Return the files of a commit."""
         return self.snapshots.files(oid)
 
     def tree(self, oid: str) -> Tree:
-        """What the rules see of a commit."""
+        """Return a commit's files in the form that the trust rules take."""
         return self.reader.tree(self.snapshot(oid))
 
     def state(self, oid: str) -> TrustState:
-        """The state after a commit."""
+        """Return the state after a commit."""
         state = self._states.get(oid)
         if state is None:
             if oid not in self.commits and not self._known:
                 return self.start
-            # It was passed over, or dropped.
+            # The commit was skipped, or its state was dropped.
             self._advance(self.graph.listed([oid]), {oid})
             state = self._states.get(oid, self.start)
         return state
 
     def standing(self, oid: str) -> TrustFacts:
-        """What judging a commit's files takes of the state after it."""
+        """Return the trust facts after a commit, by which its files are judged."""
         return self._standings.get(oid, self.start.standing)
 
     def before(self, parents: Iterable[str]) -> TrustState:
-        """What is known before a commit with these parents."""
+        """Return the state before a commit with these parents."""
         states = [self.state(oid) for oid in dict.fromkeys(parents)]
         return join(states) if states else self.start
 
     def violations(self, oid: str) -> tuple[Violation, ...]:
-        """Rules that do not hold in a commit's tree, what the root reaches included."""
+        """Return the rules that a commit's tree violates.
+
+        Also for commits that the root reaches.
+        """
         if oid not in self._violations and self._is_reached(oid):
             self._violations[oid] = tuple(step(self.tree(oid), self.start, signed)[1])
         return self._violations.get(oid, ())
 
     def _is_reached(self, oid: str) -> bool:
-        """Whether the trust root is a commit that reaches another one."""
+        """Tell whether the trust root reaches a commit."""
         root = self.root
         return root is not None and (
             oid == root or (oid not in self.commits and history.is_ancestor(self.repo, oid, root))
         )
 
     def brought(self, oid: str, judged: Container[str] = ()) -> list[Violation]:
-        """Rules that a commit breaks which its first parent keeps, or at paths that it changes.
+        """Return the violations that a commit adds compared with its first parent, or at paths it
+        changes.
 
-        Left out is what a parent in `judged` has as well, at the same files; what
-        a branch has from before the root, where it began; and a move that its
-        first parent has not sealed either: one record seals it.
+        Left out are violations that a parent in `judged` has as well, with the same files; what a
+        branch had where it began, before the root; and a move that its first parent has not sealed
+        either, since one record seals it.
         """
         parents = list(dict.fromkeys(self.commits[oid].parents))
         violations = []
@@ -188,7 +191,7 @@ class Walk:
         return violations
 
     def _has_moved(self, oid: str, violation: Violation) -> bool:
-        """Whether a commit has the same unsealed move, of an earlier generation maybe."""
+        """Tell whether a commit has the same unsealed move, perhaps of an earlier generation."""
         moved = violation.moved
         return moved is not None and any(
             one.path == violation.path and one.moved is not None and one.moved.place == moved.place
@@ -201,21 +204,22 @@ class Walk:
         return all(entries[0].get(one) == entries[1].get(one) for one in paths)
 
     def count_unjudged(self) -> int:
-        """Count the commits that the trust root reaches, or that are from before it."""
+        """Count the commits that the trust root reaches, or that precede it."""
         reached = 0 if self.root is None else history.count(self.repo, self.root)
         return reached + len(self.unjudged)
 
     # Where trust starts.
 
     def _start_at(self, root: str, tips: Sequence[str]) -> None:
-        # A commit comes first: whoever can add a file must not be able to take its place.
+        # A commit takes precedence: whoever can add a file must not be able to replace it.
         try:
             pinned = commit_of(self.repo, root)
         except EnvironmentFailure as error:
             if not Path(root).is_file():
                 raise
             if os.sep not in root and self._is_in_work_tree(Path(root)):
-                # A tag that is not here, and a branch that has a file of its name.
+                # The name may be that of a tag that is missing here, while a branch added such a
+                # file.
                 hint = f"to name a signers file, write ./{root}"
                 raise EnvironmentFailure(error.message, hint=hint) from None
             self.start = self._of_file(Path(root))
@@ -233,7 +237,7 @@ class Walk:
         return top is not None and file.resolve().is_relative_to(top.resolve())
 
     def _of_file(self, file: Path) -> TrustState:
-        """The state before the first commit: that of a signers file, with its ledger if any."""
+        """Return the state before the first commit, from a signers file and its ledger, if any."""
         content = read_small(file, MAX_SIGNERS_FILE, "a signers file")
         signers, fault = self.reader.parse_signers(content)
         if signers is None or not signers.keys:
@@ -244,7 +248,7 @@ class Walk:
         report = ledger_text.read(read_small(beside, ledger_text.MAX_SIZE, "a ledger"))
         if report.ledger is None or report.problems:
             raise BadRoot(f"{shown(beside)}: {report.problems[0]}")
-        # A signers file may stand anywhere here; its ledger has to speak of .wtxt/signers.
+        # The signers file may be anywhere, but its ledger has to be that of .wtxt/signers.
         if report.ledger.place != SIGNERS_PATH:
             raise BadRoot(f"{shown(beside)}: the ledger of another file")
         if report.ledger.last.sha256_all != signers.sha256_all:
@@ -252,7 +256,7 @@ class Walk:
         return start(SignersState(signers, report.ledger), Tree())
 
     def _start_at_first_use(self, tip: str) -> None:
-        """Take the oldest commit on the first parents' line that has signers."""
+        """Start at the oldest commit with signers on the first-parent line."""
         reader = self.reader
         with TreeReader(self.repo) as trees:
             for commit in history.commits(
@@ -262,14 +266,14 @@ class Walk:
                 if entry is None or not entry.is_file:
                     continue
                 signers, _ = reader.signers(entry.oid)
-                # A file without keys trusts nobody: trust starts with the first that does.
+                # A file without keys trusts nobody: trust starts with the first that has one.
                 if signers is not None and signers.keys:
                     self.root, self.is_first_use = commit.oid, True
                     self.start = _root_state(self.tree(commit.oid))
                     self.graph = CommitGraph(self.repo, self.root)
                     return
 
-    # Forward.
+    # Walking forward.
 
     def _go_on_from(
         self,
@@ -278,11 +282,11 @@ class Walk:
         tips: Sequence[str],
         visit: Callable[[str], None] | None,
     ) -> bool:
-        """Walk from commits whose states are kept; tell whether they were enough."""
+        """Walk from commits whose states are cached; returns whether that was possible."""
         root = self.root or ""
         near = [commit.oid for commit in self.graph.listed(bases)[-_NEAR:]]
-        # Kept states are those of commits in which no rule was broken, from this very root.
-        # Near the tips alone: hooks run on every commit, and most states are of the commit before.
+        # Cached states are those of commits without violations, from this very root. Only near the
+        # tips: hooks run on every commit, and mostly need the state of the one before.
         states = kept.get(root, near, self.reader)
         left = self.graph.listed(tips, states)
         known = {*states, root, *(commit.oid for commit in left)}
@@ -312,10 +316,11 @@ class Walk:
                     f"git lists different parents for {commit.oid} than the commit has",
                     hint="git fsck --full",
                 )
-            # A commit may name a parent twice; a state joined with itself is itself.
+            # A commit may name a parent twice; joining a state with itself changes nothing.
             parents = list(dict.fromkeys(commit.parents))
             tree = trees[commit.oid] = self.tree(commit.oid)
-            # The same files as the only parent: the step adds nothing, and finds the same.
+            # The same files as in the only parent: the step would change nothing, and find the
+            # same.
             if len(parents) == 1 and trees.get(parents[0]) is tree:
                 state, found = self._states[parents[0]], self._violations[parents[0]]
             else:
@@ -331,13 +336,13 @@ class Walk:
                 children[parent] -= 1
                 if not children[parent]:
                     trees.pop(parent, None)
-                    # All states would not fit in memory: one for each open branch does.
+                    # Memory does not hold all states, but one for each open branch.
                     if parent not in kept and parent not in self._known:
                         self._states.pop(parent, None)
         self.unjudged |= before_root
 
     def _is_before_root(self, tree: Tree) -> bool:
-        """Whether a tree is older than the signers file that is the trust root."""
+        """Tell whether a tree is older than the signers file that is the trust root."""
         (signers,) = self.start.signers if self.root is None else (SignersState(),)
         if signers.ledger is None:
             return False
@@ -359,17 +364,17 @@ def _root_state(tree: Tree) -> TrustState:
 
 
 def commit_of(repo: Repository, revision: str) -> str:
-    """The object id of the commit that a revision names; raises EnvironmentFailure."""
+    """Return the object id of the commit that a revision names; raises EnvironmentFailure."""
     try:
         return resolve_commit(repo, revision)
     except EnvironmentFailure:
-        if revision == "HEAD" and history.head(repo) is None:
-            raise EnvironmentFailure("no commits yet") from None
+        if revision == "HEAD" and history.find(repo, revision) is None:
+            raise
         return _refuse(repo, revision)
 
 
 def _refuse(repo: Repository, revision: str) -> NoReturn:
-    """Say why a revision is no commit."""
+    """Raise EnvironmentFailure that says why a revision is no commit."""
     try:
         oid = resolve(repo, revision)
     except EnvironmentFailure as error:

@@ -21,6 +21,7 @@ from wtxtgit.cli.options import (
     identity_option,
     is_strict,
     no_cache_option,
+    opening_keys,
     passphrase_option,
     root_of_trust,
     strict_option,
@@ -38,7 +39,6 @@ from wtxtgit.report.figures import DATE_SHOWN, HASH_SHOWN, OID_SHOWN, size
 
 if TYPE_CHECKING:
     from wtxtgit.chain.log import LogCommit, LogEntry
-    from wtxtgit.trust.age.identities import AgeIdentity
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
@@ -107,11 +107,6 @@ def audit(
     repo = discover()
     base, tip = _range(range_)
     root = root_of_trust(repo, trust_root)
-    keys: tuple[AgeIdentity, ...] = ()
-    if identities:
-        from wtxtgit.cli.encrypt import opening_keys
-
-        keys = opening_keys(identities, passphrase_fd)
     request = chain_audit.AuditRequest(
         tip,
         base,
@@ -122,7 +117,7 @@ def audit(
         all_refs=all_refs,
         signers_of=signers_of,
         strict=is_strict(repo, given=strict),
-        identities=keys,
+        identities=opening_keys(identities, passphrase_fd),
     )
     with (
         cluster(scheduler, worker_clone) as workers,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.keys import asker
 from wtxtgit.cli.options import (
     FILE,
     CheckpointTarget,
@@ -23,6 +22,7 @@ from wtxtgit.cli.options import (
     sign_option,
 )
 from wtxtgit.cli.output import file_size, progress, raw_size
+from wtxtgit.cli.passphrase import asker
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import write_output
 from wtxtgit.io.view import write_all

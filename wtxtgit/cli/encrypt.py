@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.keys import asker, new_passphrase
-from wtxtgit.cli.options import FILE, PathOrUrl, identity_option, passphrase_option, piped
+from wtxtgit.cli.options import (
+    FILE,
+    PathOrUrl,
+    identity_option,
+    opening_keys,
+    passphrase_option,
+    piped,
+)
 from wtxtgit.cli.output import file_size, is_printed, print_line, progress
+from wtxtgit.cli.passphrase import asker, new_passphrase
 from wtxtgit.errors import UsageError
 from wtxtgit.io.view import Buffer, write_all
 
@@ -51,16 +58,6 @@ def recipient_options(command: _Command) -> _Command:
         help="Encrypt for the keys in this file, one per line; repeatable.",
     )
     return named(lists(command))
-
-
-def opening_keys(files: Sequence[Path], passphrase_fd: int | None) -> tuple[AgeIdentity, ...]:
-    """The identities in files, none without one; a passphrase that protects one is asked for."""
-    if not files:
-        return ()
-    from wtxtgit.checkpoint.encrypted import read_identities
-
-    ask = asker(passphrase_fd)
-    return tuple(one for file in files for one in read_identities(file, ask, piped))
 
 
 @click.command()

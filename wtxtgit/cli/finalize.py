@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.keys import asker
 from wtxtgit.cli.options import FILE, passphrase_option, sign_option
 from wtxtgit.cli.output import is_printed, print_line, progress, raw_size
+from wtxtgit.cli.passphrase import asker
 
 
 @click.command()

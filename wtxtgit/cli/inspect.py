@@ -23,6 +23,7 @@ from wtxtgit.cli.options import (
     html_option,
     identity_option,
     no_cache_option,
+    opening_keys,
     passphrase_option,
     read_options,
     reading_options,
@@ -44,7 +45,6 @@ from wtxtgit.report.verdict import FileVerdict, Verdict
 
 if TYPE_CHECKING:
     from wtxtgit.report.inspect import FilePart, Inspection, Statistics, TensorFacts
-    from wtxtgit.trust.age.identities import AgeIdentity
 
 
 _MOST_CHILDREN = 8
@@ -303,11 +303,6 @@ def verify(
     from wtxtgit.checkpoint.verify import demands, verify_files
 
     reading = read_options(key, max_chunk)
-    keys: tuple[AgeIdentity, ...] = ()
-    if identities:
-        from wtxtgit.cli.encrypt import opening_keys
-
-        keys = opening_keys(identities, passphrase_fd)
     asked = demands(
         wsum=wsum,
         hmac_key=hmac_key,
@@ -316,7 +311,7 @@ def verify(
         allow_unauthenticated=allow_unauthenticated,
         strict=strict,
         reading=reading,
-        identities=keys,
+        identities=opening_keys(identities, passphrase_fd),
         require_payload=require_payload,
         release_key=public_key,
         against=against,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
     from wtxtgit.model.tensor import ReadOptions
     from wtxtgit.review.contents import Comparer
+    from wtxtgit.trust.age.identities import AgeIdentity
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
@@ -321,6 +322,17 @@ def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
     from wtxtgit.cluster.tasks import comparer as on_cluster
 
     return on_cluster(workers, clone)
+
+
+def opening_keys(files: Sequence[Path], passphrase_fd: int | None) -> tuple[AgeIdentity, ...]:
+    """The identities in files, none without one; a passphrase that protects one is asked for."""
+    if not files:
+        return ()
+    from wtxtgit.checkpoint.encrypted import read_identities
+    from wtxtgit.cli.passphrase import asker
+
+    ask = asker(passphrase_fd)
+    return tuple(one for file in files for one in read_identities(file, ask, piped))
 
 
 def piped() -> bytes:

@@ -9,9 +9,10 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.audit import print_report
-from wtxtgit.cli.keys import asker, key_options, signing_key
+from wtxtgit.cli.keys import key_options, signing_key
 from wtxtgit.cli.options import FILE, completed, discover, facts_key, needed_root, no_cache_option
 from wtxtgit.cli.output import is_printed, print_line, print_table, progress
+from wtxtgit.cli.passphrase import asker
 from wtxtgit.errors import counted
 from wtxtgit.io.files import write_output
 from wtxtgit.io.view import write_all

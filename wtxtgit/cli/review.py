@@ -79,8 +79,8 @@ def review(
 
     RANGE is BASE...HEAD for what HEAD changed since it branched off BASE, as forges
     show it, or BASE..HEAD to compare with BASE itself. BASE alone means BASE...HEAD.
-    The default base is the upstream's default branch. The exit code is 0 whatever is
-    found.
+    The default base is the upstream's default branch; before the first push, nothing.
+    The exit code is 0 whatever is found.
 
     \b
     wtxtgit review origin/main...HEAD

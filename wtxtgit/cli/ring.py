@@ -10,7 +10,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain
 from wtxtgit.cli.keys import key_options, signing_key
-from wtxtgit.cli.options import FILE, identity_option, passphrase_option
+from wtxtgit.cli.options import FILE, identity_option, opening_keys, passphrase_option
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.report.figures import size
@@ -270,7 +270,6 @@ def verify(
     \b
     wtxtgit ring verify runs/exp1
     """
-    from wtxtgit.cli.encrypt import opening_keys
     from wtxtgit.stream import upkeep
 
     keys = opening_keys(identities, passphrase_fd)
@@ -326,7 +325,6 @@ def pull(
     wtxtgit pull git:origin#snapshots --gen 500 --signers .wtxt/signers --require-signed
     """
     from wtxtgit.checkpoint.verify import public_keys_of
-    from wtxtgit.cli.encrypt import opening_keys
     from wtxtgit.remotes.spelling import parse_target
     from wtxtgit.stream import pull as stream_pull
 

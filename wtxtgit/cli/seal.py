@@ -17,6 +17,7 @@ from wtxtgit.cli.options import (
     identity_option,
     is_strict,
     no_cache_option,
+    opening_keys,
     passphrase_option,
     root_of_trust,
     strict_option,
@@ -29,7 +30,6 @@ from wtxtgit.report.figures import HASH_SHOWN, size
 if TYPE_CHECKING:
     from wtxtgit.chain.seal import SealReport
     from wtxtgit.report.check import CheckReport
-    from wtxtgit.trust.age.identities import AgeIdentity
 
 
 class _SealCommand(click.Command):
@@ -112,11 +112,7 @@ def seal(
     now = clock.utc_now()
     repo = discover()
     root = root_of_trust(repo, trust_root)
-    keys: tuple[AgeIdentity, ...] = ()
-    if identities:
-        from wtxtgit.cli.encrypt import opening_keys
-
-        keys = opening_keys(identities, passphrase_fd)
+    keys = opening_keys(identities, passphrase_fd)
     report = run(
         repo,
         paths,
@@ -209,12 +205,9 @@ def check(
     root = root_of_trust(repo)
     strict = is_strict(repo, given=strict)
     merged = environment.merged_commits()
-    keys: tuple[AgeIdentity, ...] = ()
-    if identities:
-        from wtxtgit.cli.encrypt import opening_keys
-
-        keys = opening_keys(identities, passphrase_fd)
-    request = chain_check.CheckRequest(root, merged, every=True, strict=strict, identities=keys)
+    request = chain_check.CheckRequest(
+        root, merged, every=True, strict=strict, identities=opening_keys(identities, passphrase_fd)
+    )
     report = chain_check.check(
         Head(repo), request, environment.processes, environment.facts_key(no_cache)
     )

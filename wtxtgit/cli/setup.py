@@ -317,7 +317,7 @@ def doctor(fix: bool, as_json: bool) -> int:
     if as_json:
         print_json(diagnosis)
         return 0 if diagnosis.ok else 1
-    for line in diagnosis.repaired:
+    for line in diagnosis.mended:
         print_line(f"mended: {line}")
     print_table(
         ("", "check", "found"), [(str(c.level), c.name, c.message) for c in diagnosis.checks]

@@ -7,13 +7,14 @@ store of a clone stays as it is. It is proved like all that is fetched
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.temporary import temporary_folder
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.array import in_groups
 from wtxtgit.remotes.payload.fetch import PayloadFetch
@@ -39,8 +40,8 @@ def url_for_workers(repo: Repository) -> tuple[StoreUrl | None, str | None]:
 @contextmanager
 def payload_of(repo: Repository, url: StoreUrl | None) -> Iterator[FetchedPayload]:
     """Have the payload of a worker's clone be this, for as long as the block lasts."""
-    with TemporaryDirectory(prefix="wtxtgit-") as folder:
-        before, made = repo.payload, _WorkerPayload(repo, url, Path(folder))
+    with temporary_folder() as folder:
+        before, made = repo.payload, _WorkerPayload(repo, url, folder)
         repo.payload = made
         try:
             yield made
@@ -49,9 +50,11 @@ def payload_of(repo: Repository, url: StoreUrl | None) -> Iterator[FetchedPayloa
 
 
 @cache
-def _ends() -> TemporaryDirectory[str]:
+def _ends() -> Path:
     """Where ends of packs are kept for the next text, until the worker ends."""
-    return TemporaryDirectory(prefix="wtxtgit-")
+    until = ExitStack()
+    atexit.register(until.close)
+    return until.enter_context(temporary_folder())
 
 
 class _WorkerPayload(FetchedPayload):
@@ -68,7 +71,7 @@ class _WorkerPayload(FetchedPayload):
         lacking = asked - found - self._tried
         if lacking and self._url is not None:
             self._tried |= lacking
-            remote = RemotePacks(place_of(self._repo, self._url), Path(_ends().name))
+            remote = RemotePacks(place_of(self._repo, self._url), _ends())
             PayloadFetch(self._came, remote).fetch(lacking)
         return found | self._came.has(asked)
 

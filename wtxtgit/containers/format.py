@@ -16,7 +16,6 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import Buffer, ByteView
 
@@ -145,10 +144,8 @@ class Opening:
         self.head = bytes(data[:_ZIP_NAME_START])
 
     @cached_property
-    def zip(self) -> MemberNames | None:
-        """The names of the members, read once for all formats that ask; None where it is no zip."""
-        if not self.head.startswith(ZIP_MAGIC):
-            return None
+    def zip(self) -> MemberNames:
+        """The names of a zip's members, read once for all formats that ask."""
         from wtxtgit.containers import zip_read  # only zips need it
 
         try:
@@ -432,7 +429,7 @@ class Format(NamedTuple):
     magic: bytes = b""
     """The first bytes of all its files, empty where only `claims` can tell."""
     claims: Callable[[Opening], bool] | None = None
-    """Whether a file that starts so means to be of the format."""
+    """Whether a file that starts so means to be of the format; None where its magic says that."""
     refused: Mapping[bytes, str] | None = None
     """Magics of other files of its makers, and what to say of these; they are opaque."""
     endings: tuple[str, ...] = ()

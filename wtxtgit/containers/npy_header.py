@@ -30,7 +30,8 @@ KEYS = frozenset({"descr", "fortran_order", "shape"})
 # Bytes of a header's text ("Limits"). numpy writes version 2.0, with 4 bytes for the length, where
 # it is over 65,535 bytes; a header of gigabytes would be parsed whole.
 MAX_TEXT = 2**20
-MAX_SIZE = len(NPY_MAGIC) + 2 + 4 + MAX_TEXT
+FIXED = len(NPY_MAGIC) + 2 + 4
+"""Bytes before the text, in the version that has most of them."""
 """Bytes of a whole header, at most."""
 # What a byte of a header's text counts while it is parsed.
 PARSED = 30
@@ -210,6 +211,13 @@ def read_members(
         if left < 0 or listing.left < 0:
             fail(message, offset=member.start, field="header", kind="limit")
     return arrays
+
+
+def header_end(start: bytes) -> int:
+    """Where a header ends of a file that starts so; raises FormatError as `read` does."""
+    cursor = Cursor(memoryview(start), 0)
+    _, length = _fixed(cursor)
+    return cursor.pos + length
 
 
 def _fixed(cursor: Cursor) -> tuple[tuple[int, int], int]:

@@ -98,7 +98,7 @@ def detected(data: ByteView) -> Format | None:
     opening = Opening(data)
     for f in FORMATS:
         # The first that claims a file has it: a file that breaks its rules is opaque.
-        if f.claims(opening) if f.claims is not None else opening.head.startswith(f.magic):
+        if opening.head.startswith(f.magic) and (f.claims is None or f.claims(opening)):
             return f
     return None
 

@@ -216,13 +216,13 @@ def content(data: ByteView, member: ZipMember, limit: int) -> ByteView:
     return spooled(_inflated(data, member))
 
 
-def blocks(data: ByteView, member: ZipMember, limit: int) -> Iterator[Buffer]:
-    """`content` piece by piece, of at most BLOCK bytes."""
+def blocks(data: ByteView, member: ZipMember, limit: int, step: int = BLOCK) -> Iterator[Buffer]:
+    """`content` piece by piece, of at most `step` bytes."""
     check_size(member, limit)
     if member.stored:
-        yield from pieces(data[member.start : member.end], BLOCK)
+        yield from pieces(data[member.start : member.end], step)
     else:
-        yield from _inflated(data, member)
+        yield from _inflated(data, member, step)
 
 
 def check_size(member: ZipMember, limit: int) -> None:
@@ -244,17 +244,17 @@ def check_size(member: ZipMember, limit: int) -> None:
         _fail_member(member, f"has {length} bytes, which can't inflate to {member.size}")
 
 
-def _inflated(data: ByteView, member: ZipMember) -> Iterator[bytes]:
-    """Inflate in steps that take and give a block at most; all of `size` or FormatError."""
+def _inflated(data: ByteView, member: ZipMember, step: int = BLOCK) -> Iterator[bytes]:
+    """Inflate in steps that take and give `step` bytes at most; all of `size` or FormatError."""
     decoder = zlib.decompressobj(-zlib.MAX_WBITS)
     length, pos = 0, member.start
     pending: Buffer = b""
     while not decoder.eof:
         if not pending:
-            pending = mapped(data[pos : min(pos + BLOCK, member.end)])
+            pending = mapped(data[pos : min(pos + step, member.end)])
             pos += len(pending)
         try:
-            block = decoder.decompress(pending, BLOCK)
+            block = decoder.decompress(pending, step)
         except zlib.error:
             _fail_member(member, "is not valid deflate data")
         pending = decoder.unconsumed_tail

@@ -1,15 +1,15 @@
-"""Gitattributes: lines of a file, read and edited; and what git makes of them.
+"""Gitattributes: reading and editing lines of a file, and asking git what they mean for paths.
 
-gitattributes(5). A file is kept as it is, byte for byte, but for the lines
-that are added, changed or removed.
+gitattributes(5). Editing keeps a file byte for byte, except for the lines that are added, changed
+or removed.
 
-`Repository.attributes` asks git about paths as it filters them here.
-`TreeAttributes` asks what a tree's own gitattributes files say, and nothing
-else: what a clone has of its own (configuration, `info/attributes`, the files
-of the user and the system) must not change that answer. So git is asked in an
-empty repository: a temporary folder, with the tree's gitattributes files alone
-in its work tree. They are not put into an index instead: of a file that begins
-with a byte order mark git then takes another first line than in a checkout.
+`Repository.attributes` asks git which attributes paths have in this repository, as its filters see
+them. `TreeAttributes` asks what a tree's own gitattributes files say, and nothing else: the
+settings of a clone (configuration, `info/attributes`, the files of the user and the system) must
+not change that answer. So git is asked in an empty repository: a temporary folder with only the
+tree's gitattributes files in its work tree. They are not put into an index instead, because git
+then reads the first line of a file that begins with a byte order mark differently than in a
+checkout.
 """
 
 from __future__ import annotations
@@ -52,11 +52,10 @@ _ESCAPE = re.compile(rb'\\([abtnvfr"\\]|[0-3][0-7]{2})')
 
 
 class Line(NamedTuple):
-    """A line with its ending.
+    """One line of a gitattributes file, with its ending.
 
-    `pattern` is unquoted, None for a comment, an empty line, a macro, or
-    what git can't read or ignores. `attributes` are as written: `text`, `-text`,
-    `!text`, `eol=lf`.
+    `pattern` is unquoted. It is None for a comment, an empty line, a macro, and a line that git
+    can't read or ignores. `attributes` are as written: `text`, `-text`, `!text`, `eol=lf`.
     """
 
     raw: bytes
@@ -65,16 +64,17 @@ class Line(NamedTuple):
 
 
 def parse(content: bytes) -> Iterator[Line]:
-    """Cut a gitattributes file into lines; joined, their `raw` is the content.
+    """Yield the lines of a gitattributes file; joining their `raw` gives `content` again.
 
-    One after the other: a file of very many short lines would take thirty times its bytes.
+    Lazily: a list of the lines of a file with very many short ones would take thirty times its
+    size.
     """
     return (_parse_line(found[0]) for found in _LINE.finditer(content))
 
 
 def content(lines: Iterable[Line]) -> bytes:
-    """Join lines again."""
-    # Not a join, which has all of them at once.
+    """Join lines into the content of a file; the inverse of `parse`."""
+    # No `b"".join`, which would hold all lines in memory at once.
     joined = BytesIO()
     for line in lines:
         joined.write(line.raw)
@@ -82,7 +82,7 @@ def content(lines: Iterable[Line]) -> bytes:
 
 
 def format_line(pattern: bytes, attributes: Sequence[bytes], ending: bytes = b"\n") -> Line:
-    """Make a line; raises UsageError for a pattern that git would not obey."""
+    """Build the line for a pattern; raises UsageError for one that git would not obey."""
     check_pattern(pattern)
     # Quoted as git reads it back: gitattributes(5) has the rules of C strings.
     raw = b" ".join((quote(pattern), *attributes)) + ending
@@ -92,30 +92,30 @@ def format_line(pattern: bytes, attributes: Sequence[bytes], ending: bytes = b"\
 
 
 def append(content: bytes, patterns: Iterable[tuple[bytes, Sequence[bytes]]]) -> bytes:
-    """Add lines of patterns, and their attributes, at the end, with the file's own line ending."""
+    """Append lines, each a pattern and its attributes, with the line ending that the file uses."""
     end = ending(content)
     return _appended(content, [format_line(pattern, names, end) for pattern, names in patterns])
 
 
 def append_comment(content: bytes, comment: bytes) -> bytes:
-    """Add a comment in the same way, which begins with `#`."""
+    """Append a comment line, with the line ending that the file uses. `comment` begins with `#`."""
     return _appended(content, [Line(comment + ending(content))])
 
 
 def ending(content: bytes) -> bytes:
-    """The line ending of a file: that of its first line."""
+    """Return the line ending that a file uses, judged by its first line."""
     return b"\r\n" if content[: content.find(b"\n") + 1].endswith(b"\r\n") else b"\n"
 
 
 def _appended(content: bytes, lines: Sequence[Line]) -> bytes:
-    # Else the first new line would go on where the last one ends.
+    # Without a line break in between, the first new line would continue the last old one.
     is_open = lines and content and not content.endswith(b"\n")
     between = ending(content) if is_open else b""
     return b"".join((content, between, *(line.raw for line in lines)))
 
 
 def with_attributes(line: Line, attributes: Sequence[bytes]) -> Line:
-    """Give a line other attributes; its ending stays."""
+    """Return the line with other attributes and the same line ending."""
     if line.pattern is None:
         raise ValueError("a line without a pattern has no attributes")
     ending = line.raw[len(line.raw.rstrip(b"\r\n")) :]
@@ -157,19 +157,19 @@ def quote(pattern: bytes) -> bytes:
 
 
 def unquote(spelled: bytes) -> bytes:
-    """Undo `quote`, and whatever else git quotes so: a path in one of its lists."""
+    """Undo `quote`; this also works for paths that git quotes in its own output."""
     quoted = _QUOTED.fullmatch(spelled)
     return spelled if quoted is None else _ESCAPE.sub(_unescaped, quoted[1])
 
 
 def _parse_line(raw: bytes) -> Line:
     text = raw.strip(_BLANK)
-    # Git reads a macro only at the top level, and gives it no path: no line of ours.
+    # Git reads macros only at the top level, and they apply to no path: `pattern` stays None.
     if not text or text.startswith((b"#", _MACRO)) or _is_ignored(raw):
         return Line(raw)
     if text.startswith(b'"'):
         quoted = _QUOTED.match(text)
-        # Git takes a quote that does not end for the pattern's first letter: never ours.
+        # Git takes an unterminated quote for the pattern's first letter. No such line is ours.
         if quoted is None:
             return Line(raw)
         pattern = _ESCAPE.sub(_unescaped, quoted[1])
@@ -181,7 +181,7 @@ def _parse_line(raw: bytes) -> Line:
 
 
 def _is_ignored(raw: bytes) -> bool:
-    """Whether git passes over a line of a file, which loses its ending first."""
+    """Tell whether git ignores this line for its length, not counting the line ending."""
     return len(raw.removesuffix(b"\n").removesuffix(b"\r")) >= MAX_LINE
 
 
@@ -191,18 +191,19 @@ def _unescaped(escape: re.Match[bytes]) -> bytes:
 
 
 def altering(values: tuple[bytes, ...]) -> Iterator[str]:
-    """The attributes by which a checkout writes other bytes than a blob has, as they are spelled.
+    """Yield, as written, the attributes that make a checkout write other bytes than the blob has.
 
-    `values` are those of `CHECKOUT`, or none. A filter of ours is none of them. Nor need `text`
-    be one, which says what a user's own configuration makes of a file.
+    `values` are the values of the attributes `CHECKOUT`, in that order, or empty. Filters of ours
+    are not yielded, and neither is `text` where it only leaves the choice to the user's
+    configuration.
     """
     if not values:
         return
     driver, text, crlf, eol, ident, encoding, subst = values
-    # Another filter's smudge writes what it likes in the place of what is sealed.
+    # The smudge command of another filter may write anything in place of the sealed bytes.
     if driver not in (*_UNSET, *FILTERS):
         yield f"filter={_spelled(driver)}"
-    # What `crlf` says counts where `text` says nothing.
+    # `crlf` only counts where `text` is unspecified.
     kind = crlf if text == UNSPECIFIED else text
     if kind == b"unset" or kind == b"input" or eol == b"lf":
         pass  # where it is unset `eol` says nothing
@@ -255,10 +256,10 @@ _Key = tuple[frozenset[tuple[bytes, str]], tuple[str, ...], bool]
 
 
 class TreeAttributes:
-    """Asks git about paths, under sets of gitattributes files; a context manager.
+    """Asks git for attributes of paths under a given set of gitattributes files; a context manager.
 
-    One process for each set, and the attributes asked for, kept for the next question. Blobs that
-    are in `unwritten` need not be in the repository.
+    Runs one process for each set of files and attribute names, and keeps it for the next question.
+    Blobs in `unwritten` need not be in the repository.
     """
 
     def __init__(self, repo: Repository, unwritten: Mapping[str, bytes] | None = None) -> None:
@@ -282,20 +283,20 @@ class TreeAttributes:
         self._closing.close()
 
     def filtered(self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]) -> set[bytes]:
-        """Choose the paths that a filter of ours is for.
+        """Return those of the paths that one of our filters applies to.
 
-        `attribute_files` are a tree's gitattributes files, path to blob, the
-        regular files alone: git reads none through a link. Raises
-        EnvironmentFailure where a blob of them is not there, or a path can be
-        none of a checkout.
+        `attribute_files` maps the paths of a tree's gitattributes files to blob ids, regular files
+        only: git reads none through a link. Raises EnvironmentFailure if one of these blobs is
+        missing, or if a path could not exist in any checkout.
         """
         return set(self.drivers(attribute_files, paths))
 
     def drivers(
         self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
     ) -> dict[bytes, bytes]:
-        """The same paths, with the filter of ours that each one has."""
-        # More than is needed: who asks for them next needs no other process.
+        """Return the paths that one of our filters applies to, each with the name of its filter."""
+        # Asks for more attributes than needed here, so that the next caller can use the same
+        # process.
         values = self.values(attribute_files, paths, CHECKOUT)
         return {path: driver for path, (driver, *_) in values.items() if driver in FILTERS}
 
@@ -307,16 +308,17 @@ class TreeAttributes:
         *,
         ignore_case: bool = False,
     ) -> dict[bytes, tuple[bytes, ...]]:
-        """Give what these attributes are of each path, as git says it: `unspecified`, `wtxt`.
+        """Return for each path the values of the attributes `names`, as git prints them
+        (`unspecified`, `wtxt`).
 
-        With `ignore_case` as git says it where core.ignoreCase is set, as it is
-        on macOS and Windows. Raises EnvironmentFailure as `filtered` does.
+        With `ignore_case` patterns match as they do where core.ignoreCase is set, which is the
+        default on macOS and Windows. Raises EnvironmentFailure as `filtered` does.
         """
         wanted = list(dict.fromkeys(paths))
         if not attribute_files or not wanted:
             return dict.fromkeys(wanted, (UNSPECIFIED,) * len(names))
         question = self._question(attribute_files, names)
-        # Where nothing can be folded both answers are one, and one process is enough.
+        # If no letter could be folded both answers are the same, and one process is enough.
         if ignore_case and (question.is_foldable or any(map(_FOLDABLE.search, wanted))):
             question = self._question(attribute_files, names, ignore_case=True)
         return question.values(wanted)
@@ -331,7 +333,8 @@ class TreeAttributes:
         key = frozenset(attribute_files.items()), names, ignore_case
         question = self._asked.pop(key, None)
         if question is None:
-            # The one that was asked longest ago ends: a walk comes back to the last few sets.
+            # The least recently used process ends: a walk through history returns to the last few
+            # sets.
             if len(self._asked) >= _ALIVE:
                 self._asked.popitem(last=False)[1].close()
             question = self._begin(attribute_files, names, ignore_case=ignore_case)
@@ -358,7 +361,7 @@ class TreeAttributes:
             "GIT_WORK_TREE": str(work_tree),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_ATTR_NOSYSTEM": "1",
-            # Where git looks for what is the user's own: nothing is there.
+            # Where git looks for the user's own configuration: these folders do not exist.
             "HOME": str(self._folder / "home"),
             "XDG_CONFIG_HOME": str(self._folder / "home"),
         }
@@ -369,7 +372,10 @@ class TreeAttributes:
         return _Question(stream, work_tree, names, is_foldable)
 
     def _write(self, work_tree: Path, path: bytes, oid: str) -> bytes:
-        """Write a gitattributes file; gives what git takes of it."""
+        """Write a gitattributes file into the work tree.
+
+        Returns the bytes that git will use of it.
+        """
         # A hostile tree must not have us write outside of the folder.
         if {b"", b".", b".."} & set(path.split(b"/")):
             raise EnvironmentFailure(f"no checkout can have a file named {os.fsdecode(path)!a}")
@@ -377,13 +383,13 @@ class TreeAttributes:
         try:
             content = self._blobs.read(oid, MAX_FILE - 1) if content is None else content
         except TooLarge:
-            # Git takes nothing of it. It is read all the same: what is missing may say anything.
+            # Git ignores a file of this size. It is read anyway: a missing blob must be an error.
             for _ in self._blobs.chunks(oid):
                 pass
             return b""
         file = work_tree / os.fsdecode(path)
         file.parent.mkdir(parents=True, exist_ok=True)
-        # "x": two paths that this file system takes for one would hide one another's lines.
+        # "x": if the file system treats two paths as one, their lines must not replace each other.
         with file.open("xb") as out:
             out.write(content)
         return content
@@ -392,7 +398,7 @@ class TreeAttributes:
         try:
             import tempfile
 
-            # Removed with all in it, even where a question is still open.
+            # Removed with its contents at the end, even if a process still runs there.
             temporary = tempfile.TemporaryDirectory(prefix="wtxtgit-")
             folder = Path(self._closing.enter_context(temporary))
             for name in ("git/objects", "git/refs"):
@@ -405,7 +411,7 @@ class TreeAttributes:
 
 
 class _Question:
-    """A running `git check-attr`, and what it said."""
+    """A running `git check-attr`, with its answers so far."""
 
     def __init__(
         self, stream: run.GitStream, work_tree: Path, names: tuple[str, ...], is_foldable: bool
@@ -427,7 +433,7 @@ class _Question:
         answers = {path: self._known[path] for path in paths if path in self._known}
         asked = (path for path in paths if path not in self._known)
         for batch in run.batches(asked, _BATCH):
-            # All at once: what is asked again soon is asked in batches anyway.
+            # Forget all answers at once: what is needed again soon is asked in batches anyway.
             if len(self._known) > _REMEMBERED:
                 self._known.clear()
             values = dict(zip(batch, self._answers(batch), strict=True))
@@ -437,7 +443,8 @@ class _Question:
 
     def _answers(self, batch: list[bytes]) -> list[tuple[bytes, ...]]:
         self._stream.ask(run.joined(batch))
-        # Path, attribute and value of each attribute of each path, each ended by NUL.
+        # The answer for each attribute of each path is path, attribute and value, each ended by
+        # NUL.
         several = len(self._names)
         missing = 3 * several * len(batch)
         output = bytearray()
@@ -448,7 +455,7 @@ class _Question:
             missing -= block.count(b"\0")
             output += block
         fields = run.records(bytes(output))
-        # An answer that is out of step would give one path another's attributes.
+        # If answers were out of step, one path would get the attributes of another.
         if fields[:: 3 * several] != batch:
             raise EnvironmentFailure("git check-attr gave an answer to something else")
         values = fields[2::3]

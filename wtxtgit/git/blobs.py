@@ -1,9 +1,8 @@
-"""Objects by their ids, blobs above all: many from one running `git cat-file`.
+"""Reading objects by id, mostly blobs: many from one running `git cat-file`.
 
-A partial clone fetches what it misses, and git inflates as it goes. Objects
-are the true ones: what `git replace` puts in their place is not read. Git
-inflates them and does not hash what it gives, so that is done here: no object
-is given whole whose hash is not its id.
+Git inflates the objects, and fetches missing ones in a partial clone. Objects that `git replace`
+puts in the place of others are not read. Git does not hash what it returns, so that is done here:
+no object is returned whole unless its hash is its id.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _FEW = 64
 
 
 class TooLarge(EnvironmentFailure):
-    """An object of `size` bytes, which are more than its reader takes."""
+    """An object has `size` bytes, more than its reader accepts."""
 
     def __init__(self, kind: str, oid: str, size: int, most: int) -> None:
         super().__init__(f"{kind} {oid} has {size} bytes, over the limit of {most}")
@@ -38,10 +37,10 @@ class TooLarge(EnvironmentFailure):
 
 
 class CatFiles:
-    """Running `git cat-file`s of a repository, which its readers share while there are any.
+    """The running `git cat-file` processes of a repository, shared by its readers.
 
-    One that is lent out belongs to who has it. Threads may share this; a process
-    that was forked starts its own, since answers go to whoever reads first.
+    A process that is lent out is used by one borrower at a time. Threads may share this object; a
+    forked process starts its own, since two processes would take each other's answers.
     """
 
     def __init__(self, repo: Repository) -> None:
@@ -54,11 +53,11 @@ class CatFiles:
 
     @classmethod
     def of(cls, repo: Repository) -> CatFiles:
-        """Those of a repository, which are its own in every process."""
+        """Return the shared processes of a repository, in this operating system process."""
         shared = repo.cat_files
         if not isinstance(shared, CatFiles) or shared._process != os.getpid():
             fresh = cls(repo)
-            # Kept: what closes them would wait for another process's children.
+            # Kept alive: closing it here would wait for children of another process.
             fresh._inherited.append(shared)
             shared = repo.cat_files = fresh
         return shared
@@ -68,11 +67,11 @@ class CatFiles:
             self._readers += 1
 
     def leave(self) -> None:
-        """One reader less; with the last one all processes end."""
+        """Unregister a reader; when the last one leaves, all processes end."""
         with self._lock:
             self._readers -= 1
             ended = [] if self._readers else [s for some in self._idle.values() for s in some]
-            # Ended outside of the lock: waiting for a process may take a while.
+            # Outside of the lock: waiting for a process to end may take a while.
             if not self._readers:
                 self._idle = {}
         for stream in ended:
@@ -80,14 +79,14 @@ class CatFiles:
 
     @contextlib.contextmanager
     def lent(self, how: str) -> Iterator[run.GitStream]:
-        """Lend out a process, `--batch` or `--batch-check`, that has nothing more to say.
+        """Lend an idle process; `how` is `--batch` or `--batch-check`.
 
-        After an exception it ends: then it may still have content on its way.
+        After an exception the process is ended, because unread content may still be in its pipe.
         """
         with self._lock:
             idle = self._idle.get(how)
             stream = idle.pop() if idle else None
-        # Outside of the lock: other threads need not wait until a process has started.
+        # Outside of the lock: other threads need not wait while a process starts.
         if stream is None:
             stream = self._repo.stream("cat-file", how, env=run.TRUE_OBJECTS)
         is_kept = False
@@ -103,11 +102,11 @@ class CatFiles:
 
 
 class ObjectReader:
-    """Objects of one kind (`blob`, `commit`), one after the other; a context manager.
+    """Reads objects of one kind (`blob`, `commit`); a context manager.
 
-    Processes start when first needed. Every method raises EnvironmentFailure
-    for an object that is not there or of another kind, and those that give
-    bytes for bytes of another hash; reading goes on after that.
+    Processes start when first needed. Every method raises EnvironmentFailure if the object does not
+    exist or is of another kind; those that return content also if its hash is not the id. The
+    reader stays usable after that.
     """
 
     def __init__(self, repo: Repository, kind: str) -> None:
@@ -125,12 +124,12 @@ class ObjectReader:
             shared.leave()
 
     def size(self, oid: str) -> int:
-        """Give the size in bytes that an object says it has; its content is not read."""
+        """Return the size in bytes that git reports for an object, without reading its content."""
         with self._asked("--batch-check", oid) as (_, size):
             return size
 
     def read(self, oid: str, most: int) -> bytes:
-        """Read an object; raises TooLarge, too, where it has over `most` bytes."""
+        """Read an object; raises TooLarge if it has more than `most` bytes."""
         with self._content(oid) as (stream, size):
             if size > most:
                 raise TooLarge(self._kind, oid, size, most)
@@ -140,10 +139,10 @@ class ObjectReader:
             return b"".join(hashed((content,), self._kind, oid, size))
 
     def chunks(self, oid: str) -> Iterator[bytes]:
-        """Give an object's bytes block by block, the last one once the hash of all is its id.
+        """Yield an object's bytes in blocks.
 
-        The rest is dropped where the reading ends early: what was taken then
-        is not known to be the object's.
+        The last one only if the hash of all of them is the id. If the caller stops early the rest
+        is discarded, and what was yielded so far is unverified.
         """
         with self._content(oid) as (stream, size):
             yield from hashed(self._blocks(stream, oid, size), self._kind, oid, size)
@@ -165,7 +164,10 @@ class ObjectReader:
 
     @contextlib.contextmanager
     def _content(self, oid: str) -> Iterator[tuple[run.GitStream, int]]:
-        """Lend out a process that is about to give an object of this size."""
+        """Lend a process whose next output is an object's content.
+
+        Also yields the size in bytes.
+        """
         with self._asked("--batch", oid) as (stream, size):
             yield stream, size
             if stream.stdout.read(1) != b"\n":
@@ -173,13 +175,13 @@ class ObjectReader:
 
     @contextlib.contextmanager
     def _asked(self, how: str, oid: str) -> Iterator[tuple[run.GitStream, int]]:
-        """Lend out a process that was asked about an object, and the size that it told."""
+        """Lend a process that was asked about an object; also yields the size in its answer."""
         check_oid(oid)
         with self._open().lent(how) as stream:
             stream.ask(oid.encode("ascii") + b"\n")
-            # A process that died gives an empty line.
+            # A process that died gives an empty line here.
             told_oid, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
-            # Whatever git makes of the question: only the object that was asked for counts.
+            # However git understood the question, only an answer about this very object counts.
             if told_oid != oid:
                 raise EnvironmentFailure(
                     f"git returned {self._kind} {told_oid} when asked for {oid}"
@@ -191,19 +193,19 @@ class ObjectReader:
 
 
 class BlobReader(ObjectReader):
-    """Blobs, one after the other, as an ObjectReader gives them."""
+    """Reads blobs by id; see ObjectReader."""
 
     def __init__(self, repo: Repository) -> None:
         super().__init__(repo, "blob")
 
 
 def sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
-    """Ask for the sizes of many blobs; raises EnvironmentFailure for one that is not there."""
+    """Return the sizes of many blobs; raises EnvironmentFailure if one does not exist."""
     return dict(_parse_answer(line, "blob", oid) for oid, line in _size_answers(repo, oids))
 
 
 def known_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
-    """Ask for the sizes of blobs, as far as they are there."""
+    """Return the sizes of those of the blobs that exist."""
     there = {}
     for oid, line in _size_answers(repo, oids):
         with contextlib.suppress(EnvironmentFailure):
@@ -212,10 +214,11 @@ def known_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
 
 
 def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, bytes]]:
-    """What git says of each object, asked once."""
+    """Return git's `--batch-check` answer for each object; repeated ids are asked once."""
     wanted = list(dict.fromkeys(map(check_oid, oids)))
     asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
-    # More questions than a pipe holds would wait for us to read answers: git reads them all first.
+    # A long list is sent to a process of its own, which reads all questions first: writing more
+    # than a pipe holds to a shared process would block, with its answers unread.
     if len(wanted) <= _FEW:
         with CatFiles.of(repo).lent("--batch-check") as stream:
             stream.ask(asked)
@@ -229,7 +232,9 @@ def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, byte
 
 
 def blob_id(pieces: Iterable[Buffer], size: int, *, like: str) -> str:
-    """The id of a blob of `size` bytes, in a repository whose ids are as long as `like`."""
+    """Return the id of a blob of `size` bytes; `like` is any id of the repository (SHA-1 or
+    SHA-256).
+    """
     digest = new_hash("blob", size, like=like)
     for piece in pieces:
         digest.update(piece)
@@ -237,18 +242,18 @@ def blob_id(pieces: Iterable[Buffer], size: int, *, like: str) -> str:
 
 
 def new_hash(kind: str, size: int, *, like: str) -> hashlib._Hash:
-    """Begin the hash of an object of `size` bytes; its id is as long as `like`.
+    """Start the hash of an object of `size` bytes, with the algorithm that made the id `like`.
 
-    With the object's bytes it becomes the id: git hashes `KIND SIZE`, NUL, and them.
+    Git hashes `KIND SIZE`, NUL and the content: updated with the content it becomes the id.
     """
     begin = f"{kind} {size}\0".encode("ascii")
     return hashlib.new(_ALGORITHMS[len(like)], begin, usedforsecurity=False)
 
 
 def hashed(pieces: Iterable[bytes], kind: str, oid: str, size: int) -> Iterator[bytes]:
-    """Give an object's pieces on, the last one once the hash of all is its id.
+    """Pass an object's pieces on, the last one only if the hash of all of them is the id.
 
-    `size` is that of all. Raises EnvironmentFailure where the hash is another.
+    `size` is the size of the whole object. Raises EnvironmentFailure if the hash differs.
     """
     digest = new_hash(kind, size, like=oid)
     last: bytes | None = None
@@ -266,15 +271,15 @@ def hashed(pieces: Iterable[bytes], kind: str, oid: str, size: int) -> Iterator[
 
 
 def check_oid(oid: str) -> str:
-    """Give `oid` back; raises EnvironmentFailure unless it is a whole object id."""
-    # Anything else may be a revision's name, or more than one line.
+    """Return `oid` unchanged; raises EnvironmentFailure unless it is a full object id."""
+    # Anything else could be the name of a revision, or contain a second line.
     if not _OID.fullmatch(oid):
         raise EnvironmentFailure(f"{oid!a} is not an object id")
     return oid
 
 
 def _parse_answer(line: bytes, kind: str, asked: str) -> tuple[str, int]:
-    """Read `OID KIND SIZE`: the id and the size of an object of the kind."""
+    """Parse `OID KIND SIZE` and return id and size; raises EnvironmentFailure for another kind."""
     words = line.split()
     if len(words) != 3 or words[1] != kind.encode("ascii") or not words[2].isdigit():
         raise EnvironmentFailure(f"git has no {kind} {asked}")

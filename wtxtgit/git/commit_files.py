@@ -1,8 +1,8 @@
-"""What commits hold of the files that are sealed: artifacts, ledgers, gitattributes, signers.
+"""The files of a commit that matter to sealing: artifacts, ledgers, gitattributes and signers.
 
-A tree is listed whole once; another one is told by what differs from one
-already known, so the cost is that of the changes. Where a gitattributes file
-differs, other files than before may be filtered, and the tree is listed again.
+One tree is listed completely; others are derived from their differences to a known tree, so the
+cost is that of the changes. Where a gitattributes file differs, other paths may be filtered, and
+the tree is listed again.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ _NEAR = 4
 
 @dataclass(frozen=True, slots=True)
 class CommitFiles:
-    """What a commit holds.
+    """What a commit has that matters to sealing.
 
-    `entries` are by path, whatever stands there: files, links, submodules.
-    They are: what the commit's own gitattributes files give to the filter,
-    ledgers, gitattributes files, the signers, and what has a ledger next to
-    it. `filtered` are those of them that go through the filter; ledgers,
-    gitattributes files and the signers are never among these.
-    `attribute_files` are the gitattributes files that git reads.
+    `entries` maps paths to whatever stands there (files, links, submodules): everything that the
+    commit's own gitattributes files pass through the filter, ledgers, gitattributes files, the
+    signers, and everything that has a ledger next to it. `filtered` are those paths among them that
+    go through the filter; ledgers, gitattributes files and the signers never do. `attribute_files`
+    are the gitattributes files that git reads, path to blob id.
     """
 
     entries: Mapping[bytes, TreeEntry]
@@ -45,15 +44,15 @@ class CommitFiles:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing in it is filtered, sealed or says who may sign."""
+        """Whether nothing in the commit is filtered or sealed, and there is no file of signers."""
         return all(map(_is_attributes, self.entries))
 
 
 class CommitFilesReader:
-    """Commits' files, as far as they are sealed or say what is; a context manager.
+    """Reads CommitFiles of commits; a context manager.
 
-    Few git processes in all, and one or two for each set of gitattributes
-    files. Commits are best asked for parents first.
+    Needs few git processes in all, and one or two for each set of gitattributes files. It is
+    fastest if parents are asked for before their children.
     """
 
     def __init__(self, repo: Repository) -> None:
@@ -76,29 +75,31 @@ class CommitFilesReader:
         return history.shallow_boundary(self._repo)
 
     def files(self, oid: str) -> CommitFiles:
-        """Give the files of a commit, by its object id.
+        """Return the files of a commit, given by its object id.
 
-        Commits that hold the same share one object. Raises EnvironmentFailure where
-        an object is not there.
+        Commits with the same files share one object. Raises EnvironmentFailure if a git object is
+        missing.
         """
         commit = self.commit(oid)
         known = () if oid in self._boundary else dict.fromkeys(commit.parents)
         return self._tree(commit.tree, [self.commit(parent).tree for parent in known])
 
     def staged(self, entries: Iterable[TreeEntry]) -> CommitFiles:
-        """Give the files of a commit that would have these entries."""
+        """Return the files that a commit with these index entries would have."""
         return self._of_entries({entry.path: entry for entry in entries})
 
     def listing(self, oid: str) -> dict[bytes, TreeEntry]:
-        """List all files of a commit."""
+        """List all files of a commit, by path."""
         return self._reader.listing(self.commit(oid).tree)
 
     def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
-        """Give what stands at some paths of a commit, if anything."""
+        """Return what stands at these paths of a commit; paths with nothing are left out."""
         return self._reader.at(self.commit(oid).tree, paths)
 
     def changes(self, before: str | None, after: str) -> list[TreeChange]:
-        """List the files in which a commit differs from another one, or from none."""
+        """List the files that differ between two commits; `before` may be None for an empty
+        tree.
+        """
         known = None if before is None else self.commit(before).tree
         return self._reader.between(known, self.commit(after).tree)
 
@@ -110,27 +111,36 @@ class CommitFilesReader:
         *,
         ignore_case: bool = False,
     ) -> dict[bytes, tuple[bytes, ...]]:
-        """Give what attributes paths have by a commit's own files, as `TreeAttributes.values`."""
+        """Return the attributes of paths under a commit's own gitattributes.
+
+        See `TreeAttributes.values`.
+        """
         return self._attributes.values(files.attribute_files, paths, names, ignore_case=ignore_case)
 
     def commit(self, oid: str) -> Commit:
-        """Give a commit as its own bytes tell it."""
+        """Return a commit, read from the bytes of its object."""
         if oid not in self._known:
             self._known[oid] = self._commits.commit(oid)
         return self._known[oid]
+
+    def adopt(self, commit: Commit) -> None:
+        """Take a commit as it is given, such as `history.nothing`."""
+        self._known[commit.oid] = commit
 
     def _tree(self, oid: str, near: Sequence[str]) -> CommitFiles:
         tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
         if len(self._trees) >= _REMEMBERED:
             self._trees.popitem(last=False)
-        # What was asked for last goes last: most trees differ least from the one before.
+        # Reinserted last: most trees differ least from the one that was asked for just before.
         self._trees[oid] = tree
         return tree
 
     def _compared(self, oid: str, near: Sequence[str]) -> CommitFiles | None:
-        """Tell a tree from a known one that has the same gitattributes files, if any."""
+        """Derive a tree's files from a known tree with the same gitattributes; None if there is
+        none.
+        """
         last = next(reversed(self._trees), "")
-        # Parents differ least; a merge of very many is not compared with each.
+        # Parents differ least. A merge of very many parents is not compared with each of them.
         for other in dict.fromkeys([*near[:_NEAR], last]):
             base = self._trees.get(other)
             if base is None:
@@ -142,13 +152,13 @@ class CommitFilesReader:
 
     def _changed(self, oid: str, base: CommitFiles, changes: Sequence[TreeChange]) -> CommitFiles:
         before, filtered = base.entries, base.filtered
-        # What is filtered is a matter of path and gitattributes alone, and those are the same.
+        # Path and gitattributes alone decide what is filtered, and the latter are unchanged.
         changed = {change.path for change in changes}
         there = {change.path: change.after for change in changes if change.after is not None}
         filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
         entries = {path: entry for path, entry in before.items() if path not in changed}
         entries |= _chosen(there, filtered, entries.keys() | there.keys())
-        # A ledger came or went, and its artifact stays as it was.
+        # A ledger may have come or gone while its artifact is unchanged.
         newly_sealed = _sealed(there.keys() - before.keys()) - changed - entries.keys()
         entries |= self._reader.at(oid, newly_sealed)
         for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
@@ -181,7 +191,7 @@ class CommitFilesReader:
 def _chosen(
     files: Mapping[bytes, TreeEntry], filtered: Container[bytes], ledgers: Container[bytes]
 ) -> dict[bytes, TreeEntry]:
-    """Choose the entries of CommitFiles; `ledgers` has all ledgers' paths, and may have more."""
+    """Choose the entries of a CommitFiles; `ledgers` contains at least the paths of all ledgers."""
     return {
         path: entry
         for path, entry in files.items()
@@ -190,9 +200,9 @@ def _chosen(
 
 
 def _sealed(paths: Iterable[bytes]) -> set[bytes]:
-    """Name the artifacts of those of the paths that are ledgers'."""
+    """Return the artifacts of those paths that are ledgers."""
     artifacts = (path.removesuffix(LEDGER_SUFFIX) for path in paths if path.endswith(LEDGER_SUFFIX))
-    # A file can't be named so; git would list the folder's.
+    # No file can have such a name, and git would list the whole folder.
     return {path for path in artifacts if path and not path.endswith(b"/")}
 
 

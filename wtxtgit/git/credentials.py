@@ -1,6 +1,6 @@
-"""Users' passwords, as git's credential helpers keep them: gitcredentials(7).
+"""Passwords of users, as kept by git's credential helpers: gitcredentials(7).
 
-They go through pipes: no argument and no environment has them.
+They are passed through pipes, never in arguments or in the environment.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from wtxtgit.errors import UsageError
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.run import Environment
 
-# Whoever asks has no terminal: a question would wait for ever.
+# The helper has no terminal: a prompt would wait for ever.
 _QUIET: Environment = {"GIT_TERMINAL_PROMPT": "0"}
 _FAILED = 128
 
 
 class Credential(NamedTuple):
-    """A user and a password for a URL; neither is shown."""
+    """User and password for a URL; its repr shows neither."""
 
     url: str
     user: str
@@ -32,7 +32,7 @@ class Credential(NamedTuple):
 
 
 def fill(repo: Repository, url: str, user: str | None = None) -> Credential | None:
-    """Ask for the credential of a URL; None where git has none."""
+    """Ask git for the credential of a URL; returns None if it has none."""
     asked = _described(url, user)
     done = repo.call("credential", "fill", stdin=asked, env=_QUIET, ok=(0, _FAILED))
     if done.code:
@@ -48,25 +48,27 @@ def fill(repo: Repository, url: str, user: str | None = None) -> Credential | No
 
 
 def settle(repo: Repository, credential: Credential, *, is_good: bool) -> None:
-    """Tell git whether a credential was one, so that it is kept or forgotten."""
+    """Tell git whether a credential worked, so that its helpers keep or forget it."""
     asked = _described(credential.url, credential.user) + _line("password", credential.password)
     verb = "approve" if is_good else "reject"
     repo.call("credential", verb, stdin=asked, env=_QUIET, ok=(0, 1, _FAILED))
 
 
 def extra_header(repo: Repository, url: str) -> tuple[str, str] | None:
-    """The header that git sends to a URL (http.extraHeader), as some CI has its tokens."""
+    """Return the header that git sends to a URL (http.extraHeader), by which some CI passes
+    tokens.
+    """
     found = repo.call("config", "--get-urlmatch", "http.extraHeader", url, ok=(0, 1))
     name, colon, value = found.stdout.decode("utf-8", "replace").strip().partition(":")
     return (name.strip(), value.strip()) if colon and "\n" not in value else None
 
 
 class Login:
-    """What a server at a URL is told of who asks, as git would tell it: headers of HTTP.
+    """The HTTP headers by which a server learns who is asking, as git would send them.
 
-    At first what the user has configured (http.extraHeader), or a user and a password that are
-    known; where the server wants more, what git's helpers have, which hear whether it was right:
-    `is_refused` where it was not. For any number of threads.
+    At first they are what the user configured (http.extraHeader), or a user and password given
+    here. If the server refuses these, git's credential helpers are asked, and told later whether
+    their answer was right; `is_refused` says that it was not. Safe to use from several threads.
     """
 
     def __init__(
@@ -84,14 +86,14 @@ class Login:
         self.headers: Mapping[str, str] = known if header is None else dict([header])
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Another process has its own lock, and asks anew.
+        # Another process gets a lock of its own, and asks again.
         return type(self), (self._repo, self._url, self._user, self._password)
 
     def __repr__(self) -> str:
         return f"Login({urlsplit(self._url).hostname!r})"
 
     def ask(self, refused: Mapping[str, str]) -> bool:
-        """Find out who asks, after headers were refused; tells whether to try again."""
+        """Get other headers after `refused` were refused; returns whether to try again."""
         with self._lock:
             if refused != self.headers:
                 return True
@@ -103,7 +105,7 @@ class Login:
             return self._asked is not None
 
     def settle(self, *, is_good: bool) -> None:
-        """Tell git's helpers whether the server took what they gave, once."""
+        """Tell git's helpers, once, whether the server accepted the credential that they gave."""
         with self._lock:
             if self._asked is not None and not self._is_judged:
                 self._is_judged = True
@@ -112,7 +114,7 @@ class Login:
 
 
 def basic(user: str, password: str) -> dict[str, str]:
-    """The header of HTTP that tells a user and a password: RFC 7617."""
+    """Return the HTTP header for basic authentication: RFC 7617."""
     token = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
     return {"authorization": f"Basic {token}"}
 
@@ -128,7 +130,7 @@ def _described(url: str, user: str | None) -> bytes:
 
 
 def _line(key: str, value: str) -> bytes:
-    # Another line would be another key.
+    # A line break would start another key.
     if "\n" in value or "\0" in value:
         raise UsageError(f"the {key} of a URL contains a line break")
     return f"{key}={value}\n".encode()

@@ -1,6 +1,7 @@
-"""A migration that was cut off between the moving of refs and the following of index and work tree.
+"""A migration that was interrupted after refs had moved, before index and work tree followed.
 
-What the index has to follow is noted down before any ref moves, so that the next run can end it.
+What the index has to follow is written down before any ref moves, so that the next run can finish
+it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TEXTS, _FILES = "texts", "files"
 
 
 class CutOff(NamedTuple):
-    """The commits that HEAD named before and names after, and whether files become texts."""
+    """The commits of HEAD before and after, and whether files become texts or texts files."""
 
     before: str
     after: str
@@ -28,18 +29,21 @@ class CutOff(NamedTuple):
 
 
 def note(repo: Repository, what: CutOff) -> None:
-    """Note down what is to follow; `forget` takes it back."""
+    """Record a migration before refs move; `forget` removes the record."""
     line = f"{what.before} {what.after} {_TEXTS if what.are_texts else _FILES}\n"
     replace_file(_file(repo), lambda descriptor: write_all(descriptor, (line.encode(),)))
 
 
 def forget(repo: Repository) -> None:
-    """Take the note back: index and work tree are as HEAD is."""
+    """Remove the record: index and work tree now match HEAD."""
     _file(repo).unlink(missing_ok=True)
 
 
 def cut_off(repo: Repository) -> CutOff | None:
-    """What has to be ended; None where no ref had moved, or index or HEAD are others by now."""
+    """Return the migration that has to be finished.
+
+    Returns None if no ref had moved, or if HEAD or the index have changed since.
+    """
     try:
         before, after, kind = _file(repo).read_text("ascii").split()
     except (FileNotFoundError, ValueError):

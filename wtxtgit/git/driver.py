@@ -1,8 +1,7 @@
-"""The keys of the drivers `wtxt` and `wtxt-detached` in git's configuration, and whose a value is.
+"""The configuration keys of the drivers `wtxt` and `wtxt-detached`, and who set their values.
 
-A value is ours when it is the constant that we set, or a command that starts
-wtxtgit. Any other value is somebody else's: it is not overwritten unless
-forced, and never unset.
+A value is ours if it is the constant that we set, or a command that starts wtxtgit. Any other value
+belongs to somebody else: it is not overwritten unless forced, and never unset.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ CONSTANTS = {
     "filter.wtxt-detached.required": "true",
     "diff.wtxt.xfuncname": "^arr name=([A-Za-z0-9_]+)",
     "merge.wtxt.name": "wtxtgit: merge of model checkpoints",
-    # Ancestors that a criss-cross merge makes up have no sides: of what both
-    # changed, the base stays, so that nothing looks settled that is not.
+    # A criss-cross merge makes virtual ancestors, which have no sides: keep the base of what both
+    # changed, so that no conflict seems settled.
     "merge.wtxt.recursive": "binary",
     "merge.wtxt-ledger.name": "wtxtgit: merge of ledgers",
     "merge.wtxt-ledger.recursive": "binary",
@@ -65,11 +64,11 @@ class Launcher(NamedTuple):
     arguments: tuple[str, ...]
 
     def command(self, rest: str = "") -> str:
-        """Spell it for git, which gives the line to `sh`."""
+        """Return the command line for git, which passes it to `sh`."""
         return f"{shlex.join(self.arguments)} {rest}".rstrip()
 
     def values(self) -> dict[str, str]:
-        """The value of every key that install sets."""
+        """Return the value of each key that install sets."""
         commands = {key: self.command(rest) for key, rest in COMMANDS.items()}
         return {**commands, **CONSTANTS}
 
@@ -82,7 +81,7 @@ def is_ours(key: str, value: str) -> bool:
 
 
 def launcher_of(key: str, value: str) -> Launcher | None:
-    """How a command starts wtxtgit; None where it is not one that some install of ours set."""
+    """Return how a command starts wtxtgit; None if no install of ours wrote that command."""
     try:
         words = shlex.split(value)
     except ValueError:
@@ -91,7 +90,7 @@ def launcher_of(key: str, value: str) -> Launcher | None:
     start = words[: -len(rest)]
     if words[-len(rest) :] != rest or not start:
         return None
-    # Any interpreter, any folder: an install that has moved since is still ours.
+    # With any interpreter and in any folder: an install that has moved since is still ours.
     is_module = start[-2:] == ["-m", "wtxtgit"]
     is_script = len(start) == 1 and start[0].rpartition("/")[2] in PROGRAMS
     return Launcher(tuple(start)) if is_module or is_script else None

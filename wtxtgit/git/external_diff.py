@@ -1,8 +1,8 @@
-"""What git tells a program that shows a diff: the arguments of an external diff.
+"""The arguments that git passes to an external diff program.
 
-git(1), GIT_EXTERNAL_DIFF: `path old-file old-hex old-mode new-file new-hex
-new-mode`. Where the names differ the other name follows, and what git's own
-header would say of that. A path that is unmerged comes alone.
+git(1), GIT_EXTERNAL_DIFF: `path old-file old-hex old-mode new-file new-hex new-mode`. If the names
+differ two more follow: the other name, and the extended header lines that git would show. An
+unmerged path comes alone.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _LEAST = 1 + 2 * _SIDE
 
 @dataclass(frozen=True, slots=True)
 class DiffFile:
-    """One side of a diff: the file that has its content, as a checkout would.
+    """One side of a diff: a file that has the content, as a checkout would write it.
 
-    `file` is absolute, or relative to the folder that git starts the program
-    in. `oid` is None where git has no object of it yet.
+    `file` is absolute, or relative to the folder in which git starts the program. `oid` is None if
+    git has no object for the content.
     """
 
     file: Path
@@ -41,7 +41,7 @@ class DiffFile:
 
     @property
     def kind(self) -> str:
-        """What the path is: `file`, `symbolic link` or `submodule`."""
+        """The kind of the file: `file`, `symbolic link` or `submodule`."""
         if stat.S_IFMT(self.mode) == _GITLINK:
             return "submodule"
         return "symbolic link" if stat.S_ISLNK(self.mode) else "file"
@@ -49,10 +49,10 @@ class DiffFile:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two sides of a path; None for the one where it is absent, never for both.
+    """The two sides of a path, of which at most one is None (absent there).
 
-    `new_path` is there where it is another one: for a file that was renamed
-    or copied, `similarity` in percent, or for any two that were asked for.
+    `new_path` is set if it differs from `path`: for a file that was renamed or copied, with
+    `similarity` in percent, and for any two files that were asked for.
     """
 
     path: bytes
@@ -64,7 +64,7 @@ class Pair:
 
     @property
     def is_same(self) -> bool:
-        """Whether both are one object: then the content is not read."""
+        """Whether both sides are the same object, so that no content need be read."""
         return (
             self.old is not None
             and self.new is not None
@@ -75,17 +75,17 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Unmerged:
-    """A path that has conflicts: there are no two sides."""
+    """A path with unresolved conflicts, for which git gives no two sides."""
 
     path: bytes
 
 
 def parse(arguments: Sequence[bytes]) -> Pair | Unmerged:
-    """Read what git gives as arguments; raises UsageError.
+    """Parse the arguments that git passes; raises UsageError.
 
-    What may once follow the nine that there are is left alone.
+    Further arguments after the nine of today are ignored.
     """
-    # git(1): of a path that is unmerged git gives the path alone.
+    # git(1): for an unmerged path git passes nothing but the path.
     if len(arguments) == 1:
         return Unmerged(arguments[0])
     if len(arguments) < _LEAST:
@@ -110,6 +110,6 @@ def _side(file: bytes, oid: bytes, mode: bytes) -> DiffFile | None:
         return None
     if _MODE.fullmatch(mode) is None or _OID.fullmatch(oid) is None:
         raise UsageError(f"{oid[:80]!a} and {mode[:80]!a} are not a git object id and mode")
-    # All zeros stand for content that git has not hashed: a file of the work tree.
+    # All zeros stand for content that git has not hashed, such as a file of the work tree.
     named = oid.decode() if oid.strip(b"0") else None
     return DiffFile(Path(os.fsdecode(file)), named, int(mode, 8))

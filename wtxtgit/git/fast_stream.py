@@ -1,10 +1,10 @@
-"""Histories as `git fast-export` gives them and `git fast-import` takes them.
+"""Histories as `git fast-export` writes and `git fast-import` reads them: git-fast-import(1).
 
-Both run in an empty git directory of their own that borrows the objects of the repository: what is
-exported is what was asked for, whatever replaces it or moves meanwhile. What is imported moves no
-ref of the user's, and is among the repository's objects once all of it is there: an import that
-ends early leaves nothing. Contents that there are go by their ids, and never through the stream.
-git-fast-import(1), "Input Format".
+Both run in an empty git directory of their own that borrows the repository's objects, so replaced
+objects and refs that move meanwhile do not affect what is exported. An import moves no ref of the
+user, and its objects enter the repository only when it is complete: one that ends early leaves
+nothing behind. Blobs that exist are named by id and never pass through the stream. See "Input
+Format" there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wtxtgit.io.temporary import new_folder
 _REF = b"refs/migrated"
 _MARKS = "marks"
 _OBJECTS = "objects"
-# All of an import is one pack, however small, to be put in its place as a whole.
+# An import becomes a single pack, however small, that can be moved into place as a whole.
 _CONFIG = (
     "[core]\n\trepositoryFormatVersion = {}\n\tbare = true\n{}[fastimport]\n\tunpackLimit = 0\n"
 )
@@ -39,7 +39,7 @@ _MOST_SHOWN = 300
 
 
 class Change(NamedTuple):
-    """What a commit has at a path and its first parent has not; no mode and id for nothing."""
+    """A path that differs from the first parent; mode and id are None if it was deleted."""
 
     path: bytes
     mode: int | None = None
@@ -47,9 +47,9 @@ class Change(NamedTuple):
 
 
 class StreamedCommit(NamedTuple):
-    """A commit: its number in the stream, and its parents' numbers, in order.
+    """A commit of the stream; `mark` and `parents` are numbers in the stream, parents in order.
 
-    `head` are its lines of author, committer and encoding, `message` is as it was encoded.
+    `head` has the raw lines of author, committer and encoding. `message` is not decoded.
     """
 
     mark: int
@@ -61,7 +61,7 @@ class StreamedCommit(NamedTuple):
 
 
 class ScratchRepository:
-    """A git directory with the objects of a repository, and refs of its own; see `scratch`."""
+    """A git directory with the objects of a repository but refs of its own; see `scratch`."""
 
     def __init__(self, places: Places, folder: Path) -> None:
         self._folder = folder
@@ -76,8 +76,10 @@ class ScratchRepository:
         }
 
     def exported(self, tips: Iterable[str]) -> ExportedHistory:
-        """All commits that tips reach, parents before their children, to be read any number of
-        times: git is asked once."""
+        """Export all commits that the tips reach, parents before their children.
+
+        Git is asked once; the result can be iterated any number of times.
+        """
         self._exports += 1
         file = self._folder / f"exported-{self._exports}"
         refs = "".join(f"{check_oid(oid)} refs/heads/{n}\n" for n, oid in enumerate(tips))
@@ -89,15 +91,15 @@ class ScratchRepository:
 
     @contextlib.contextmanager
     def importing(self) -> Iterator[CommitWriter]:
-        """Write commits; those of the block are objects of the repository at its end."""
+        """Write commits; at the end of the block they become objects of the repository."""
         marks = self._folder / _MARKS
-        # No option means another one's: those of the user's configuration count for gc alone.
+        # No other option is needed: of the user's configuration only the settings of gc apply.
         options = ("--quiet", "--done", "--force", "--date-format=raw-permissive")
         with self._stream("fast-import", *options, f"--export-marks={marks}") as stream:
             writer = CommitWriter(stream)
             yield writer
             stream.ask(b"done\n")
-        # Git writes the marks down of what it could not bring to its end, too.
+        # Git also writes the marks if it could not complete the import.
         if stream.code:
             raise EnvironmentFailure(f"git fast-import {self._fault()}")
         try:
@@ -111,10 +113,10 @@ class ScratchRepository:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Put what was imported among the repository's objects."""
+        """Move the imported packs into the repository's objects."""
         target = self._places.make_folder(PACKS)
         for index in (self._folder / _OBJECTS / PACKS).glob("*.idx"):
-            # The index last: git takes a pack for there when its index is.
+            # The index last: its presence tells git that the pack is there.
             for file in (index.with_suffix(".pack"), index):
                 self._places.put(file, target / file.name)
 
@@ -122,7 +124,7 @@ class ScratchRepository:
         return run.GitStream(*arguments, cwd=self._folder, env=self._env)
 
     def _fault(self) -> str:
-        """Why an import ended, as git writes it down."""
+        """Return why an import ended, from git's crash report."""
         for report in self._folder.glob("fast_import_crash_*"):
             said = _FATAL.search(report.read_text("utf-8", "backslashreplace"))
             if said is not None:
@@ -131,9 +133,9 @@ class ScratchRepository:
 
 
 class ExportedHistory:
-    """Commits as git has exported them, in a file of the scratch repository.
+    """The commits of an export, read from a file of the scratch repository.
 
-    Iterating raises EnvironmentFailure where git ended before the last one.
+    Iterating raises EnvironmentFailure if git ended before the last commit.
     """
 
     def __init__(self, file: Path) -> None:
@@ -146,10 +148,10 @@ class ExportedHistory:
 
 @contextlib.contextmanager
 def scratch(repo: Repository) -> Iterator[ScratchRepository]:
-    """Make such a directory, which is gone at the end; raises EnvironmentFailure."""
+    """Make a scratch repository, which is removed at the end; raises EnvironmentFailure."""
     try:
         places = Places.of(repo)
-        # On the disk of the objects, to which packs are moved.
+        # On the same file system as the objects, because packs are moved there.
         with new_folder(places.folder) as folder:
             (folder / "refs").mkdir()
             (folder / "HEAD").write_text("ref: refs/heads/none\n")
@@ -166,7 +168,7 @@ def scratch(repo: Repository) -> Iterator[ScratchRepository]:
 
 
 class CommitWriter:
-    """Writes commits, each after its parents; `written` has their ids by mark once all are."""
+    """Writes commits, each after its parents; `written` maps marks to ids once all are imported."""
 
     def __init__(self, stream: run.GitStream) -> None:
         self._stream = stream
@@ -174,16 +176,19 @@ class CommitWriter:
         self.written: dict[int, str] = {}
 
     def blob(self, content: bytes, *, like: str) -> str:
-        """Write a content for commits that come after it; gives its id, as long as `like`."""
+        """Write a blob for the commits that follow; returns its id.
+
+        `like` is any id of the repository.
+        """
         self._stream.ask(b"blob\ndata %d\n%b\n" % (len(content), content))
         return blob_id((content,), len(content), like=like)
 
     def commit(
         self, commit: StreamedCommit, parents: Sequence[int | str], changes: Iterable[Change]
     ) -> None:
-        """Write a commit with other changes; parents are marks, or ids of commits that there are.
+        """Write a commit with other changes; `parents` are marks, or ids of existing commits.
 
-        What is taken away goes before all else: a folder may come in its place.
+        Deletions are written first, since a folder may take the place of a deleted file.
         """
         self.count += 1
         lines = [b"reset " + _REF] if not parents else []
@@ -213,7 +218,7 @@ def _parsed(stream: BufferedReader) -> Iterator[StreamedCommit]:
     line = read()
     while line and line != b"done\n":
         if not line.startswith(b"mark :"):
-            # `feature`, `reset`, `commit`, and what is between them.
+            # `feature`, `reset`, `commit`, and whatever stands between them.
             line = read()
             continue
         mark, oid, head, message = int(line[6:]), "", b"", b""

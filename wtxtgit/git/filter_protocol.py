@@ -1,16 +1,15 @@
-"""Git's long-running filter process protocol, version 2, and the pkt-lines under it.
+"""Git's long-running filter process protocol, version 2, and the pkt-lines it is made of.
 
-gitattributes(5), "Long Running Filter Process", and gitprotocol-common(5),
-"pkt-line Format": a packet is four hex digits, the length of the whole packet,
-and up to 65,516 bytes of payload; `0000` is a flush. The protocol alone: what
-clean and smudge do is the caller's.
+gitattributes(5), "Long Running Filter Process", and gitprotocol-common(5), "pkt-line Format": a
+packet is four hex digits, the length of the whole packet, and up to 65,516 bytes of payload; `0000`
+is a flush. This module is only the protocol; the caller does the filtering.
 
-Git sends a request's whole content before it reads the answer. So an answer
-whose bytes are written while content is still unread can fill both pipes and
-stop both sides: `success` drops what was not read before it writes.
+Git sends the whole content of a request before it reads the answer. If an answer were written while
+content is still unread, both pipes could fill up and block both sides. So `success` discards unread
+content before it writes.
 
-A filter process starts once for every git command, so this module imports
-nothing beyond the standard library.
+A filter process starts for every git command, so this module imports nothing beyond the standard
+library.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class EndOfStream(ProtocolError):
 
 
 class Readable(Protocol):
-    """A binary stream: `readinto` gives how many bytes it put there, 0 at its end."""
+    """A binary stream to read: `readinto` returns the number of bytes it stored, 0 at the end."""
 
     def readinto(self, place: memoryview, /) -> int | None: ...
 
@@ -73,10 +72,10 @@ class Writable(Protocol):
 
 
 class PacketReader:
-    """Packets from a stream; every read is bounded by the packet's own length.
+    """Reads packets from a stream; no read goes beyond the packet's stated length.
 
-    Contents come as runs of packets: `readv` puts headers and payloads apart,
-    so that the payloads stand in one piece and no packet costs an object.
+    For content, `readv` puts the headers and payloads of many packets into separate buffers at
+    once, so that the payloads are contiguous and no object is made for each packet.
     """
 
     def __init__(self, stream: Readable) -> None:
@@ -86,10 +85,10 @@ class PacketReader:
         self._run: _PacketRun | None = None
 
     def packet(self) -> bytes | None:
-        """Read one packet: its payload, or None for a flush.
+        """Read one packet and return its payload, or None for a flush.
 
-        Raises EndOfStream where the stream ends before the packet, and
-        ProtocolError for a bad length or a packet that is cut short.
+        Raises EndOfStream if the stream ends before the packet, and ProtocolError if the length is
+        invalid or the packet is cut short.
         """
         if not self._unread:
             self._read_ahead()
@@ -101,7 +100,7 @@ class PacketReader:
         if _LENGTH.fullmatch(header) is None:
             raise ProtocolError(f"a packet's length is {header!r}, not four hex digits")
         length = int(header, 16)
-        # 0001 to 0003 are packets of other protocols of git, so they are refused below.
+        # 0001 to 0003 are special packets of other git protocols: they are refused below.
         if length == 0:
             return None
         if not HEADER_SIZE <= length <= MAX_PACKET:
@@ -114,12 +113,15 @@ class PacketReader:
         return payload
 
     def line(self) -> bytes | None:
-        """Read one packet of text, without the LF that may end it; None for a flush."""
+        """Read one packet of text without its trailing LF; None for a flush."""
         payload = self.packet()
         return payload if payload is None else payload.removesuffix(b"\n")
 
     def lines(self) -> Iterator[bytes]:
-        """Read lines up to the next flush, and the flush; ProtocolError for very many."""
+        """Yield lines up to the next flush, which is consumed.
+
+        Raises ProtocolError after MAX_LINES.
+        """
         for _ in range(MAX_LINES):
             if (line := self.line()) is None:
                 return
@@ -127,10 +129,10 @@ class PacketReader:
         raise ProtocolError(f"more than {MAX_LINES} lines precede a flush")
 
     def content(self) -> Iterator[Buffer]:
-        """Read payloads up to the next flush, and the flush.
+        """Yield payloads up to the next flush, which is consumed.
 
-        What is given holds until the next is asked for, at most about
-        PIPE_SIZE bytes.
+        A buffer is valid only until the next one is asked for, and has at most about PIPE_SIZE
+        bytes.
         """
         while True:
             while not self._unread:
@@ -145,7 +147,7 @@ class PacketReader:
             yield payload
 
     def _take(self, size: int) -> bytes:
-        """The next `size` bytes, fewer at the stream's end; nothing is read beyond them."""
+        """Return the next `size` bytes, fewer at the stream's end; never reads beyond them."""
         taken, self._unread = self._unread[:size], self._unread[size:]
         if len(taken) == size:
             return bytes(taken)
@@ -163,7 +165,7 @@ class PacketReader:
 
 
 def _packet_run() -> _PacketRun:
-    """Memory for a run of packets, fewer where there is little."""
+    """Allocate memory for a run of packets, with fewer packets if memory is short."""
     packets = PACKETS_A_CALL
     while True:
         try:
@@ -175,7 +177,9 @@ def _packet_run() -> _PacketRun:
 
 
 class _PacketRun:
-    """Memory for a run of full packets: their headers, and their payloads in one piece."""
+    """Memory for a run of full packets: their headers, and their payloads in one contiguous
+    buffer.
+    """
 
     def __init__(self, packets: int) -> None:
         self._size = packets * MAX_PACKET
@@ -188,10 +192,10 @@ class _PacketRun:
             self._places.append(self._payloads[ix * MAX_PAYLOAD : (ix + 1) * MAX_PAYLOAD])
 
     def read(self, readv: Scatter) -> tuple[memoryview, memoryview]:
-        """Read full packets until there is no more room, or something else comes.
+        """Read full packets until the memory is full or another kind of packet comes.
 
-        Gives their payloads, and what was read after them, in the order in
-        which it came. Raises EndOfStream where nothing more comes.
+        Returns their payloads, and the bytes that were read after them, in order. Raises
+        EndOfStream if the stream is at its end.
         """
         filled = 0
         while filled < self._size:
@@ -214,7 +218,7 @@ class _PacketRun:
         return self._payloads, memoryview(b"")
 
     def _full(self, checked: int, filled: int) -> int:
-        """How many headers from the first on say that the packet is full; `checked` do."""
+        """Count the leading headers that state a full packet; `checked` of them are known to."""
         complete = (filled + MAX_PAYLOAD) // MAX_PACKET
         ix = checked
         while ix < complete and self._places[2 * ix] == _FULL_HEADER:
@@ -222,7 +226,10 @@ class _PacketRun:
         return ix
 
     def _split(self, packets: int, filled: int) -> tuple[memoryview, memoryview]:
-        """The payloads of so many packets, and what came after them, of `got` bytes in all."""
+        """Return the payloads of the first `packets` packets, and the bytes that follow them.
+
+        `filled` is the number of bytes that were read in all.
+        """
         left = filled - packets * MAX_PACKET
         after = []
         for place in self._places[2 * packets :]:
@@ -234,26 +241,27 @@ class _PacketRun:
 
 
 class PacketWriter:
-    """Packets to a stream; nothing is sure to arrive before `flush_packet`."""
+    """Writes packets to a stream; they may stay buffered until `flush_packet`."""
 
     def __init__(self, stream: Writable) -> None:
         self._stream = stream
 
     def line(self, text: bytes) -> None:
-        """Write one packet of text, with an LF at its end."""
+        """Write one packet of text, with LF appended."""
         if len(text) + 1 > MAX_PAYLOAD:
             raise ProtocolError(f"a line of {len(text)} bytes is too long for a packet")
         self._stream.write(b"%04x%b\n" % (HEADER_SIZE + len(text) + 1, text))
 
     def flush_packet(self) -> None:
-        """Write a flush, and all that the stream still holds."""
+        """Write a flush packet, and everything that is still buffered."""
         self._stream.write(FLUSH)
         self._stream.flush()
 
     def content(self, chunks: Iterable[Buffer]) -> None:
-        """Write bytes as full packets, whatever the sizes of `chunks`; no flush.
+        """Write bytes as full packets, whatever the sizes of `chunks`, without a flush.
 
-        Of a large chunk no byte is copied but for those that fill a packet with the next one's.
+        A large chunk is not copied, except for the few bytes that share a packet with the next
+        chunk.
         """
         rest = bytearray()
         for chunk in chunks:
@@ -275,14 +283,14 @@ class PacketWriter:
 
 
 def _scattered(stream: Readable) -> Scatter:
-    """Read from a stream, into all places at once where the system can."""
+    """Return a function that reads into several buffers, with one system call if possible."""
     if isinstance(stream, FileIO) and hasattr(os, "readv"):
         return partial(os.readv, stream.fileno())
     return lambda places: stream.readinto(places[0]) or 0
 
 
 def widen_pipe(descriptor: int) -> None:
-    """Ask for a bigger pipe, where the system has such a thing; a refusal does no harm."""
+    """Ask the system for a larger pipe; where that is refused or unknown nothing changes."""
     try:
         import fcntl
     except ImportError:  # no such module on Windows
@@ -304,12 +312,11 @@ CAN_DELAY = "can-delay"
 
 
 class Request(NamedTuple):
-    """One blob to filter; or the `LIST` command, which has a command alone.
+    """One blob to filter; or the `LIST` command, which has no path and no content.
 
-    `pathname` is relative to the top of the work tree, as git has it. `keys`
-    are the other keys that git sent: `ref`, `treeish` and `blob` with smudge
-    where git knows them, and `CAN_DELAY`. `content` gives the bytes in order, once; each piece
-    holds until the next is asked for.
+    `pathname` is relative to the top of the work tree. `keys` are the other keys that git sent:
+    `ref`, `treeish` and `blob` with smudge, where git knows them, and `CAN_DELAY`. `content` yields
+    the bytes in order, once; a piece is valid only until the next is asked for.
     """
 
     command: str
@@ -321,8 +328,8 @@ class Request(NamedTuple):
 class FilterProcess:
     """The filter's side of the conversation.
 
-    Every request is answered by exactly one of `success`, `error` and, where it says that this can
-    be, `delayed`; `LIST` by `available`.
+    Every request is answered by exactly one of `success`, `error` or, if the request allows it,
+    `delayed`; `LIST` is answered by `available`.
     """
 
     def __init__(self, reader: PacketReader, writer: PacketWriter) -> None:
@@ -346,7 +353,7 @@ class FilterProcess:
         self._writer.line(VERSION)
         self._writer.flush_packet()
 
-        # Capabilities come in any order; those that we don't know are left out.
+        # Capabilities come in any order; unknown ones are ignored.
         offered = set(self._reader.lines())
         for command in CAPABILITIES:
             capability = b"capability=" + command.encode()
@@ -382,8 +389,8 @@ class FilterProcess:
     def success(self, content: Iterable[Buffer]) -> None:
         """Answer with the filtered bytes.
 
-        Where `content` raises, git is told so with a late `status=error`, the
-        conversation stays in step, and the exception goes on.
+        If iterating `content` raises, git gets a late `status=error`, the conversation stays in
+        step, and the exception is raised on.
         """
         self._drain()
         self._writer.line(b"status=success")
@@ -399,13 +406,13 @@ class FilterProcess:
             self._writer.flush_packet()
 
     def delayed(self) -> None:
-        """Answer that this blob is filtered later: git asks for it again, without its content."""
+        """Answer that this blob is filtered later: git will ask again, without its content."""
         self._drain()
         self._writer.line(b"status=delayed")
         self._writer.flush_packet()
 
     def available(self, paths: Iterable[bytes]) -> None:
-        """Answer which delayed blobs git may ask for now; none means that there are no more."""
+        """Answer which delayed blobs are ready; an empty answer means that no more will come."""
         for path in paths:
             self._writer.line(b"pathname=" + path)
         self._writer.flush_packet()
@@ -424,7 +431,10 @@ class FilterProcess:
 
 
 def greeting() -> bytes:
-    """What git sends first; a filter that got it and then the end of input just ends."""
+    """Return what git sends first.
+
+    A filter that reads only this and then the end of input exits.
+    """
     packets = [CLIENT, VERSION, None, *(b"capability=" + c.encode() for c in COMMANDS), None]
     return b"".join(
         b"0000" if text is None else b"%04x%b\n" % (len(text) + 5, text) for text in packets
@@ -432,7 +442,7 @@ def greeting() -> bytes:
 
 
 def check_greeting(reader: PacketReader) -> None:
-    """Read a filter's answer to `greeting`; raises ProtocolError unless it offers what we need."""
+    """Read a filter's answer to `greeting`; raises ProtocolError if it lacks what we need."""
     answer = list(reader.lines())
     if answer != [SERVER, VERSION]:
         raise ProtocolError(f"the filter greets with {answer!r}")

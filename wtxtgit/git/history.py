@@ -1,16 +1,15 @@
-"""History: what revisions name, commits in order, and what descends from what.
+"""Revisions, commits in order, and which commits descend from which.
 
-All is read from the commits themselves: no replaced object, and no commit
-graph that lies in the repository next to them. A shallow file and grafts
-can't be passed over that way: `refuse_altered` looks for them.
+Everything is read from the commits themselves: replaced objects and the commit graph file are not
+used. Shallow clones and grafts can't be bypassed in this way; `refuse_altered` detects them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,9 +24,9 @@ MAX_COMMIT = 64 * 1024 * 1024
 
 _TRUE = ("-c", "core.commitGraph=false")
 _FIELDS = "--format=tformat:%H %T %P"
-# This line comes before each commit; the option that leaves it out came with git 2.33.
+# This line precedes each commit; the option that omits it came with git 2.33.
 _HEADER = b"commit "
-# Within what a date can be: a commit may say anything.
+# Bounded to valid dates: a commit object may contain anything.
 _WHEN = re.compile(
     rb"(?P<seconds>[0-9]{1,11}) (?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3])(?P<minutes>[0-5][0-9])"
 )
@@ -42,21 +41,23 @@ class Commit(NamedTuple):
 
 
 class AlteredHistory(EnvironmentFailure):
-    """The repository shows another history than its commits tell."""
+    """Replacements, grafts or a shallow clone make git show another history than the commits
+    have.
+    """
 
 
 class CommitReader(ObjectReader):
-    """Commits by their ids, from one running process; a context manager."""
+    """Reads commits by id from one running process; a context manager."""
 
     def __init__(self, repo: Repository) -> None:
         super().__init__(repo, "commit")
 
     def commit(self, oid: str) -> Commit:
-        """Read a commit; raises EnvironmentFailure where there is none of that id."""
+        """Read a commit; raises EnvironmentFailure if there is none with that id."""
         header, _, _ = self._parts(oid)
         tree, *others = [line.partition(b" ") for line in header.split(b"\n")]
         parents = []
-        # Those of the header's beginning alone: a signature further down may quote a commit.
+        # Only lines at the beginning count: a signature further down may quote a commit.
         for key, _, value in others:
             if key != b"parent":
                 break
@@ -66,25 +67,25 @@ class CommitReader(ObjectReader):
         return Commit(oid, tuple(parents), _oid(tree[2]))
 
     def subject(self, oid: str) -> str:
-        """Give the first paragraph of a commit's message as one line, as git shows it."""
+        """Return the first paragraph of a commit's message as one line, as git shows it."""
         _, _, message = self._parts(oid)
         paragraph, _, _ = message.lstrip(b"\n").partition(b"\n\n")
         return b" ".join(paragraph.split(b"\n")).decode("utf-8", "backslashreplace").strip()
 
     def author(self, oid: str) -> tuple[str, str]:
-        """Give the author's name, and when that was (RFC 3339); empty where a commit has none."""
+        """Return the author's name and date (RFC 3339); both empty if the commit has none."""
         header, _, _ = self._parts(oid)
         for line in header.split(b"\n"):
             if not line.startswith(b"author "):
                 continue
-            # The last two words are seconds and a time zone; a name may have any characters.
+            # The last two words are seconds and time zone; the name may contain any characters.
             person, *when = line.removeprefix(b"author ").rsplit(b" ", 2)
             name = person.rpartition(b" <")[0] or person
             return name.decode("utf-8", "backslashreplace").strip(), _date(when)
         return "", ""
 
     def content(self, oid: str) -> tuple[bytes, bytes]:
-        """Give a commit's headers, without the newline at their end, and its message."""
+        """Return a commit's headers, without the newline at their end, and its message."""
         header, _, message = self._parts(oid)
         return header, message
 
@@ -93,10 +94,13 @@ class CommitReader(ObjectReader):
 
 
 def _date(words: Sequence[bytes]) -> str:
-    """`[seconds, +0200]` as a date; empty for what is none."""
+    """Return the date of `[seconds, zone]`, such as `+0200`, in RFC 3339; empty if invalid."""
     found = _WHEN.fullmatch(b" ".join(words))
     if found is None:
         return ""
+    # Not for those who ask for no date: hooks among them.
+    from datetime import datetime, timedelta, timezone
+
     minutes = 60 * int(found["hours"]) + int(found["minutes"])
     zone = timezone(timedelta(minutes=-minutes if found["sign"] == b"-" else minutes))
     return datetime.fromtimestamp(int(found["seconds"]), zone).isoformat()
@@ -110,17 +114,16 @@ def commits(
     first_parent: bool = False,
     touching: Sequence[bytes] | None = None,
 ) -> list[Commit]:
-    """List what `tips` reach and `excluded` do not, parents before their children.
+    """List the commits that `tips` reach and `excluded` do not, parents before their children.
 
-    All are object ids of commits, or of tags of commits. `first_parent`
-    follows merges to their first parent alone; the commits still have all
-    of their parents. `touching` are pathspecs: then commits are left out that
-    have there what all of their parents have, unless git takes no pathspecs
-    that long (`run.fit`). Git may leave out one whose tree is out of order,
-    so nothing that is trusted may depend on a commit's not being listed.
-    Raises EnvironmentFailure for an id that is none.
+    All are object ids of commits, or of tags of commits. `first_parent` follows only the first
+    parent of a merge; the listed commits still have all their parents. `touching` are pathspecs: a
+    commit is left out if it has there what each of its parents has; they are ignored if git takes
+    no pathspecs that long (`run.fit`). Git may leave out a commit whose tree is out of order, so no
+    decision of trust may depend on a commit's not being listed. Raises EnvironmentFailure for an id
+    that is none.
     """
-    # Ids alone: a name could begin with a dash, or mean something else by now.
+    # Only ids: a name could begin with a dash, or point elsewhere by now.
     asked = [*map(check_oid, tips), *("^" + check_oid(oid) for oid in excluded)]
     if not asked:
         return []
@@ -130,7 +133,7 @@ def commits(
     output = repo.git(
         *_TRUE,
         "rev-list",
-        # Parents first, whatever the dates say: those are the committer's to choose.
+        # Parents first, whatever the dates say: committers choose those.
         "--topo-order",
         "--reverse",
         *(("--first-parent",) if first_parent else ()),
@@ -147,8 +150,8 @@ def commits(
 class CommitGraph:
     """The commits that some tips reach and `base` does not, listed by git once.
 
-    What is asked of them afterwards needs no process. The commits that `base`
-    reaches are not listed: there may be far more of them.
+    Later questions need no process. The commits that `base` reaches are not listed, since there may
+    be far more of them.
     """
 
     def __init__(self, repo: Repository, base: str | None, tips: Iterable[str] = ()) -> None:
@@ -161,12 +164,12 @@ class CommitGraph:
         self.add(tips)
 
     def add(self, tips: Iterable[str]) -> None:
-        """List the commits that these tips reach as well; raises what `commits` does."""
+        """List the commits that these tips reach as well; raises as `commits` does."""
         new = [tip for tip in dict.fromkeys(tips) if tip not in self._commits and tip != self.base]
         if not new:
             return
         below = self._tips if self.base is None else [self.base, *self._tips]
-        # What is new comes last: nothing that was listed before descends from it.
+        # New commits go last: no commit that was listed before descends from them.
         for commit in commits(self._repo, new, below):
             self._commits[commit.oid] = commit
             if any(oid == self.base or oid in self._above for oid in commit.parents):
@@ -174,7 +177,7 @@ class CommitGraph:
         self._tips += new
 
     def listed(self, tips: Iterable[str], excluded: Iterable[str] = ()) -> list[Commit]:
-        """The commits that `tips` reach and `excluded` do not, parents before their children."""
+        """Return the commits that `tips` reach and `excluded` do not, parents before children."""
         tips, excluded = list(tips), list(excluded)
         self.add([*tips, *excluded])
         wanted = self._reached(tips) - self._reached(excluded)
@@ -186,7 +189,7 @@ class CommitGraph:
         return tip == self.base or tip in self._above
 
     def descends(self, tip: str, ancestor: str) -> bool:
-        """Tell whether a commit is another one, or descends from it."""
+        """Tell whether `tip` is `ancestor`, or descends from it."""
         self.add([tip])
         if ancestor == self.base:
             return self.reaches_base(tip)
@@ -211,9 +214,9 @@ def count(repo: Repository, tip: str) -> int:
 
 
 def head(repo: Repository) -> Commit | None:
-    """Read the commit that HEAD is at, None before the first one.
+    """Return the commit that HEAD is at; None before the first commit.
 
-    Raises EnvironmentFailure where HEAD names a commit that can't be read.
+    Raises EnvironmentFailure if HEAD names a commit that can't be read.
     """
     parsed = repo.call("rev-parse", "--verify", "--quiet", "HEAD", ok=(0, 1))
     if parsed.code:
@@ -223,7 +226,7 @@ def head(repo: Repository) -> Commit | None:
 
 
 class Head:
-    """HEAD of a repository, read once, when first asked for: for commands that don't move it."""
+    """The commit at HEAD, read once when first needed, for commands that don't move it."""
 
     def __init__(self, repo: Repository) -> None:
         self.repo = repo
@@ -235,9 +238,9 @@ class Head:
 
 
 def next_parents(at: Head) -> list[str]:
-    """Give the parents that a commit made now has: HEAD, and what is being merged.
+    """Return the parents that a commit made now would have: HEAD, and the commits being merged.
 
-    None before the first commit.
+    Empty before the first commit.
     """
     repo, commit = at.repo, at.commit
     if commit is None:
@@ -248,23 +251,22 @@ def next_parents(at: Head) -> list[str]:
 
 
 def is_ancestor(repo: Repository, ancestor: str, descendant: str) -> bool:
-    """Tell whether a commit is reached from another, or is that one."""
+    """Tell whether `ancestor` is reached from `descendant`, or is the same commit."""
     arguments = ("merge-base", "--is-ancestor", "--", ancestor, descendant)
     return repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1)).code == 0
 
 
 def merge_base(repo: Repository, one: str, other: str) -> str | None:
-    """Give the best common ancestor of two commits, one of several; None where there is none."""
+    """Return a best common ancestor of two commits; None if they have none."""
     arguments = ("merge-base", "--", check_oid(one), check_oid(other))
     answer = repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1))
     return None if answer.code else _oid(answer.stdout.strip())
 
 
 def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
-    """List the commits that descend from one and that another one is or descends from.
+    """List the commits on the paths from `ancestor` (excluded) to `descendant` (included).
 
-    Parents before their children: `ancestor` is not among them, `descendant`
-    is the last. None where it does not descend from `ancestor`.
+    Parents come before their children. Empty if `descendant` does not descend from `ancestor`.
     """
     asked = f"{check_oid(descendant)}\n^{check_oid(ancestor)}\n".encode("ascii")
     arguments = ("rev-list", "--topo-order", "--reverse", "--ancestry-path", "--stdin")
@@ -273,7 +275,9 @@ def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
 
 
 def first_with(repo: Repository, tips: Iterable[str], blob: str) -> str | None:
-    """The oldest commit that tips reach and that brought a blob; None where none is listed."""
+    """Return the oldest commit that introduced a blob, of those that tips reach; None if there
+    is none.
+    """
     asked = (*_TRUE, "log", "--format=%H", "-m", "--no-renames", "--no-patch")
     found = f"--find-object={check_oid(blob)}"
     output = repo.git(*asked, found, *map(check_oid, tips), "--", env=run.TRUE_OBJECTS)
@@ -282,7 +286,7 @@ def first_with(repo: Repository, tips: Iterable[str], blob: str) -> str | None:
 
 
 def refuse_altered(repo: Repository) -> None:
-    """Raise AlteredHistory where the repository is shallow, or has replaced objects or grafts."""
+    """Raise AlteredHistory if the repository is shallow, or has replaced objects or grafts."""
     reasons = []
     hint = None
     if repo.is_shallow:
@@ -298,7 +302,7 @@ def refuse_altered(repo: Repository) -> None:
 
 
 def tips(repo: Repository) -> list[str]:
-    """List the commits that branches and tags are at, each once; tags of anything else aside."""
+    """List the commits of branches and tags, each once; tags of other objects are left out."""
     listed = repo.git(
         "for-each-ref", "--format=%(objectname)^{commit}", "refs/heads/", "refs/tags/",
         env=run.TRUE_OBJECTS,
@@ -311,7 +315,7 @@ def tips(repo: Repository) -> list[str]:
 
 
 def shallow_boundary(repo: Repository) -> frozenset[str]:
-    """Give the commits whose parents a shallow clone leaves out."""
+    """Return the commits whose parents a shallow clone leaves out."""
     try:
         file = repo.git_path("shallow")
         return frozenset(map(check_oid, file.read_text("ascii", "backslashreplace").split()))
@@ -319,11 +323,22 @@ def shallow_boundary(repo: Repository) -> frozenset[str]:
         return frozenset()
 
 
-def default_branch(repo: Repository) -> str | None:
-    """Name the upstream's default branch here, as `refs/remotes/origin/main`.
+def nothing(repo: Repository) -> Commit:
+    """What stands for no commit at all, as in a push to an empty remote: it holds no file.
 
-    Where nobody told which it is, as in the clone of a repository that
-    was empty, the only branch that it has. None where there is none, or several.
+    Its id is all zeros, which no object has; its tree is the empty one, which git knows
+    without an object.
+    """
+    tree = hashlib.new(repo.object_format, b"tree 0\0", usedforsecurity=False).hexdigest()
+    return Commit("0" * len(tree), (), tree)
+
+
+def default_branch(repo: Repository) -> str | None:
+    """Return the remote-tracking branch of upstream's default branch, as
+    `refs/remotes/origin/main`.
+
+    If the remote's HEAD is unknown here, as in a clone of a repository that was empty, the remote's
+    only branch. None if that leaves no branch, or several.
     """
     remote = upstream(repo)
     if remote is None:
@@ -339,13 +354,15 @@ def default_branch(repo: Repository) -> str | None:
 
 
 def remote_branches(repo: Repository, remote: str) -> list[str]:
-    """List the branches of a remote as they are known here, as `refs/remotes/origin/main`."""
+    """List the remote-tracking branches of a remote, as `refs/remotes/origin/main`."""
     listed = repo.git("for-each-ref", "--format=%(refname)", f"refs/remotes/{remote}/")
     return os.fsdecode(listed).splitlines()
 
 
 def upstream(repo: Repository) -> str | None:
-    """Name the remote of the branch that is checked out, else the only remote, else `origin`."""
+    """Return the remote of the current branch, else the only remote, else `origin`; None if
+    none.
+    """
     remotes = os.fsdecode(repo.git("remote")).splitlines()
     branch = repo.call("symbolic-ref", "--quiet", "HEAD", ok=(0, 1)).stdout.removesuffix(b"\n")
     if branch:
@@ -370,9 +387,9 @@ def _oid(word: bytes) -> str:
 def changing(
     repo: Repository, commits: Sequence[Commit], paths: Collection[bytes], reader: CommitReader
 ) -> dict[bytes, list[int]]:
-    """List, for each path, the numbers of commits that have something else there than a parent.
+    """Return, for each path, the numbers of the commits in which it differs from a parent.
 
-    Raises EnvironmentFailure for a parent that is not there.
+    Numbers are positions in `commits`. Raises EnvironmentFailure if a parent is missing.
     """
     numbers: dict[bytes, list[int]] = {path: [] for path in paths}
     of = {commit.oid: commit.tree for commit in commits}
@@ -389,30 +406,38 @@ def changing(
     return numbers
 
 
+_OF_HEAD = re.compile(r"HEAD(?![\w/.-])")
 _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
 """Git's kinds of what stands at a path and is no blob."""
 
 
 def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
-    """List all files of a tree, given by its object id, or those at `paths` alone.
+    """List all files of a tree, given by its object id, or those at `paths` only.
 
-    Links and submodules are among them. Raises EnvironmentFailure as a
-    TreeReader does, which is for who asks more than once.
+    Links and submodules are included. Raises EnvironmentFailure as TreeReader does; use a
+    TreeReader for more than one question.
     """
     with TreeReader(repo) as trees:
         return list((trees.at(tree, paths) if paths else trees.listing(tree)).values())
 
 
 def resolve(repo: Repository, revision: str) -> str:
-    """Give the object id that a revision names; raises EnvironmentFailure."""
+    """Return the object id that a revision names; raises EnvironmentFailure if there is none."""
     oid = find(repo, revision)
     if oid is None:
-        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
+        raise _absent(repo, revision, "nothing")
     return oid
 
 
+def _absent(repo: Repository, revision: str, what: str) -> EnvironmentFailure:
+    """What is told of a revision that is not there: HEAD is not before the first commit."""
+    if _OF_HEAD.match(revision) and find(repo, "HEAD") is None:
+        return EnvironmentFailure("no commits yet")
+    return EnvironmentFailure(f"{revision!r} names {what} in this repository")
+
+
 def find(repo: Repository, revision: str) -> str | None:
-    """Give the object id that a revision names, None where it names nothing."""
+    """Return the object id that a revision names; None if it names nothing."""
     parsed = repo.call(
         "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
     )
@@ -420,23 +445,23 @@ def find(repo: Repository, revision: str) -> str | None:
 
 
 def resolve_commit(repo: Repository, revision: str) -> str:
-    """Give the object id of the commit that a revision names; raises EnvironmentFailure.
+    """Return the id of the commit that a revision names; raises EnvironmentFailure.
 
-    Asked of the process that objects are asked of, so it takes none of its own.
+    Asks the running `git cat-file`, so it starts no process of its own.
     """
-    # A line is one question.
+    # Each line is one question.
     if "\n" not in revision:
         with CatFiles.of(repo).lent("--batch-check") as stream:
             stream.ask(os.fsencode(revision) + b"^{commit}\n")
             match stream.stdout.readline().split():
-                # What names nothing is said so: `REVISION missing`.
+                # For a name that is unknown git prints `REVISION missing`.
                 case [oid, b"commit", size] if size.isdigit():
                     return _oid(oid)
-    raise EnvironmentFailure(f"{revision!r} names no commit in this repository")
+    raise _absent(repo, revision, "no commit")
 
 
 def resolve_tree(repo: Repository, revision: str) -> str:
-    """Give the object id of a commit's or tree's tree; raises EnvironmentFailure."""
+    """Return the tree id of a commit or tree that a revision names; raises EnvironmentFailure."""
     resolve(repo, revision)
     try:
         commit = resolve_commit(repo, revision)
@@ -447,7 +472,7 @@ def resolve_tree(repo: Repository, revision: str) -> str:
 
 
 def resolve_blob(repo: Repository, name: str) -> str:
-    """Give the object id of a blob, named as REV:PATH; raises EnvironmentFailure."""
+    """Return the object id of the blob REV:PATH; raises EnvironmentFailure."""
     oid, kind = resolve_path(repo, name)
     if kind != "blob":
         raise EnvironmentFailure(f"{name!r} names a {kind}, not a file")
@@ -455,31 +480,34 @@ def resolve_blob(repo: Repository, name: str) -> str:
 
 
 def resolve_path(repo: Repository, name: str) -> tuple[str, str]:
-    """Give the object id of what REV:PATH names, and git's word for its kind.
+    """Return the object id of what REV:PATH names, and git's word for its kind.
 
-    Raises EnvironmentFailure where it names nothing.
+    Raises EnvironmentFailure if it names nothing.
     """
     revision, path = _cut(name)
     path = None if path is None else path.rstrip("/")
     if not revision or not path:
-        # Of the index, or no path at all.
+        # A path of the index (`:PATH`), or no path at all.
         oid = resolve(repo, name)
         return oid, repo.git("cat-file", "-t", oid).decode("ascii").strip()
     with TreeReader(repo) as trees:
         entry = trees.standing(resolve_tree(repo, revision), os.fsencode(path)).entry
     if entry is None:
-        raise EnvironmentFailure(f"{name!r} names nothing in this repository")
+        raise EnvironmentFailure(f"{revision!r} has no {path!r}")
     return entry.oid, _KINDS.get(entry.mode, "blob")
 
 
 def names_in(repo: Repository, tree: str) -> list[str]:
-    """List the names of the files in one folder, given by its tree's id; links are among them."""
+    """List the names of the files, links included, in one folder, given by its tree's id."""
     with TreeReader(repo) as trees:
         return [os.fsdecode(name) for name in trees.names(tree)]
 
 
 def _cut(name: str) -> tuple[str, str | None]:
-    """Cut REV:PATH where git does, which passes over what stands in braces; see gitrevisions(7)."""
+    """Split REV:PATH at the colon that git uses.
+
+    Colons within braces don't count: gitrevisions(7).
+    """
     depth = 0
     for at, letter in enumerate(name):
         if letter == "{":

@@ -1,6 +1,6 @@
 """Reading the index: its entries, and how HEAD, the work tree and `git add` differ from it.
 
-Git is asked for stat fields and names alone; no filter is run but by `changes`.
+Git is asked for names and stat fields only; `changes` is the one function that runs filters.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class FileChange(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> FileChange:  # noqa: ARG003 - enum passes it
-        """Take a letter that says no more to us, such as `A` after `git add -N`, for a change."""
+        """Treat other letters, such as `A` after `git add -N`, as a modification."""
         return cls.MODIFIED
 
 
 def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
-    """List the index, conflicts as one entry a stage.
+    """List the entries of the index; a conflict has one entry for each stage.
 
-    Or what pathspecs name of it, as given in the folder of the repository's prefix.
+    `pathspecs` limit the list; they are relative to the folder of the repository's prefix.
     """
     listed = []
     asked = ("ls-files", "-s", "-t", "-z", "--full-name")
@@ -49,7 +49,7 @@ def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
     for record in run.records(output):
         about, tab, path = record.partition(b"\t")
         tag, mode, oid, stage = about.split(b" ")
-        # A path may hold anything but NUL; without the tab the record is not git's.
+        # A path may contain anything but NUL; a record without the tab is not git's.
         if not tab:
             raise EnvironmentFailure(f"git ls-files returned {record[:200]!r}")
         listed.append(TreeEntry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
@@ -57,9 +57,9 @@ def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
 
 
 def staged_paths(repo: Repository) -> set[bytes]:
-    """Paths whose index entry differs from HEAD; deleted ones are not among them.
+    """Return the paths whose index entry differs from HEAD, without deleted ones.
 
-    Honours GIT_INDEX_FILE. Before the first commit that is every path.
+    Honours GIT_INDEX_FILE. Before the first commit these are all paths.
     """
     head = repo.call("rev-parse", "--verify", "--quiet", "HEAD^{tree}", ok=(0, 1, 128))
     if head.code:
@@ -72,14 +72,14 @@ def staged_paths(repo: Repository) -> set[bytes]:
 
 
 def untracked_paths(repo: Repository) -> list[bytes]:
-    """List the files that `git add` would take up."""
+    """List the untracked files that `git add` would add."""
     return run.records(repo.git("ls-files", "--others", "--exclude-standard", "-z"))
 
 
 def changes(repo: Repository) -> dict[bytes, FileChange]:
-    """Compare the work tree with the index, once, through `git status`.
+    """Compare the work tree with the index through one `git status`.
 
-    Paths that are not there are unchanged.
+    Unchanged paths are left out.
     """
     changed = {}
     output = repo.git(
@@ -105,7 +105,8 @@ def _with_intent(repo: Repository, listed: list[TreeEntry]) -> list[TreeEntry]:
     empty = {entry.path for entry in listed if entry.oid == _empty("blob", len(entry.oid))}
     if not empty:
         return listed
-    # Against the empty tree every entry is added, but for those that a commit leaves out.
+    # Compared with the empty tree every entry is an addition, except those that a commit would
+    # leave out.
     against = ("--ita-invisible-in-index", _empty("tree", len(listed[0].oid)))
     names = ("--name-only", "-z", "--no-renames")
     staged = run.records(repo.git("diff-index", "--cached", *names, *against, "--"))
@@ -115,7 +116,7 @@ def _with_intent(repo: Repository, listed: list[TreeEntry]) -> list[TreeEntry]:
 
 @cache
 def _empty(kind: str, length: int) -> str:
-    """Give the id of the empty blob or tree, as long as others here."""
+    """Return the id of the empty blob or tree, in a repository whose ids have `length` digits."""
     return hashlib.new(
         _HASHES[length], b"%s 0\0" % kind.encode(), usedforsecurity=False
     ).hexdigest()
@@ -123,9 +124,10 @@ def _empty(kind: str, length: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What `change` a file's stat fields and mode tell of; `is_content` where the mode is the same.
+    """How a file's stat fields and mode differ from its index entry.
 
-    Then only its content can tell whether it is changed.
+    `is_content` says that the mode is the same, so that only its content can tell whether it
+    changed.
     """
 
     change: FileChange
@@ -133,7 +135,7 @@ class Touched:
 
 
 def touched(repo: Repository) -> dict[bytes, Touched]:
-    """Compare the work tree with the index by stat fields; no filter is run."""
+    """Compare the work tree with the index by stat fields, without running filters."""
     output = run.records(
         repo.git(
             *UNFILTERED,
@@ -159,7 +161,7 @@ _EVERYTHING = (":/",)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user wants added: pathspecs as given in the folder of the repository's prefix.
+    """What the user wants added; pathspecs are relative to the folder of the repository's prefix.
 
     `only_tracked` is `git add -u`, `with_ignored` is `-f`. No pathspec means everything.
     """
@@ -170,11 +172,12 @@ class Wanted:
 
 
 class Candidates(NamedTuple):
-    """Tracked files that may have changed, deleted ones too, and new ones; from the top level.
+    """Files that `git add` may have to add; paths are relative to the top level.
 
-    `refused` is why git leaves some of what was named out, and adds the rest; None where it adds
-    all. `doubtful` are tracked files that it may leave out without a word: those outside of a
-    sparse checkout.
+    `tracked` are those that may have changed, deleted ones included; `new` are untracked. `refused`
+    is the reason if git leaves out some of the named files and adds the rest; None if it adds all.
+    `doubtful` are tracked files that git may silently leave out: those outside of a sparse
+    checkout.
     """
 
     tracked: list[bytes]
@@ -184,13 +187,13 @@ class Candidates(NamedTuple):
 
 
 def candidates(repo: Repository, wanted: Wanted) -> Candidates:
-    """List what `git add` would look at; raises UsageError for a pathspec at which it stops."""
+    """List what `git add` would look at; raises UsageError for a pathspec that makes it stop."""
     here = repo.here
     named = tuple(wanted.pathspecs) or _EVERYTHING
     others: tuple[str, ...] = ()
     if not wanted.only_tracked:
         others = ("--others",) if wanted.with_ignored else ("--others", "--exclude-standard")
-    # Before anything is listed: at a pathspec that is misspelled git adds nothing.
+    # Before anything is listed: a misspelled pathspec makes git add nothing at all.
     asked = _asked(repo, wanted, others)
     refused = None if asked is None else refusal(asked)
     changed = run.git(
@@ -208,33 +211,33 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
     tracked = list(dict.fromkeys(run.records(changed)))
     doubtful: list[bytes] = []
     if asked is not None and repo.config.is_true("core.sparseCheckout"):
-        # A file may stand outside of it all the same, and then its entry says nothing of that.
+        # A file may exist outside of the sparse checkout, and its entry does not show that.
         told = {*asked.stdout.split(b"\n")}
         doubtful = [path for path in tracked if b"add '%b'" % path not in told]
         tracked = [path for path in tracked if b"add '%b'" % path in told]
     if not others:
         return Candidates(tracked, [], refused, doubtful)
-    # gitignore(5) decides what is new, unless -f asks for what is ignored as well.
+    # gitignore(5) decides which files are new, unless -f asks for ignored ones too.
     listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
     return Candidates(tracked, run.records(listed), refused, doubtful)
 
 
 def _asked(repo: Repository, wanted: Wanted, others: Sequence[str]) -> run.Result | None:
-    """What `git add` would add, and what of the pathspecs it would refuse; None where it adds all.
+    """Return the result of `git add --dry-run`; None if it is clear that git would add everything.
 
-    Raises UsageError for a pathspec at which it stops.
+    Raises UsageError for a pathspec that makes git stop.
     """
     here = repo.here
     is_sparse = repo.config.is_true("core.sparseCheckout")
     if not wanted.pathspecs and not is_sparse:
         return None
     listed = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
-    # git-ls-files(1): --error-unmatch ends with 1 for a pathspec that names nothing.
+    # git-ls-files(1): --error-unmatch exits with 1 if a pathspec matches nothing.
     is_whole = run.call(*listed, cwd=here, ok=(0, 1, 128)).code == 0
     if is_whole and not is_sparse and not _skips(here, wanted):
         return None
-    # Something named is neither tracked nor new (ignored, empty, outside, misspelled), or may be
-    # left out of a sparse checkout.
+    # Something named is neither tracked nor new (ignored, empty, outside, misspelled), or may lie
+    # outside of the sparse checkout.
     given = {
         "--update": wanted.only_tracked,
         "--force": wanted.with_ignored,
@@ -252,25 +255,25 @@ _STOPPED = 128
 
 
 def refusal(added: run.Result) -> CheckError | None:
-    """Why a `git add` that came to its end left something out, if so."""
+    """Return why a `git add` that ran to its end left something out; None if it added all."""
     return CheckError(_words(added.stderr), hint=_advice(added.stderr)) if added.code else None
 
 
 def _skips(here: Path, wanted: Wanted) -> bool:
-    """Whether some of what is named is left out of the work tree, which git may refuse."""
+    """Tell whether some named files have the skip-worktree bit, for which git may refuse them."""
     tagged = run.records(run.git("ls-files", "-t", "-z", "--", *wanted.pathspecs, cwd=here))
     return any(record.startswith(b"S ") for record in tagged)
 
 
 def _words(stderr: bytes) -> str:
-    """What git says, without its advice, as one line."""
+    """Return git's message without its advice, as one line."""
     lines = stderr.decode("utf-8", "backslashreplace").splitlines()
     words = " ".join(line for line in lines if not line.startswith("hint: "))
     return words.removeprefix("fatal: ").removeprefix("The ")
 
 
 def _advice(stderr: bytes) -> str | None:
-    """What git advises."""
+    """Return the hint for git's advice, if there is one that we know."""
     if b"--sparse" in stderr:
         return "git add --sparse adds them anyway"
     return "-f adds them anyway" if b"Use -f" in stderr else None

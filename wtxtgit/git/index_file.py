@@ -1,9 +1,9 @@
-"""The index file, for what git lets nobody else write: the stat fields of its entries.
+"""Writing stat fields of entries into the index file, which no git command does.
 
-gitformat-index(5). An entry whose stat fields are those of the work-tree file is unchanged for
-git; without them it reads the file again, through the filter, or where the entry has another
-size takes it for changed for ever. So git writes all else to a copy, the fields are written
-into what that holds, and it takes the index's place under git's own lock.
+gitformat-index(5). Git takes an entry for unchanged if its stat fields are those of the work-tree
+file. Otherwise it reads the file again, through the filter, or, if the entry has another size,
+shows it as changed for ever. So git writes everything else to a copy, the stat fields are written
+into that copy, and it replaces the index under git's own lock.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ a lock whose process was killed is known by that, and by nobody holding it open.
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A work-tree file whose content is a blob's: its path, mode as in a tree, and stat."""
+    """A work-tree file that has the content of a blob: path, mode as in a tree, and stat result."""
 
     path: bytes
     mode: int
@@ -72,7 +72,7 @@ class StagedFile:
 
 
 def index_lines(files: Iterable[TreeEntry | StagedFile]) -> list[bytes]:
-    """What `git update-index --index-info` reads of files."""
+    """Return the lines for `git update-index --index-info`."""
     return [b"%06o %b 0\t%b" % (f.mode, check_oid(f.oid).encode(), f.path) for f in files]
 
 
@@ -83,10 +83,10 @@ again when it next writes; without, whoever split it by hand has it in one file.
 
 
 def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
-    """Put files into the index, all or none, in a way that git takes them for unchanged.
+    """Put files into the index, all or none, with stat fields by which git sees them as unchanged.
 
-    A conflict at a path ends with that. Raises EnvironmentFailure where the
-    index is locked for over a second, and GitFailure where a folder stands at a path.
+    A conflict at such a path ends. Raises EnvironmentFailure if the index stays locked for over a
+    second, and GitFailure if a folder stands at a path.
     """
     chosen = list(files)
     if not chosen:
@@ -107,10 +107,10 @@ def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
 def note_files(
     repo: Repository, files: Iterable[StagedFile], *, is_waited_for: bool = True
 ) -> None:
-    """Note that work-tree files are what the index has, those of them of which that is true.
+    """Write the stat fields of those files that have the blob and mode of their index entry.
 
-    Raises EnvironmentFailure where the index can't be written, or is locked; one that
-    `is_waited_for`, for over a second.
+    Raises EnvironmentFailure if the index can't be written or is locked, with `is_waited_for` for
+    over a second.
     """
     chosen = list(files)
     if not chosen:
@@ -129,11 +129,11 @@ def note_files(
 
 
 def refresh_stats(repo: Repository, files: Iterable[StagedFile]) -> bool:
-    """The same, where it only saves time; tells whether it could be done.
+    """Do the same where it only saves git time; returns whether it could be done.
 
-    An index that is locked or can't be written stays as it is: git then
-    reads the files once more. Without files, too, the lock goes that one of
-    our processes had which is no more: it may have noted all there was.
+    An index that is locked or can't be written is left alone: git then reads the files once more. A
+    lock that a dead process of ours left is removed even if there are no files: that process may
+    have had nothing more to write.
     """
     chosen = list(files)
     if os.environ.get("GIT_OPTIONAL_LOCKS") == "0":
@@ -148,9 +148,9 @@ def refresh_stats(repo: Repository, files: Iterable[StagedFile]) -> bool:
 
 
 class _Index:
-    """An index file in memory, in which the stat fields of some files' entries are written.
+    """An index file in memory, in which the stat fields of some files are updated.
 
-    Raises EnvironmentFailure for a file that is not as git writes it.
+    Raises EnvironmentFailure if the file is not a valid index.
     """
 
     def __init__(self, path: Path, files: Sequence[StagedFile]) -> None:
@@ -170,15 +170,15 @@ class _Index:
         self.is_split = self._data[end : end + len(_SPLIT)] == _SPLIT
 
     def note(self) -> list[bytes]:
-        """Write the stat fields of the files that have an entry here with their blob.
+        """Write the stat fields of the files whose entry has their blob and mode.
 
-        Gives the paths of the others.
+        Returns the paths of the other files.
         """
         size = self._digest_size
         missing = dict.fromkeys(self._files)
         for start, path in self._entries:
             file = self._files.get(path)
-            # An entry of a conflict is no file that was staged.
+            # An entry with a stage belongs to a conflict; it is not the staged file.
             if file is None or self._flags(start) & _STAGES:
                 continue
             oid = self._data[start + _STAT.size : start + _STAT.size + size].hex()
@@ -189,11 +189,10 @@ class _Index:
         return list(missing)
 
     def has_racy(self) -> bool:
-        """Whether git would look again at other files, for this index's age.
+        """Whether git would check other files again because they are as young as this index.
 
-        A file that was written in the second in which the index was may hold
-        something else than its entry says. An index that is written later
-        hides that; git marks such entries when it writes one: racy-git.txt.
+        A file written in the same second as the index may differ from its entry. An index that is
+        written later hides that; git marks such entries when it writes an index (racy-git.txt).
         """
         return any(
             _STAT.unpack_from(self._data, start)[_MTIME] >= self._seconds
@@ -202,9 +201,9 @@ class _Index:
         )
 
     def put(self, index: Path) -> None:
-        """Write it in the place of the index, whose lock the caller has."""
+        """Write this index to the place of `index`, whose lock the caller holds."""
         size = self._digest_size
-        # With index.skipHash there is none, but zeros.
+        # With index.skipHash the hash is all zeros, and stays so.
         if any(self._data[-size:]):
             covered = memoryview(self._data)[:-size]
             digest = hashlib.new(_HASHES[size], covered, usedforsecurity=False).digest()
@@ -220,7 +219,7 @@ class _Index:
             raise EnvironmentFailure(f"{index}: can't be written: {reason(error)}") from error
 
     def _read(self) -> tuple[list[tuple[int, bytes]], int]:
-        """Find where entries begin, with their paths, and where the last one ends."""
+        """Return where each entry begins, with its path, and where the last one ends."""
         data = self._data
         signature, version, count = _HEAD.unpack_from(data)
         if signature != _SIGNATURE or version not in _VERSIONS:
@@ -229,7 +228,7 @@ class _Index:
         start, path = _HEAD.size, b""
         for _ in range(count):
             name = start + _STAT.size + self._digest_size + 2
-            # gitformat-index(5): sixteen more bits of flags, from version 3 on.
+            # gitformat-index(5): version 3 added sixteen more bits of flags.
             if self._flags(start) & _EXTENDED:
                 name += 2
             if version == _PACKED_NAMES:
@@ -240,7 +239,7 @@ class _Index:
             else:
                 end = data.index(b"\0", name)
                 path = bytes(data[name:end])
-                # One to eight NULs.
+                # Padded with one to eight NULs.
                 following = start + (end - start + _PADDING) // _PADDING * _PADDING
             entries.append((start, path))
             start = following
@@ -252,7 +251,7 @@ class _Index:
 
 
 def _offset(data: bytearray, place: int) -> tuple[int, int]:
-    """Read a number as in a pack's OFS_DELTA; gives it and where it ends."""
+    """Read an offset as encoded in OFS_DELTA of packs; returns it and the position after it."""
     byte = data[place]
     value = byte & 0x7F
     while byte & 0x80:
@@ -263,7 +262,7 @@ def _offset(data: bytearray, place: int) -> tuple[int, int]:
 
 
 def _stat_fields(file: StagedFile) -> Iterator[int]:
-    """The ten numbers that git writes for a file, each its lowest 32 bits."""
+    """Yield the ten numbers that git stores for a file, each the lowest 32 bits."""
     status = file.status
     size = status.st_size & _WORD
     if status.st_size and not size and run.version() >= _WRAPPING:
@@ -281,7 +280,7 @@ def _stat_fields(file: StagedFile) -> Iterator[int]:
 
 
 def _index(repo: Repository) -> Path:
-    """Find the index that git names, GIT_INDEX_FILE considered; links are followed, as git does."""
+    """Return the path of the index, GIT_INDEX_FILE included, with links resolved as git does."""
     return Path(os.path.realpath(repo.git_path("index")))
 
 
@@ -291,13 +290,13 @@ _WAITS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.4)
 
 @contextlib.contextmanager
 def _locked(index: Path, *, is_waited_for: bool) -> Iterator[None]:
-    """Take git's own lock of an index."""
+    """Hold git's own lock of an index."""
     lock = _lock_of(index)
     with contextlib.ExitStack() as until:
         try:
             folder = until.enter_context(opened_folder(lock.parent))
             made = until.enter_context(new_file(folder, lock.parent, 0o666))
-            # First: a signal may come right after it was taken.
+            # Before the lock is taken: a signal may come right after that.
             until.callback(_give_back, made, lock)
             os.write(made.descriptor, _OURS)
             _take(made, lock, _WAITS if is_waited_for else ())
@@ -307,7 +306,7 @@ def _locked(index: Path, *, is_waited_for: bool) -> Iterator[None]:
 
 
 def _give_back(made: FileInMaking, lock: Path) -> None:
-    """Take a lock away if it is the file that was made for it."""
+    """Remove the lock if it is still the file that was made for it."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(made.descriptor), lock.stat(follow_symlinks=False)):
             lock.unlink()
@@ -327,7 +326,7 @@ def _take(made: FileInMaking, lock: Path, waits: Sequence[float]) -> None:
 
 
 def refuse_locked(repo: Repository) -> None:
-    """Raise EnvironmentFailure where another process writes the index."""
+    """Raise EnvironmentFailure if another process is writing the index."""
     lock = _lock_of(_index(repo))
     _drop_stale(lock)
     if os.path.lexists(lock):
@@ -342,21 +341,23 @@ def _taken(lock: Path) -> EnvironmentFailure:
 
 
 def stale_lock(repo: Repository) -> Path | None:
-    """The index's lock, where one of our processes had it that is no more."""
+    """Return the index's lock if a process of ours left it that no longer runs."""
     lock = _lock_of(_index(repo))
     return lock if _is_ours(lock) and left_behind(lock) else None
 
 
 def drop_stale_lock(repo: Repository) -> None:
-    """Take the index's lock away where one of our processes had it that is no more.
+    """Remove the index's lock if a process of ours left it that no longer runs.
 
-    To be done before git is asked to write the index.
+    Call this before git is asked to write the index.
     """
     _drop_stale(_lock_of(_index(repo)))
 
 
 def sweep(repo: Repository) -> None:
-    """Take away what our killed processes left that would be in the way: a lock, files aside."""
+    """Remove what killed processes of ours left that would be in the way: lock and temporary
+    files.
+    """
     drop_stale_lock(repo)
     for file in leftovers(aside_folder(repo.common_dir)):
         with contextlib.suppress(OSError):
@@ -382,12 +383,12 @@ def _lock_of(index: Path) -> Path:
 
 @contextlib.contextmanager
 def _copied(index: Path) -> Iterator[Path]:
-    """Copy an index for git to change; where there is none git makes one."""
+    """Copy an index for git to change; if there is none, git will create the copy."""
     with contextlib.ExitStack() as until:
         try:
             copy = until.enter_context(new_folder(index.parent)) / index.name
             with contextlib.suppress(FileNotFoundError):
-                # With its time: git looks again at files that are as young as their index.
+                # With its time stamp: git checks files again that are as young as their index.
                 shutil.copy2(index, copy)
         except OSError as error:
             raise EnvironmentFailure(f"{index}: can't be copied: {reason(error)}") from error

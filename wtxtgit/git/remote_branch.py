@@ -1,8 +1,8 @@
-"""A branch of a remote that files are put on, without work tree, index or a branch of the user's.
+"""A branch of a remote to which files are delivered, without work tree, index or local branch.
 
-Blobs, trees and commits are made in this process; git fetches and pushes them. What the remote's
-branch was when it was last seen is kept by a ref of ours. No hook of the user's runs, and no
-filter: files are stored as they are.
+Blobs, trees and commits are made in this process; git fetches and pushes them. A ref of ours keeps
+the remote branch as it was last seen. No hook and no filter of the user runs: files are stored as
+they are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pygit2
 
 _REFS = "refs/wtxtgit/targets"
-# Whoever delivers has no terminal: a question would wait for ever.
+# Deliveries have no terminal: a prompt would wait for ever.
 _ENVIRONMENT: run.Environment = {**PLAIN, "GIT_TERMINAL_PROMPT": "0"}
 _NO_BRANCH = "couldn't find remote ref"
 _PUSHED = re.compile(rb"^[ *]\t", re.MULTILINE)
@@ -53,10 +53,10 @@ _IDENTITY = re.compile(r"(.*) <(.*)> ([0-9]+) ([+-])([0-9]{2})([0-9]{2})")
 
 
 class RemoteBranch:
-    """The branch of a remote, which is a configured one or a URL, as a repository reaches it.
+    """A branch of a remote; `remote` is the name of a configured remote, or a URL.
 
-    Raises UsageError for a branch that can't be, and for a URL with a password: git would show it
-    to all users of the machine.
+    Raises UsageError if the branch name is invalid, or if the URL contains a password, which git
+    would show to all users of the machine.
     """
 
     def __init__(self, repo: Repository, remote: str, branch: str) -> None:
@@ -69,24 +69,24 @@ class RemoteBranch:
         self._repo = repo
         self._remote = remote
         self._there = f"refs/heads/{branch}"
-        # Remotes may be URLs: their names can't all be part of a ref's.
+        # A remote may be a URL, which can't always be part of a ref's name.
         place = hashlib.sha256(os.fsencode(remote)).hexdigest()[:16]
         self._here = f"{_REFS}/{place}/{branch}"
         self._known: tuple[str | None, dict[bytes, str]] = None, {}
         self.label = f"{shown(remote)}#{branch}"
 
     def seen(self) -> str | None:
-        """The branch's commit when it was last seen; None where it was not there, or never seen."""
+        """Return the branch's commit as last seen; None if it did not exist, or was never seen."""
         done = self._repo.call("rev-parse", "--verify", "-q", self._here, ok=(0, 1))
         return done.stdout.decode("ascii").strip() or None
 
     def fetch(self) -> str | None:
-        """The branch's commit now, with all that it needs; None where there is no such branch.
+        """Fetch the branch and return its commit; None if the remote has no such branch.
 
         Raises RemoteUnavailable and RemoteRefused.
         """
         for is_last in _attempts():
-            # Nothing but that one ref is written: no tags, no remote-tracking branch.
+            # Only this one ref is written: no tags, no remote-tracking branch.
             refspec = f"+{self._there}:{self._here}"
             asked = (*FETCH, "--end-of-options", self._remote, refspec)
             done = transfer(self._repo, *asked, env=_ENVIRONMENT)
@@ -101,14 +101,16 @@ class RemoteBranch:
         return None
 
     def push(self, commit: str) -> bool:
-        """Have a remote's branch lead to a commit; False where it does already, or has moved on.
+        """Push a commit to the remote's branch.
 
+        Returns False if the branch was at that commit already, or somebody else has moved it.
         Raises RemoteUnavailable and RemoteRefused.
         """
         asked = (*PUSH, "--end-of-options", self._remote, f"{commit}:{self._there}")
         done = transfer(self._repo, *asked, env=_ENVIRONMENT)
         if done.code == 0:
-            # A commit of the same second may be one that was pushed before: that has no line.
+            # A commit made in the same second may equal one that was pushed before: then no line is
+            # printed.
             self._remember(commit)
             return _PUSHED.search(done.stdout) is not None
         words = words_of(done.stdout + b"\n" + done.stderr)
@@ -117,9 +119,9 @@ class RemoteBranch:
         raise self._failure(words)
 
     def files(self, commit: str, folder: str) -> dict[str, TreeEntry]:
-        """The files of a commit in a folder, all for an empty one, by their paths from there.
+        """Return the files of a commit below a folder, by path from there.
 
-        Raises RemoteRefused where a file stands in the folder's place.
+        An empty folder means all. Raises RemoteRefused if a file stands in the folder's place.
         """
         tree = resolve_tree(self._repo, commit)
         with TreeReader(self._repo) as trees:
@@ -136,9 +138,10 @@ class RemoteBranch:
         return {os.fsdecode(path): entry for path, entry in found if entry.is_file}
 
     def delivered(self, commit: str, folder: str) -> dict[str, TreeEntry]:
-        """Blobs that a commit's history names, by names below a folder; the newest of each.
+        """Return the blobs that a commit's history says were delivered, by name below a folder.
 
-        Those are that commits say, by `named`, to have brought under another path.
+        The newest blob of each name counts. The messages of commits say, by a line made with
+        `named`, that they brought a blob under another path.
         """
         start = f"{folder}/".encode("ascii") if folder else b""
         return {
@@ -148,7 +151,7 @@ class RemoteBranch:
         }
 
     def _told(self, commit: str) -> dict[bytes, str]:
-        """What all messages of a history tell; only what was not there the last time is read."""
+        """Return the deliveries in all messages of a history; reads only commits that are new."""
         read, told = self._known
         if read != commit:
             is_later = read is not None and is_ancestor(self._repo, read, commit)
@@ -164,12 +167,15 @@ class RemoteBranch:
         return told
 
     def entry(self, commit: str, path: str) -> TreeEntry | None:
-        """What stands at a path of a commit, a folder too."""
+        """Return what stands at a path of a commit, folders included; None for nothing."""
         with TreeReader(self._repo) as trees:
             return trees.standing(resolve_tree(self._repo, commit), path.encode("ascii")).entry
 
     def content(self, commit: str, path: str, most: int) -> bytes | None:
-        """A small file of a commit, None where there is none; raises EnvironmentFailure."""
+        """Return a file's content; None if there is none.
+
+        Raises EnvironmentFailure over `most` bytes.
+        """
         entry = self.entry(commit, path)
         if entry is None or not entry.is_file:
             return None
@@ -177,12 +183,12 @@ class RemoteBranch:
             return blobs.read(entry.oid, most)
 
     def blob(self, pieces: Iterable[Buffer]) -> str:
-        """Store a blob; gives its id. What `pieces` raises leaves nothing behind."""
+        """Store a blob and return its id. If iterating `pieces` raises, nothing is left behind."""
         with self._opened() as store:
             return str(store.create_blob_fromiobase(io.BufferedReader(_Pieces(pieces))))
 
     def commit(self, parent: str | None, blobs: Mapping[str, str], message: str) -> str:
-        """Store a commit that adds blobs, by their paths, to what its parent has."""
+        """Store a commit that adds blobs, by path, to the files of its parent; returns its id."""
         import pygit2
 
         author, committer = (self._identity(f"GIT_{who}_IDENT") for who in ("AUTHOR", "COMMITTER"))
@@ -210,7 +216,7 @@ class RemoteBranch:
         return pygit2.Signature(name, email, int(time), offset, "utf-8")
 
     def _remember(self, commit: str) -> None:
-        # Only what saves the next fetch: another process may be writing it.
+        # This only saves the next fetch time, and another process may be writing the ref.
         with contextlib.suppress(EnvironmentFailure):
             self._repo.git(*NO_HOOKS, "update-ref", self._here, commit)
 
@@ -220,7 +226,10 @@ class RemoteBranch:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[pygit2.Repository]:
-        """The repository, for what is made in this process; its own errors become ours."""
+        """Open the repository with pygit2, for objects that this process makes.
+
+        Its errors become ours.
+        """
         import pygit2
 
         try:
@@ -238,7 +247,7 @@ class RemoteBranch:
 
 
 class _Pieces(io.RawIOBase):
-    """Pieces as a file that is read."""
+    """Pieces of bytes as a readable file."""
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
         self._coming = iter(pieces)
@@ -265,11 +274,14 @@ MOST_ATTEMPTS = 20
 
 
 def named(path: str, oid: str) -> str:
-    """The line of a commit's message that says by which name a blob came; see `delivered`."""
+    """Return the line of a commit message that names a delivered blob.
+
+    See `RemoteBranch.delivered`.
+    """
     return f"file: {path} {oid}"
 
 
 def _attempts() -> Iterator[bool]:
-    """Attempts, each of which is told whether it is the last."""
+    """Yield for each attempt whether it is the last one."""
     for number in range(1, MOST_ATTEMPTS + 1):
         yield number == MOST_ATTEMPTS

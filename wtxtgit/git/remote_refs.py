@@ -1,6 +1,6 @@
-"""The refs of a remote, and fetching what they lead to without keeping refs here.
+"""Listing the refs of a remote, and fetching their objects without keeping refs here.
 
-Git does both, with the user's settings and credentials; no hook runs, and nothing is tidied up.
+Git does both, with the user's settings and credentials; no hooks run, and no maintenance.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.transfer import FETCH, PLAIN, failure, transfer, words_of
 
 _NO_UPKEEP = ("-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "fetch.writeCommitGraph=0")
-# No commit that is here has any of the blobs: there is nothing to negotiate, nor to check in them.
+# No local commit has any of these blobs: negotiation and checks would only cost time.
 _BLOBS = (
     "-c", "fetch.negotiationAlgorithm=noop", "-c", "fetch.unpackLimit=1000000",
     "-c", "fetch.fsckObjects=false", "-c", "core.looseCompression=0",
@@ -21,9 +21,9 @@ _BLOBS = (
 
 
 class RemoteRefs:
-    """The refs of a remote, a configured one or a URL, which messages call `label`.
+    """The refs of a remote, given by name or URL, which messages call `label`.
 
-    Raises RemoteUnavailable and RemoteRefused.
+    Its methods raise RemoteUnavailable and RemoteRefused.
     """
 
     def __init__(self, repo: Repository, remote: str, label: str) -> None:
@@ -32,7 +32,7 @@ class RemoteRefs:
         self.label = label
 
     def list(self, *patterns: str) -> dict[str, str]:
-        """The ids that refs lead to; tags are not peeled."""
+        """Return refs that match the patterns, and their object ids; tags are not peeled."""
         asked = ("ls-remote", "--quiet", "--end-of-options", self._remote, *patterns)
         lines = self._run(*asked).decode("utf-8", "surrogateescape").splitlines()
         told = (line.partition("\t") for line in lines)
@@ -41,9 +41,11 @@ class RemoteRefs:
     def fetch(
         self, refs: Iterable[str], env: run.Environment = PLAIN, *, only_blobs: bool = False
     ) -> None:
-        """Have the objects that refs lead to, where `env` says or in the repository.
+        """Fetch the objects of refs into the repository, or into the object folder that `env`
+        names.
 
-        Blobs are there by themselves, each as soon as all of it came.
+        With `only_blobs` the refs lead to blobs, which become loose objects, each as soon as it is
+        complete.
         """
         how = _BLOBS if only_blobs else ()
         self._run(

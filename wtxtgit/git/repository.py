@@ -1,4 +1,4 @@
-"""A repository: where things are in it, its configuration, and how git is run there."""
+"""A git repository: its paths, its configuration, and running git there."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _writes = 0
 
 
 class Config:
-    """The configuration that git obeys in a folder, read once, when first asked for.
+    """The configuration that git obeys in a folder, read when first needed.
 
-    One process lists all values, whichever thread asks. They are spelled as they were written;
-    what a spelling means is decided here where it is plain, and by git elsewhere.
+    One process lists all values, as they were written, whichever thread asks. What a plain spelling
+    means is decided here; git is asked about others.
     """
 
     def __init__(self, cwd: Path | None) -> None:
@@ -64,31 +64,33 @@ class Config:
         self._lock = Lock()
 
     def get(self, key: str) -> str | None:
-        """The value that git obeys, the last one; None for a key that is not set."""
+        """Return the effective value, which is the last one; None if the key is not set."""
         value = self._last(key)
         return None if value is None else os.fsdecode(value.removeprefix(_VALUELESS))
 
     def path(self, key: str) -> str | None:
-        """A value that may be a path; git puts a home in the place of its `~`."""
+        """Return a value that may be a path, in which git replaces a leading `~`."""
         value = self.get(key)
         if value is not None and value.startswith(("~", "%(")):
             return os.fsdecode(run.records(self._by_git(key, "--type=path", "-z").stdout)[0])
         return value
 
     def is_true(self, key: str, *, default: bool = False) -> bool:
-        """A value that is true or false, as git spells them; `default` for a key not set.
+        """Return a boolean value as git understands it; `default` if the key is not set.
 
-        Raises GitFailure for one that is neither.
+        Raises GitFailure if the value is not a boolean.
         """
         value = self._last(key)
         if value is None:
             return default
-        # git-config(1), "boolean": other spellings, such as a number, are git's to judge.
+        # git-config(1), "boolean": git decides what other spellings mean, such as numbers.
         known = _BOOLEANS.get(value.lower())
         return self._by_git(key, "--type=bool").stdout == b"true\n" if known is None else known
 
     def size(self, key: str, default: int) -> int:
-        """A number of bytes with git's own suffixes (k, m, g); `default` for what is none."""
+        """Return a number of bytes, with git's suffixes (k, m, g); `default` if unset or
+        invalid.
+        """
         value = self._last(key)
         if value is None or _DECIMAL.fullmatch(value):
             return default if value is None else int(value)
@@ -99,11 +101,12 @@ class Config:
 
     def _last(self, key: str) -> bytes | None:
         with self._lock:
-            # Read again after each of our own writes; what others write meanwhile counts next time.
+            # Read again after each write of ours. What other processes write is seen by the next
+            # command.
             if self._read_at != _writes:
                 self._values = self._listed()
                 self._read_at = _writes
-        # Git lists all but the middle part in lower case.
+        # Git lists keys in lower case, except for the middle part.
         section, _, rest = key.partition(".")
         middle, dot, last = rest.rpartition(".")
         return self._values.get(f"{section.lower()}.{middle}{dot}{last.lower()}")
@@ -120,13 +123,13 @@ class Config:
 
 
 def values_in(key: str, *, scope: str, cwd: Path | None = None) -> list[str]:
-    """Read all values of a key in one scope, last one strongest."""
+    """Return all values of a key in one scope, in git's order: the last one is effective."""
     output = run.call("config", f"--{scope}", "-z", "--get-all", key, cwd=cwd, ok=(0, 1)).stdout
     return [os.fsdecode(value) for value in run.records(output)]
 
 
 def values_like(pattern: str, *, scope: str, cwd: Path | None = None) -> dict[str, list[str]]:
-    """Read all values of all keys in one scope that a regular expression of git's finds."""
+    """Return all values in one scope of the keys that match a regular expression of git's."""
     command = ("config", f"--{scope}", "-z", "--get-regexp", pattern)
     found: dict[str, list[str]] = {}
     for record in run.records(run.call(*command, cwd=cwd, ok=(0, 1)).stdout):
@@ -136,7 +139,7 @@ def values_like(pattern: str, *, scope: str, cwd: Path | None = None) -> dict[st
 
 
 def change_config(scope: str, *arguments: str | bytes, cwd: Path | None = None) -> None:
-    """Have git write to one scope; what was read before is read again."""
+    """Run `git config` to write to one scope; configuration that was read before is read again."""
     global _writes
     run.git("config", f"--{scope}", *arguments, cwd=cwd)
     _writes += 1
@@ -145,14 +148,13 @@ def change_config(scope: str, *arguments: str | bytes, cwd: Path | None = None) 
 class Repository:
     """A repository, and the place in it where the command was given.
 
-    Paths are absolute. `top` is the work tree's top level, None for a bare
-    repository. `prefix` is the path from `top` to the folder where the
-    command was given, empty or with a slash at its end. `git_dir` is the
-    worktree's own, `common_dir` what all worktrees share. `config` is read
-    when first asked for.
+    Paths are absolute. `top` is the work tree's top level, None for a bare repository. `prefix` is
+    the path from `top` to the folder where the command was given, empty or with a slash at its end.
+    `git_dir` is the worktree's own, `common_dir` is shared by all worktrees. `config` is read when
+    first needed.
 
-    Two are equal if they are of one place. No dataclass: every hook loads this
-    module, and importing `dataclasses` takes longer than git's answers.
+    Two are equal if they describe the same place. This is no dataclass because every hook loads
+    this module, and importing `dataclasses` takes longer than git's answers.
     """
 
     def __init__(
@@ -188,12 +190,12 @@ class Repository:
         return f"Repository{self._place}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Another process has processes of its own.
+        # Another process has to start processes of its own.
         return Repository, (*self._place, self._facts)
 
     @classmethod
     def discover(cls, folder: Path | None = None) -> Repository:
-        """Find the repository around `folder`; raises EnvironmentFailure outside one."""
+        """Return the repository around `folder`; raises EnvironmentFailure if there is none."""
         repo = cls.find(folder)
         if repo is None:
             raise EnvironmentFailure(
@@ -203,12 +205,15 @@ class Repository:
 
     @classmethod
     def find(cls, folder: Path | None = None) -> Repository | None:
-        """Find the repository around `folder`, if any; raises GitFailure for a broken one."""
+        """Return the repository around `folder`, None if there is none.
+
+        Raises GitFailure if broken.
+        """
         here = folder or Path.cwd()
         questions = [word for question in _FACTS.values() for word in question]
         asked = run.call("rev-parse", *questions, *_PLACES, cwd=here, ok=(0, 128))
         answers = asked.stdout.split(b"\n")
-        # There are more lines where a path has an LF.
+        # A path with a line break gives more lines.
         if asked.code or len(answers) != len(_FACTS) + len(_PLACES) + 1 or not answers[-2]:
             return cls._find(here)
         facts = {
@@ -217,14 +222,15 @@ class Repository:
         }
         git_dir, common_dir, prefix, top = answers[len(_FACTS) : -1]
         if prefix:
-            # GIT_INDEX_FILE starts from the top level, wherever git is started.
+            # GIT_INDEX_FILE is relative to the top level, whichever folder git is started in.
             del facts["index"]
         return cls(_path(git_dir, here), _path(common_dir, here), _path(top, here), prefix, facts)
 
     @classmethod
     def _find(cls, here: Path) -> Repository | None:
-        """The same with a question at a time, which tells what git has no answer to."""
-        # Git's exit code does not tell "no repository" from others, its words do.
+        """Find the repository with one question at a time, to learn which has no answer."""
+        # Git's exit code is the same for "no repository" and other errors; only its message
+        # differs.
         words = {"LC_ALL": "C"}
         answer = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=words, ok=(0, 128))
         if answer.code:
@@ -232,7 +238,8 @@ class Repository:
                 return None
             raise run.GitFailure(("rev-parse", "--absolute-git-dir"), answer.code, answer.stderr)
         git_dir = _path(answer.stdout, here)
-        # There may be a work tree elsewhere (GIT_WORK_TREE), but not from inside the git folder.
+        # GIT_WORK_TREE may name a work tree elsewhere, but there is none from inside the git
+        # folder.
         top = run.call("rev-parse", "--show-toplevel", cwd=here, ok=(0, 128))
         inside = run.git("rev-parse", "--is-inside-work-tree", cwd=here).strip() == b"true"
         return cls(
@@ -248,7 +255,7 @@ class Repository:
 
     @property
     def worktree(self) -> Path:
-        """The work tree's top level; raises EnvironmentFailure where there is none."""
+        """The work tree's top level; raises EnvironmentFailure if there is none."""
         if self.top is None:
             raise EnvironmentFailure(
                 "this needs a work tree, but there is none here (a bare repository, or .git itself)"
@@ -256,22 +263,24 @@ class Repository:
         return self.top
 
     def check_worktree(self) -> None:
-        """Raise EnvironmentFailure where there is no work tree."""
+        """Raise EnvironmentFailure if there is no work tree."""
         _ = self.worktree
 
     @property
     def hooks_dir(self) -> Path:
-        """The folder that git runs hooks from, `core.hooksPath` considered."""
+        """The folder of the hooks that git runs, core.hooksPath included."""
         return self.git_path("hooks")
 
     def git_path(self, name: str) -> Path:
-        """Where git has one of its own files: `index` (GIT_INDEX_FILE considered), `objects`,
-        `hooks`, `shallow` or `MERGE_HEAD`."""
+        """Return where git keeps a file of its own.
+
+        `name` is `index` (GIT_INDEX_FILE included), `objects`, `hooks`, `shallow` or `MERGE_HEAD`.
+        """
         return self.home / os.fsdecode(self._fact(name))
 
     @property
     def object_format(self) -> str:
-        """The hash that names objects, as git calls it: sha1, sha256."""
+        """The hash algorithm of object ids, as git names it: sha1 or sha256."""
         return self._fact("object format").decode("ascii", "backslashreplace")
 
     @property
@@ -285,11 +294,14 @@ class Repository:
 
     @property
     def state_path(self) -> Path:
-        """Where wtxtgit's own state is, if there is any."""
+        """The folder of wtxtgit's own state in this repository, which may not exist."""
         return self.common_dir / STATE_FOLDER
 
     def state_dir(self) -> Path:
-        """The folder for wtxtgit's own state, for this user alone; made when first asked for."""
+        """Return the folder of wtxtgit's own state.
+
+        Created if missing, readable by this user only.
+        """
         folder = self.state_path
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -310,11 +322,11 @@ class Repository:
         env: run.Environment | None = None,
         ok: tuple[int, ...],
     ) -> run.Result:
-        """Run git at the top level; its code is one of `ok`."""
+        """Run git at the top level; raises GitFailure unless its exit code is one of `ok`."""
         return run.call(*arguments, cwd=self.home, stdin=stdin, env=env, ok=ok)
 
     def stream(self, *arguments: str | bytes, env: run.Environment | None = None) -> run.GitStream:
-        """Start git at the top level, to talk with while it runs."""
+        """Start git at the top level, to communicate with it while it runs."""
         return run.GitStream(*arguments, cwd=self.home, env=env)
 
     def attributes(
@@ -325,11 +337,11 @@ class Repository:
         from_index: bool = False,
         index_file: Path | None = None,
     ) -> dict[bytes, dict[str, bytes]]:
-        """Ask git for attributes of paths, relative to the top level.
+        """Ask git for attributes of paths, which are relative to the top level.
 
-        `from_index` takes the gitattributes files of the index, not those of the
-        work tree; `index_file` is another index than the repository's. Values are
-        git's: a value, `set`, `unset` or `unspecified`.
+        `from_index` uses the gitattributes files of the index instead of the work tree's;
+        `index_file` is another index than the repository's. Values are as git prints them: a
+        string, `set`, `unset` or `unspecified`.
         """
         asked = run.joined(dict.fromkeys(paths))
         if not asked:
@@ -344,16 +356,16 @@ class Repository:
         return values
 
     def path_from_top(self, given: str) -> bytes:
-        """The path from the top level of one that was given here; `.` for the top level."""
+        """Turn a path relative to this folder into one from the top level, which itself is `.`."""
         return os.fsencode(os.path.normpath(Path(os.fsdecode(self.prefix)) / given))
 
     def path_from_here(self, path: bytes) -> str:
-        """The other way round: a path from the top level as it is given in this folder."""
+        """Turn a path from the top level into one relative to this folder."""
         return os.path.relpath(os.fsdecode(path), os.fsdecode(self.prefix) or ".")
 
     def quoted(self, path: bytes) -> str:
-        """The same as a shell takes it, for a message."""
-        # A filter that has nothing to complain of does without.
+        """Return a path relative to this folder, quoted for a shell, to be shown in a message."""
+        # Imported here: a filter that has nothing to complain about does without.
         import shlex
 
         from wtxtgit.io.files import shown
@@ -361,12 +373,12 @@ class Repository:
         return shlex.quote(shown(Path(self.path_from_here(path))))
 
     def file(self, path: bytes) -> Path:
-        """The work-tree file of a path that git gave."""
+        """Return the work-tree file for a path from git."""
         return self.worktree / os.fsdecode(path)
 
     @property
     def here(self) -> Path:
-        """The folder of the work tree where the command was given."""
+        """The folder in the work tree where the command was given."""
         return self.worktree / os.fsdecode(self.prefix)
 
     @property

@@ -1,8 +1,7 @@
 """Running the git program.
 
-The one place that starts git: by absolute path, never through a shell, with
-bytes in and out. Callers ask for NUL-separated output and put `--` before
-paths.
+This is the only module that starts git: by absolute path, never through a shell, with bytes in and
+out. Callers ask for NUL-separated output and put `--` before paths.
 """
 
 from __future__ import annotations
@@ -24,23 +23,35 @@ from wtxtgit.io.workers import signals_later
 MIN_VERSION = (2, 31)
 """The first git with `rev-parse --path-format` and `GIT_CONFIG_COUNT`."""
 
-_PASSED = re.compile(
-    r"GIT_(?:"
-    # which repository, index and objects; a hook is told in this way
-    r"DIR|WORK_TREE|COMMON_DIR|INDEX_FILE|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES"
-    r"|QUARANTINE_PATH|NAMESPACE|SHALLOW_FILE|NO_REPLACE_OBJECTS|REPLACE_REF_BASE"
-    r"|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM|EXEC_PATH"
-    # configuration
-    r"|CONFIG_GLOBAL|CONFIG_SYSTEM|CONFIG_NOSYSTEM|CONFIG_PARAMETERS|CONFIG_COUNT"
-    r"|CONFIG_KEY_[0-9]+|CONFIG_VALUE_[0-9]+|ATTR_NOSYSTEM|ATTR_SOURCE"
-    # a partial clone fetches what it misses
-    r"|SSH|SSH_COMMAND|SSH_VARIANT|SSL_[A-Z_]+|HTTP_[A-Z_]+|ALLOW_PROTOCOL|PROTOCOL"
-    r"|PROXY_[A-Z_]+|ASKPASS|TERMINAL_PROMPT|NO_LAZY_FETCH"
-    # who commits, and what is traced
-    r"|AUTHOR_[A-Z]+|COMMITTER_[A-Z]+|TRACE[A-Z0-9_]*"
-    r")"
-)
-"""The `GIT_*` variables that pass on. The others could change what a command prints."""
+_PASSED = frozenset(
+    f"GIT_{name}"
+    for name in (
+        # which repository, index and objects; a hook is told in this way
+        "DIR", "WORK_TREE", "COMMON_DIR", "INDEX_FILE", "OBJECT_DIRECTORY",
+        "ALTERNATE_OBJECT_DIRECTORIES", "QUARANTINE_PATH", "NAMESPACE", "SHALLOW_FILE",
+        "NO_REPLACE_OBJECTS", "REPLACE_REF_BASE", "CEILING_DIRECTORIES",
+        "DISCOVERY_ACROSS_FILESYSTEM", "EXEC_PATH",
+        # configuration
+        "CONFIG_GLOBAL", "CONFIG_SYSTEM", "CONFIG_NOSYSTEM", "CONFIG_PARAMETERS", "CONFIG_COUNT",
+        "ATTR_NOSYSTEM", "ATTR_SOURCE",
+        # a partial clone fetches what it misses
+        "SSH", "SSH_COMMAND", "SSH_VARIANT", "ALLOW_PROTOCOL", "PROTOCOL", "ASKPASS",
+        "TERMINAL_PROMPT", "NO_LAZY_FETCH",
+    )
+)  # fmt: skip
+_PASSED_GROUPS = tuple(
+    f"GIT_{start}"
+    for start in (
+        "CONFIG_KEY_", "CONFIG_VALUE_", "SSL_", "HTTP_", "PROXY_",
+        # who commits, and what is traced
+        "AUTHOR_", "COMMITTER_", "TRACE",
+    )
+)  # fmt: skip
+"""The `GIT_*` variables that pass on, as names and by how they start.
+
+The others could change what a command prints. No pattern: to compile it takes longer than all else
+in this module.
+"""
 
 _RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 """Paths that mean another place when git is started in another directory."""
@@ -64,10 +75,10 @@ TRUE_OBJECTS: Environment = {"GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 class GitFailure(EnvironmentFailure):
-    """Git ended with an exit code that says that it failed."""
+    """Git exited with a code that means failure."""
 
     def __init__(self, arguments: Sequence[str | bytes], code: int, stderr: bytes) -> None:
-        # After an empty line git gives advice at length.
+        # After an empty line comes long advice.
         said = stderr[-_STDERR_SHOWN:].strip().partition(b"\n\n")[0]
         words = said.decode("utf-8", "backslashreplace")
         command = " ".join(_shown(argument) for argument in arguments)
@@ -77,7 +88,7 @@ class GitFailure(EnvironmentFailure):
 
 
 class Result(NamedTuple):
-    """What a git command gave back."""
+    """Exit code and output of a git command."""
 
     code: int
     stdout: bytes
@@ -86,7 +97,7 @@ class Result(NamedTuple):
 
 @cache
 def executable() -> str:
-    """Find git's absolute path; entries of PATH that are relative are passed over."""
+    """Return git's absolute path; relative entries of PATH are ignored."""
     for entry in os.environ.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(entry, "git")  # noqa: PTH118 - Path would drop a "." that tells more
         # A relative entry would be a folder of the work tree, which is not trusted.
@@ -96,20 +107,20 @@ def executable() -> str:
 
 
 def environment(extra: Environment | None = None) -> dict[str, str]:
-    """Make the environment that git gets: all but the `GIT_*` that we do not know.
+    """Build git's environment: ours without the `GIT_*` variables that we do not know.
 
-    `extra` goes over it; None takes a variable away.
+    `extra` is applied last; None removes a variable.
     """
     env = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("GIT_") or _PASSED.fullmatch(name)
+        if not name.startswith("GIT_") or name in _PASSED or name.startswith(_PASSED_GROUPS)
     }
-    # Git is started in another folder than this process was.
+    # Git may be started in another folder than this process was.
     for name in _RELATIVE_TO_PROCESS:
         if name in env:
             env[name] = str(Path(env[name]).absolute())
-    # A command that only looks never takes index.lock to write back what it found.
+    # Commands that only read must not take index.lock to write back what they found.
     env["GIT_OPTIONAL_LOCKS"] = "0"
     for name, value in (extra or {}).items():
         if value is None:
@@ -126,7 +137,7 @@ def call(
     env: Environment | None = None,
     ok: Iterable[int] = (0,),
 ) -> Result:
-    """Run git to its end; raises GitFailure unless its code is one of `ok`."""
+    """Run git to its end; raises GitFailure unless its exit code is one of `ok`."""
     at_once = bool(memoryview(stdin).nbytes)
     with _start(arguments, cwd, env, stderr=subprocess.PIPE, at_once=at_once) as process:
         try:
@@ -151,7 +162,7 @@ def _start(
     stderr: int,
     at_once: bool,
 ) -> subprocess.Popen[bytes]:
-    """Start a git that reads and writes pipes; a signal that comes meanwhile ends it as well."""
+    """Start git with pipes; if a signal interrupts this, the started process is ended too."""
     process = None
     try:
         with signals_later():
@@ -163,8 +174,8 @@ def _start(
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 bufsize=1 << 16,
-                # Python ignores SIGXFSZ and SIGPIPE. So does git then: killed by the first, where a
-                # file may grow no further, it would leave its locks.
+                # Python ignores SIGXFSZ and SIGPIPE, and git inherits that: if SIGXFSZ killed it,
+                # where a file may not grow further, it would leave its locks behind.
                 restore_signals=False,
             )
     except OSError as error:
@@ -182,11 +193,11 @@ def _not_started(error: OSError) -> EnvironmentFailure:
 
 
 def _end(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
-    """Have a git end that nobody waits for any more, and wait for that.
+    """End a git process whose result is no longer needed, and wait for it.
 
-    Told to, it takes its locks away (killed, it leaves them), but for one that it is just making:
-    so it may end by itself first, as most do in a moment. Not where half of its input would seem
-    to be all of it.
+    Git removes its locks when it is terminated (if it were killed they would stay), except a lock
+    that it is creating at that moment. So it gets a moment to end by itself, as most do, unless it
+    reads input (`at_once`) and could take half of it for all.
     """
     try:
         if not at_once:
@@ -194,8 +205,8 @@ def _end(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
                 process.wait(_MOMENT)
     finally:
         process.terminate()
-        # It may be writing where something is to be removed; leaving it, subprocess waits for a
-        # quarter of a second where it was SIGINT.
+        # Wait, since it may still be writing to what will be removed. Without this, leaving the
+        # context makes subprocess wait for a quarter of a second after SIGINT.
         process.wait()
 
 
@@ -205,28 +216,34 @@ def git(
     stdin: Buffer = b"",
     env: Environment | None = None,
 ) -> bytes:
-    """Run git and give its output; raises GitFailure."""
+    """Run git and return its output; raises GitFailure."""
     return call(*arguments, cwd=cwd, stdin=stdin, env=env).stdout
 
 
 def records(output: bytes) -> list[bytes]:
-    """Cut NUL-terminated output into its records."""
+    """Split NUL-terminated output into records."""
     return output.split(b"\0")[:-1]
 
 
 def joined(items: Iterable[bytes]) -> bytes:
-    """Join items for a `-z --stdin` command."""
+    """Join items as input for a command with `-z --stdin`."""
     return b"".join(item + b"\0" for item in items)
 
 
 def fit(paths: Sequence[bytes]) -> bool:
-    """Tell whether git can be started with these paths: a tree may have longer ones, and more."""
+    """Tell whether these paths fit on git's command line.
+
+    Those of a tree may be too long or too many.
+    """
     longest = max(map(len, paths), default=0)
     return longest <= _MOST_ARGUMENT and sum(map(_taken, paths)) <= _MOST_ARGUMENTS
 
 
 def batches(paths: Iterable[bytes], most: int = _MOST_ARGUMENTS) -> Iterator[list[bytes]]:
-    """Cut paths into lists that take at most `most` bytes each as arguments, or one path."""
+    """Split paths into lists that take at most `most` bytes as arguments.
+
+    A longer path stands alone.
+    """
     batch: list[bytes] = []
     room = most
     for path in paths:
@@ -240,11 +257,10 @@ def batches(paths: Iterable[bytes], most: int = _MOST_ARGUMENTS) -> Iterator[lis
 
 
 class GitStream:
-    """A git command whose output, and maybe input, is used while it runs.
+    """A running git command whose output, and perhaps input, is used meanwhile; a context manager.
 
-    A context manager. Leaving it closes the pipes and waits; a command that
-    is not needed to its end then dies of SIGPIPE, and that is no failure.
-    `code` is how it ended, once it has.
+    Leaving it closes the pipes and waits; a command that still had output then dies of SIGPIPE,
+    which is no failure. `code` is the exit code once it has ended.
     """
 
     def __init__(
@@ -258,7 +274,7 @@ class GitStream:
         self.code: int | None = None
 
     def ask(self, question: bytes) -> None:
-        """Write a question, all of it; of a command that has ended the answer is empty."""
+        """Write a whole question; if the command has ended, its answer will be empty."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(question)
             self._stdin.flush()
@@ -267,14 +283,18 @@ class GitStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stdout.close()
-        with contextlib.suppress(BrokenPipeError):
-            self._stdin.close()
-        self.code = self._process.wait()
+        try:
+            self.stdout.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._stdin.close()
+            self.code = self._process.wait()
+        except BaseException:
+            _end(self._process, at_once=True)
+            raise
 
 
 def version() -> tuple[int, ...]:
-    """Ask git for its version, as numbers: (2, 39, 5)."""
+    """Return git's version as numbers, such as (2, 39, 5)."""
     output = git("version").decode("ascii", "replace")
     numbers = re.search(r"\d+(?:\.\d+)+", output)
     if numbers is None:
@@ -283,7 +303,7 @@ def version() -> tuple[int, ...]:
 
 
 def _taken(path: bytes) -> int:
-    """Bytes that an argument takes, with its end and the pointer to it."""
+    """Return the bytes that an argument takes, including NUL and the pointer to it."""
     return len(path) + 9
 
 

@@ -1,4 +1,4 @@
-"""A command on the host of a git remote, by ssh as git starts it.
+"""Running a command on the host of a git remote, by ssh, started as git starts it.
 
 git(1), GIT_SSH and GIT_SSH_COMMAND; git-config(1), core.sshCommand.
 """
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from wtxtgit.git.repository import Repository
 
 _SCP = re.compile(r"(?P<user>[^@/:]+@)?(?P<host>[^/:]+):(?P<path>.+)")
-# What neither ssh takes for an option nor the shell of the other side for anything but a word.
+# Words that ssh can't take for an option, and that the remote shell takes literally.
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9_][A-Za-z0-9._-]*")
 _PATH = re.compile(r"[A-Za-z0-9._~/+@][A-Za-z0-9._~/+@-]*")
 _PATIENCE = 120
@@ -24,7 +24,7 @@ _MOST = 64 * 1024
 
 
 class SshPlace(NamedTuple):
-    """A repository at a host, which has its user before it if one is named."""
+    """A repository on a host; `host` is preceded by `USER@` if the URL names a user."""
 
     host: str
     port: int | None
@@ -32,7 +32,7 @@ class SshPlace(NamedTuple):
 
 
 def place_of_url(url: str) -> SshPlace | None:
-    """Where a remote's URL leads, if it is one of ssh; both of git's spellings."""
+    """Return where a remote's URL leads, in either ssh spelling of git; None for other URLs."""
     if "://" not in url:
         scp = _SCP.fullmatch(url)
         return SshPlace((scp["user"] or "") + scp["host"], None, scp["path"]) if scp else None
@@ -45,9 +45,10 @@ def place_of_url(url: str) -> SshPlace | None:
 
 
 def answer(repo: Repository, place: SshPlace, *command: str) -> bytes | None:
-    """What a command there says, that gets the repository's path before its other words.
+    """Run a command on the host and return its output.
 
-    None where it fails, says more than anybody should, or can't be asked.
+    The repository's path becomes the command's first argument. Returns None if the command fails,
+    can't be run, or prints more than 64 KiB.
     """
     first, *others = command
     if not (_HOST.fullmatch(place.host) and _PATH.fullmatch(place.path)):
@@ -71,6 +72,6 @@ def answer(repo: Repository, place: SshPlace, *command: str) -> bytes | None:
 def _ssh(repo: Repository) -> tuple[str, ...]:
     line = os.environ.get("GIT_SSH_COMMAND") or repo.config.get("core.sshCommand")
     if line:
-        # Git has the shell split it.
+        # Git also has the shell split this line.
         return ("sh", "-c", f'{line} "$@"', line)
     return (os.environ.get("GIT_SSH") or "ssh",)

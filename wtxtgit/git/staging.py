@@ -1,7 +1,7 @@
-"""Writing the index, and the work tree from it.
+"""Writing the index, and work-tree files from it.
 
-The index is the one that git names, `GIT_INDEX_FILE` considered: a hook may
-be given another one than the repository's.
+The index is the one that git names, GIT_INDEX_FILE included: a hook may be given another one than
+the repository's.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.view import Buffer
 
-# Of `git commit PATH`: prepare_index() in git's builtin/commit.c
+# The index of `git commit PATH`: prepare_index() in git's builtin/commit.c.
 _PARTIAL = re.compile(r"next-index-[0-9]+\.lock")
-# Of `git commit -a` and `git commit -i PATH`, there too.
+# The index of `git commit -a` and `git commit -i PATH`, see there too.
 _WITH_ALL = "index.lock"
 
 
 def write_blob(repo: Repository, data: Buffer) -> str:
-    """Store bytes as they are, through no filter; gives the blob's object id."""
+    """Store bytes as a blob without filtering them; returns its object id."""
     written = repo.git("hash-object", "-w", "--no-filters", "--stdin", stdin=data)
     return check_oid(written.decode("ascii", "backslashreplace").strip())
 
 
 def stage(repo: Repository, files: Iterable[TreeEntry], removed: Iterable[bytes] = ()) -> None:
-    """Put files into the index, and take others out, all of them or none.
+    """Add files to the index and remove others, all of them or none.
 
-    A conflict at a path ends with that. Raises GitFailure where the index is
-    locked, or a folder stands at a path.
+    A conflict at such a path ends. Raises GitFailure if the index is locked, or a folder stands at
+    a path.
     """
-    # One call for all of them: git writes the index once, or not at all.
+    # A single call: git writes the index once, or not at all.
     lines = index_lines(files)
-    # Mode 0 takes a path out; the object id counts for nothing, git-update-index(1).
+    # git-update-index(1): mode 0 removes a path, whatever the object id.
     nothing = b"0" * (2 * hashlib.new(repo.object_format, usedforsecurity=False).digest_size)
     lines += [b"0 %b\t%b" % (nothing, path) for path in removed]
     if lines:
@@ -58,26 +58,26 @@ def is_partial_commit(repo: Repository) -> bool:
 def stages_by_itself(repo: Repository) -> bool:
     """Tell whether this is a hook of a `git commit` that stages files: named ones, or all (`-a`).
 
-    Where a hook refuses that commit, the files are not staged any more.
+    If the hook refuses that commit, the files are no longer staged.
     """
     return is_partial_commit(repo) or repo.git_path("index").name == _WITH_ALL
 
 
 def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:
-    """Let git write the files of these paths again from the index, through the filter.
+    """Have git write the files of these paths again from the index, through the filter.
 
-    The caller has made sure that nothing is lost. Git writes only what it
-    takes for changed, so their times are made to differ first.
+    The caller has made sure that nothing is lost. Git writes only files that it takes for changed,
+    so their times are changed first.
     """
     chosen = list(paths)
     for path in chosen:
-        # No file was last written a second into the epoch: it can't match the index.
+        # No index entry has this time, one second into the epoch: it can't match.
         os.utime(repo.file(path), (1, 1), follow_symlinks=False)
     checkout(repo, chosen)
 
 
 def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
-    """Let git write the files of these paths from the index, whatever stands there."""
+    """Have git write the files of these paths from the index, whatever stands there."""
     chosen = list(paths)
     there = [path for path in chosen if os.path.lexists(repo.file(path))]
     try:
@@ -85,26 +85,26 @@ def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
     except Exception:
         raise
     except BaseException:
-        # Git takes a file away before it writes it, and one that is told to end leaves it so. A
-        # signal comes once: the next ones are ignored.
+        # Git removes a file before it writes it, and if it is terminated in between the file stays
+        # missing. Further signals are ignored by now.
         _checkout(repo, [path for path in there if not os.path.lexists(repo.file(path))])
         raise
 
 
 def _checkout(repo: Repository, paths: Iterable[bytes]) -> None:
     chosen = run.joined(paths)
-    # Git takes the index's lock where there is nothing to do, too.
+    # Git would take the index's lock even if there were nothing to do.
     if chosen:
         drop_stale_lock(repo)
         repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=chosen)
 
 
 def add(repo: Repository, paths: Iterable[bytes], *options: str) -> None:
-    """Have git add paths, from the top level, each as it is; raises GitFailure.
+    """Run `git add` on literal paths from the top level; raises GitFailure.
 
-    `--renormalize` stages tracked files again through the filter. `--refresh`
-    notes the stat fields of files that have what is staged; until then git
-    reads them again, through the filter, to see that they are unchanged.
+    `--renormalize` stages tracked files again through the filter. `--refresh` updates the stat
+    fields of files whose content is staged; until then git reads them again, through the filter, to
+    see that they are unchanged.
     """
     added = add_some(repo, paths, *options)
     if added.code:
@@ -112,10 +112,13 @@ def add(repo: Repository, paths: Iterable[bytes], *options: str) -> None:
 
 
 def add_some(repo: Repository, paths: Iterable[bytes], *options: str) -> run.Result:
-    """The same where git may leave some out, with code 1 and why; raises GitFailure for others."""
+    """Run `git add` where it may leave paths out: code 1, with its reasons.
+
+    Raises GitFailure for others.
+    """
     from_stdin = ("--pathspec-from-file=-", "--pathspec-file-nul")
     chosen = run.joined(paths)
-    # Without any path git would add nothing, and say so.
+    # Without paths git would add nothing, and print a hint.
     if not chosen:
         return run.Result(0, b"", b"")
     drop_stale_lock(repo)

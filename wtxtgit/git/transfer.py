@@ -1,7 +1,7 @@
-"""Fetching from remotes and pushing to them, as git itself does it, for whoever has no terminal.
+"""Fetching from and pushing to remotes with git, for callers without a terminal.
 
-What goes over a connection, with the user's configuration and credentials, is git's own. No hook of
-the user's runs, nothing but what was named is written, and what git says becomes an error of ours.
+Git makes the connection, with the user's configuration and credentials. No hook of the user runs,
+nothing but what was named is written, and git's messages become errors of ours.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
 from wtxtgit.io.view import Buffer
 
-# Hooks of the remote run all the same: git takes our configuration from their environment.
+# The remote's hooks still run: git removes our settings from their environment.
 NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
-# A server that says nothing for so many seconds has gone; git itself would wait for ever.
+# A server that sends nothing for so many seconds is gone; git itself would wait for ever.
 PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
 FETCH = (
     "fetch", "--quiet", "--no-tags", "--no-prune", "--refmap=", "--no-write-fetch-head",
@@ -41,17 +41,17 @@ _SHOWN = 300
 def transfer(
     repo: Repository, *arguments: str | bytes, stdin: Buffer = b"", env: run.Environment = PLAIN
 ) -> run.Result:
-    """Run a git that talks to a remote, whatever its code will be."""
+    """Run a git command that talks to a remote; every exit code is accepted."""
     return repo.call(*NO_HOOKS, *PATIENCE, *arguments, stdin=stdin, env=env, ok=_ANY)
 
 
 def failure(label: str, words: str) -> EnvironmentFailure:
-    """The error for what git said of a remote, which is one of those of targets."""
+    """Return RemoteRefused or RemoteUnavailable for what git said about a remote."""
     kind = RemoteRefused if _NEVER.search(words) else RemoteUnavailable
     return kind(f"{label}: {words[-_SHOWN:] or 'git says nothing'}")
 
 
 def words_of(output: bytes) -> str:
-    """What git said, in one line, without what a URL has before its host."""
+    """Return git's output as one line, with credentials removed from URLs."""
     told = " ".join(output.decode("utf-8", "replace").split())
     return shown(_CREDENTIALS.sub("", told))

@@ -1,11 +1,10 @@
-"""Trees, read from their own bytes: what they hold, and what differs between two.
+"""Trees, read from their own bytes: what they contain, and what differs between two.
 
-A tree is a list of `MODE NAME`, NUL and a binary object id, in git's order of
-names, in which a folder's ends with a slash (`base_name_compare` in git's
-source). Git relies on that order: where a tree has another one, a command
-that is given paths misses some that another command shows. So a tree is
-believed only where its hash is its id, and each of its entries one that git
-itself would write in that place.
+A tree is a list of `MODE NAME`, NUL and a binary object id, sorted by name, where the names of
+folders compare as if they ended with a slash (`base_name_compare` in git's source). Git relies on
+that order: in a tree with another order, a command that is given paths misses some that another
+command shows. So a tree is accepted only if its hash is its id and each entry is one that git
+itself would write at that position.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ MODE_SUBMODULE = 0o160000
 class TreeEntry(NamedTuple):
     """A path of the index, or of a tree (stage 0).
 
-    `mode` as in a tree. `stage` is 0, or 1 to 3 in a conflict. `skipped` is
-    the skip-worktree bit: a sparse checkout has no file for it. `intended` is
-    the mark of `git add -N`: nothing is staged yet, `oid` is the empty blob's.
+    `mode` is as in a tree. `stage` is 0, or 1 to 3 in a conflict. `skipped` is the skip-worktree
+    bit: a sparse checkout has no file for it. `intended` marks `git add -N`: nothing is staged yet,
+    and `oid` is the empty blob.
     """
 
     path: bytes
@@ -68,7 +67,7 @@ _FOLDER = b"40000"
 _MODES = {
     _FOLDER: MODE_FOLDER,
     b"100644": MODE_FILE,
-    # Git once wrote it, and takes it for 100644.
+    # Old versions of git wrote this mode; it means 100644.
     b"100664": MODE_FILE,
     b"100755": MODE_EXECUTABLE,
     b"120000": MODE_LINK,
@@ -93,7 +92,7 @@ _Folder = Mapping[bytes, _Row]
 
 
 class TreeChange(NamedTuple):
-    """A path of two trees: what stands there before and after, None for nothing."""
+    """What stands at a path in two trees, before and after; None for nothing."""
 
     path: bytes
     before: TreeEntry | None
@@ -101,10 +100,10 @@ class TreeChange(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What stands at a path, None for nothing; it may be a folder.
+    """What stands at a path, possibly a folder; None for nothing.
 
-    `above` is what stands in the place of a folder on the way to the path and
-    is none: a file, a link or a submodule. Then nothing stands at the path.
+    `above` is set if something that is no folder (a file, a link or a submodule) stands in the
+    place of a folder on the way; then nothing stands at the path.
     """
 
     entry: TreeEntry | None
@@ -112,9 +111,9 @@ class Standing(NamedTuple):
 
 
 class ChosenPaths(NamedTuple):
-    """Paths that are asked for, and the folders that they lie in.
+    """A choice of paths, and all folders above them.
 
-    A path that is a folder stands for all in it.
+    A path that is a folder includes everything in it.
     """
 
     paths: frozenset[bytes]
@@ -133,12 +132,11 @@ class ChosenPaths(NamedTuple):
 
 
 class TreeReader(ObjectReader):
-    """Trees by their ids, from one running process; a context manager.
+    """Reads trees by id from one running process; a context manager.
 
-    Every method raises EnvironmentFailure for a tree that is not there, whose
-    hash is not its id, or that git would not write: with names out of order,
-    twice, or that no file can have, with other modes than git's. Folders are
-    remembered, as far as there is room.
+    Every method raises EnvironmentFailure for a tree that does not exist, whose hash is not its id,
+    or that git would not write: names out of order, duplicate or impossible, or other modes than
+    git's. Folders are cached up to a limit.
     """
 
     def __init__(self, repo: Repository) -> None:
@@ -147,24 +145,24 @@ class TreeReader(ObjectReader):
         self._remembered = 0
 
     def listing(self, tree: str) -> dict[bytes, TreeEntry]:
-        """List all that a tree has, but its folders, by path and in order of the paths."""
+        """List everything in a tree except folders, by path, sorted by path."""
         return {c.path: c.after for c in self.between(None, tree) if c.after is not None}
 
     def at(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
-        """Give what stands at these paths, whatever it is but a folder, in order of the paths.
+        """Return what stands at these paths, except folders, sorted by path.
 
         Only the folders on the way there are read.
         """
-        # What lies in one folder is looked up in a row.
+        # Sorted, so that paths of the same folder are looked up together.
         entries = ((path, self.standing(tree, path).entry) for path in sorted(set(paths)))
         return {path: entry for path, entry in entries if entry is not None and not entry.is_folder}
 
     def names(self, tree: str) -> list[bytes]:
-        """List the names of all in one folder that are no folders."""
+        """List the names in one folder that are not folders."""
         return [name for name, about in self._folder(tree).items() if about[0] != _FOLDER]
 
     def standing(self, tree: str, path: bytes) -> Standing:
-        """Tell what stands at a path, a folder too, or what is in the way there."""
+        """Return what stands at a path, folders included, or what is in the way."""
         *above, last = path.split(b"/")
         folder = self._folder(tree)
         for number, name in enumerate(above, 1):
@@ -180,10 +178,10 @@ class TreeReader(ObjectReader):
     def between(
         self, before: str | None, after: str | None, chosen: ChosenPaths | None = None
     ) -> list[TreeChange]:
-        """List what differs between two trees, but for folders, in order of the paths.
+        """List the differences between two trees, except folders, sorted by path.
 
-        None is a tree that has nothing. With `chosen`, there alone.
-        Folders that are the same in both are not read.
+        None is an empty tree. `chosen` limits the comparison to its paths. Folders that are the
+        same in both are not read.
         """
         changes: list[TreeChange] = []
         looked_at = 0
@@ -191,7 +189,7 @@ class TreeReader(ObjectReader):
         waiting = [(b"", 0, before, after, chosen)]
         while waiting:
             prefix, depth, one, other, within = waiting.pop()
-            # The same tree, or the same folder in both: nothing in it can differ.
+            # The same tree or folder on both sides: nothing in it can differ.
             if one == other:
                 continue
             if depth > DEEPEST:
@@ -213,7 +211,7 @@ class TreeReader(ObjectReader):
                     elif path not in within.above:
                         continue
                 folders = _folder_of(was), _folder_of(now)
-                # A file that became a folder, or the other way round, is a change of both.
+                # If a file became a folder, or the reverse, both have changed.
                 if any(folders):
                     waiting.append((path + b"/", depth + 1, *folders, below))
                 if below is None:
@@ -225,7 +223,7 @@ class TreeReader(ObjectReader):
 
     def _folder(self, oid: str) -> _Folder:
         folder = self._folders.pop(oid, None)
-        # Checked once, when it is read: what is remembered is believed.
+        # Checked once, when it was read: cached folders are trusted.
         if folder is None:
             folder = _parse(oid, self.read(oid, MAX_TREE))
             self._remembered += len(folder)
@@ -240,12 +238,12 @@ def _path(change: TreeChange) -> bytes:
 
 
 def _folder_of(about: _Row | None) -> str | None:
-    """The id of a folder's tree; None for anything else."""
+    """Return the tree id of a folder; None for anything else."""
     return about[2].hex() if about is not None and about[0] == _FOLDER else None
 
 
 def _file(path: bytes, about: _Row | None) -> TreeEntry | None:
-    """The entry of what is no folder."""
+    """Return the entry of anything but a folder; None for a folder or nothing."""
     return None if about is None or about[0] == _FOLDER else _entry(path, about)
 
 
@@ -255,18 +253,18 @@ def _entry(path: bytes, about: _Row) -> TreeEntry:
 
 
 def _parse(oid: str, tree: bytes) -> _Folder:
-    """Read a folder's entries; raises EnvironmentFailure unless git could have written them."""
+    """Parse a folder's entries; raises EnvironmentFailure unless git could have written them."""
     # One pass of a regular expression: a tree of a large repository has many entries.
     rows: list[_Row] = _ENTRIES[len(oid)].findall(tree)
     modes, names, _ = zip(*rows, strict=True) if rows else ((), (), ())
     folder = dict(zip(names, rows, strict=True))
-    # So git orders them; no name has a slash or a NUL.
+    # The order of git; no name contains a slash or a NUL.
     keys = [
         name + b"/" if mode == _FOLDER else name for mode, name in zip(modes, names, strict=True)
     ]
     size = len(b"".join(modes)) + len(b"".join(names)) + len(rows) * (_BETWEEN + len(oid) // 2)
     if (
-        # Nothing stands before, between and behind what was found: it is all.
+        # The entries account for every byte of the tree.
         size == len(tree)
         and len(folder) == len(rows)
         and keys == sorted(keys)
@@ -277,7 +275,7 @@ def _parse(oid: str, tree: bytes) -> _Folder:
 
 
 def _fault(tree: bytes, id_size: int) -> str | None:
-    """Say what is wrong with a tree, None where nothing is."""
+    """Describe what is wrong with a tree; None if nothing is."""
     last, names = b"", set[bytes]()
     at = 0
     while at < len(tree):
@@ -309,10 +307,10 @@ def _shown(name: bytes) -> str:
 def renames(
     repo: Repository, before: str, after: str, paths: Sequence[bytes]
 ) -> dict[bytes, bytes] | None:
-    """Find which of these paths came from which other one of them: path after to path before.
+    """Find which of these paths are renames of others; returns path after to path before.
 
-    By content, the same or as similar as git takes for renamed. `before` and
-    `after` are trees' object ids. None where git takes no paths that long.
+    Git compares by content, equal or similar enough. `before` and `after` are tree ids. Returns
+    None if the paths are too long for git's command line.
     """
     if not run.fit(paths):
         return None

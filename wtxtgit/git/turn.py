@@ -1,7 +1,7 @@
-"""Commands that change what they have read take turns, so that none writes over another's change.
+"""Commands that change what they have read take turns, so that none overwrites another's change.
 
-Git's index has its own lock, and a file is replaced whole; but a ledger, the signers and
-gitattributes files go on from what was read before.
+Git's index has a lock of its own, and files are replaced whole; but a new ledger, signers or
+gitattributes file is based on what was read before.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from wtxtgit.io.temporary import opened_folder
 
 @contextlib.contextmanager
 def turn(repo: Repository) -> Iterator[None]:
-    """Wait until no other process has its turn in this repository or one of its worktrees.
+    """Wait until no other process holds the turn in this repository or its other worktrees.
 
-    Git's folder itself is locked: nothing has to be written, and a lock ends with its process.
-    No command that git may start as a hook is to be waited for meanwhile: it may want its turn.
+    Git's own folder is locked: no file has to be written, and the lock ends with its process. While
+    holding the turn, do not wait for a command that git may run as a hook: it may want the turn
+    too.
     """
     with failures(repo.common_dir), contextlib.ExitStack() as closing:
         descriptor = closing.enter_context(opened_folder(repo.common_dir))
-        # A file system without locks has everybody go on.
+        # On a file system without locks nobody waits.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         keep = closing.pop_all()

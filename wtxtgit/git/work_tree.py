@@ -1,7 +1,7 @@
-"""The work tree: its files, and nothing outside of it, written and read; and what others there are.
+"""Reading and writing files of the work tree, never outside of it; and listing work trees.
 
-Paths are the repository's, which may be hostile: no folder on the way may be
-a link, and what stands at a path is replaced whole, never written through.
+Paths come from the repository and may be hostile: no folder on the way may be a link, and what
+stands at a path is replaced whole, never written through.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ def write_file(
     write: Callable[[int], None],
     replaces: Moment | None,
 ) -> os.stat_result:
-    """Put a new file at a path below `top`; gives its stat, as git's index wants it.
+    """Write a file at a path below `top`; returns its stat result, as git's index needs it.
 
-    `write` gets a descriptor. Folders on the way are made. The file is there
-    when it is whole; permissions follow the user's umask, as git's do.
-    `replaces` is what may be replaced, None for nothing. Raises OSError where
-    something else stands there by now, a file or a link in a folder's place,
-    or a folder in the file's.
+    `write` gets a descriptor. Missing folders are made. The file appears when it is complete; its
+    permissions follow the user's umask, as git's do. `replaces` is what may be replaced, None for
+    nothing. Raises OSError if something else stands there by now, a file or link stands in a
+    folder's place, or a folder in the file's.
     """
     *folders, name = path.split(b"/")
     mode = 0o777 if is_executable else 0o666
@@ -55,10 +54,12 @@ def write_file(
 
 
 def moment(top: Path, path: bytes) -> Moment | None:
-    """What changes when something is written at a path, or replaced; None where nothing is."""
+    """Return a value that changes when the path is written or replaced; None if nothing is
+    there.
+    """
     try:
         return _moment_at(os.fsencode(top) + b"/" + path, None)
-    # A file stands where a folder of the path would be.
+    # A file stands where the path needs a folder.
     except NotADirectoryError:
         return None
 
@@ -72,20 +73,20 @@ def _moment_at(name: bytes, folder: int | None) -> Moment | None:
 
 
 def moment_of(status: os.stat_result) -> Moment:
-    """What of a stat changes when a file is written or replaced."""
+    """Return the parts of a stat result that change when a file is written or replaced."""
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @contextlib.contextmanager
 def _folder(top: Path, names: list[bytes]) -> Iterator[int]:
-    """Open a folder below `top`, made where it is missing, without following a link."""
+    """Open a folder below `top`, created if missing, without following links."""
     here = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in names:
             try:
                 inner = os.open(name, _FOLDER, dir_fd=here)
             except FileNotFoundError:
-                # Another process may make the same folder at this moment.
+                # Another process may be making the same folder.
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, dir_fd=here)
                 inner = os.open(name, _FOLDER, dir_fd=here)
@@ -110,9 +111,9 @@ _NO_FILE = frozenset(
 
 
 def file_head(path: Path) -> bytes | None:
-    """Read a work-tree file's beginning; None unless a regular file stands there.
+    """Read a work-tree file's first bytes; None unless a regular file stands there.
 
-    Raises OSError for one that can't be read.
+    Raises OSError if the file can't be read.
     """
     try:
         with opened_regular(path) as (descriptor, _):
@@ -124,7 +125,7 @@ def file_head(path: Path) -> bytes | None:
 
 
 def file_size(path: Path) -> int | None:
-    """Give a regular file's size; None where there is no such file."""
+    """Return a regular file's size in bytes; None if there is no such file."""
     try:
         facts = path.lstat()
     except OSError:
@@ -133,14 +134,14 @@ def file_size(path: Path) -> int | None:
 
 
 def file_is_blob(path: Path, oid: str) -> bool:
-    """Tell whether a file's own bytes, unfiltered, are the blob's.
+    """Tell whether a file's own bytes, unfiltered, are those of the blob.
 
-    Raises OSError for a file that can't be read.
+    Raises OSError if the file can't be read.
     """
     try:
         with opened_regular(path) as (descriptor, status):
             digest = new_hash("blob", status.st_size, like=oid)
-            # Read, not mapped: somebody may cut the file short meanwhile.
+            # Read, not mapped: somebody may truncate the file meanwhile.
             while block := os.read(descriptor, _BLOCK):
                 digest.update(block)
     except OSError as error:
@@ -151,7 +152,9 @@ def file_is_blob(path: Path, oid: str) -> bool:
 
 
 def work_trees(repo: Repository) -> list[dict[bytes, bytes]]:
-    """What git says of each work tree of a repository, the first one first: git-worktree(1)."""
+    """Return git's description of each work tree of a repository, main one first:
+    git-worktree(1).
+    """
     listed = repo.git("worktree", "list", "--porcelain").removesuffix(b"\n\n").split(b"\n\n")
     lines = (record.split(b"\n") for record in listed)
     return [{key: value for key, _, value in (o.partition(b" ") for o in one)} for one in lines]

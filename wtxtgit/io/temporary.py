@@ -144,6 +144,21 @@ def new_folder(near: Path) -> Iterator[Path]:
     """Make a folder on the file system of `near`, which is gone at the end with what is in it."""
     with opened_folder(near) as beside:
         place = _aside(near, os.fstat(beside).st_dev) or near
+    with _folder_in(place) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder among the user's temporary files, which is gone at the end; raises OSError."""
+    import tempfile
+
+    with _folder_in(Path(tempfile.gettempdir())) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def _folder_in(place: Path) -> Iterator[Path]:
     _sweep(place)
     with contextlib.ExitStack() as until:
         while True:

@@ -150,12 +150,12 @@ def _are_to_have(threads: int) -> bool:
 
 @contextlib.contextmanager
 def signals_later() -> Iterator[None]:
-    """Have handlers called at the end for signals that come meanwhile.
+    """Delay signals: their handlers are called when the block ends.
 
-    What one raises while a process is being started leaves it running, known to nobody. In one that
-    is forked in the block, and never leaves it, they do nothing.
+    A handler that raises while a process is being started would leave it running, unknown to us.
+    In a process that is forked in the block, and ends there, they do nothing.
     """
-    # Handlers run in the main thread alone, and only it may set them.
+    # Only the main thread runs and may set handlers.
     is_main = current_thread() is main_thread()
     handlers = {number: signal.getsignal(number) for number in _ENDING} if is_main else {}
     came: list[tuple[int, FrameType | None]] = []

@@ -55,12 +55,12 @@ class CheckResult(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(JsonObject):
-    """All findings, and what was repaired before they were made."""
+    """All findings, and what was mended before they were made."""
 
-    KEYS = "ok checks repaired"
+    KEYS = "ok checks mended"
 
     checks: tuple[CheckResult, ...]
-    repaired: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

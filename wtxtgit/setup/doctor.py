@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module, metadata
@@ -60,6 +61,8 @@ MODULES = {
     "markupsafe": "markupsafe",
     "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
 }
+if sys.version_info < (3, 14):
+    MODULES["backports.zstd"] = "backports.zstd"
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
 
 
@@ -80,7 +83,7 @@ def repair(
     settings: FilterSettings | None = None,
     mend: Callable[[Repository, bytes], bool] = lambda *_: False,
 ) -> Diagnosis:
-    """Repair what can be repaired without losing anything, then examine again.
+    """Mend what can be mended without losing anything, then examine again.
 
     `mend` stages the whole text of a damaged one, by its path, and tells whether it could.
     """

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -27,6 +26,7 @@ from wtxtgit.git.index import FileChange, TreeEntry
 from wtxtgit.git.repository import Config, Repository, change_config, values_like
 from wtxtgit.git.work_tree import moment, work_trees
 from wtxtgit.io.files import shown_path
+from wtxtgit.io.temporary import temporary_folder
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import hooks, sizes, track
 from wtxtgit.text import grammar
@@ -241,7 +241,7 @@ def check_start(command: str) -> None:
 
     It runs in an empty folder, so nothing that lies about can help it.
     """
-    with tempfile.TemporaryDirectory(prefix="wtxtgit-") as empty:
+    with temporary_folder() as empty:
         try:
             done = subprocess.run(
                 ["/bin/sh", "-c", command],

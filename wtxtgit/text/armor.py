@@ -1,9 +1,8 @@
-"""Armor: raw bytes as base64 lines of 79 bytes, and back; few of them.
+"""Armor: raw bytes as base64 lines of 79 bytes, and back, for texts of few lines.
 
-`docs/spec/wtxt.md`, section "Armor". A line is 76 base64 characters, a
-space, a parity nibble and LF; it holds 57 raw bytes, the last line of a chunk
-the rest, filled with `=`. Here they are read by plain Python; `block_armor.py`
-works on whole blocks of them.
+`docs/spec/wtxt.md`, section "Armor". A line is 76 base64 characters, a space, a parity nibble and
+LF. It holds 57 raw bytes; the last line of a chunk holds the rest and is filled with `=`. This
+module decodes lines in plain Python; `block_armor.py` works on whole blocks of lines with numpy.
 """
 
 from __future__ import annotations
@@ -38,16 +37,17 @@ FEW_LINES = -(-MAX_INLINE // LINE_RAW)
 
 
 def decode_few(text: ByteView, size: int) -> memoryview | None:
-    """The `size` bytes of a chunk whose lines are all of `text`, and few.
+    """Decode a chunk of `size` bytes whose lines are all of `text`; meant for few lines.
 
-    None where any line is not exactly what is written: `diagnose` then says which and why.
+    Returns None if any line is not exactly what the writer writes: `diagnose` then says which line
+    and why.
     """
     lines = line_count(size)
     held = bytes(text)
     if len(held) != lines * LINE_TEXT:
         return None
     spelled = b"".join(held[at : at + LINE_BASE64] for at in range(0, len(held), LINE_TEXT))
-    # Column by column: the exclusive or of all characters of each line, in a byte for each.
+    # Column by column: XOR all characters of each line into one byte per line.
     columns = (spelled[place::LINE_BASE64] for place in range(LINE_BASE64))
     parity = reduce(xor, (int.from_bytes(column, "little") for column in columns))
     if (
@@ -65,7 +65,7 @@ def decode_few(text: ByteView, size: int) -> memoryview | None:
         raw = a2b_base64(spelled[:end] + ZEROS[: len(fill)])
     except Base64Error:
         return None
-    # What is no base64 character is left out; unused bits are zeros in the one spelling.
+    # Characters outside base64 are skipped; unused bits must be zeros in the one valid spelling.
     if len(raw) != lines * LINE_RAW or any(raw[size:]):
         return None
     return memoryview(raw)[:size]
@@ -75,8 +75,7 @@ def decode_few(text: ByteView, size: int) -> memoryview | None:
 class LineFault:
     """What is wrong with line `index` (from 0) of a chunk.
 
-    `kind` is syntax, base64 or parity; `stops` tells that what follows can't
-    be read on.
+    `kind` is syntax, base64 or parity; `stops` says that the lines after it can't be read.
     """
 
     kind: str
@@ -88,9 +87,8 @@ class LineFault:
 def diagnose(text: ByteView, size: int) -> tuple[list[LineFault], bytes]:
     """Read a damaged chunk line by line.
 
-    `text` are the chunk's lines. Returns the faults, at most the first of each
-    kind and none after one that stops, and the raw bytes of the lines that
-    could be read.
+    `text` is the chunk's lines. Returns the faults (only the first of each kind, and none after one
+    that stops the reading) and the raw bytes of the lines that could be read.
     """
     faults: dict[str, LineFault] = {}
     raw = bytearray()
@@ -99,7 +97,7 @@ def diagnose(text: ByteView, size: int) -> tuple[list[LineFault], bytes]:
         line = bytes(text[index * LINE_TEXT : (index + 1) * LINE_TEXT])
         length = LINE_RAW if index < lines - 1 else size - index * LINE_RAW
         for fault in _line_faults(line, index, length):
-            # The first of a kind: thousands of damaged lines are one finding.
+            # Only the first of a kind: thousands of damaged lines are one finding.
             faults.setdefault(fault.kind, fault)
             if fault.stops:
                 return list(faults.values()), bytes(raw)

@@ -1,8 +1,8 @@
 """numpy arrays as snapshots, and back.
 
-Arrays of the ten dtypes with plain names become a native text as they are.
-Where any array has another dtype or name, a `_layout` of format `arrays` says
-what each one really is (`docs/spec/wtxt.md`, section "Native arrays").
+If all arrays have one of the ten plain dtypes and a plain name, they become a native text as they
+are. Otherwise a `_layout` of format `arrays` records each array's real dtype, shape and name
+(`docs/spec/wtxt.md`, section "Native arrays").
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, raise_firs
 class Weights(NamedArrays[NDArray[Any]]):
     """The arrays of a verified text by name, read-only.
 
-    `meta` is its generation, `report` the result of verifying it, and `snapshot` everything else
-    that it says; `dumps(weights)` returns the same text again.
+    `meta` describes its generation, `report` is the result of verifying it, and `snapshot` is
+    everything else that it says; `dumps(weights)` returns the same text again.
     """
 
     def __init__(self, snapshot: Snapshot, report: TextReport) -> None:
@@ -64,12 +64,12 @@ class Weights(NamedArrays[NDArray[Any]]):
 
 
 class LazyRows:
-    """An array of `dtype` and `shape`, of which only the indexed rows are read.
+    """An array of `dtype` and `shape` that reads only the rows that are indexed.
 
     `lazy[a:b]` and `lazy[i]` read only those rows; any other key reads the whole array.
     """
 
-    # There may be a million of them.
+    # Slots: a text may have a million arrays.
     __slots__ = ("dtype", "shape")
 
     def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -88,7 +88,7 @@ class LazyRows:
 
     def __getitem__(self, key: Any) -> Any:
         first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
-        # A bool is an int to Python, and a mask of the whole array to numpy.
+        # A bool is an int in Python, but numpy takes it as a mask of the whole array.
         if not self.shape or isinstance(first, bool | np.bool_):
             return self._rows(0, None)[key]
         if isinstance(first, int | np.integer):
@@ -103,14 +103,14 @@ class LazyRows:
         return self._rows(0, None)[key]
 
     def _rows(self, low: int, high: int | None) -> NDArray[Any]:
-        """Rows low to high (all, of a scalar too, where high is None)."""
+        """Return rows `low` to `high`; everything, also of a scalar, if `high` is None."""
         raise NotImplementedError
 
 
 class LazyArray(LazyRows):
     """An array in a text, decoded chunk by chunk when it is indexed.
 
-    The parity, CRC-32C and SHA-256 of every chunk that is read are checked.
+    Every chunk that is read is checked: its parity, CRC-32C and SHA-256.
     """
 
     __slots__ = ("_index", "_row", "_text")
@@ -128,7 +128,7 @@ class LazyArray(LazyRows):
 
     def _rows(self, low: int, high: int | None) -> NDArray[Any]:
         index = self._index
-        # Rows in bytes: of all of an array the bytes may be no multiple of a row, as of a scalar.
+        # In bytes, not rows: the size of a scalar is not a number of rows.
         start, end = (0, index.nbytes) if high is None else (low * self._row, high * self._row)
         shape = self.shape if high is None else (high - low, *self.shape[1:])
         if start == end:
@@ -140,7 +140,7 @@ class LazyArray(LazyRows):
         for part in self._chunks(first, last):
             raw += part
         skipped = first * index.chunk_size
-        # Chunks are decoded whole: rows may start and end within one.
+        # Chunks are decoded whole, but rows may start and end inside one.
         wanted = memoryview(raw)[start - skipped : end - skipped]
         return shaped(wanted, self.dtype, shape, index.name)
 
@@ -149,7 +149,7 @@ class LazyArray(LazyRows):
 
 
 class _DamagedArray(LazyArray):
-    """An array of a damaged text; what can't be read of it raises TextError."""
+    """An array of a damaged text; reading a part that is damaged raises TextError."""
 
     __slots__ = ()
 
@@ -160,15 +160,15 @@ class _DamagedArray(LazyArray):
 
 
 class LazySnapshot(NamedArrays[LazyArray]):
-    """A text that is indexed, but decoded only where it is asked for.
+    """A text that is indexed at once, but decoded only where it is asked for.
 
-    What is decoded is checked against its chunk's hashes; the root, and with
-    it names and shapes, is not: `verify` does that.
+    What is decoded is checked against its chunk's hashes. The root, and with it names and shapes,
+    is not checked: `verify` does that.
 
-    A text with damaged lines is refused (TextError), unless `damaged` is true: then
-    what its other lines say is there, `is_damaged` is true, and `problems` say which
-    arrays and chunks can't be read. Those raise TextError when they are asked for.
-    `indexed` is the text's index, where that is made already.
+    A text with damaged lines is refused (TextError) unless `damaged` is true. Then the snapshot has
+    what the intact lines say, `is_damaged` is true, and `problems` says which arrays and chunks
+    can't be read; asking for those raises TextError. `indexed` is the text's index if it is already
+    made.
     """
 
     def __init__(
@@ -200,16 +200,16 @@ class LazySnapshot(NamedArrays[LazyArray]):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether lines of the text are damaged; those of chunks are looked at when read."""
+        """Whether lines of the text are damaged; lines inside chunks are checked when read."""
         return bool(self.problems)
 
     def _take_intact(self, text: ByteView) -> Layout | None:
-        """Take what can be read of a damaged text; gives its layout, as far as it fits."""
+        """Load what can be read of a damaged text; returns its layout, so far as it fits."""
         from wtxtgit.text.damaged import intact
 
         stop = self.index.stop
         found = intact(text, self.index)
-        # Nothing of it is left, or it is no text at all.
+        # Nothing of the text is left, or it is not a text at all.
         if not found.index.arrays and stop is not None:
             raise refusal(stop)
         self.index = found.index
@@ -233,10 +233,10 @@ class LazySnapshot(NamedArrays[LazyArray]):
 
 @dataclass(frozen=True, slots=True)
 class NumpyType:
-    """A dtype by what a text says of it.
+    """A dtype, in the terms that a text uses.
 
-    `descr` is numpy's `dtype.str`, or the name of a dtype that another package registers
-    with numpy, such as bfloat16: `is_extension`. `item_size` is in bytes.
+    `descr` is numpy's `dtype.str`; or, if `is_extension`, the name of a dtype such as bfloat16 that
+    another package registers with numpy. `item_size` is in bytes.
     """
 
     descr: str
@@ -246,7 +246,7 @@ class NumpyType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumpyArray:
-    """An array as bytes, little-endian and in C order, with dtype and shape as numpy has them."""
+    """An array as bytes (little-endian, C order), with numpy's dtype and shape."""
 
     name: str
     dtype: NumpyType
@@ -262,7 +262,7 @@ def snapshot_of_raw(
     rows_per_chunk: int | None = None,
     pending: bool = False,
 ) -> Snapshot:
-    """Make a snapshot of arrays in the order of their names."""
+    """Make a snapshot of arrays, in the order of their names."""
     meta = meta or Meta()
     if all(_is_plain(array.name) and array.dtype.descr in BY_NUMPY for array in arrays):
         plain = tuple(_carrier(array, array.name, rows_per_chunk) for array in arrays)
@@ -275,7 +275,7 @@ def snapshot_of_raw(
             own = names.for_name(array.name)
             named.append(_carrier(array, own, rows_per_chunk))
             extents.append(Extent(own, array.dtype.descr, array.name, array.shape))
-        # In the order of their own names, which the layout wants to ascend.
+        # Extents are in the order of the arrays' real names: a layout requires that these ascend.
         snapshot = with_layout(Layout(NATIVE_FORMAT, None, tuple(extents)), named, meta)
     return replace(snapshot, prev=prev, audit=audit, pending=pending)
 
@@ -289,7 +289,7 @@ def read(
     threads: int | None = None,
     payload: PayloadSource = NO_PAYLOAD,
 ) -> Weights:
-    """Verify a text and give its arrays; raises TextError with the first problem."""
+    """Verify a text and return its arrays; raises TextError with the first problem."""
     report = verified(
         text,
         wsum=wsum,
@@ -310,7 +310,7 @@ def verified(
     threads: int | None = None,
     payload: PayloadSource = NO_PAYLOAD,
 ) -> TextReport:
-    """Verify a text, all payload of it at hand; raises TextError with the first problem."""
+    """Verify a text and require all of its payload; raises TextError with the first problem."""
     indexed = index(text, payload=payload)
     indexed.want_payload()
     report = verify(
@@ -326,10 +326,10 @@ def verified(
 
 
 def weights_of(text: ByteView, report: TextReport, *, threads: int | None = None) -> Weights:
-    """The arrays of a text that `report` says nothing is wrong with."""
+    """Return the arrays of a text that was verified: `report` has no problems."""
     raw = array_bytes(text, report.index, threads=threads)
     for data in raw.values():
-        # Weights are read-only: what was verified stays what it is.
+        # Weights are read-only so that they remain what was verified.
         data.flags.writeable = False
     held = {name: data.data for name, data in raw.items()}
     return Weights(snapshot_of(report.index, report.layout, held), report)
@@ -340,7 +340,7 @@ def _is_plain(name: str) -> bool:
 
 
 def snapshot_of(index: TextIndex, layout: Layout | None, data: Mapping[str, ByteView]) -> Snapshot:
-    """What a verified text says, with the bytes of its arrays by their names."""
+    """Return everything that a verified text says, with the bytes of its arrays by name."""
     arrays = tuple(
         Array(
             array.name,
@@ -368,7 +368,7 @@ def snapshot_of(index: TextIndex, layout: Layout | None, data: Mapping[str, Byte
 def _seen_as(
     layout: Layout | None, arrays: Iterable[Array | ArrayLine]
 ) -> Iterator[tuple[str, str, np.dtype[Any], tuple[int, ...]]]:
-    """Each array's own name, its name in the text, and its dtype and shape as numpy has them."""
+    """Yield each array's real name, its name in the text, and its numpy dtype and shape."""
     by_name = {array.name: array for array in arrays if array.name != LAYOUT_ARRAY}
     if layout is None or layout.is_container:
         for name, array in by_name.items():
@@ -381,9 +381,8 @@ def _seen_as(
 
 
 def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
-    """What a text says of a dtype, in little-endian order; raises UsageError for what it can't."""
-    # bfloat16 and others of ml_dtypes are registered with numpy as void, under names of their
-    # own.
+    """Describe a dtype as a text does, in little-endian order; raises UsageError if none can."""
+    # ml_dtypes registers bfloat16 and others with numpy as void, under names of their own.
     is_extension = dtype.kind == "V" and dtype.names is None and not dtype.name.startswith("void")
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
         raise UsageError(f'array "{name}" has dtype {dtype}: objects and records are never stored')
@@ -401,7 +400,7 @@ def numpy_type(name: str, dtype: np.dtype[Any]) -> NumpyType:
 
 
 def raw_array(name: str, kind: NumpyType, array: NDArray[Any]) -> NumpyArray:
-    """The bytes of an array that a text calls `kind`."""
+    """Return the bytes of an array whose dtype a text describes as `kind`."""
     if array.dtype.str.startswith(">") and not kind.is_extension:
         array = array.astype(kind.descr)
     # ascontiguousarray gives a scalar one dimension: the shape is put back.
@@ -411,7 +410,7 @@ def raw_array(name: str, kind: NumpyType, array: NDArray[Any]) -> NumpyArray:
 
 
 def _carrier(array: NumpyArray, name: str, rows_per_chunk: int | None) -> Array:
-    """The array of a text that carries the bytes, under a name of its own."""
+    """Return the text's array that carries the bytes, under its own name in the text."""
     kind = array.dtype
     carrier, added = carrier_of(kind.descr, kind.item_size, kind.is_extension)
     shape = (len(array.data),) if carrier is None else (*array.shape, *added)

@@ -1,8 +1,8 @@
-"""Armor of whole blocks of lines, all of them together, with numpy.
+"""Armor of whole blocks of lines at a time, with numpy.
 
 `docs/spec/wtxt.md`, section "Armor". A block is `count` chunks of `size` bytes each whose lines
-start `stride` bytes apart in the text. There is no Python loop over lines. It is a module of its
-own as texts of few lines, such as detached ones, do without numpy, whose import takes longer.
+start `stride` bytes apart in the text. There is no Python loop over lines. This is a separate
+module because importing numpy takes long: texts of few lines, such as detached ones, do without.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ U1 = NDArray[np.uint8]
 _RECORD = np.dtype([("base64", f"V{LINE_BASE64}"), ("parity", "<u2"), ("end", "u1")])
 _FILL = ord("=")
 _ZERO = ord("A")
-# What one fill character in the place of an `A` changes in a line's parity.
+# The change in a line's parity if an `A` is replaced by one fill character.
 _FILL_PARITY = (_FILL ^ _ZERO) & 0xF
 _WORDS = LINE_BASE64 // 4
 _LINE_TYPE = f"V{LINE_BASE64}"
 _PASS_RAW = PASS_LINES * LINE_RAW
-# For the exclusive or of a line's characters, the space and the nibble that end it.
+# Maps the XOR of a line's characters to the space and the parity nibble that end the line.
 _PARITY_FIELDS = np.array(
     [ord(" ") | HEX_DIGITS[byte & 0xF] << 8 for byte in range(256)], dtype="<u2"
 )
@@ -51,10 +51,10 @@ _LF = ord("\n")
 
 
 def encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride: int) -> None:
-    """Armor `count` chunks of `size` bytes, back to back in `raw`, into `text`.
+    """Armor `count` chunks of `size` bytes, which lie back to back in `raw`, into `text`.
 
-    `text` is the flat uint8 array to write into; the lines of the first chunk
-    go to `start`, those of the next `stride` bytes further.
+    `text` is the flat uint8 array to write into. The lines of the first chunk go to `start`, those
+    of each next chunk `stride` bytes further on.
     """
     for chunks, length, at, place in _passes(count, size, stride):
         piece = raw[at : at + chunks * length]
@@ -62,10 +62,10 @@ def encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride:
 
 
 def _passes(count: int, size: int, stride: int) -> Iterator[tuple[int, int, int, int]]:
-    """What is worked on at a time: chunks, the bytes of each, where these and their lines are.
+    """Split a block into passes: chunks, bytes of each, offset in `raw`, offset in `text`.
 
-    Of a chunk that is too long for one pass a piece of whole lines is (de)coded as a
-    chunk of its own would be.
+    A chunk that is too long for one pass is cut into pieces of whole lines, each of which is
+    encoded or decoded like a chunk.
     """
     lines = line_count(size)
     if lines > PASS_LINES:
@@ -83,8 +83,8 @@ def _encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride
     lines = line_count(size)
     padded = lines * LINE_RAW
     scratch = _scratch()
-    # Filled up with zeros to whole lines: their characters, `A`, are replaced by `=` at the end,
-    # and parities are of the `A` until `_FILL_PARITY` corrects them.
+    # Raw bytes are padded with zeros to whole lines. The padding encodes as `A`, which is replaced
+    # by `=` at the end; parities count the `A` until `_FILL_PARITY` corrects them.
     if padded != size:
         source = np.frombuffer(raw, dtype=np.uint8, count=count * size).reshape(count, size)
         filled = scratch.raw[: count * padded].reshape(count, padded)
@@ -103,10 +103,10 @@ def _encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride
 
 
 def decode(text: U1 | memoryview, count: int, size: int, start: int, stride: int) -> U1 | None:
-    """Take `count` chunks of `size` bytes out of the armor in `text`.
+    """Decode `count` chunks of `size` bytes from the armor in `text`.
 
-    Returns contiguous uint8 of shape (count, size), not to be written to, or None
-    where any line is not exactly what `encode` writes: `diagnose` then says which and why.
+    Returns read-only contiguous uint8 of shape (count, size), or None if any line is not exactly
+    what `encode` writes: `diagnose` then says which line and why.
     """
     if count == 1 and line_count(size) <= PASS_LINES:
         return _decode(text, 1, size, start, stride)
@@ -115,20 +115,20 @@ def decode(text: U1 | memoryview, count: int, size: int, start: int, stride: int
         raw = _decode(text, some, length, start + place, stride)
         if raw is None:
             return None
-        # Bytes of the fill lie between the chunks of `raw`, so that it has to be copied anyway.
+        # Padding lies between the chunks in `raw`, so a copy is needed anyway.
         chunks[at : at + some * length].reshape(some, length)[...] = raw
     return chunks.reshape(count, size)
 
 
 def _decode(text: U1 | memoryview, count: int, size: int, start: int, stride: int) -> U1 | None:
-    """As `decode`, of chunks that are done in one pass; they may lie apart from each other."""
+    """Decode as `decode` does, in one pass; the chunks' lines may lie apart in `text`."""
     lines = line_count(size)
     records = _records(text, count, lines, start, stride)
     characters = _scratch().base64[: count * lines * LINE_BASE64]
     characters.view(_LINE_TYPE).reshape(count, lines)[...] = records["base64"]
     fill = fill_count(size)
     if fill:
-        # As encoded: the fill is compared here, the rest of the characters decoded.
+        # The fill is compared here, as `encode` writes it; all other characters are decoded.
         end = characters.reshape(count, lines, LINE_BASE64)[:, -1, LINE_BASE64 - fill :]
         if not (end == _FILL).all():
             return None
@@ -136,16 +136,16 @@ def _decode(text: U1 | memoryview, count: int, size: int, start: int, stride: in
     raw = _decoded(records, characters, _last_lines(lines, fill))
     if raw is None:
         return None
-    # What stands behind the chunk came from fills and unused bits, which are zeros in the one
+    # Bytes behind the chunk come from fill and unused bits, which are zeros in the one valid
     # spelling.
     chunks = np.frombuffer(raw, dtype=np.uint8).reshape(count, lines * LINE_RAW)
     return None if chunks[:, size:].any() else chunks[:, :size]
 
 
 def _decoded(records: Any, characters: U1, odd: slice | list[int]) -> bytes | None:
-    """The raw bytes of lines, `A` in the place of a fill; None where a line is not as encoded.
+    """Decode lines whose fill was replaced by `A`; returns None if a line is not as encoded.
 
-    `characters` are those of `records`; `odd` as for `_parity_fields`.
+    `characters` are those of `records`; `odd` is as for `_parity_fields`.
     """
     fields = _parity_fields(characters, odd, _scratch())
     if not (records["parity"] == fields.reshape(records.shape)).all():
@@ -156,14 +156,14 @@ def _decoded(records: Any, characters: U1, odd: slice | list[int]) -> bytes | No
         raw = pybase64.b64decode(characters.data, validate=True)
     except (Base64Error, ValueError):
         return None
-    # A fill within the characters ends what is decoded.
+    # A `=` in the middle ends the decoding early, so the length shows it.
     return raw if len(raw) == records.size * LINE_RAW else None
 
 
 def encode_short(raws: Sequence[memoryview]) -> bytearray:
-    """The lines of chunks of any sizes, one after another: for many that are short.
+    """Return the lines of chunks of any sizes, one after another: for many short chunks.
 
-    They have at most `PASS_LINES` lines together.
+    Together they must have at most `PASS_LINES` lines.
     """
     padded = bytearray()
     fills: list[tuple[int, int]] = []
@@ -186,10 +186,10 @@ def encode_short(raws: Sequence[memoryview]) -> bytearray:
 
 
 def decode_short(armored: Sequence[tuple[memoryview, int]]) -> list[memoryview] | None:
-    """Chunks of any sizes, each given by its lines and its size.
+    """Decode chunks of any sizes, each given as its lines and its size.
 
-    They have at most `PASS_LINES` lines together. None where any line is not
-    exactly what `encode` writes.
+    Together they must have at most `PASS_LINES` lines. Returns None if any line is not exactly what
+    `encode` writes.
     """
     text = bytearray()
     fills: list[tuple[int, int]] = []
@@ -220,15 +220,15 @@ def decode_short(armored: Sequence[tuple[memoryview, int]]) -> list[memoryview] 
 
 
 def _odd_lines(fills: Sequence[tuple[int, int]]) -> list[int]:
-    """The lines whose fill changes their parity."""
+    """Return the lines with an odd number of fill characters, which changes their parity."""
     return [line for line, fill in fills if fill & 1]
 
 
 class _Scratch(threading.local):
-    """What a thread needs for one pass, kept: fresh pages cost as much as hashing them."""
+    """A thread's buffers for one pass, reused: fresh pages cost as much as hashing them."""
 
     def __init__(self) -> None:
-        # Not cleared: every pass writes what it reads.
+        # Never cleared: every pass writes the parts that it reads.
         self.raw: U1 = np.empty(_PASS_RAW, dtype=np.uint8)
         self.base64: U1 = np.empty(PASS_LINES * LINE_BASE64, dtype=np.uint8)
         pairs = PASS_LINES // 2
@@ -255,15 +255,15 @@ def _records(
 
 
 def _last_lines(lines: int, fill: int) -> slice:
-    """The last lines of chunks of `lines` lines where their fill changes the parity."""
+    """Select the last line of each chunk of `lines` lines, if the fill changes its parity."""
     return slice(lines - 1, None, lines) if fill & 1 else slice(0)
 
 
 def _parity_fields(encoded: U1, odd: slice | list[int], scratch: _Scratch) -> NDArray[np.uint16]:
-    """The space and nibble of every line.
+    """Return the space and parity nibble of every line.
 
-    `encoded` has zeros (`A`) in the place of a fill; `odd` are the lines in
-    which an odd number of characters are.
+    `encoded` has `A` (zeros) in place of the fill; `odd` selects the lines with an odd number of
+    fill characters.
     """
     count = encoded.size // LINE_BASE64
     pairs, rest = divmod(count, 2)
@@ -277,13 +277,12 @@ def _parity_fields(encoded: U1, odd: slice | list[int], scratch: _Scratch) -> ND
 
 
 def _fold_pairs(encoded: U1, folded: U1, scratch: _Scratch) -> None:
-    """Put the exclusive or of every line's characters into `folded`; their number is even.
+    """Put the XOR of every line's characters into `folded`; the number of lines is even.
 
-    Two lines are 19 words of 8 bytes, the middle one of which belongs to both.
-    Words are joined with what follows them, by four, in two goes over all; of
-    every line's then two results are taken, and its last word. Few calls that
-    are long let other threads get on: numpy gives the interpreter's lock away
-    in each, and `reduceat`, as fast as all of them, never does.
+    Two lines are 19 words of 8 bytes, the middle one of which belongs to both. Two passes over all
+    words XOR each word with the three that follow it; of these results each line takes two, plus
+    its last word. A few long calls let other threads run: numpy releases the interpreter's lock in
+    each of them, while `reduceat`, which is as fast, never releases it.
     """
     pairs = folded.size // 2
     words = encoded.view(np.uint64)
@@ -291,7 +290,7 @@ def _fold_pairs(encoded: U1, folded: U1, scratch: _Scratch) -> None:
     np.bitwise_xor(words[:-1], words[1:], out=two[:-1])
     np.bitwise_xor(two[:-2], two[2:], out=four[:-2])
     sums = scratch.sums[:pairs]
-    # Without an order numpy would take the shorter axis for its inner loop.
+    # Without `order` numpy would run its inner loop over the shorter axis.
     lines = sums.T
     np.bitwise_xor(_of_lines(four, 0, pairs), _of_lines(four, 4, pairs), out=lines, order="C")
     np.bitwise_xor(lines, _of_lines(words, 8, pairs), out=lines, order="C")
@@ -309,7 +308,10 @@ def _fold_pairs(encoded: U1, folded: U1, scratch: _Scratch) -> None:
 
 
 def _of_lines(words: NDArray[np.uint64], first: int, pairs: int) -> NDArray[np.uint64]:
-    """Word `first` after the start of each line, of shape (2, pairs); a second one starts later."""
+    """View word `first` of each line, in shape (2, pairs): row 0 first lines, row 1 second lines.
+
+    A second line starts inside the middle word, so its words count from the next whole word.
+    """
     size = words.itemsize
     strides = ((_WORDS // 2 + 1) * size, _WORDS * size)
     return np.ndarray((2, pairs), np.uint64, words.data, first * size, strides)
@@ -331,10 +333,10 @@ def render_chunks(
     sha256: Sequence[bytes],
     crc32c: Sequence[int],
 ) -> int:
-    """Write chunks of one size into `text` from `start` on; returns where they end.
+    """Write chunks of one size into `text` from `start` on; returns the position after them.
 
-    `raw` holds the chunks back to back, one for each of `sha256` and `crc32c`.
-    The first of them is number `first` of its array and stands at `offset` there.
+    `raw` holds the chunks back to back, one for each of `sha256` and `crc32c`. The first is chunk
+    number `first` of its array, at byte `offset` of the array.
     """
     count = len(sha256)
     size = raw.nbytes // count

@@ -1,9 +1,9 @@
-"""Reading what is intact of a text whose lines are damaged.
+"""Reading the intact parts of a text whose lines are damaged.
 
-`index.py` stops at the first line that is wrong, since what follows can't be told from the
-lines alone. Here all lines are found that can be made out (`recovery/reading.py`); nothing is
-mended. What is decoded is checked as in a whole text: chunks against their SHA-256, and
-arrays that are read as a whole against their own.
+`index.py` stops at the first wrong line, since lines alone do not tell what follows it. This
+module uses `recovery/reading.py` to find all lines that can be recognised; it repairs nothing.
+What is decoded is checked as in an intact text: chunks against their SHA-256, and arrays that are
+read as a whole against their own.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ HINT = "wtxtgit recover shows what can be recovered"
 MISSING = "its lines are missing, or not as many as there should be"
 NOWHERE = -1
 """Where an index has a chunk whose lines are not there, or not all there."""
-# Memory is taken for what is there, not for what is claimed: of chunks that are not there as many
-# are indexed as of those that are, and so many of the whole text.
+# Memory is bounded by what is there, not by what is claimed: an array may have as many missing
+# chunks in the index as chunks that exist, and the whole text so many more.
 _LEAST_MISSING, _MISSING_BYTES = 1024, 64
 
 
@@ -38,8 +38,8 @@ _LEAST_MISSING, _MISSING_BYTES = 1024, 64
 class IntactText:
     """What can be read of a damaged text.
 
-    `problems` say what can't: the fault at which reading line by line ends, then an entry for
-    each array and chunk. `layout` is None where there is none, or it can't be read.
+    `problems` says what can't be read: first the fault at which reading line by line stops, then an
+    entry for each array and chunk. `layout` is None if there is none or if it can't be read.
     """
 
     index: TextIndex
@@ -48,9 +48,9 @@ class IntactText:
 
 
 def intact(text: ByteView, index: TextIndex) -> IntactText:
-    """What can be read of a text at whose fault `index` stopped.
+    """Find what can be read of a text for which `index` stopped at a fault.
 
-    Raises that fault as TextError where no array can be made out.
+    Raises that fault as TextError if no array can be recognised.
     """
     found = read(text)
     done = IntactText(TextIndex(stop=index.stop, has_header=index.has_header))
@@ -76,16 +76,16 @@ def intact(text: ByteView, index: TextIndex) -> IntactText:
             raw = b"".join(chunks_of(text, layout, 0, layout.chunks))
             done.layout = parse_layout(raw, len(text))
         except TextError as error:
-            # Names and dtypes are then those that the text itself has.
+            # Without the layout, arrays have the names and dtypes of the text's own lines.
             done.problems.append(Problem(error.kind, error.message, array=LAYOUT_ARRAY))
     return done
 
 
 def chunks_of(text: ByteView, array: ArrayIndex, first: int, end: int) -> Iterator[memoryview]:
-    """The bytes of chunks `first` up to, not including, `end`.
+    """Yield the bytes of chunks `first` up to, but not including, `end`.
 
-    Raises TextError, with array, chunk and line, for one that is damaged, and at the end of an
-    array that does not have its SHA-256.
+    Raises TextError, with array, chunk and line, for a damaged chunk; and at the end of a whole
+    array if it does not match its SHA-256.
     """
     whole = sha256()
     for ix in range(first, end):
@@ -94,7 +94,7 @@ def chunks_of(text: ByteView, array: ArrayIndex, first: int, end: int) -> Iterat
                 "structure", MISSING, line=array.lines[ix], array=array.name, chunk=ix, hint=HINT
             )
         try:
-            # One by one: between two of them there may be anything.
+            # One chunk at a time: anything may stand between two of them.
             (raw,) = checked_bytes(text, [Block(array, ix, 1, array.size_of(ix))])
         except TextError as error:
             error.hint = HINT
@@ -116,7 +116,7 @@ def _line(line: bytes | None) -> memoryview:
 
 
 class _ArrayReader:
-    """Makes the indexes of arrays of which some lines are there."""
+    """Makes the index of arrays of which some lines exist."""
 
     def __init__(self, text: ByteView, problems: Problems) -> None:
         self._problems = problems
@@ -125,7 +125,7 @@ class _ArrayReader:
         """How many more chunks of which nothing is there may be indexed."""
 
     def array(self, found: FoundArray) -> ArrayIndex | None:
-        """The index of an array, None where its line can't be read."""
+        """Return the index of an array, None if its `arr` or `idx` line can't be read."""
         tell, lines = self._problems.append, self._lines
         at = found[0].body[0] if found else None
         number = None if at is None else max(1, lines.of(at) - 2)
@@ -150,7 +150,7 @@ class _ArrayReader:
             return None
         self._missing -= missing
         for ix in range(array.chunks):
-            # Of two with a number the last one.
+            # If two chunks have the same number, the last one counts.
             chunk = next((found[n] for n in reversed(places.of(ix))), None)
             array.lines.append(array.line if chunk is None else lines.of(chunk.body[0]))
             if chunk is not None and _is_whole(array, chunk):
@@ -167,7 +167,7 @@ class _ArrayReader:
 
 
 def _is_whole(array: ArrayIndex, chunk: FoundChunk) -> bool:
-    """Whether a chunk's lines are as many as they should be, and its hashes can be read."""
+    """Whether a chunk has as many lines as its size needs, and its hashes can be read."""
     if chunk.ix >= array.chunks:
         return False
     start, end = chunk.body
@@ -181,10 +181,9 @@ def _is_whole(array: ArrayIndex, chunk: FoundChunk) -> bool:
 
 
 class _LineNumbers:
-    """Numbers of lines by where they start.
+    """Maps positions in the text to line numbers.
 
-    Chunks may be asked for in any order: how many lines end before each piece of the text is
-    counted once.
+    Positions may be asked for in any order: line ends are counted once, piece by piece.
     """
 
     def __init__(self, text: ByteView) -> None:

@@ -1,7 +1,7 @@
-"""One text in its other form: detached, or with its data.
+"""Converting a text between its attached and detached forms.
 
-`docs/spec/detached.md`, section "Form". Both forms are written by the one writer of texts, from
-what the other one holds: they differ in which lines of it are left out.
+`docs/spec/detached.md`, section "Form". Both forms are written by the same writer of texts, from
+the contents of the other form: they differ only in which lines are left out.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ def rewritten(
     layout: Layout | None,
     *,
     detached: bool,
+    name: str | None = None,
     keep: Keep | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[TextWriter]:
-    """The writer of a verified text in one of its forms; it is good in the block alone.
+    """Yield the writer of a verified text in one of its forms; it is valid inside the block only.
 
-    `index` and `layout` are those of the text. `keep` gets the payload of what becomes
-    detached. Raises TextError "structure" for a pending text, which has no other form.
+    `index` and `layout` are those of the text. `name` is what messages call it; None if the caller
+    adds that. `keep` receives the payload when the result is detached. Raises TextError
+    "structure" for a pending text, which has no other form.
     """
     with ExitStack() as until:
-        # In a file where it is large: the writer looks at every byte three times.
-        held = TextFile("the text", text, Pages(), threads, until, index.payload)
+        # Spooled, to a file if large: the writer reads every byte three times.
+        held = TextFile(name, text, Pages(), threads, until, index.payload)
         held.fill_all()
         data: dict[str, ByteView] = {
             name: held.view[place : place + held.by_name[name].nbytes]
@@ -55,8 +57,13 @@ def rewritten(
 
 
 def attached(
-    text: ByteView, index: TextIndex, layout: Layout | None, *, threads: int | None = None
+    text: ByteView,
+    index: TextIndex,
+    layout: Layout | None,
+    *,
+    name: str | None = None,
+    threads: int | None = None,
 ) -> Iterator[Buffer]:
-    """The attached text of a detached one that was verified, in pieces."""
-    with rewritten(text, index, layout, detached=False, threads=threads) as writer:
+    """Yield the attached form of a verified detached text, in pieces; `name` as above."""
+    with rewritten(text, index, layout, detached=False, name=name, threads=threads) as writer:
         yield from writer.stream()

@@ -1,13 +1,11 @@
 """The hashes and signatures of WTXT: fastxor, merkle, HMAC, keyid, and Ed25519.
 
-`docs/spec/wtxt.md`, sections "Root, chain, signature" and "Signature". Raw keys go
-in and values come out: where keys come from and which of them are trusted is the
-business of `trust`.
+`docs/spec/wtxt.md`, sections "Root, chain, signature" and "Signature". These functions take raw
+keys; where keys come from and which of them are trusted is decided in `trust`.
 
-Libraries differ in which signatures they take, and some from release to
-release: whether the equation is multiplied by the cofactor, whether a point of
-small order may stand in it. Here A and R have to be points of order L, for
-which all of them say the same.
+Libraries differ, some of them between releases, in which Ed25519 signatures they accept: whether
+the equation is multiplied by the cofactor, and whether points of small order are allowed. Here A
+and R must be points of order L, for which all libraries agree.
 """
 
 from __future__ import annotations
@@ -24,26 +22,26 @@ from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text.grammar import format_gen
 
 WORD = 8
-# Up to so many bytes numpy would hardly be faster, and its import takes a thousand times as long.
+# Up to this many bytes numpy is hardly faster, and its import takes a thousand times as long.
 _FEW = 512 * WORD
 Mac = _hmac.HMAC
 _WORD_MASK = (1 << 64) - 1
 
 
 def merkle(prev: bytes, sha256_all: bytes, meta: Meta) -> bytes:
-    """merkle_this: SHA256(merkle_prev || hash_all || ts || gen || build)."""
+    """Return merkle_this: SHA256(merkle_prev || hash_all || ts || gen || build)."""
     tail = meta.ts + format_gen(meta.gen) + meta.build
     return sha256(prev + sha256_all + tail.encode("ascii")).digest()
 
 
 def fastxor(raw: Buffer, offset: int = 0) -> int:
-    """XOR of the little-endian u64 words of bytes that stand at `offset` of an array.
+    """Return the XOR of the little-endian u64 words of bytes that stand at `offset` of an array.
 
-    The array's own fastxor is the XOR of that of its pieces: bytes before and
-    after a piece count as zero.
+    The fastxor of an array is the XOR of those of its pieces: bytes of a word before or after the
+    piece count as zero.
     """
     if len(raw) <= _FEW and not offset:
-        # Folded in halves until one word is left.
+        # XOR one half into the other until one word is left.
         few = int.from_bytes(raw, "little")
         bits = 1 << (8 * len(raw)).bit_length()
         while bits > 8 * WORD:
@@ -57,8 +55,7 @@ def fastxor(raw: Buffer, offset: int = 0) -> int:
     words: np.ndarray[Any, np.dtype[np.uint64]] = data[:whole].view("<u8")
     value = int(np.bitwise_xor.reduce(words))
     value ^= int.from_bytes(data[whole:].tobytes(), "little")
-    # A piece that starts within a word: its bytes are turned to where they stand in words of the
-    # array.
+    # A piece that starts inside a word: rotate the bytes to their places in the array's words.
     shift = offset % WORD * 8
     return (value << shift | value >> (64 - shift)) & _WORD_MASK
 
@@ -69,14 +66,14 @@ def array_hmac(key: bytes, salt: bytes) -> Mac:
 
 
 def same_mac(a: bytes, b: bytes) -> bool:
-    # In constant time: how long it takes must not say how much of a forged one is right.
+    # Compared in constant time: timing must not reveal how much of a forged HMAC is right.
     return _hmac.compare_digest(a, b)
 
 
 def salt_for(key: bytes, gen: int, name: str) -> bytes:
-    """A salt that is the same for the same key, generation and array, 8 bytes.
+    """Return the salt (8 bytes) for an array, derived from key, generation and name.
 
-    Text is a function of its input, so the salt can't be random; bound to the
+    Text is a function of its input, so the salt can't be random. Since it depends on the
     generation, equal arrays of two generations still differ in their hmac.
     """
     message = b"wtxtgit salt\0" + format_gen(gen).encode() + b"\0" + name.encode("ascii")
@@ -84,7 +81,7 @@ def salt_for(key: bytes, gen: int, name: str) -> bytes:
 
 
 def keyid(public_key: bytes) -> str:
-    """xxh64 of the 32-byte public key, seed 0, as 16 hex digits of the number."""
+    """Return the xxh64 (seed 0) of the 32-byte public key, as a number in 16 hex digits."""
     from xxhash import xxh64_hexdigest
 
     return xxh64_hexdigest(public_key)
@@ -92,12 +89,12 @@ def keyid(public_key: bytes) -> str:
 
 _SIGNATURE_SIZE = 64
 _POINT_SIZE = 32
-# How many keys are not looked at again: an audit asks for the same few all the time.
+# How many keys are cached: an audit asks for the same few again and again.
 _KEYS_KNOWN = 1024
 
 
 class SignatureState(StrEnum):
-    """What became of a text's signature, given the keys at hand."""
+    """The result of checking a text's signature with the keys that are available."""
 
     ABSENT = "absent"
     UNKNOWN_KEY = "unknown-key"
@@ -114,14 +111,14 @@ def sign(seed: bytes, message: bytes) -> Signature:
 
 
 def signer(sign: Callable[[bytes], bytes], public_key: bytes) -> Callable[[bytes], Signature]:
-    """What signs as a key does, whose `sign` gives 64 bytes; `public_key` has 32."""
+    """Return a signer for a key whose `sign` returns 64 bytes; `public_key` has 32."""
     return lambda message: Signature(sign(message), keyid(public_key))
 
 
 def check_header(
     signature: Signature, message: bytes, public_keys: Sequence[bytes]
 ) -> SignatureState:
-    """Check a `sign` line; its keyid says which of the keys are tried."""
+    """Check a `sign` line with those of the keys that have its keyid."""
     candidates = [key for key in public_keys if keyid(key) == signature.keyid]
     if not candidates:
         return SignatureState.UNKNOWN_KEY
@@ -129,24 +126,23 @@ def check_header(
 
 
 def check_wsum(signature: bytes, message: bytes, public_keys: Sequence[bytes]) -> SignatureState:
-    """Check a WSUM's signature, which names no key: every given one is tried."""
+    """Check a WSUM's signature, which names no key: every given key is tried."""
     if not public_keys:
         return SignatureState.UNKNOWN_KEY
     return _check(signature, message, public_keys)
 
 
 def signed_with(signature: bytes, message: bytes, keys: Iterable[bytes]) -> bytes | None:
-    """The first of `keys` that made `signature` over `message`, None where none did."""
+    """Return the first of `keys` that made `signature` over `message`, None if none did."""
     from nacl.exceptions import BadSignatureError
     from nacl.signing import VerifyKey
 
-    # Of another kind of key, as a bundle's may be.
+    # A signature by another kind of key, such as a bundle may contain.
     if len(signature) != _SIGNATURE_SIZE:
         return None
     for key in keys:
         try:
-            # libsodium's check, which takes keys and R of small order in some releases: refused
-            # below.
+            # libsodium's check accepts keys and R of small order in some releases: refused below.
             VerifyKey(key).verify(message, signature)
         except BadSignatureError:
             continue
@@ -161,7 +157,7 @@ def _is_key(key: bytes) -> bool:
 
 
 def _has_order_l(point: bytes) -> bool:
-    """Whether this is the encoding, in its one spelling, of a point of order L."""
+    """Whether `point` is the canonical encoding of a point of order L."""
     from nacl.bindings import crypto_core_ed25519_is_valid_point
 
     return bool(crypto_core_ed25519_is_valid_point(point))

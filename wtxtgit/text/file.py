@@ -1,12 +1,12 @@
 """The file that a text stands for, and the arrays of a text.
 
-`TextFile` decodes no more of a text than is asked for: a file with holes, or as
-much memory where it is small. Arrays come into it when their bytes are needed,
-each chunk checked against its parity, CRC-32C and SHA-256. What only verification
-of the whole text proves (root, chain, signature) is not checked there.
+`TextFile` decodes no more of a text than is asked for, into a sparse file, or into memory if it
+is small. Arrays are filled in when their bytes are needed, each chunk checked against its parity,
+CRC-32C and SHA-256. What only verifying the whole text proves (root, chain, signature) is not
+checked here.
 
-The other functions read texts that `verify` accepted: they decode again without
-hashing, which costs a fraction of the check and keeps unverified bytes from leaving.
+The other functions read texts that `verify` accepted. They decode the text again without hashing
+it, which costs a fraction of the check and keeps unverified bytes from getting out.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
 
 MOST_FILE = 2**62
 """No file system takes a file of so many bytes; a detached text may claim them."""
-# Bytes of payload from which on a copy of this process is worth making.
+# From this many bytes of payload on, forking this process is worthwhile.
 _FOR_TWO = 32 * 1024 * 1024
-# Bytes of a file up to which it stays in memory: making one takes longer than filling it.
+# A file of up to this many bytes is kept in memory: creating one would take longer than filling it.
 _IN_MEMORY = 1024 * 1024
 
 
 class TextFile:
-    """A text, and the file of its arrays: those of a native text one after another.
+    """A text, and the file of its arrays; the arrays of a native text stand one after another.
 
-    `view` is the whole file, zeros where nothing was asked for yet. Raises
-    CheckError where the text's structure or what is decoded of it does not hold, or
-    is not in the `payload` of a detached text. `indexed` is the text's index, where that is made
-    already, with its payload. Nothing is to be asked for any more when
-    `until` is closed.
+    `view` is the whole file, with zeros where nothing has been asked for yet. Raises CheckError if
+    the text's structure or a decoded part does not hold, or if the `payload` of a detached text
+    lacks a chunk. `indexed` is the text's index, with its payload, if it is already made. Nothing
+    may be asked for once `until` is closed. `name` is what messages call the text; None if the
+    caller adds that.
     """
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         text: ByteView,
         pages: Pages,
         threads: int | None,
@@ -76,7 +76,7 @@ class TextFile:
         payload: PayloadSource = NO_PAYLOAD,
         indexed: TextIndex | None = None,
     ) -> None:
-        self.name = name
+        self._name = name
         self.text = text
         self._pages = pages
         self._threads = threads
@@ -92,22 +92,22 @@ class TextFile:
         self._starts = sorted(
             (start, name) for name, start in self.places.items() if self.by_name[name].nbytes
         )
-        # Of each array that was asked for, which chunks were.
+        # For each array that was asked for, a flag for each chunk that was.
         self._filled: dict[str, bytearray] = {}
         self._file: IO[bytes] | None = None
         self._memory = memoryview(bytearray(self.size if self.size <= _IN_MEMORY else 0))
         self.view: ByteView = self._memory.toreadonly()
         if self.size > _IN_MEMORY:
-            # Where a text becomes a file in order there is none.
+            # Imported here: writing a file out in order needs no temporary file.
             import tempfile
 
             spool = tempfile.TemporaryFile(prefix="wtxtgit-")  # noqa: SIM115 - until closes it
             self._file = until.enter_context(spool)
-            # A hole of zeros: arrays that nobody asks for take no room on disk.
+            # Sparse: arrays that nobody asks for take no space on disk.
             try:
                 self._file.truncate(self.size)
             except (OSError, OverflowError):
-                # A detached text claims bytes that are nowhere.
+                # The size is only a claim: a detached text does not contain these bytes.
                 message = f"no room for the {self.size} bytes that it represents"
                 raise self._damaged(TextError("limit", message)) from None
             self.view = view_of(self._file.fileno())
@@ -121,8 +121,11 @@ class TextFile:
         return self.layout is not None and self.layout.is_container
 
     def array_at(self, start: int, nbytes: int) -> tuple[str, int] | None:
-        """The array that all bytes of a range are in, and where in it they start."""
-        # The last array that starts here or before: no name comes after that character.
+        """Return the array that contains a range of the file, and where in it the range starts.
+
+        Returns None if the range is empty or lies in no single array.
+        """
+        # Find the last array that starts at or before `start`: no name sorts after that character.
         at = bisect_right(self._starts, (start, "\U0010ffff")) - 1
         if at < 0 or nbytes == 0:
             return None
@@ -131,12 +134,12 @@ class TextFile:
         return (name, start - place) if inside else None
 
     def fill(self, names: Iterable[str]) -> None:
-        """Bring arrays into the file; raises CheckError."""
+        """Decode arrays into the file; raises CheckError."""
         arrays = [self.by_name[name] for name in names]
         self._fill((array, 0, array.chunks) for array in arrays)
 
     def fill_range(self, start: int, nbytes: int) -> None:
-        """Bring in all chunks that have bytes of a range; raises CheckError."""
+        """Decode all chunks that have bytes in a range; raises CheckError."""
         at = max(bisect_right(self._starts, (start, "")) - 1, 0)
         end = start + nbytes
         parts = []
@@ -151,7 +154,7 @@ class TextFile:
         self._fill(parts)
 
     def _fill(self, parts: Iterable[tuple[ArrayIndex, int, int]]) -> None:
-        """Bring in chunks, of each array those from a first up to, not including, a last."""
+        """Decode chunks: of each array those from a first up to, but not including, a last."""
         wanted = [run for part in parts for run in self._runs(*part)]
         if not self.size or not wanted:
             return
@@ -164,25 +167,26 @@ class TextFile:
                 self._pages.advance(nbytes)
 
     def _runs(self, array: ArrayIndex, first: int, last: int) -> list[tuple[ArrayIndex, int, int]]:
-        """The runs of chunks that were not asked for yet, and now are."""
+        """Return the runs of chunks that were not asked for before, and mark them as asked for."""
         asked = self._filled.setdefault(array.name, bytearray(array.chunks))
         runs = []
         while (first := asked.find(0, first, last)) >= 0:
             end = asked.find(1, first, last)
             end = last if end < 0 else end
-            # Before they are there: a failure ends the comparison that asks for them.
+            # Marked before they are decoded: a failure ends the comparison that asks for them.
             asked[first:end] = b"\1" * (end - first)
             runs.append((array, first, end))
         return runs
 
     def fill_all(self) -> None:
-        """Bring in everything; raises CheckError."""
+        """Decode everything; raises CheckError."""
         self.fill(self.by_name)
 
     def same_lines(self, array: ArrayIndex, other: TextFile, model: ArrayIndex) -> bool:
-        """Whether an array's lines are those of another one, and so its bytes."""
+        """Whether an array and one of another text have the same lines, and so the same bytes."""
         if array.payload is not None or model.payload is not None:
-            # Of an array whose data stand in the text, hashes are claims.
+            # Chunks of a payload are found by their hashes; where the data stand in the text,
+            # hashes are only claims.
             both = array.payload is not None and model.payload is not None
             return both and array.sha256 == model.sha256
         lines, theirs = self._lines(array), other._lines(model)
@@ -202,7 +206,7 @@ class TextFile:
         return sum(block.nbytes for block in job)
 
     def _put(self, raw: Buffer, place: int) -> None:
-        """Write flat bytes at a place of the file."""
+        """Write flat bytes at position `place` of the file."""
         if self._file is None:
             self._memory[place : place + len(raw)] = raw
         else:
@@ -215,7 +219,7 @@ class TextFile:
             raise self._damaged(error) from None
 
     def _lay_out(self) -> tuple[int, list[tuple[int, bytes]]]:
-        """The file's size, and what literals stand where; notes where arrays do."""
+        """Return the file's size and its literals with their positions; note where arrays stand."""
         layout = self.layout
         if layout is None or not layout.is_container:
             # The arrays of a native text stand one after another.
@@ -233,19 +237,20 @@ class TextFile:
         return size, literals
 
     def _damaged(self, problem: Problem | TextError) -> CheckError:
+        name = self._name
+        what = str(problem) if name is None else f"{name}: {problem}"
         if problem.kind == PAYLOAD_MISSING:
-            return LacksPayload(f"{self.name}: {problem}")
-        return CheckError(
-            f"{self.name}: {problem}",
-            hint=f"wtxtgit verify -- {shlex.quote(self.name)} lists all problems",
-        )
+            return LacksPayload(what)
+        if name is None:
+            return CheckError(what)
+        return CheckError(what, hint=f"wtxtgit verify -- {shlex.quote(name)} lists all problems")
 
 
 def shared_arrays(a: TextFile, b: TextFile) -> tuple[dict[str, int], dict[str, int]]:
-    """Number the contents that arrays of both texts have: of each text, array to number.
+    """Number the contents that arrays of both texts share: for each text, array name to number.
 
-    A claim of equal hashes is believed only where the lines are equal, too:
-    the same lines decode to the same bytes, whatever a text says of them.
+    A claim of equal hashes is believed only if the lines are equal too: equal lines decode to equal
+    bytes, whatever a text claims about them.
     """
     kinds: dict[tuple[bytes, int, int], tuple[TextFile, ArrayIndex, int]] = {}
     numbered: tuple[dict[str, int], dict[str, int]] = {}, {}
@@ -255,17 +260,17 @@ def shared_arrays(a: TextFile, b: TextFile) -> tuple[dict[str, int], dict[str, i
                 continue
             key = (array.claim.sha256, array.nbytes, array.chunk_size)
             other, model, number = kinds.setdefault(key, (text, array, len(kinds)))
-            # Hashes are claims so far, and nothing was decoded.
+            # So far hashes are only claims: nothing has been decoded.
             if model is array or text.same_lines(array, other, model):
                 numbers[array.name] = number
-    # Numbers of contents that only one text has mean nothing to the other.
+    # Drop the numbers of contents that only one text has.
     both = set(numbered[0].values()) & set(numbered[1].values())
     of_a, of_b = ({name: n for name, n in numbers.items() if n in both} for numbers in numbered)
     return of_a, of_b
 
 
 def checked_layout(text: ByteView, index: TextIndex) -> Layout | None:
-    """The layout of a text, whose own hashes hold; raises TextError."""
+    """Return the layout of a text after checking the hashes of `_layout`; raises TextError."""
     array = index.array(LAYOUT_ARRAY)
     raw = b"" if array is None else layout_bytes(text, array)
     claims = [array.claim for array in index.arrays]
@@ -273,7 +278,7 @@ def checked_layout(text: ByteView, index: TextIndex) -> Layout | None:
 
 
 def layout_bytes(text: ByteView, array: ArrayIndex) -> bytes:
-    """The bytes of a text's array `_layout`, whose own hashes hold; raises TextError."""
+    """Return the bytes of a text's array `_layout` after checking its hashes; raises TextError."""
     raw = b"".join(checked_bytes(text, blocks_of(array)))
     if sha256(raw).digest() != array.claim.sha256:
         message = f"{LAYOUT_ARRAY} does not match the sha256 of its line"
@@ -282,9 +287,9 @@ def layout_bytes(text: ByteView, array: ArrayIndex) -> bytes:
 
 
 def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:
-    """The layout that a container's text has if it is whole; no array is verified.
+    """Return the layout of a container's text if the text is whole; nothing is verified.
 
-    It fits the claims of the text's arrays, which are all there. None for any other text.
+    The layout fits the claims of the text's arrays, which all exist. Returns None for other texts.
     """
     if index.stop is not None or index.array(LAYOUT_ARRAY) is None:
         return None
@@ -305,10 +310,10 @@ def file_pieces(
     threads: int | None = None,
     may_fork: bool = False,
 ) -> Iterator[memoryview]:
-    """The bytes of the file in order; `index` and `layout` are of a verified text.
+    """Yield the bytes of the file in order; `index` and `layout` are those of a verified text.
 
-    With `may_fork` this process is one of ours, which may be copied to share the work; then each
-    piece is good only until the next is asked for.
+    With `may_fork`, for processes of our own, this process may be forked to share the work; then
+    each piece is valid only until the next one is asked for.
     """
     by_name = {array.name: array for array in index.arrays}
 
@@ -331,7 +336,7 @@ def file_pieces(
 
 
 def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
-    """The raw bytes of all arrays by name; `index` is of a verified text."""
+    """Return the raw bytes of all arrays by name; `index` is that of a verified text."""
     import numpy as np
 
     arrays = {array.name: np.empty(array.nbytes, dtype=np.uint8) for array in index.arrays}
@@ -349,7 +354,7 @@ def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None)
 
 
 def first_bytes(text: ByteView, index: TextIndex, layout: Layout, count: int) -> bytes:
-    """The first `count` bytes of the file, decoding no more than they need."""
+    """Return the first `count` bytes of the file, decoding no more than they need."""
     by_name = {array.name: array for array in index.arrays}
     head = b""
     for extent in layout.extents:

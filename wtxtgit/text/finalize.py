@@ -1,7 +1,7 @@
 """Finalizing a pending text: its root, as a WSUM or as a line of the text itself.
 
-`docs/spec/wtxt.md`, section "Pending and WSUM". No file is read or written here; who has
-the snapshot at hand gets the WSUM of `TextWriter.wsum`, without reading the text.
+`docs/spec/wtxt.md`, section "Pending and WSUM". No file is read or written here. Callers that
+have the snapshot can get the WSUM from `TextWriter.wsum` without reading the text.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from wtxtgit.text.write import Signer
 
 
 def root_of(report: TextReport, prev: bytes) -> grammar.Root:
-    """The root of a pending text that was verified, after the generation `prev` (32 bytes).
+    """Return the root of a verified pending text whose previous generation is `prev` (32 bytes).
 
-    Raises TextError with the first thing that is wrong with it, but that it is
-    pending; "structure" for a text that has a root.
+    Raises TextError with the first problem of the text, except that it is pending; "structure" if
+    the text already has a root.
     """
     raise_first(problem for problem in report.problems if problem.kind != "pending")
     if not report.index.pending or report.sha256_all is None:
@@ -29,9 +29,9 @@ def root_of(report: TextReport, prev: bytes) -> grammar.Root:
 def final_header(
     text: ByteView, report: TextReport, root: grammar.Root, sign: Signer | None
 ) -> bytes:
-    """What stands before the arrays once a pending text has its root, signed where asked for.
+    """Return the lines before the arrays of a text that gets its root, signed if `sign` is given.
 
-    In the text itself that is its first `report.index.covered` bytes.
+    In the pending text these are the first `report.index.covered` bytes.
     """
     before = bytes(text[: report.index.covered - len(grammar.PENDING_LINE)])
     covered = before + grammar.format_root(root)

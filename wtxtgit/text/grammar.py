@@ -1,10 +1,9 @@
 """The grammar of WTXT: every line's spelling, parsed and formatted.
 
-`docs/spec/wtxt.md`, sections "Lines" to "Root, chain, signature". A line is
-given and taken as bytes with its LF. A parser takes a buffer and a position
-and returns what the line says and where the next line starts, or None where
-the bytes there are not that line; it never looks past the line. Values have
-one spelling, so a formatter is its parser's inverse.
+`docs/spec/wtxt.md`, sections "Lines" to "Root, chain, signature". Lines are bytes, including
+their LF. A parser takes a buffer and a position and returns what the line says and where the next
+line starts, or None if the bytes there are not that line; it never looks past the line. Values
+have one spelling, so each formatter is the inverse of its parser.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ LINE_BASE64 = 76
 LINE_TEXT = 79
 """An armored line: base64, a space, the parity nibble, LF."""
 
-# Repeated groups are possessive (`*+`): they keep no stack for going back.
+# Repeated groups are possessive (`*+`): they keep no stack for backtracking.
 _TOKEN = rb"[A-Za-z0-9._/+:@-]+"
 _NUMBER = rb"(?:0|[1-9][0-9]{0,19})"
 _GEN = rb"(?:[0-9]{6}|[1-9][0-9]{6,19})"
@@ -79,7 +78,7 @@ _HASH = rb"[0-9a-f]{64}"
 _HEX16 = rb"[0-9a-f]{16}"
 _BASE64_64 = rb"[A-Za-z0-9+/]{86}=="
 # Lists are matched as one run of characters: a repeated group takes memory for each
-# of its turns, and possessive ones match too much before Python 3.11.5.
+# repetition, and possessive groups match too much before Python 3.11.5.
 _CAP_ITEMS = rb"(?!,)(?![^\n]*,[,\n])[A-Za-z0-9._/+:@,-]+"
 _DIMS = rb"(?!,)(?![^ \n]*,[, ])[0-9,]+"
 _NAME = rb"[A-Za-z0-9_]+"
@@ -145,7 +144,7 @@ _FULL_TOKEN = re.compile(r"[A-Za-z0-9._/+:@-]+")
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The `root` line: SHA-256 digests as 32 bytes, fastxor as a number."""
+    """The `root` line: SHA-256 digests of 32 bytes, fastxor as a number."""
 
     sha256_all: bytes
     merkle_prev: bytes
@@ -155,7 +154,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class ArrayLine:
-    """The `arr` line; `nbytes` is what it claims, not what the shape gives."""
+    """The `arr` line; `nbytes` is the size that it claims, not the one computed from the shape."""
 
     name: str
     dtype: str
@@ -180,7 +179,7 @@ class ChunkLine:
 
 @dataclass(frozen=True, slots=True)
 class Wsum:
-    """A WSUM file: the root of a text that was streamed, or the chain's."""
+    """A WSUM file: the root of a text that was streamed, or of a generation in a chain."""
 
     sha256_all: bytes
     merkle_prev: bytes
@@ -189,7 +188,7 @@ class Wsum:
 
 
 def is_text(data: ByteView | bytes) -> bool:
-    """Whether an input is to be read as a text, in either form."""
+    """Whether an input is to be read as a text, attached or detached."""
     return data[: len(MAGIC)] == MAGIC or is_detached(data)
 
 
@@ -199,12 +198,12 @@ def is_detached(data: ByteView | bytes) -> bool:
 
 
 def is_delta(data: ByteView | bytes) -> bool:
-    """Whether content begins as a delta does, of whatever version."""
+    """Whether content begins like a delta, of any version."""
     return data[: len(DELTA_MAGIC)] == DELTA_MAGIC
 
 
 def is_data(text: Buffer, pos: int) -> bool:
-    """Whether a line is one of those that hold a chunk's data, or end it."""
+    """Whether the line at `pos` is one that holds a chunk's data, or ends it."""
     end = pos + len(END_CHUNK)
     return text[pos:end] == END_CHUNK or _ARMORED.match(text, pos) is not None
 
@@ -218,11 +217,11 @@ def is_array_name(value: str) -> bool:
 
 
 def is_time(value: str) -> bool:
-    """Tell whether `value` is a UTC time that exists, as `2025-10-09T03:12:45Z`."""
+    """Whether `value` is a valid UTC time, spelled like `2025-10-09T03:12:45Z`."""
     if re.fullmatch(_TIME, value.encode("ascii", "replace")) is None:
         return False
     try:
-        # Not strptime, which takes longer to load than all else of a text's header to read.
+        # Not strptime: loading it takes longer than reading the rest of a text's header.
         year, month, day, hour, minute, second = map(int, _DIGITS.findall(value.encode()))
         datetime(year, month, day, hour, minute, second)
     except ValueError:
@@ -309,7 +308,7 @@ def parse_array(text: Buffer, pos: int) -> tuple[ArrayLine, int] | None:
         return None
     return ArrayLine(
         m[1].decode("ascii"),
-        # There may be very many arrays: what they mostly have in common is one object.
+        # There may be very many arrays: values that most of them share are one object.
         sys.intern(m[2].decode("ascii")),
         shape,
         int(m[4]),
@@ -320,24 +319,24 @@ def parse_array(text: Buffer, pos: int) -> tuple[ArrayLine, int] | None:
 
 
 def keyed_hash(digits: bytes) -> bytes:
-    """The bytes of an hmac, or of a salt; zeros, which stand for none, are one object."""
+    """Return the bytes of an hmac or salt; zeros, which mean that there is none, are one object."""
     return _NONE.get(digits) or a2b_hex(digits)
 
 
 def parse_kind(kind: bytes) -> tuple[str, tuple[int, ...], int] | None:
-    """Dtype, shape and bytes as an `arr` line claims them, from that part of it alone."""
+    """Parse only the part of an `arr` line that claims dtype, shape and bytes."""
     if (m := _ARRAY_KIND.fullmatch(kind)) is None or (shape := _parse_shape(m[2])) is None:
         return None
     return m[1].decode("ascii"), shape, int(m[3])
 
 
 def _parse_shape(spelled: bytes) -> tuple[int, ...] | None:
-    """The dimensions; raises TextError "limit" for more than any array may have."""
+    """Parse the dimensions; raises TextError "limit" if there are more than any array may have."""
     if spelled == b"scalar":
         return ()
     if spelled.count(b",") >= MAX_RANK:
         raise TextError("limit", f"a shape has more than {MAX_RANK} dimensions")
-    # One after the other: a list of them would be many times as long as what spells them.
+    # One by one: a list of the parts would take many times the memory of the text.
     shape = tuple(_dimension(digits[0]) for digits in _DIGITS.finditer(spelled))
     return None if -1 in shape else shape
 
@@ -347,7 +346,7 @@ def _dimension(digits: bytes) -> int:
 
 
 def check_bytes(line: ArrayLine) -> str | None:
-    """Say what is wrong with the bytes that an `arr` line claims, or None."""
+    """Return what is wrong with the size that an `arr` line claims, or None."""
     nbytes = bounded_product(ITEM_SIZE[line.dtype], line.shape, MAX_NUMBER)
     if nbytes == line.nbytes:
         return None
@@ -361,13 +360,13 @@ def format_array(line: ArrayLine) -> bytes:
 
 
 def format_array_start(name: str, dtype: str, shape: tuple[int, ...], nbytes: int) -> bytes:
-    """The `arr` line up to its hashes: what is known before the bytes are hashed."""
+    """Format the `arr` line up to its hashes: all that is known before the bytes are hashed."""
     dims = ",".join(map(str, shape)) if shape else "scalar"
     return f"arr name={name} dtype={dtype} shape={dims} order=C bytes={nbytes} ".encode("ascii")
 
 
 def format_array_hashes(sha256: bytes, hmac: bytes, salt: bytes) -> bytes:
-    """The rest of the `arr` line, which has always the same length."""
+    """Format the rest of the `arr` line, which always has the same length."""
     return f"sha256={sha256.hex()} hmac={hmac.hex()} salt={salt.hex()}\n".encode("ascii")
 
 
@@ -379,12 +378,12 @@ def parse_rows(text: Buffer, pos: int) -> tuple[Rows, int] | None:
 
 @lru_cache(maxsize=64)
 def _rows(per_chunk: bytes, size: bytes, blocking: bytes) -> Rows:
-    """One object for all arrays that are cut alike, of which there may be very many."""
+    """Return one object for all arrays that are cut alike, of which there may be very many."""
     return Rows(int(per_chunk), int(size), blocking == b"on")
 
 
 def check_rows(rows: Rows, dtype: str) -> str | None:
-    """Say what is wrong with an `idx` line for an array of `dtype`, or None."""
+    """Return what is wrong with an `idx` line for an array of `dtype`, or None."""
     if not (1 <= rows.rows_per_chunk <= MAX_NUMBER and 1 <= rows.row_size <= MAX_NUMBER):
         return "rows_per_chunk and row_size must be at least 1 and have at most 20 digits"
     if rows.row_size % ITEM_SIZE[dtype]:
@@ -419,7 +418,7 @@ def parse_audit(text: Buffer, pos: int) -> tuple[str, int] | None:
     start = pos + len(_AUDIT_WORD)
     if text[pos:start] != _AUDIT_WORD:
         return None
-    # Field by field: one expression for a line of any number of them would keep a stack.
+    # Field by field: one regex for any number of fields would keep a stack.
     m = _AUDIT_FIELD.match(text, start)
     while m is not None and m[1] == b" ":
         m = _AUDIT_FIELD.match(text, m.end())
@@ -445,7 +444,7 @@ def parse_wsum(text: Buffer, pos: int) -> tuple[Wsum, int] | None:
 
 
 def wsum_covered(wsum: Wsum) -> bytes:
-    """What a WSUM's signature covers: its line without ` sign=` and LF."""
+    """Return the bytes that a WSUM's signature covers: its line without ` sign=` and LF."""
     return (
         f"WSUM 1 sha256_all={wsum.sha256_all.hex()} merkle_prev={wsum.merkle_prev.hex()} "
         f"merkle_this={wsum.merkle_this.hex()}"
@@ -466,12 +465,12 @@ def _canonical_base64(text: bytes) -> bytes | None:
         raw = a2b_base64(text)
     except Base64Error:
         return None
-    # a2b_base64 passes over unused bits: encoded again it has to be the same.
+    # a2b_base64 ignores unused bits: encoding the result again must give the same characters.
     return raw if len(raw) == SIGNATURE_SIZE and _base64(raw) == text else None
 
 
-# Sizes of lines and of chunks. All lines have a fixed length, those that frame a chunk too, so the
-# size of a chunk's text follows from the size of the chunk alone.
+# Sizes of lines and of chunks. All lines have a fixed length, including those that frame a chunk,
+# so the size of a chunk's text depends only on the size of the chunk.
 
 FILLS = b"=" * LINE_BASE64
 ZEROS = b"A" * LINE_BASE64
@@ -483,7 +482,7 @@ PLAIN_CHUNK = 32_768
 BLOCK_CHUNKS = 16
 BLOCK_BYTES = 1024 * 1024
 """Chunks are armored and read in blocks of at most so many, and so many raw bytes."""
-# Chunks of at most so many bytes are armored and read together: steps for each would cost more.
+# Chunks of at most this many bytes are armored and read in groups: one by one would cost more.
 _SHORT = 64 * 1024
 PASS_LINES = 18_400
 """Lines that are worked on at a time: 1 MiB. With fewer, threads meet more often at the lock."""
@@ -492,18 +491,18 @@ T = TypeVar("T")
 
 
 def line_count(size: int) -> int:
-    """Lines of a chunk of `size` raw bytes; an empty chunk has one."""
+    """Return the number of lines of a chunk of `size` raw bytes; an empty chunk has one."""
     return max(1, -(-size // LINE_RAW))
 
 
 def fill_count(size: int) -> int:
-    """How many `=` end the last line of a chunk of `size` raw bytes."""
+    """Return how many `=` end the last line of a chunk of `size` raw bytes."""
     tail = size - (line_count(size) - 1) * LINE_RAW
     return LINE_BASE64 - characters(tail)
 
 
 def characters(raw: int) -> int:
-    """Base64 characters, padding aside, that hold `raw` bytes."""
+    """Return how many base64 characters, without padding, hold `raw` bytes."""
     return (raw * 4 + 2) // 3
 
 
@@ -512,24 +511,24 @@ _CHUNK_LINE = len(format_chunk(ChunkLine(0, 0, 0, bytes(32), 0, 0))) - 2
 
 
 def chunk_line_size(size: int) -> int:
-    """Bytes of the `ch` line of a chunk of `size` bytes; all its other fields are fixed."""
+    """Return the length of the `ch` line of a chunk of `size` bytes; its other fields are fixed."""
     return _CHUNK_LINE + len(str(size)) + len(str(line_count(size)))
 
 
 @lru_cache(maxsize=1024)
 def chunk_text_size(size: int) -> int:
-    """Bytes of text of a chunk of `size` bytes, from its `ch` line to its `endch`."""
+    """Return the length of a chunk's text, from its `ch` line to its `endch`, for `size` bytes."""
     armored = line_count(size) * LINE_TEXT
     return chunk_line_size(size) + armored + len(END_CHUNK)
 
 
 def text_size(nbytes: int) -> int:
-    """Estimate how many bytes of text hold `nbytes` of one large array."""
+    """Estimate how many bytes of text are needed for `nbytes` of one large array."""
     return nbytes * chunk_text_size(TARGET_CHUNK) // TARGET_CHUNK
 
 
 def binary_size(text: int) -> int:
-    """Estimate how many bytes of one large array make `text` bytes of text."""
+    """Estimate how many bytes of one large array are in `text` bytes of text."""
     return text * TARGET_CHUNK // chunk_text_size(TARGET_CHUNK)
 
 
@@ -540,7 +539,7 @@ def chunk_size(rows: Rows | None) -> int:
 
 
 def whole_blocks(size: int, first: int, end: int) -> int:
-    """Where the last block of full count ends that chunks `first` to `end` are cut into."""
+    """Return where the last full block ends when chunks `first` to `end` are cut into blocks."""
     return end - max(0, end - first) % _block_chunks(size)
 
 
@@ -549,10 +548,10 @@ def _block_chunks(size: int) -> int:
 
 
 def cut(nbytes: int, size: int, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Cut chunks `first` to `end` (not including it) of an array into blocks.
+    """Cut chunks `first` up to, but not including, `end` of an array into blocks.
 
-    `nbytes` is the array's size, `size` that of its chunks. Gives each block's
-    first chunk, count of chunks, and the bytes that each of them has.
+    `nbytes` is the array's size, `size` that of its chunks. Yields each block's first chunk, its
+    number of chunks, and the bytes in each of them.
     """
     whole = min(end, nbytes // size)
     step = _block_chunks(size)
@@ -565,9 +564,9 @@ def cut(nbytes: int, size: int, first: int, end: int) -> Iterator[tuple[int, int
 
 
 def grouped(blocks: Iterable[T], chunk: Callable[[T], int | None]) -> Iterator[list[T]]:
-    """Blocks in order, those of short chunks together, as block_armor.encode_short wants them.
+    """Yield blocks in order, short chunks grouped as `block_armor.encode_short` takes them.
 
-    `chunk` gives the bytes of a block that is a single chunk, None for others.
+    `chunk` returns the number of bytes of a block that is a single short chunk, None for others.
     """
     group: list[T] = []
     lines = 0

@@ -1,13 +1,12 @@
-"""Indexing a WTXT text: where everything stands, without decoding anything.
+"""Indexing a WTXT text: finding where everything stands, without decoding anything.
 
-Armored lines have a fixed length, so from a `ch` line the next one's place is
-known. `index` reads the lines between, checks grammar and structure
-(`docs/spec/wtxt.md`, sections "Lines" and "Arrays"), and stops at the first
-fault; what stands before it stays usable. Nothing is allocated from a claim:
-a chunk is indexed only when its lines are there.
+Armored lines have a fixed length, so the `ch` line of one chunk tells where the next one stands.
+`index` reads the lines between the armor, checks grammar and structure (`docs/spec/wtxt.md`,
+sections "Lines" and "Arrays"), and stops at the first fault; everything before it remains usable.
+Nothing is allocated because of a claim: a chunk is indexed only once its lines are there.
 
-A detached text (`docs/spec/detached.md`) has the same lines but for those that hold the
-data of larger arrays. Such an array is indexed with the payload that has its chunks.
+A detached text (`docs/spec/detached.md`) has the same lines except those that hold the data of
+larger arrays. Such an array is indexed together with the payload that has its chunks.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from wtxtgit.text import armor, grammar
 
 _T = TypeVar("_T")
 
-# How many bytes of a wrong line a message quotes.
+# A message quotes at most this many bytes of a wrong line.
 _SHOWN = 40
 NEAR = 1024 * 1024
 """Bytes of a large text that are at hand at a time."""
@@ -52,8 +51,7 @@ LEAST = 4096
 class LineCursor:
     """A cursor over a text's lines; `line` is the number of the line at `pos`.
 
-    Faults are raised as TextError with the line, and the array and chunk that
-    the cursor is in.
+    Faults are raised as TextError with the line, and with the current array and chunk.
     """
 
     def __init__(self, text: ByteView) -> None:
@@ -67,9 +65,10 @@ class LineCursor:
         self._chunk: int | None = None
 
     def _find_bad_line(self, start: int, first: int, lines: int) -> None:
-        """A chunk's lines do not end where they should: fail at the first that is off."""
+        """Raise a fault for the first line of a chunk that does not end where it should."""
         faults, _ = armor.diagnose(self._text[start:], lines * grammar.LINE_RAW)
-        # Lines that are whole but of the wrong count of characters are another fault.
+        # Only a syntax fault is a wrong length: wrong characters in a whole line are of other
+        # kinds.
         bad = next((fault for fault in faults if fault.kind == "syntax"), None)
         at = lines if bad is None else bad.index
         self._pos = min(len(self._text), start + at * grammar.LINE_TEXT)
@@ -82,7 +81,7 @@ class LineCursor:
             self._fail("syntax", "the text ends inside a chunk")
 
     def _check_order(self, before: str | None, name: str, line: int) -> None:
-        """Names of arrays ascend; `before` is the name of the array before, if any."""
+        """Check that array names ascend; `before` is the name of the previous array, if any."""
         if before is not None and name <= before:
             what = "appears more than once" if name == before else "is out of order"
             self._fail("structure", f'array "{name}" {what}', line=line)
@@ -98,17 +97,17 @@ class LineCursor:
         return rows
 
     def _take_armor(self, lines: int) -> tuple[int, int]:
-        """Step over a chunk's lines: gives the byte and the line at which they start."""
+        """Skip a chunk's data lines; returns the byte and the line number at which they start."""
         start, first = self._pos, self._line
         self._pos, self._line = start + lines * grammar.LINE_TEXT, first + lines
         if self._pos > len(self._text):
-            # The lines go beyond the end, or `endch` is not where they end: one of them is too
-            # short or too long.
+            # The lines go beyond the end of the text, or `endch` does not follow them: one of them
+            # is too short or too long.
             self._find_bad_line(start, first, lines)
         return start, first
 
     def _end_chunk(self, start: int, first: int, lines: int) -> None:
-        """Take the `endch` line behind lines that `_take_armor` stepped over."""
+        """Take the `endch` line after lines that `_take_armor` skipped."""
         if not self._at(grammar.END_CHUNK):
             self._find_bad_line(start, first, lines)
         self._expect(grammar.END_CHUNK)
@@ -129,7 +128,7 @@ class LineCursor:
     def _take(self, parse: Callable[[memoryview, int], tuple[_T, int] | None], label: str) -> _T:
         near, at = self._near()
         parsed = parse(near, at)
-        # The line may go on behind what is at hand: an audit line has no bound.
+        # The line may go on beyond the mapped window: an audit line has no maximum length.
         if parsed is None and not self._holds_line():
             parsed = parse(self._whole_line(), 0)
             at = 0
@@ -141,23 +140,23 @@ class LineCursor:
         return value
 
     def _near(self) -> tuple[memoryview, int]:
-        """The text from here on, as far as it is at hand, and where in that this is."""
+        """Return a window of the text that contains `pos`, and where in the window that is."""
         at = self._pos - self._first
         end = self._first + len(self._near_text)
-        # A line's parser wants one buffer. Of a large text a part is mapped anew when less than
-        # the usual line is left of it; a longer line is taken as a whole by `_whole_line`.
+        # A line's parser needs one buffer. For a large text a new window is mapped once less than a
+        # usual line is left in the current one; `_whole_line` handles longer lines.
         if self._pos + LEAST > end and end < len(self._text):
             self._first, at = self._pos, 0
             self._near_text = mapped(self._text[self._pos : self._pos + NEAR])
         return self._near_text, at
 
     def _holds_line(self) -> bool:
-        """Whether what is at hand goes on to the end of the line."""
+        """Whether the current window contains the end of the line."""
         near, at = self._near()
         return self._first + len(near) == len(self._text) or b"\n" in bytes(near[at:])
 
     def _whole_line(self) -> memoryview:
-        """The line here, however long it is."""
+        """Return the line at `pos`, however long it is."""
         end = self._pos
         for piece in pieces(self._text[self._pos :]):
             newline = bytes(piece).find(b"\n")
@@ -174,7 +173,7 @@ class LineCursor:
         return quote(line[:_SHOWN]) + ("..." if len(line) > _SHOWN else "")
 
     def _count_dimensions(self, claim: grammar.ArrayLine, line: int) -> None:
-        """Count those of an array that has many: they take more memory than text."""
+        """Count the dimensions of arrays that have many: they take more memory than text."""
         if len(claim.shape) > MOST_UNCOUNTED:
             self._dimensions += len(claim.shape)
         if self._dimensions > LEAST_DIMENSIONS + len(self._text) // DIMENSION_BYTES:
@@ -189,7 +188,7 @@ class LineCursor:
 
 
 def fault_of(read: Callable[[], None]) -> Problem | None:
-    """The fault at which a reading ends, None where it comes to the end of the text."""
+    """Run `read` and return the fault at which it stops, None if it reaches the end of the text."""
     try:
         read()
     except TextError as error:
@@ -198,18 +197,18 @@ def fault_of(read: Callable[[], None]) -> Problem | None:
 
 
 def problem_of(error: TextError) -> Problem:
-    """What a reader raised, as a problem of the text."""
+    """Convert the error that a reader raised to a problem of the text."""
     return Problem(error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk)
 
 
 def quote(raw: bytes) -> str:
-    """Bytes in double quotes, everything but printable ASCII escaped."""
+    """Return bytes in double quotes, escaping everything but printable ASCII."""
     return '"' + ascii(raw.decode("latin-1"))[1:-1].replace('"', '\\"') + '"'
 
 
 def start_of(data: ByteView) -> str:
-    """How content starts, to be said of what is not the text that is wanted."""
-    # Rarely asked for.
+    """Describe how content starts, for messages about content that is not the expected text."""
+    # Imported late: rarely needed.
     from wtxtgit.io.compressed import compression
 
     start = bytes(data[:_QUOTED])
@@ -218,23 +217,23 @@ def start_of(data: ByteView) -> str:
     return f"it starts with {quote(start)}" if start else "it is empty"
 
 
-# Bytes of it that are quoted.
+# How many bytes of it are quoted.
 _QUOTED = 16
 
 _ZERO_HMAC = bytes(32)
-# What stands where data lines should, if an array that has to have them has none.
+# What stands in place of data lines if an array that must have them has none.
 _BEHIND_DATA = (b"ch ", grammar.END_CHUNK, grammar.END_ARRAY)
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
 
 @dataclass(slots=True)
 class ArrayIndex:
-    """Where an array's chunks stand and what its lines claim.
+    """Where an array's chunks stand, and what its lines claim.
 
-    `line` is the number of the `arr` line. Chunk i has
-    its lines at `starts[i]` (byte) and `lines[i]` (number of its first armored
-    line), claims `sha256[i]` and `crc32c[i]`, and holds `size_of(i)` bytes.
-    Where they are not in the text, `payload` has them, and the lines would stand there.
+    `line` is the number of the `arr` line. The data lines of chunk i start at byte `starts[i]` and
+    line number `lines[i]`; its `ch` line claims `sha256[i]` and `crc32c[i]`; it holds `size_of(i)`
+    bytes. If the data are not in the text, `payload` has them, and the positions are where the
+    lines would stand.
     """
 
     claim: grammar.ArrayLine
@@ -254,9 +253,9 @@ class ArrayIndex:
 
     @property
     def header(self) -> bytes:
-        """The `arr` line without its LF, as hash_all takes it: it has one spelling.
+        """The `arr` line without its LF, as hash_all takes it: it has only one spelling.
 
-        Made anew each time, since a text may have a million arrays.
+        Formatted on each access, since a text may have a million arrays.
         """
         return grammar.format_array(self.claim)[:-1]
 
@@ -269,7 +268,7 @@ class ArrayIndex:
         return self.claim.hmac != _ZERO_HMAC
 
     def want_payload(self, first: int = 0, end: int | None = None) -> None:
-        """Have chunks of it at hand that will be read: see `PayloadSource.want`."""
+        """Request chunks of the array that will be read: see `PayloadSource.want`."""
         if self.payload is not None:
             self.payload.want(self.sha256[first:end])
 
@@ -283,11 +282,11 @@ class ArrayIndex:
 
 @dataclass(slots=True)
 class TextIndex:
-    """What a text says; `stop` is the fault at which the reading ended, if any.
+    """What a text says; `stop` is the fault at which the reading stopped, if any.
 
-    `root` is None for a pending text and where the header could not be read.
-    `covered` is how many bytes of it a header signature covers. A detached text has
-    the chunks of larger arrays in its `payload`.
+    `root` is None for a pending text and if the header could not be read. `covered` is the number
+    of its bytes that a header signature covers. A detached text has the chunks of its larger arrays
+    in `payload`.
     """
 
     meta: Meta = field(default_factory=Meta)
@@ -304,7 +303,7 @@ class TextIndex:
     payload: PayloadSource = NO_PAYLOAD
 
     def signed(self, text: ByteView) -> bytes:
-        """What a header's signature covers: in both forms the lines of the attached text."""
+        """Return what a header signature covers: in both forms the lines of the attached text."""
         covered = bytes(text[: self.covered])
         if not self.is_detached:
             return covered
@@ -315,27 +314,27 @@ class TextIndex:
 
     @property
     def detached_arrays(self) -> list[ArrayIndex]:
-        """The arrays whose chunks its payload has."""
+        """The arrays whose chunks are in the payload."""
         return [array for array in self.arrays if array.payload is not None]
 
     @property
     def payload_names(self) -> list[bytes]:
-        """The names of these chunks, 32 bytes each, in order."""
+        """Return the names (SHA-256, 32 bytes) of the payload's chunks, in order."""
         return [name for array in self.detached_arrays for name in array.sha256]
 
     def want_payload(self) -> None:
-        """Have all of its payload at hand, unless it breaks a rule."""
+        """Request all of the text's payload, unless the text breaks a rule."""
         if self.stop is None:
             self.payload.want(self.payload_names)
 
 
 def want_payload(arrays: Iterable[ArrayIndex]) -> None:
-    """Have all chunks of arrays at hand that will be read: see `PayloadSource.want`."""
+    """Request all chunks of arrays that will be read: see `PayloadSource.want`."""
     want_chunks((array, 0, array.chunks) for array in arrays)
 
 
 def want_chunks(parts: Iterable[tuple[ArrayIndex, int, int]]) -> None:
-    """The same of parts of arrays: chunks from a first up to, not including, a last."""
+    """Request parts of arrays: the chunks from a first up to, but not including, a last."""
     sources: dict[int, tuple[PayloadSource, list[bytes]]] = {}
     for array, first, last in parts:
         if array.payload is not None:
@@ -350,9 +349,9 @@ def index(
     progress: Progress | None = None,
     payload: PayloadSource = NO_PAYLOAD,
 ) -> TextIndex:
-    """Index a text of any content; never raises because of it.
+    """Index a text of any content; never raises because of its content.
 
-    `progress` gets counts of the text's bytes; `payload` is for a detached one.
+    `progress` receives counts of the text's bytes; `payload` is for a detached text.
     """
     result, steps = indexing(text, progress, payload)
     deque(steps, maxlen=0)
@@ -364,10 +363,10 @@ def indexing(
     progress: Progress | None = None,
     payload: PayloadSource = NO_PAYLOAD,
 ) -> tuple[TextIndex, Iterator[None]]:
-    """An index that grows with each step that is taken; with the last one it is `index`'s.
+    """Return an index that grows with each step; after the last step it is what `index` returns.
 
-    A step looks at some NEAR bytes more of the text, which may still be on its way:
-    what is behind them is not asked for.
+    Each step looks at about NEAR more bytes of the text. The text may still be arriving: nothing
+    beyond these bytes is asked for.
     """
     indexer = _TextIndexer(text, progress, payload)
     return indexer.result, indexer.steps()
@@ -382,7 +381,7 @@ class _TextIndexer(LineCursor):
         self.result = TextIndex(is_detached=grammar.is_detached(text), payload=payload)
 
     def steps(self) -> Iterator[None]:
-        """Read it all, pausing wherever what was at hand is read."""
+        """Read the whole text, yielding each time the current window has been read."""
         try:
             yield from self._read()
         except TextError as error:
@@ -407,7 +406,7 @@ class _TextIndexer(LineCursor):
                 self._fail("syntax", f"expected arr, audit or endwtxt, found {self._shown()}")
         self._array = self._chunk = None
         self._expect(grammar.LAST_LINE)
-        # Nothing may stand outside of what is hashed.
+        # Nothing may stand outside of what the hashes cover.
         if self._pos != len(self._text):
             self._fail("syntax", f"text after endwtxt: {self._shown()}")
 
@@ -431,14 +430,14 @@ class _TextIndexer(LineCursor):
             result.root = self._take(grammar.parse_root, "root")
         result.covered = self._pos
         if self._at(b"sign "):
-            # Its root is not known where the header is written, so that nothing there could be
+            # A pending text's root is not known when its header is written, so the header can't be
             # signed.
             if result.pending:
                 self._fail("structure", "a pending text is signed in its WSUM, not in its header")
             result.signature = self._take(grammar.parse_sign, "sign")
 
     def _read_array(self) -> None:
-        """Read what stands before an array's chunks."""
+        """Read the lines before an array's chunks."""
         line = self._line
         claim = self._take(grammar.parse_array, "arr")
         self._array = claim.name
@@ -452,13 +451,13 @@ class _TextIndexer(LineCursor):
         array.chunk_size = grammar.chunk_size(array.rows)
         if self.result.is_detached and claim.nbytes > grammar.MAX_INLINE:
             array.payload = self.result.payload
-        # Listed before its chunks are read: what stands before a fault is verified, too.
+        # Added before its chunks are read, so that everything before a fault is verified too.
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
             self._fail("structure", f"{array.chunks} chunks are too many to be numbered", line=line)
 
     def _read_chunks(self, array: ArrayIndex) -> Iterator[None]:
-        """Read an array's chunks and its end."""
+        """Read an array's chunks and its `endarr` line."""
         while True:
             if array.payload is None:
                 self._read_whole_chunks(array)
@@ -482,7 +481,7 @@ class _TextIndexer(LineCursor):
     def _read_short_arrays(self) -> None:
         """Read arrays of one chunk for as long as nothing is wrong with them.
 
-        There may be very many. What is wrong, unusual, or at hand in part only is
+        There may be very many. An array that is wrong, unusual or not completely in the window is
         left to `_read_array`, from its `arr` line on.
         """
         near, at = self._near()
@@ -511,7 +510,8 @@ class _TextIndexer(LineCursor):
                 grammar.keyed_hash(hmac),
                 grammar.keyed_hash(salt),
             )
-            # Behind the `arr` line, the `idx` line where there is one, and the `ch` line.
+            # The data start after the `arr` line, the `idx` line if there is one, and the `ch`
+            # line.
             lines = self._line + (2 if rows is None else 3)
             arrays.append(
                 ArrayIndex(
@@ -563,7 +563,7 @@ class _TextIndexer(LineCursor):
                 self._progress(end - start)
 
     def _read_chunk_lines(self, array: ArrayIndex) -> None:
-        """Read `ch` lines that no data follow, of full size, while nothing is wrong with them."""
+        """Read `ch` lines of full-size chunks without data, for as long as nothing is wrong."""
         near, at = self._near()
         start, before = self._pos, at
         size = array.chunk_size
@@ -624,7 +624,8 @@ class _TextIndexer(LineCursor):
                 "structure", f"an array of at most {most} bytes must have its data in the text"
             )
         start, first = self._take_armor(chunk.lines)
-        # The lines are there, so what is wrong with them is told too where endch is not.
+        # Index the chunk before `endch` is checked: if that is missing, faults in its lines are
+        # still reported.
         self._add_chunk(array, start, first, chunk.sha256, chunk.crc32c)
         self._end_chunk(start, first, chunk.lines)
         if self._progress is not None:
@@ -633,7 +634,7 @@ class _TextIndexer(LineCursor):
 
 @dataclass(frozen=True, slots=True)
 class _ArrayForm:
-    """What arrays of one chunk have in common: their claims but for hashes and name."""
+    """What arrays of one chunk have in common: what their lines claim, except name and hashes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -645,11 +646,11 @@ class _ArrayForm:
 
 @lru_cache(maxsize=1024)
 def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _ArrayForm | None:
-    """The form that parts of an array's lines spell, None where anything is wrong with it.
+    """Parse the parts of a short array's lines into their form; None if anything is wrong.
 
     The parts are those of grammar.ARRAY_FRAME.
     """
-    # Cached by the spelling: of very many arrays few have a kind of their own.
+    # Cached by spelling: very many arrays share few forms.
     claim = grammar.parse_kind(kind)
     if claim is None:
         return None

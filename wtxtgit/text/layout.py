@@ -1,8 +1,8 @@
 """`_layout`: how arrays and literals make up a file.
 
-`docs/spec/wtxt.md`, sections "Container files" and "Native arrays". The JSON has
-one spelling; whatever is spelled otherwise is refused. It is written and read extent by extent:
-the values of all extents at once would take ten times as much memory as their spelling.
+`docs/spec/wtxt.md`, sections "Container files" and "Native arrays". The JSON has one spelling;
+any other is refused. It is written and read extent by extent: the parsed values of all extents at
+once would take ten times the memory of their text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NATIVE_SCHEMA = "weights/v1"
 _INTEGERS = {int}
 _EXTENTS, _TAIL = b'{"extents":[', b'],"format":'
 """How a layout starts, as of its keys this one comes first, and what follows the extents."""
-# Bytes of a layout up to which all of it is parsed at once, and that are at hand of a longer one.
+# Layouts up to this many bytes are parsed at once, longer ones in windows of this size.
 _AT_ONCE = 1 << 20
 _WINDOW = 1 << 16
 _MAX_DIGITS = len(str(MAX_NUMBER))
@@ -51,11 +51,11 @@ _PART_KEYS, _NAMED_PART_KEYS = frozenset({"array"}), frozenset({"array", "name"}
 
 
 def format_layout(layout: Layout) -> bytes:
-    """The one spelling of a layout."""
+    """Format a layout in its one valid spelling."""
     record: dict[str, Any] = {"format": layout.format, "v": LAYOUT_VERSION}
     if layout.size is not None:
         record["size"] = layout.size
-    # Extent by extent: records of all of them would take ten times as much as what they spell.
+    # Extent by extent: the records of all extents would take ten times the memory of their text.
     raw = bytearray(_EXTENTS)
     for n, extent in enumerate(layout.extents):
         if n:
@@ -70,9 +70,9 @@ def _spelled(record: dict[str, Any]) -> bytes:
 
 
 def parse_layout(raw: bytes | bytearray, text_size: int | None = None) -> Layout:
-    """Parse the bytes of `_layout`, of a text of `text_size` bytes where that is not verified.
+    """Parse the bytes of `_layout`; `text_size` is that of its text if that is not verified yet.
 
-    Raises TextError "layout", and "limit" for more extents than such a text may have.
+    Raises TextError "layout", and "limit" for more extents than a text of that size may have.
     """
     most = None if text_size is None else LEAST_EXTENTS + text_size // EXTENT_BYTES
     if len(raw) > _AT_ONCE:
@@ -90,7 +90,7 @@ def parse_layout(raw: bytes | bytearray, text_size: int | None = None) -> Layout
 
 
 def _parse_long(raw: bytes | bytearray, most: int | None) -> Layout:
-    """Parse a layout extent by extent: the values of all of them would take ten times as much."""
+    """Parse a layout extent by extent: all at once would take ten times its size in memory."""
     tail = raw.rfind(_TAIL)
     if not raw.startswith(_EXTENTS) or tail < 0:
         _refuse("is not in canonical form")
@@ -105,7 +105,7 @@ def _parse_long(raw: bytes | bytearray, most: int | None) -> Layout:
         try:
             item, end = _DECODER.raw_decode(text, at)
         except (json.JSONDecodeError, RecursionError) as error:
-            # It may be that it goes on behind the window.
+            # The extent may go on beyond the window: try a larger one.
             pos += at
             if text and at == 0 and pos + len(text) >= tail:
                 _refuse(f"is not JSON in ASCII: {error}")
@@ -131,7 +131,7 @@ def _parse_long(raw: bytes | bytearray, most: int | None) -> Layout:
 
 
 def _loaded(raw: bytes | bytearray) -> Any:
-    """The value of a layout's JSON; raises TextError "layout"."""
+    """Parse a layout's JSON; raises TextError "layout"."""
     try:
         return _DECODER.decode(raw.decode("ascii"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
@@ -139,7 +139,7 @@ def _loaded(raw: bytes | bytearray) -> Any:
 
 
 def _parse_facts(record: dict[str, Any], others: set[str]) -> tuple[str, int | None]:
-    """Format and size, of a record that has these keys and `others`."""
+    """Parse format and size from a record that must have exactly their keys and `others`."""
     kind = record.get("format")
     keys = {"format", "v"} | others | (set() if kind == NATIVE_FORMAT else {"size"})
     if set(record) != keys:
@@ -149,7 +149,7 @@ def _parse_facts(record: dict[str, Any], others: set[str]) -> tuple[str, int | N
     if type(record["v"]) is not int or record["v"] != LAYOUT_VERSION:
         _refuse(f"has version {record['v']!r}, but only {LAYOUT_VERSION} is supported")
     size = record.get("size")
-    # What was parsed is all that a layout says, but for a size of null, which none has.
+    # The record must have exactly these keys; a size of null is spelled by leaving the key out.
     if kind != NATIVE_FORMAT and (type(size) is not int or size < 0):
         _refuse(f"has size {size!r}")
     return kind, size
@@ -214,7 +214,7 @@ def _parse_hex(value: Any) -> bytes:
         raw = bytes.fromhex(value)
     except ValueError:
         _refuse(f"has the literal {value!r}")
-    # fromhex takes upper case and spaces, too: a value has one spelling.
+    # fromhex also accepts upper case and spaces, but a value has only one spelling.
     if raw.hex() != value:
         _refuse(f"has the literal {value!r}, which is not lowercase hex")
     return raw
@@ -231,7 +231,7 @@ def _is_unicode(value: str) -> bool:
 
 
 def _parse_int(digits: str) -> int:
-    # Before int(), which takes time that grows with the square of the digits.
+    # Checked before int(), whose time grows with the square of the number of digits.
     if len(digits.removeprefix("-")) > _MAX_DIGITS:
         _refuse(f"has a number of {len(digits)} digits")
     return int(digits)
@@ -257,10 +257,10 @@ def layout_of(
     raw: bytes | bytearray,
     text_size: int | None = None,
 ) -> Layout | None:
-    """The layout of a text, None for one without; `raw` are the bytes of its array `_layout`.
+    """Parse a text's layout from the bytes of its array `_layout`; None for a text without one.
 
-    It fits the text's `meta`, `cap` and `arr` lines. Raises TextError "layout", and "limit" as
-    `parse_layout` does.
+    The layout is checked against the text's `meta`, `cap` and `arr` lines. Raises TextError
+    "layout", and "limit" as `parse_layout` does.
     """
     line = next((line for line in arrays if line.name == LAYOUT_ARRAY), None)
     if line is None:
@@ -313,7 +313,7 @@ def check_layout(
             zeros += extent.zeros
     if missing:
         _refuse(f'does not name array "{min(missing)}"')
-    # A bound on the file that a few bytes of text can ask for.
+    # A bound on the size of the file that a few bytes of text can ask for.
     if zeros > ZEROS_ALLOWANCE + total:
         _refuse(f"has {zeros} zero bytes in runs, with {total} bytes in other extents")
     if layout.size is not None and total + zeros != layout.size:
@@ -321,7 +321,7 @@ def check_layout(
 
 
 def _check_order(before: str | None, name: str) -> None:
-    """Native arrays ascend by name; Python compares code points, as the spec wants it."""
+    """Check that native arrays ascend by name; Python compares code points, as the spec does."""
     if before == name:
         _refuse(f'has two arrays called "{name}"')
     if before is not None and name < before:
@@ -333,14 +333,14 @@ def schema_of(kind: str) -> str:
 
 
 def snapshot_of(cut: Cut) -> Snapshot:
-    """The snapshot that canonical form 1 makes of a cut file."""
+    """Return the snapshot that canonical form 1 makes of a cut file."""
     return with_layout(cut.layout, cut.arrays, Meta(schema=schema_of(cut.layout.format)))
 
 
 def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot:
-    """A snapshot of arrays and their layout, rows blocked by default where not given.
+    """Make a snapshot of arrays and their layout; arrays without row blocking get the default one.
 
-    Raises TextError "layout" for what a reader would refuse.
+    Raises TextError "layout" for a layout that a reader would refuse.
     """
     if meta.schema != schema_of(layout.format):
         _refuse(f'of format {layout.format} does not match the schema "{meta.schema}"')
@@ -354,7 +354,7 @@ def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot
 
 
 def _with_rows(array: Array) -> Array:
-    """The array, with the default blocking where it has none."""
+    """Return the array, with the default row blocking if it has none."""
     if array.rows is not None:
         return array
     name, dtype, shape = array.name, array.dtype, array.shape
@@ -363,12 +363,12 @@ def _with_rows(array: Array) -> Array:
 
 
 def literal(extent: Extent) -> bytes | None:
-    """The bytes that an extent says itself; None for that of an array."""
+    """Return the bytes that an extent contains itself; None if it refers to an array."""
     return None if extent.array is not None else extent.hex or bytes(extent.zeros or 0)
 
 
 def placed(layout: Layout, sizes: Mapping[str, int]) -> Iterator[tuple[int, Extent]]:
-    """A container's extents and where in the file each one starts; `sizes` are those of arrays."""
+    """Yield a container's extents with their positions in the file; `sizes` are those of arrays."""
     start = 0
     for extent in layout.extents:
         yield start, extent
@@ -381,16 +381,17 @@ def placed(layout: Layout, sizes: Mapping[str, int]) -> Iterator[tuple[int, Exte
 def file_tasks(
     layout: Layout, of_array: Callable[[str], Iterable[Callable[[], Blocks]]]
 ) -> Iterator[Callable[[], Blocks]]:
-    """Tasks that give the file's bytes in order: its literals, and what `of_array` has for arrays.
+    """Yield tasks that return the file's bytes in order: literals, and what `of_array` gives.
 
-    Literals that follow one another are joined: a file may be millions of them.
+    `of_array` returns the tasks for an array. Adjacent literals are joined: a file may consist of
+    millions of them.
     """
     literals = bytearray()
     for extent in layout.extents:
         own = literal(extent)
         if own is not None:
             literals += own
-            # Given up at a bound: zeros of a small text may be many MiB.
+            # Flushed at a bound: the zeros of a small text may be many MiB.
             if len(literals) < BLOCK_BYTES:
                 continue
         if literals:

@@ -1,10 +1,9 @@
 """The lines of a ledger, its records, and who signed them.
 
-`docs/spec/ledger.md`. Records are parsed with the grammar of texts and
-formatted to the same bytes. What one record says is judged with the record
-before it only, so a ledger that has grown is read on from where it ended.
-Which keys are trusted, and how many of them it takes, is the business of `trust`:
-here raw keys go in and values come out.
+`docs/spec/ledger.md`. Records are parsed with the grammar of texts, and format to the same bytes.
+A record is judged only together with the record before it, so reading a ledger that has grown can
+continue where it ended before. These functions take raw keys; which keys are trusted, and how
+many signatures are required, is decided in `trust`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ FIRST_PREV = bytes(32)
 _AT_WORD = b"at "
 _DETACHED_WORD = b"detached "
 _SIGN_WORD = b"sign "
-# How many bytes of a wrong line or path a message quotes.
+# A message quotes at most this many bytes of a wrong line or path.
 _SHOWN = 40
 _DIGEST_SIZE = 32
 _NO_COMPONENTS = frozenset({b"", b".", b".."})
@@ -58,10 +57,10 @@ _TO_ESCAPE = re.compile(rb"[^A-Za-z0-9._/-]")
 
 @dataclass(frozen=True, slots=True)
 class LedgerReport:
-    """What a reading found; kinds are syntax, structure, merkle and limit.
+    """What a reading found; problems are of the kinds syntax, structure, merkle and limit.
 
-    `ledger` is there where every line is proper, whatever else is wrong.
-    `source` are the bytes that were read.
+    `ledger` is set if every line is well-formed, whatever else is wrong. `source` is the bytes that
+    were read.
     """
 
     ledger: Ledger | None
@@ -74,13 +73,12 @@ class LedgerReport:
 
 
 def read(data: bytes | memoryview, after: LedgerReport | None = None) -> LedgerReport:
-    """Read a ledger of any content; never raises because of it.
+    """Read a ledger of any content; never raises because of its content.
 
-    `after` is the report on an earlier state of the ledger: where `data`
-    starts with what that was read from, only the rest is read. The result is
-    the same without it.
+    `after` is the report on an earlier state of the ledger: if `data` starts with the bytes of that
+    state, only the rest is read. The result is the same as without it.
     """
-    # Before it is copied or parsed.
+    # Checked before the data is copied or parsed.
     if len(data) > MAX_SIZE:
         problem = Problem("limit", f"{len(data)} bytes, but a ledger has at most {MAX_SIZE}")
         return LedgerReport(None, (problem,))
@@ -91,10 +89,10 @@ def read(data: bytes | memoryview, after: LedgerReport | None = None) -> LedgerR
 
 
 def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[Problem]:
-    """What is wrong with `record` as the one that follows `before`, or as the first.
+    """Yield what is wrong with `record` as the successor of `before`, or as the first record.
 
-    `place` is where the ledger stands before the record. Lines of problems
-    count from the record's own first line, as 1.
+    `place` is the path of the ledger before this record. Lines of problems count from the record's
+    own first line, as 1.
     """
     if record.at == place:
         message = f"at says {_clipped(place)}, but the ledger is already there"
@@ -109,7 +107,7 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     if before is not None and meta.ts < before.meta.ts:
         message = f"ts is {meta.ts}, earlier than the previous record's {before.meta.ts}"
         yield Problem("structure", message, line=first)
-    # A ledger that is cut off at its start has another first link.
+    # A ledger whose first records were cut off starts with another link.
     prev = FIRST_PREV if before is None else before.merkle_this
     if record.merkle_prev != prev:
         wanted = (
@@ -123,7 +121,7 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     if record.merkle_this != this:
         message = f"merkle_this is {_short(this)}, the line says {_short(record.merkle_this)}"
         yield Problem("merkle", message, line=first + 1)
-    # In ascending order, so that a record has one spelling and no key signs twice.
+    # Strictly ascending, so that a record has one spelling and no key signs twice.
     keyids = [signature.keyid for signature in record.signatures]
     signed = first + 2 + (record.detached is not None)
     for line, (one, two) in enumerate(pairwise(keyids), signed + 1):
@@ -136,7 +134,7 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
 
 
 def record_lines(ledger: Ledger) -> Iterator[int]:
-    """The number of each record's first line, its `at` line where it has one."""
+    """Yield the number of each record's first line, which is its `at` line if it has one."""
     line = 2
     for record in ledger.records:
         yield line
@@ -200,7 +198,7 @@ def format_ledger(ledger: Ledger) -> bytes:
 
 
 def covered(head: LedgerHead, record: Record) -> bytes:
-    """What a record's signatures are over: the first line, and its lines before them."""
+    """Return what a record's signatures cover: the first line, and its own lines before them."""
     return format_head(head) + _generation(record)
 
 
@@ -222,11 +220,11 @@ class _LedgerReader:
         self._problems: list[Problem] = []
 
     def skip(self, after: LedgerReport) -> None:
-        """Go on from an earlier reading, where the bytes start with those that it read."""
-        # Where history was rewritten all is read again.
+        """Continue an earlier reading if the data start with the bytes that it read."""
+        # If history was rewritten, everything is read again.
         if after.ledger is None or not self._text.startswith(after.source):
             return
-        # Its last record is read again: a signature may have been added to it.
+        # The last record is read again: a signature may have been added to it.
         self._pos = len(after.source) - len(format_record(after.ledger.last))
         self._line = self._text.count(b"\n", 0, self._pos) + 1
         self._head = after.ledger.head
@@ -261,7 +259,7 @@ class _LedgerReader:
             at = self._take(parse_at, "at")
         meta = self._take(grammar.parse_meta, "meta")
         wsum = self._take(grammar.parse_wsum, "WSUM")
-        # A WSUM line has one place for a signature, a record may have several.
+        # A WSUM line has room for one signature, but a record may have several.
         if wsum.signature is not None:
             message = "in a ledger, a signature belongs on a sign line, not on the WSUM line"
             self._fail("syntax", message, line=self._line - 1)
@@ -277,7 +275,7 @@ class _LedgerReader:
         for problem in check_link(before, record, self._place):
             line = first - 1 + (problem.line or 1)
             self._problems.append(Problem(problem.kind, problem.message, line=line))
-        # Each record can be wrong in several ways: a report has to end.
+        # Each record can be wrong in several ways: the length of a report must be bounded.
         if len(self._problems) > MAX_PROBLEMS:
             self._fail("limit", f"more than {MAX_PROBLEMS} findings, so the rest was not read")
         self._records.append(record)
@@ -285,7 +283,7 @@ class _LedgerReader:
             self._place = at
 
     def _take(self, parse: Callable[[bytes, int], tuple[_T, int] | None], label: str) -> _T:
-        # Bounded before it is parsed: the time for a line does not grow with the ledger.
+        # The line is bounded before it is parsed: its parsing time must not grow with the ledger.
         bound = self._pos + MAX_LINE
         if len(self._text) > bound and self._text.find(b"\n", self._pos, bound) < 0:
             self._fail("limit", f"a line of over {MAX_LINE} bytes")
@@ -328,15 +326,15 @@ def _bounded(line: bytes) -> bytes:
 
 
 def _escaped(path: bytes) -> bytes:
-    """Spell a path; raises TextError for bytes that are none."""
+    """Escape a path; raises TextError for bytes that are not a path."""
     if not is_path(path):
         raise TextError("syntax", f"the path {quote(path)} is not inside the repository")
     return _TO_ESCAPE.sub(lambda byte: b"%%%02X" % byte[0][0], path)
 
 
 def _unescaped(spelled: bytes) -> bytes | None:
-    """The path that is spelled so, None where this is not a path's one spelling."""
-    # Then spelled again: `%41` for A, or a lone %, would be a second spelling.
+    """Return the path with this spelling, None unless it is the path's one valid spelling."""
+    # Compare with the path escaped again: `%41` for A, or a lone %, would be a second spelling.
     path = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode("ascii")), spelled)
     return path if is_path(path) and _escaped(path) == spelled else None
 
@@ -354,12 +352,12 @@ _DELETED_SCHEMA = "opaque/v1"
 
 @dataclass(frozen=True, slots=True)
 class RecordSigners:
-    """What became of a record's signatures, given some public keys.
+    """The result of checking a record's signatures with some public keys.
 
-    `valid` are the keys (32 bytes) that made one. `signatures` counts the
-    signatures that one of the keys made: as many as `valid` where their keyids
-    are distinct, as they must be. `invalid` are keyids that given keys have,
-    none of which made the signature; `unknown` those that no given key has.
+    `valid` are the keys (32 bytes) that made one. `signatures` counts the signatures that were made
+    by given keys: as many as `valid` if their keyids are distinct, as they must be. `invalid` are
+    the keyids for which none of the given keys with that keyid made the signature; `unknown` are
+    those that no given key has.
     """
 
     valid: frozenset[bytes]
@@ -369,7 +367,7 @@ class RecordSigners:
 
     @property
     def state(self) -> SignatureState:
-        """The whole in a word: one signature that does not hold makes it invalid."""
+        """The overall result: one invalid signature makes it invalid."""
         if self.invalid:
             return SignatureState.INVALID
         if self.valid:
@@ -388,13 +386,12 @@ def next_record(
     at: bytes | None = None,
     detached: bytes | None = None,
 ) -> Record:
-    """The record that seals content after a ledger's last, or first where there is none.
+    """Return the unsigned record that seals content after a ledger's last, or as the first one.
 
-    `ts` is that of the last record where it would go back, `gen` counts on
-    unless it is given. `at` is the path to which the ledger moves, `detached` the
-    SHA-256 of a blob that is a detached text. The record is not signed. Raises TextError
-    for values that no record can hold, for a `gen` that does not grow, and for a move
-    that moves nothing.
+    If the clock went back, the record gets the `ts` of the last record instead. `gen` is the next
+    number unless it is given. `at` is the path to which the ledger moves, `detached` the SHA-256 of
+    a blob that is a detached text. Raises TextError for values that no record can hold, for a `gen`
+    that does not grow, and for a move to the current path.
     """
     last = None if ledger is None else ledger.last
     if gen is None:
@@ -413,18 +410,18 @@ def native_record(
     at: bytes | None = None,
     detached: bytes | None = None,
 ) -> Record:
-    """The record of a text that has a generation of its own: `meta` is taken as it is.
+    """Return the record of a text that has its own generation: `meta` is used unchanged.
 
-    Raises TextError for values that no record can hold, where gen does not
-    grow or ts goes back, and for a move to where the ledger is already. A
-    ledger that is yet to begin is nowhere: its first record needs no move.
+    Raises TextError for values that no record can hold, if gen does not grow or ts goes back, and
+    for a move to the current path. A ledger that has not begun has no path: its first record needs
+    no move.
     """
     before = None if ledger is None else ledger.last
     prev = FIRST_PREV if before is None else before.merkle_this
     grammar.format_meta(meta)
     this = digest.merkle(prev, sha256_all, meta)
     record = Record(meta, sha256_all, prev, this, at=at, detached=detached)
-    # Formatted for its checks: whatever is returned can be written.
+    # Formatted only for the checks: whatever is returned can be written.
     format_record(record)
     for problem in check_link(before, record, b"" if ledger is None else ledger.place):
         raise TextError(problem.kind, problem.message)
@@ -432,10 +429,10 @@ def native_record(
 
 
 def deletion_record(ledger: Ledger, *, ts: str, gen: int | None = None) -> Record:
-    """The record that seals, after a ledger's last, that its artifact is gone.
+    """Return the unsigned record that seals, after a ledger's last, that its artifact is deleted.
 
-    `ts` and `gen` are as in `next_record`. The record is not signed. Raises
-    TextError for a time that is none, and where no generation can follow.
+    `ts` and `gen` are as in `next_record`. Raises TextError for an invalid time, and if no
+    generation can follow.
     """
     return next_record(
         ledger,
@@ -448,10 +445,9 @@ def deletion_record(ledger: Ledger, *, ts: str, gen: int | None = None) -> Recor
 
 
 def with_signature(record: Record, signature: Signature) -> Record:
-    """`record` with one more signature, in its place among the others.
+    """Return `record` with one more signature, sorted in among the others.
 
-    Raises TextError where one of that keyid is there already, or as many as
-    a record may have.
+    Raises TextError if it already has a signature of that keyid, or as many as a record may have.
     """
     grammar.check_sign(signature)
     if any(other.keyid == signature.keyid for other in record.signatures):
@@ -463,7 +459,7 @@ def with_signature(record: Record, signature: Signature) -> Record:
 
 
 def signed_by(head: LedgerHead, record: Record, public_keys: Collection[bytes]) -> RecordSigners:
-    """Check a record's signatures with all keys (32 bytes each) that have their keyids."""
+    """Check each of a record's signatures with all keys (32 bytes each) that have its keyid."""
     message = covered(head, record)
     by_keyid: dict[str, list[bytes]] = {}
     for key in sorted(public_keys):
@@ -475,8 +471,7 @@ def signed_by(head: LedgerHead, record: Record, public_keys: Collection[bytes]) 
         candidates = by_keyid.get(signature.keyid)
         if candidates is None:
             unknown.append(signature.keyid)
-        # A keyid has 64 bits and is no hash to rely on: of several keys that have it each one is
-        # tried.
+        # A keyid has 64 bits and is not collision-resistant: all keys that have it are tried.
         elif (made_by := signed_with(signature.signature, message, candidates)) is not None:
             valid.append(made_by)
         else:

@@ -1,4 +1,4 @@
-"""Arrays of numpy as native snapshots hold them: dtypes, sizes of items, views.
+"""Arrays of numpy as native snapshots hold them: dtypes, item sizes, views.
 
 `docs/spec/wtxt.md`, section "Native arrays".
 """
@@ -32,9 +32,9 @@ NUMPY_DTYPES = {
 """numpy's spelling of the ten dtypes."""
 
 BY_NUMPY = {spelling: name for name, spelling in NUMPY_DTYPES.items()}
-# Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions.
+# Other dtypes that stay arrays of numbers: the dtype that carries them and the dimensions it adds.
 _CARRIERS = {"|b1": ("u8", ()), "<f2": ("u16", ()), "<c8": ("f32", (2,)), "<c16": ("f64", (2,))}
-# Bytes of an item of each dtype of one size: the table of `docs/spec/wtxt.md`, "Native arrays".
+# Item sizes in bytes of dtypes with one size: the table of `docs/spec/wtxt.md`, "Native arrays".
 _ITEM_SIZES = {
     **{descr: ITEM_SIZE[name] for descr, name in BY_NUMPY.items()},
     "|b1": 1,
@@ -52,14 +52,14 @@ _SIZED = re.compile(r"(?:\|[SV]|<(U))([1-9][0-9]{0,8})")
 _CHARACTER = 4
 _TIME = re.compile(r"<[mM]8(?:\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
 _TIME_SIZE = 8
-# Dtypes of the ml_dtypes package, which numpy knows where that is imported.
+# Dtypes of the ml_dtypes package, which numpy knows once that is imported.
 _EXTENSION_NAME = re.compile(r"bfloat16|float[468]_[a-z0-9]{1,20}|u?int[24]")
 
 
 def item_size(descr: str) -> int | None:
-    """Bytes of an item of a native layout's dtype; None for one whose size is not checked.
+    """Return the item size in bytes of a native layout's dtype; None if its size is not checked.
 
-    What numpy knows depends on the platform and on what was imported, so it is not asked.
+    numpy is not asked, since what it knows depends on the platform and on imported packages.
     """
     if (sized := _SIZED.fullmatch(descr)) is not None:
         return int(sized[2]) * (1 if sized[1] is None else _CHARACTER)
@@ -67,7 +67,7 @@ def item_size(descr: str) -> int | None:
 
 
 def check_items(array: Array | ArrayLine, descr: str, shape: tuple[int, ...]) -> None:
-    """Raise TextError "layout" where an array's bytes are no items of this dtype and shape."""
+    """Raise TextError "layout" if an array's bytes are not items of this dtype and shape."""
     size = item_size(descr)
     if size is not None and not _fits(array, size, shape):
         message = f'"{array.name}" is not {descr} of shape {shape}'
@@ -84,12 +84,12 @@ def _fits(array: Array | ArrayLine, size: int, shape: tuple[int, ...]) -> bool:
 def view_as(
     array: Array | ArrayLine, descr: str, shape: tuple[int, ...]
 ) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """The numpy dtype and shape that a checked layout gives an array.
+    """Return the numpy dtype and shape that a checked layout gives an array.
 
-    Those of the array itself where numpy has no such dtype here.
+    If numpy has no such dtype here, those of the array itself are returned.
     """
     if item_size(descr) is not None or _EXTENSION_NAME.fullmatch(descr):
-        # A dtype of the table may be one that has to be imported, or too large for numpy.
+        # A dtype of the table may need an import, or be too large for numpy.
         with contextlib.suppress(TypeError, ValueError):
             dtype = np.dtype(descr)
             if dtype.itemsize and _fits(array, dtype.itemsize, shape):
@@ -98,11 +98,11 @@ def view_as(
 
 
 def shaped(raw: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> NDArray[Any]:
-    """Bytes as an array; raises TextError "limit" for shapes beyond numpy's own bounds."""
+    """Return bytes as an array; raises TextError "limit" for shapes beyond numpy's own bounds."""
     try:
         if len(raw):
             return np.frombuffer(raw, dtype).reshape(shape)
-        # frombuffer takes no empty buffer.
+        # frombuffer does not accept an empty buffer.
         empty = np.empty(shape, dtype)
         empty.flags.writeable = False
         return empty
@@ -112,10 +112,10 @@ def shaped(raw: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], name: str)
 
 
 def carrier_of(descr: str, itemsize: int, extension: bool) -> tuple[str | None, tuple[int, ...]]:
-    """The WTXT dtype that carries a numpy dtype, and the dimensions that it adds.
+    """Return the WTXT dtype that carries a numpy dtype, and the dimensions that it adds.
 
-    None stands for u8 of the array's length. `extension` dtypes are those that
-    other packages register with numpy, such as bfloat16.
+    A dtype of None means that u8 of the array's length carries it. `extension` dtypes are those
+    that other packages register with numpy, such as bfloat16.
     """
     if descr in BY_NUMPY:
         return BY_NUMPY[descr], ()

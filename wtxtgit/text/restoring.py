@@ -1,15 +1,15 @@
-"""Writing the file that a text stands for while the text is verified.
+"""Writing the file that a text stands for while the text is being verified.
 
-The layout says where each array stands in the file. It is read without trust, and
-what is verified block by block is put in its place at once, by every thread that
-reads blocks. Only where all of the text holds, and its layout is the very one that was
-assumed, is the file what the text stands for: until then it belongs under no name.
+The layout says where each array stands in the file. It is used before it is trusted: every thread
+that reads blocks writes each verified block to its place at once. Only if the whole text holds,
+and its layout is the one that was assumed, is the file what the text stands for; until then it
+must not get a name.
 
-`verify_into` takes a text that is at hand, so that the sizes of all arrays are known.
-`verify_arriving` takes one that is on its way, and gives it up as it goes. Arrays come in
-the order of their names, and stand in the file in another one: `blk_10` comes before
-`blk_2`. Where the start of one is not known yet when it comes, it is put aside, behind
-the end of the file, and moved at the end. Positions follow from claims all the same.
+`verify_into` takes a text that is completely available, so the sizes of all arrays are known.
+`verify_arriving` takes a text that is still arriving, and releases it on the way. Arrays arrive
+in the order of their names, but stand in the file in another order: `blk_10` arrives before
+`blk_2`. An array whose start is not known yet is put aside, beyond the end of the file, and moved
+at the end. All positions still follow from unverified claims.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from wtxtgit.text.index import ArrayIndex, TextIndex, indexing
 from wtxtgit.text.layout import literal, parse_layout, placed
 from wtxtgit.text.verify import Block, CheckedBlock, TextReport, verify
 
-# Where bytes stand in the file, and they.
+# A position in the file, and the bytes for it.
 _Part = tuple[int, memoryview]
-# Bytes from which on a block is written by itself.
+# Blocks of at least this many bytes are written by themselves.
 _SMALL = 64 * 1024
-# Bytes that a part takes besides its own.
+# Memory that a part takes besides its bytes.
 _PART = 256
-# Bytes of small blocks that are kept until they are written, neighbours together.
+# Bytes of small blocks that are collected before neighbours are written together.
 _WAITING = 1024 * 1024
-# Bytes of small arrays that are kept until it is known where they start.
+# Bytes of small arrays that are held in memory until their start is known.
 _KEPT = 4 * 1024 * 1024
-# Where an array that is put aside starts: file systems that can move blocks need no copy.
+# Alignment of arrays that are put aside: some file systems can then move blocks without a copy.
 _ALIGNED = 4096
 
 
@@ -54,13 +54,13 @@ def verify_into(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[TextReport, bool]:
-    """Verify a text, and write the file that it stands for into an empty one.
+    """Verify a text, and write the file that it stands for into an empty file.
 
-    `indexed` and `layout` are as `index` and `assumed_layout` give them; the
-    rest is as for `verify`. Gives the report, and whether the file is whole;
-    otherwise it is empty. Raises OSError where it can't be written.
+    `indexed` and `layout` are what `index` and `assumed_layout` return; the rest is as for
+    `verify`. Returns the report, and whether the file is whole; if it is not, the file is left
+    empty. Raises OSError if the file can't be written.
     """
-    # A detached text claims sizes that it has no lines for: what is not there is not delivered.
+    # A detached text may claim any sizes: what does not exist is never delivered.
     writer = _LayoutWriter(descriptor, MOST_FILE if indexed.is_detached else len(text))
     writer.lay_out(layout)
     writer.expect(indexed.arrays)
@@ -74,19 +74,18 @@ def verify_into(
     )
     is_whole = writer.finish(report)
     if not is_whole:
-        # No unverified byte stays behind.
+        # Leave no unverified byte behind.
         os.ftruncate(descriptor, 0)
     return report, is_whole
 
 
 def verify_arriving(descriptor: int, text: PieceWindows, *, threads: int | None = None) -> bool:
-    """Verify a text whose pieces come, and write the container that it stands for.
+    """Verify a text as its pieces arrive, and write the container that it stands for.
 
-    `descriptor` is of an empty file, open for reading too. Gives whether the file is
-    whole and may stand for the text. Otherwise it is empty, and the text is damaged, or
-    in some way unusual, or the file found no room: only a look at the whole text tells.
-    Of the text some blocks are held at a time. Raises EnvironmentFailure where pieces
-    don't come.
+    `descriptor` is an empty file that is also open for reading. Returns whether the file is whole
+    and may stand for the text. Otherwise the file is empty, and the text is damaged or unusual, or
+    there was no space for the file: only reading the whole text can tell. A few blocks of the text
+    are held at a time. Raises EnvironmentFailure if pieces fail to arrive.
     """
     arriving = _Arriving(descriptor, text)
     is_whole = False
@@ -99,10 +98,10 @@ def verify_arriving(descriptor: int, text: PieceWindows, *, threads: int | None 
             threads=threads,
             deliver=arriving.writer.deliver,
         )
-        # The last piece comes when the hash of all of them was right.
+        # The source gives the last piece only if the hash of all of them is right.
         text.end()
         is_whole = arriving.writer.finish(report)
-        # A file that no blob may stand for.
+        # A file that itself starts like a text must not be stored as one.
         is_whole = is_whole and os.pread(descriptor, len(MAGIC), 0) != MAGIC
     except (_Unusual, TextError, OSError):
         pass
@@ -113,22 +112,22 @@ def verify_arriving(descriptor: int, text: PieceWindows, *, threads: int | None 
 
 
 class _Unusual(Exception):
-    """A text that is to be looked at as a whole."""
+    """The text must be read as a whole instead."""
 
 
 class _Arriving:
-    """A text on its way into a file: what is known of it, and which of it is still needed."""
+    """A text being written to a file as it arrives, and which part of it is still needed."""
 
     def __init__(self, descriptor: int, text: PieceWindows) -> None:
         self._text = text
         self.view = Windowed(text)
         self.indexed, self._steps = indexing(self.view)
         self.writer = _LayoutWriter(descriptor, text.nbytes)
-        # The layout while it was not read yet: its lines are kept as long.
+        # The layout's array until it has been parsed: its lines are not released before.
         self._layout: ArrayIndex | None = None
 
     def steps(self) -> Iterator[None]:
-        """The index's steps; after each one it is known where its arrays go."""
+        """Yield after each step of indexing, once the positions of the new arrays are decided."""
         seen = 0
         for _ in self._steps:
             index = self.indexed
@@ -147,22 +146,22 @@ class _Arriving:
             yield
 
     def passed(self, job: list[CheckedBlock]) -> None:
-        """Give up the text of blocks that were checked."""
+        """Release the text of blocks that were checked."""
         if any(checked.problems for checked in job):
             raise _Unusual
         end = job[-1].block.end
         layout = self._layout
         if layout is not None and layout.starts:
             end = min(end, layout.starts[0])
-        # The signature covers the header.
+        # The header stays: the signature covers it.
         self._text.give_up(self.indexed.covered, end)
 
 
 class _LayoutWriter:
-    """Puts blocks and literals where a layout has them; threads may share it.
+    """Writes blocks and literals to the places that a layout gives them; threads may share it.
 
-    Arrays have to be expected, in order, before their blocks are delivered. `most` is
-    how many bytes an array may have.
+    `expect` must be called for arrays, in order, before their blocks are delivered. `most` is the
+    greatest number of bytes that an array may have.
     """
 
     def __init__(self, descriptor: int, most: int) -> None:
@@ -171,10 +170,11 @@ class _LayoutWriter:
         self._layout: Layout | None = None
         self._sizes: dict[str, int] = {}
         self._starts: dict[str, int] = {}
-        # The extents behind those whose start is known, once the size of an array is known.
+        # The extents whose start is not known yet; it goes on once the awaited array's size is
+        # known.
         self._walk: Iterator[tuple[int, Extent]] = iter(())
         self._awaited: str | None = None
-        # Arrays that came before their start was known: small ones, and where others are.
+        # Arrays that arrived before their start was known: small ones in memory, others put aside.
         self._kept: dict[str, bytearray] = {}
         self._kept_bytes = 0
         self._aside: dict[str, int] = {}
@@ -185,17 +185,17 @@ class _LayoutWriter:
         self._lock = Lock()
 
     def lay_out(self, layout: Layout) -> None:
-        """Assume a layout."""
-        # Where the file has its place there may be what was put aside before.
+        """Set the layout, which is not verified yet."""
+        # An array may already have been put aside where this file has its own bytes.
         if layout.size is None or (self._aside and layout.size > min(self._aside.values())):
             raise _Unusual
         self._layout = layout
         self._walk = placed(layout, self._sizes)
 
     def expect(self, arrays: Sequence[ArrayIndex]) -> None:
-        """Decide where the blocks of arrays go."""
+        """Decide where the blocks of these arrays go."""
         for array in arrays:
-            # What is not there at all may be claimed, too.
+            # The size is only a claim.
             if array.nbytes > self._most:
                 raise _Unusual
             if array.name != LAYOUT_ARRAY:
@@ -220,15 +220,15 @@ class _LayoutWriter:
             self._kept[name] = bytearray(nbytes)
             self._kept_bytes += nbytes + _PART
         else:
-            # Before the layout is known, where no file ends: a layout has no more zeros than
-            # other bytes, but for an allowance.
+            # Without a layout, beyond the end of any possible file: a layout has at most as many
+            # zeros as other bytes, plus an allowance.
             least = 2 * self._most + ZEROS_ALLOWANCE if size is None else size
             place = -(-max(self._aside_end, least) // _ALIGNED) * _ALIGNED
             self._aside[name] = place
             self._aside_end = place + nbytes
 
     def deliver(self, block: Block, raw: memoryview) -> None:
-        """Write a block's bytes, or keep them for `finish`."""
+        """Write a block's bytes, or hold them until `finish`."""
         name = block.array.name
         if name not in self._sizes:
             return
@@ -245,9 +245,9 @@ class _LayoutWriter:
         self._write(ready)
 
     def finish(self, report: TextReport) -> bool:
-        """Write what is left, once the text was verified; tells whether the file is whole."""
+        """Write what is left after the text was verified; returns whether the file is whole."""
         layout = self._layout
-        # The layout was read before it was verified: only now is it known to be that of the text.
+        # The layout was used before it was verified: only now is it known to be the text's.
         is_right = layout is not None and report.ok and report.layout == layout
         if not is_right or layout is None or self._delivered != sum(self._sizes.values()):
             return False
@@ -263,7 +263,7 @@ class _LayoutWriter:
         return True
 
     def _collected(self, part: _Part) -> list[_Part]:
-        """Keep a small part; gives all that are kept once they are many."""
+        """Collect a small part; returns all collected parts once they are enough to write."""
         self._waiting.append(part)
         self._waiting_bytes += part[1].nbytes + _PART
         if self._waiting_bytes < _WAITING:
@@ -272,9 +272,9 @@ class _LayoutWriter:
         return ready
 
     def _write(self, parts: list[_Part]) -> None:
-        """Write parts at their places, those that stand side by side together."""
+        """Write parts at their positions, joining those that are adjacent."""
         run, first = bytearray(), 0
-        # In the order of the file, so that neighbours become one write.
+        # Sorted by position, so that neighbours become one write.
         for start, raw in sorted(parts, key=itemgetter(0)):
             if run and start != first + len(run):
                 write_at(self._descriptor, run, first)

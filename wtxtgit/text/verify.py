@@ -1,22 +1,21 @@
-"""Verification: a text and keys in, a report out.
+"""Verification: text and keys in, a report out.
 
-A block is the unit in which chunks are decoded and checked: a run of chunks of one
-array, all of one size, whose lines stand at equal distances. Decoding a block gives
-its raw bytes if every line is what the writer would have written.
+A block is the unit in which chunks are decoded and checked: a run of chunks of one array, all of
+one size, whose lines stand at equal distances. Decoding a block returns its raw bytes only if
+every line is exactly what the writer writes.
 
-The chunks of a detached text are taken from its payload, by their SHA-256, and go through
-the same checks. Those that are not at hand stop nothing: what can be proved without them is
-proved, and that they are missing is a problem of its own.
+The chunks of a detached text are taken from its payload, by their SHA-256, and go through the
+same checks. Missing chunks do not stop the verification: what can be proved without them is
+proved, and that they are missing is a separate problem.
 
-Everything that `docs/spec/wtxt.md` asks of a text is checked: grammar and
-structure by the index, lines and chunks block by block, each array's SHA-256
-(and HMAC, given the key), then root, fastxor, merkle, signature and layout.
-Syntax and structure faults stop the reading; all other findings are collected.
-No clock, file or environment is read.
+Everything that `docs/spec/wtxt.md` requires of a text is checked: grammar and structure by the
+index, lines and chunks block by block, each array's SHA-256 (and HMAC, given the key), then root,
+fastxor, merkle, signature and layout. Syntax and structure faults stop the reading; all other
+findings are collected. No clock, file or environment is read.
 
-SHA-256 runs three times over every byte. hash_all takes each array's `arr`
-line as the text claims it, so it need not wait for the array's own hash: both
-follow the blocks that are decoded, one in the caller's thread.
+SHA-256 runs over every byte three times: for its chunk, its array and hash_all. hash_all covers
+each array's `arr` line as the text claims it, so it need not wait for the array's own hash: both
+follow the decoded blocks, one of them in the caller's thread.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from wtxtgit.text.grammar import BLOCK_BYTES, cut, grouped, whole_blocks
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import layout_of
 
-# How many blocks of short arrays make one job.
+# The number of blocks of short arrays in one job.
 _JOB_BLOCKS = 1024
 
 
@@ -72,12 +71,12 @@ class Block:
         return starts[self.first + 1] - starts[self.first] if self.count > 1 else 0
 
     def lines(self, text: ByteView) -> memoryview:
-        """Its armored lines, and what stands between them."""
+        """The block's armored lines, and what stands between them."""
         return mapped(text[self.start : self.end])
 
     @property
     def end(self) -> int:
-        """Where its last line ends in the text."""
+        """The position in the text where its last line ends."""
         last = self.array.starts[self.first + self.count - 1]
         if self.array.payload is not None:
             return last
@@ -85,7 +84,7 @@ class Block:
 
     @property
     def offset(self) -> int:
-        """Where its bytes stand in the array."""
+        """The position of its bytes in the array."""
         return self.first * self.array.chunk_size
 
     @property
@@ -95,12 +94,12 @@ class Block:
 
 @dataclass(slots=True)
 class CheckedBlock:
-    """A block's bytes and what its own checksums say of them.
+    """A block's bytes, and the results of checking them against the block's own checksums.
 
-    `raw` is None where the lines could not be read to the end: what follows
-    is not read. It is None, too, where `lacking` chunks of a detached text can't be had,
-    `missing` of them because they are not at hand; then the reading goes on. `sha256` is
-    that of the last chunk, an array's own where it has just one.
+    `raw` is None if the lines could not be read to the end; the reading stops there. It is also
+    None if `lacking` chunks of a detached text can't be read, `missing` of them because they are
+    not available; then the reading goes on. `sha256` is the hash of the last chunk, which is the
+    array's own if it has only one.
     """
 
     block: Block
@@ -113,23 +112,23 @@ class CheckedBlock:
 
     @property
     def stops(self) -> bool:
-        """Whether what follows can't be read."""
+        """Whether the reading stops at this block."""
         return self.raw is None and not self.lacking
 
     @property
     def is_last(self) -> bool:
-        """Whether its array ends with it."""
+        """Whether this is the last block of its array."""
         return self.block.first + self.block.count == self.block.array.chunks
 
 
 def blocks_of(array: ArrayIndex, first: int = 0, last: int | None = None) -> Iterator[Block]:
-    """The blocks of an array's indexed chunks from `first` up to, not including, `last`."""
+    """Yield the blocks of an array's indexed chunks from `first` to `last`, which is excluded."""
     end = len(array.starts) if last is None else min(last, len(array.starts))
     return (Block(array, *part) for part in cut(array.nbytes, array.chunk_size, first, end))
 
 
 def _blocks_of_all(index: TextIndex, growing: Iterator[None]) -> Iterator[Block]:
-    """The blocks of all arrays, those of a growing index as soon as they are whole."""
+    """Yield the blocks of all arrays of a growing index, as soon as they are complete."""
     number = first = 0
     is_grown = False
     while not is_grown:
@@ -137,7 +136,7 @@ def _blocks_of_all(index: TextIndex, growing: Iterator[None]) -> Iterator[Block]
         while number < len(index.arrays):
             array = index.arrays[number]
             last = len(array.starts)
-            # The last chunk comes once it is known how the array ends.
+            # Wait with the last chunk until it is known how the array ends.
             if not (array.complete or is_grown):
                 last = whole_blocks(array.chunk_size, first, min(last, array.chunks - 1))
             yield from blocks_of(array, first, last)
@@ -148,13 +147,13 @@ def _blocks_of_all(index: TextIndex, growing: Iterator[None]) -> Iterator[Block]
 
 
 def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    """Gather blocks in order into jobs that are worth a thread's attention."""
+    """Group blocks, in order, into jobs that are large enough for a thread."""
     job: list[Block] = []
     nbytes = 0
     for block in blocks:
         job.append(block)
         nbytes += block.nbytes
-        # Also by their count: blocks of empty arrays have no bytes.
+        # Bounded also by count: blocks of empty arrays have no bytes.
         if nbytes >= BLOCK_BYTES // 2 or len(job) >= _JOB_BLOCKS:
             yield job
             job, nbytes = [], 0
@@ -163,12 +162,12 @@ def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
 
 
 def jobs_at_least(arrays: Sequence[ArrayIndex]) -> int:
-    """How many jobs the blocks of arrays make, at the very least."""
+    """Return a lower bound for the number of jobs into which the arrays' blocks are grouped."""
     return len(arrays) // _JOB_BLOCKS + 1
 
 
 def decode(text: ByteView, block: Block) -> memoryview | None:
-    """The raw bytes of a block, None where a line is not as it should be."""
+    """Return the raw bytes of a block, None if a line is damaged."""
     if block.array.payload is not None:
         return _payload_bytes(block, block.array.payload)
     lines = block.lines(text)
@@ -181,9 +180,9 @@ def decode(text: ByteView, block: Block) -> memoryview | None:
 
 
 def decoded(text: ByteView, block: Block) -> memoryview:
-    """The raw bytes of a block of a text that was verified.
+    """Return the raw bytes of a block of a text that was verified.
 
-    Raises TextError "structure", or "payload" for what is not at hand any more.
+    Raises TextError "structure", or "payload" for chunks that are not available any more.
     """
     if (raw := decode(text, block)) is None:
         if block.array.payload is not None:
@@ -195,7 +194,7 @@ def decoded(text: ByteView, block: Block) -> memoryview:
 
 
 def checked_bytes(text: ByteView, blocks: Iterable[Block]) -> Iterator[memoryview]:
-    """The raw bytes of each block, whose checksums hold; raises TextError for the first problem."""
+    """Yield each block's raw bytes after checking them; raises TextError for the first problem."""
     for block in blocks:
         checked = check(text, block)
         for problem in checked.problems:
@@ -209,7 +208,7 @@ def checked_bytes(text: ByteView, blocks: Iterable[Block]) -> Iterator[memoryvie
 
 
 def refusal(problem: Problem) -> TextError:
-    """A problem of a text as the error that a reader raises."""
+    """Convert a problem of a text to the error that a reader raises."""
     return TextError(
         problem.kind,
         problem.message,
@@ -220,7 +219,7 @@ def refusal(problem: Problem) -> TextError:
 
 
 def raise_first(problems: Iterable[Problem]) -> None:
-    """Raise TextError with the first one, if there is any."""
+    """Raise TextError with the first problem, if there is any."""
     for problem in problems:
         raise refusal(problem)
 
@@ -232,7 +231,7 @@ def check(text: ByteView, block: Block) -> CheckedBlock:
     raw = decode(text, block)
     if raw is not None:
         return _compare(CheckedBlock(block, raw), raw)
-    # Which of its chunks is damaged, and whether the reading stops there, only they say.
+    # Only checking its chunks one by one shows which is damaged, and whether the reading stops.
     if block.count > 1:
         return _check_singly(text, block)
     array, ix = block.array, block.first
@@ -242,9 +241,9 @@ def check(text: ByteView, block: Block) -> CheckedBlock:
 
 
 def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
-    """Check blocks as `check` does, those of short arrays together where nothing is wrong.
+    """Check blocks as `check` does, but those of short arrays together if nothing is wrong.
 
-    A block that can't be read to the end is the last.
+    A block that can't be read to the end is the last one returned.
     """
     checked: list[CheckedBlock] = []
     for blocks in grouped(job, _short):
@@ -253,14 +252,14 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
             from wtxtgit.text import block_armor
 
             raws = block_armor.decode_short([(block.lines(text), block.size) for block in blocks])
-        # Where one line is wrong all are checked again one by one, which says where it is.
+        # If any line is wrong, all are checked again one by one to find it.
         if raws is not None:
             for block, raw in zip(blocks, raws, strict=True):
                 checked.append(_compare(CheckedBlock(block, raw), raw))
             continue
         for block in blocks:
             checked.append(check(text, block))
-            # What follows can not be read: its place depends on lines that are broken.
+            # Blocks after it can't be read: their positions depend on the broken lines.
             if checked[-1].stops:
                 return checked
     return checked
@@ -271,7 +270,7 @@ def _short(block: Block) -> int | None:
 
 
 def _payload_bytes(block: Block, payload: PayloadSource) -> memoryview | None:
-    """The chunks of a block from where they are kept, None where one can't be had.
+    """Return the chunks of a block from the payload, None if one can't be read.
 
     The payload has checked each of them by its SHA-256.
     """
@@ -289,10 +288,10 @@ def _payload_bytes(block: Block, payload: PayloadSource) -> memoryview | None:
 
 
 def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
-    """Take the chunks of a block from where they are kept, and compare their checksums."""
+    """Take the chunks of a block from the payload, and compare their checksums."""
     array = block.array
     result = CheckedBlock(block, None)
-    # A payload has checked each chunk by this name, whatever else its line claims.
+    # The payload has checked each chunk against its SHA-256, but not against its CRC-32C.
     names = array.sha256[block.first : block.first + block.count]
     result.sha256 = names[-1]
     together = payload.read_all(names, block.size) if block.count > 1 else None
@@ -317,7 +316,7 @@ def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
         try:
             chunk = mapped(payload.read(name))
         except PayloadMissing:
-            # Another process may have taken it away since.
+            # Another process may have removed it in the meantime.
             result.missing += 1
             continue
         except WtxtgitError as error:
@@ -339,7 +338,7 @@ def _check_payload(block: Block, payload: PayloadSource) -> CheckedBlock:
 
 
 def _compare(result: CheckedBlock, raw: memoryview) -> CheckedBlock:
-    """Compare the checksums of a block's chunks with those that the text says."""
+    """Compare the checksums of a block's chunks with those that the text claims."""
     block, array = result.block, result.block.array
     for k in range(block.count):
         ix = block.first + k
@@ -354,7 +353,7 @@ def _compare(result: CheckedBlock, raw: memoryview) -> CheckedBlock:
 
 
 def _check_singly(text: ByteView, block: Block) -> CheckedBlock:
-    """Check a damaged block chunk by chunk: what stands before a stop counts in full."""
+    """Check a damaged block chunk by chunk: chunks before the one that stops it count in full."""
     result = CheckedBlock(block, None)
     whole = bytearray()
     for ix in range(block.first, block.first + block.count):
@@ -370,7 +369,7 @@ def _check_singly(text: ByteView, block: Block) -> CheckedBlock:
 
 
 def mismatch(what: str, computed: bytes, claimed: bytes, source: str = "the text") -> str:
-    """What a message says of a hash that `source` claims to be another one."""
+    """Return a message about a hash that differs from the one that `source` claims."""
     return f"{what} is {computed.hex()[:16]}..., {source} says {claimed.hex()[:16]}..."
 
 
@@ -381,7 +380,10 @@ _Checksums = tuple[int, bytes]
 def chunk_problems(
     computed: _Checksums, claimed: _Checksums, line: int, array: str, ix: int
 ) -> Iterator[Problem]:
-    """What is wrong with a chunk of an array whose `ch` line, number `line`, claims checksums."""
+    """Yield what is wrong with a chunk, given the checksums that its `ch` line claims.
+
+    `line` is the number of the `ch` line.
+    """
     if computed[0] != claimed[0]:
         message = f"crc32c is {computed[0]:08x}, the line says {claimed[0]:08x}"
         yield Problem("crc32c", message, line=line, array=array, chunk=ix)
@@ -393,9 +395,10 @@ def chunk_problems(
 def diagnose(
     lines: ByteView, size: int, first: int, array: str, ix: int
 ) -> tuple[list[Problem], memoryview | None]:
-    """The bad lines of a damaged chunk, and its `size` bytes, None where the reading stops.
+    """Return the problems of a damaged chunk's lines, and its `size` bytes if they can be read.
 
-    `lines` are its lines, the first of which has the number `first`.
+    `lines` are its data lines, the first of which has the number `first`. The bytes are None if the
+    reading stops in this chunk.
     """
     faults, raw = armor.diagnose(lines, size)
     problems = [
@@ -416,11 +419,10 @@ Passed = Callable[[list[CheckedBlock]], None]
 class TextReport:
     """What a verification found.
 
-    `sha256_all` is the computed hash_all, None where the reading stopped, or chunks of a
-    detached text can't be had; `fastxor` goes with it.
-    `authenticated` tells that every array carries an HMAC that fits the key.
-    `layout` is there for texts with a valid `_layout`.
-    `payload` says of a detached text that was read to its end how much of it is at hand.
+    `sha256_all` is the computed hash_all, None if the reading stopped or if chunks of a detached
+    text can't be read; the same holds for `fastxor`. `authenticated` says that every array has an
+    HMAC that fits the key. `layout` is set for texts with a valid `_layout`. `payload` says how
+    much of a detached text's payload is available, if the text was read to its end.
     """
 
     index: TextIndex
@@ -440,12 +442,12 @@ class TextReport:
 
     @property
     def is_pending(self) -> bool:
-        """Whether nothing is wrong with the text but that its root is pending."""
+        """Whether the only thing wrong with the text is that its root is pending."""
         return bool(self.problems) and all(p.kind == "pending" for p in self.problems)
 
     @property
     def lacks_payload(self) -> bool:
-        """Whether nothing is wrong with the text but that not all of its payload is at hand."""
+        """Whether the only thing wrong is that some of the text's payload is not available."""
         return bool(self.problems) and all(p.kind == PAYLOAD_MISSING for p in self.problems)
 
     @property
@@ -471,35 +473,34 @@ def verify(
 ) -> TextReport:
     """Verify a text.
 
-    `text` is a flat view of bytes; `wsum` the content of its WSUM file;
-    `public_keys` raw ed25519 keys of 32 bytes. `progress` gets counts of raw
-    bytes. `deliver` gets the bytes of blocks whose own checksums are right.
-    `indexed` is what `index` gives for the text, where that was called already, or
-    what grows to it with the steps of `growing`: then blocks are checked as soon as they
-    are indexed. `passed` says which need the text no more. `payload` is that of a detached
-    text, unless it is indexed with it: without all of it there is a problem of the kind
-    "payload-missing".
+    `text` is a flat view of bytes, `wsum` the content of its WSUM file, `public_keys` are raw
+    ed25519 keys of 32 bytes. `progress` receives counts of raw bytes. `deliver` receives the bytes
+    of blocks whose own checksums are right. `indexed` is what `index` returned for the text, if
+    that was called already; or an index that grows with the steps of `growing`: then blocks are
+    checked as soon as they are indexed. `passed` is told which blocks no longer need the text.
+    `payload` is that of a detached text, unless `indexed` has it; if any of it is missing, there is
+    a problem of the kind "payload-missing".
     """
     report = TextReport(index(text, payload=payload) if indexed is None else indexed)
     growing = growing or iter(())
     body = _ArrayChecks(text, report, hmac_key, allow_unauthenticated, progress, deliver, passed)
     stopped = body.check(growing, threads)
-    # After a stop the rest of the lines is still read: it may say what else is wrong there.
+    # After a stop the remaining lines are still indexed: they may show what else is wrong there.
     deque(growing, maxlen=0)
-    # What is nearest to the damage comes first: lines and chunks, then arrays.
+    # Findings nearest to the damage come first: lines and chunks, then arrays.
     report.problems.sort(key=lambda problem: (problem.chunk is None, problem.line or 0))
     stop = report.index.stop
     if stop is not None and (not stopped or _same_chunk(stop, report.problems)):
         report.problems.append(stop)
         stopped = True
     if not stopped:
-        # The hash of a part would look like that of another text: none is reported then.
+        # No hash of an incomplete text is reported: it would look like that of another text.
         if not body.lacking:
             report.sha256_all, report.fastxor = body.hash_all.digest(), body.fastxor
         if report.index.is_detached:
             _tell_payload(report, body)
         _check_root(report, wsum)
-    # Also after a stop: a signature covers the header alone, which may be whole.
+    # Checked even after a stop: a signature covers only the header, which may be intact.
     _check_signatures(report, text, wsum, public_keys)
     if not stopped and body.layout_bytes is not None:
         _check_layout(report, body.layout_bytes, len(text))
@@ -507,7 +508,7 @@ def verify(
 
 
 def _tell_payload(report: TextReport, body: _ArrayChecks) -> None:
-    """Say how much of a detached text's payload is at hand."""
+    """Report how much of a detached text's payload is available."""
     chunks = len(report.index.payload_names)
     if not body.lacking:
         report.payload = PayloadState.COMPLETE
@@ -520,17 +521,17 @@ def _tell_payload(report: TextReport, body: _ArrayChecks) -> None:
 
 
 def _same_chunk(stop: Problem, problems: Iterable[Problem]) -> bool:
-    """Whether the frame of the chunk in which the reading stopped is broken too.
+    """Whether the frame lines of the chunk in which the reading stopped are broken too.
 
-    A line that is missing shows as another line of the wrong length and as a
-    missing `endch`: both are reported.
+    A missing line shows both as another line of the wrong length and as a missing `endch`: both are
+    reported.
     """
     kinds = {p.kind for p in problems if (p.array, p.chunk) == (stop.array, stop.chunk)}
     return bool(kinds) and stop.kind not in kinds
 
 
 class _ArrayChecks:
-    """The arrays of a text on their way through the checks, in order."""
+    """The checks of all arrays of a text, in order."""
 
     def __init__(
         self,
@@ -562,13 +563,13 @@ class _ArrayChecks:
         self._stopped = False
 
     def check(self, growing: Iterator[None], threads: int | None) -> bool:
-        """Check all chunks of a growing index; True where a fault stopped the reading."""
+        """Check all chunks of a growing index; returns True if a fault stopped the reading."""
         blocks = _blocks_of_all(self._report.index, growing)
         tasks = (partial(self._check_job, job) for job in jobs_of(blocks))
         followers = [self._to_own]
         if self._hmac_key is not None:
             followers.append(self._to_mac)
-        # Jobs of short arrays are large enough: an array takes hundreds of bytes of text.
+        # Jobs of short arrays are large enough: each array takes hundreds of bytes of text.
         threads = worthwhile(threads, len(self._text))
         with Workers(tasks, threads, followers=followers, is_last=_stops) as jobs:
             for job in jobs:
@@ -576,13 +577,13 @@ class _ArrayChecks:
                 if self._passed is not None:
                     self._passed(job)
         arrays = self._report.index.arrays
-        # Collected apart by followers that run at the same time, and joined in a fixed order:
-        # reports do not depend on threads.
+        # Each follower collects its own problems, and they are joined in a fixed order: reports
+        # must not depend on the timing of threads.
         mac_problems = [*self._no_mac_problems, *self._mac_problems]
         for found in (self._no_mac_problems, self._own_problems, self._mac_problems):
             self._report.problems.extend(found)
         if not self._stopped and not self.lacking and self._hmac_key is not None:
-            # A text without arrays proves nothing with a key.
+            # A text without arrays does not prove that its author had the key.
             every = bool(arrays) and all(array.has_hmac for array in arrays)
             self._report.authenticated = every and not mac_problems
         return self._stopped
@@ -596,7 +597,7 @@ class _ArrayChecks:
         return checked
 
     def _to_all(self, job: list[CheckedBlock]) -> None:
-        """Follow with what all arrays have in common."""
+        """Feed a job's blocks to what covers all arrays: hash_all and fastxor."""
         parts: list[Buffer] = []
         done = 0
         for checked in job:
@@ -618,8 +619,9 @@ class _ArrayChecks:
             done += checked.raw.nbytes
             if block.array.name == LAYOUT_ARRAY and self.layout_bytes is not None:
                 self.layout_bytes += checked.raw
-        # Short ones are joined: each step for itself would wait for the interpreter's lock.
-        # Of a text that lacks some of its arrays there is none.
+        # Short arrays are joined: hashing each one separately would wait for the interpreter's
+        # lock.
+        # Without some of the arrays there is no hash_all.
         if not self.lacking:
             for part in parts if len(job) == 1 else (b"".join(parts),):
                 self.hash_all.update(part)
@@ -627,13 +629,13 @@ class _ArrayChecks:
             self._progress(done)
 
     def _to_own(self, job: list[CheckedBlock]) -> None:
-        """Follow with each array's own SHA-256."""
+        """Feed a job's blocks to each array's own SHA-256."""
         for checked in job:
             if checked.stops:
                 break
             array = checked.block.array
             own = checked.sha256
-            # The only chunk's hash is that of the array: no byte is hashed twice for it.
+            # The hash of an only chunk is also the array's: it is not computed twice.
             if array.chunks > 1:
                 if checked.block.first == 0:
                     self._own, self._own_lacks = sha256(), False
@@ -651,7 +653,7 @@ class _ArrayChecks:
                 self._own_problems.append(_of_array("array_sha256", message, array))
 
     def _to_mac(self, job: list[CheckedBlock]) -> None:
-        """Follow with each array's HMAC."""
+        """Feed a job's blocks to each array's HMAC."""
         for checked in job:
             if checked.stops:
                 break
@@ -663,7 +665,7 @@ class _ArrayChecks:
             if checked.raw is None or self._mac is None:
                 continue
             self._mac.update(checked.raw)
-            # Of an array that was not read to its end the stop is reported instead.
+            # If the array was not read to its end, the stop is reported instead.
             is_due = checked.is_last and array.complete
             if is_due and not digest.same_mac(self._mac.digest(), array.claim.hmac):
                 message = "the hmac does not match the key"
@@ -690,7 +692,7 @@ _ROOT_LINE = 4
 
 
 def _check_root(report: TextReport, wsum_bytes: bytes | None) -> None:
-    """Compare root, fastxor and merkle, those of a WSUM included, as far as arrays are at hand."""
+    """Compare root, fastxor and merkle, also a WSUM's, so far as the arrays are available."""
     computed = report.sha256_all
     root, problems = report.index.root, report.problems
     if root is not None:
@@ -711,7 +713,7 @@ def _check_root(report: TextReport, wsum_bytes: bytes | None) -> None:
             message = "the root is pending, and no WSUM was given or found beside the text"
             problems.append(Problem("pending", message, line=_ROOT_LINE))
         return
-    # A text with a root of its own has that compared above: its WSUM has to say the same.
+    # A text's own root was compared above; its WSUM has to say the same.
     wanted = computed if root is None else root.sha256_all
     if wanted is None:
         return
@@ -721,7 +723,7 @@ def _check_root(report: TextReport, wsum_bytes: bytes | None) -> None:
 
 
 def wsum_problems(content: bytes, sha256_all: bytes, meta: Meta) -> Iterator[Problem]:
-    """What is wrong with the WSUM of a text with this hash_all and this `meta` line."""
+    """Yield what is wrong with the WSUM of a text with this hash_all and `meta` line."""
     wsum = read_wsum(content)
     if wsum is None:
         yield Problem("syntax", "the WSUM is not a single valid WSUM 1 line")
@@ -735,7 +737,7 @@ def wsum_problems(content: bytes, sha256_all: bytes, meta: Meta) -> Iterator[Pro
 
 
 def read_wsum(content: bytes) -> grammar.Wsum | None:
-    """Parse a WSUM file's content; None where it is anything but that one line."""
+    """Parse a WSUM file's content; returns None unless it is exactly one WSUM line."""
     parsed = grammar.parse_wsum(content, 0)
     return parsed[0] if parsed is not None and parsed[1] == len(content) else None
 
@@ -743,7 +745,7 @@ def read_wsum(content: bytes) -> grammar.Wsum | None:
 def _check_signatures(
     report: TextReport, text: ByteView, wsum_bytes: bytes | None, public_keys: Sequence[bytes]
 ) -> None:
-    """Check the header's signature and the WSUM's; the worse one is reported."""
+    """Check the signatures of the header and of the WSUM; the worse result is reported."""
     states = []
     index = report.index
     if index.signature is not None:

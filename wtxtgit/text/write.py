@@ -1,25 +1,23 @@
-"""Writing WTXT: a snapshot becomes text, a function of its input alone.
+"""Writing WTXT: a snapshot becomes text, a pure function of its input.
 
-A plan comes first (`TextPlan`): all sizes are known before a byte is hashed, because
-every line has a fixed length. Arrays are cut into chunks (`docs/spec/wtxt.md`, section
-"Arrays"), and the chunks of all arrays into runs of about 1 MiB, each armored in one
-go: some chunks of a long array, or several short arrays. A text is a header, the
-runs, before each long array's its `arr` and `idx` lines, and a footer; each of these
-is a span. All sizes are in bytes.
+A plan comes first (`TextPlan`): since every line has a fixed length, all sizes are known before a
+byte is hashed. Arrays are cut into chunks (`docs/spec/wtxt.md`, section "Arrays"), and the chunks
+of all arrays into runs of about 1 MiB, each armored in one go: some chunks of a long array, or
+several short arrays. A text consists of spans: a header, the runs, the `arr` and `idx` lines
+before the runs of each long array, and a footer. All sizes are in bytes.
 
-Three SHA-256 passes are the cost: each array's own, each chunk's, and
-hash_all, which can only follow the arrays' own. The caller's thread makes
-hash_all; the runs of the plan are hashed and armored on other threads, by the
-caller's too wherever hash_all has to wait.
+Most of the time goes into three SHA-256 passes: each array's own, each chunk's, and hash_all,
+which needs the arrays' own hashes first. The caller's thread computes hash_all; other threads
+hash and armor the runs, and so does the caller's while hash_all has to wait.
 
-`render` gives the spans as they are made, and at the end those that hold
-digests: for a file that is written at any place, or what else takes pieces by
-number. To a pipe (`stream`) all is hashed first and armored afterwards, run
-by run, with a bounded number of runs in flight.
+`render` hands out spans as they are made, and at the end those that contain digests: for files
+that can be written at any position, or anything else that takes pieces by number. For a pipe
+(`stream`) everything is hashed first and then armored run by run, with a bounded number of runs
+in flight.
 
-A detached text (`docs/spec/detached.md`) is planned and hashed in the same runs; of the
-chunks of larger arrays it has the `ch` lines alone, and what keeps the payload gets
-each of them while it is hashed.
+A detached text (`docs/spec/detached.md`) is planned and hashed in the same runs. For the chunks
+of larger arrays it has only the `ch` lines, and each of these chunks is handed to the payload's
+keeper when it is hashed.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ RUN_TEXT = 3 * BLOCK_BYTES // 2
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a text, `size` bytes from `start` on."""
+    """A piece of a text: `size` bytes from `start` on."""
 
     start: int
     size: int
@@ -73,8 +71,8 @@ class Span:
 class ArrayPlan:
     """An array's geometry, and its digests once they are known.
 
-    A short array lies within one run, its `arr` and `idx` lines too. Those of
-    a long one are the span `span`.
+    A short array lies within one run, including its `arr` and `idx` lines. For a long array these
+    lines are the span number `span`.
     """
 
     source: Array
@@ -91,7 +89,7 @@ class ArrayPlan:
 
     @property
     def lead(self) -> int:
-        """Bytes of the `arr` and `idx` lines."""
+        """The length of the `arr` and `idx` lines."""
         return len(self.line_start) + _HASHES_SIZE + len(self.rows_line)
 
     @property
@@ -112,7 +110,7 @@ class ArrayPlan:
         return self.line_start + hashes
 
     def lines(self) -> bytes:
-        """What stands before the chunks."""
+        """Return the lines before the chunks."""
         return self.line() + self.rows_line
 
 
@@ -124,7 +122,7 @@ class PlannedBlock:
     first: int
     count: int
     size: int
-    # Of a file of a hundred thousand arrays a list for each would be most of the memory.
+    # In a file of a hundred thousand arrays, a list for each would be most of the memory.
     sha256: Sequence[bytes] = ()
     crc32c: Sequence[int] = ()
     fastxor: int = 0
@@ -135,12 +133,12 @@ class PlannedBlock:
 
     @property
     def offset(self) -> int:
-        """Where its bytes stand in the array."""
+        """The position of its bytes in the array."""
         return self.first * self.array.chunk_size
 
     @property
     def text_size(self) -> int:
-        """Bytes of its lines, and of the array's end behind the last chunk."""
+        """The length of its lines, including the array's end after the last chunk."""
         if self.array.is_detached:
             size = sum(map(len, self.chunk_lines()))
         else:
@@ -148,7 +146,7 @@ class PlannedBlock:
         return size + (len(grammar.END_ARRAY) if self.is_last else 0)
 
     def chunk_lines(self) -> Iterator[bytes]:
-        """Its `ch` lines, which are as long before their hashes are known."""
+        """Yield its `ch` lines, whose length does not change once the hashes are known."""
         lines = grammar.line_count(self.size)
         hashes = zip(self.sha256, self.crc32c, strict=True) if self.sha256 else None
         for ix in range(self.first, self.first + self.count):
@@ -159,7 +157,7 @@ class PlannedBlock:
 
     @property
     def raw(self) -> memoryview:
-        # Without a slice: there may be 100,000 such arrays.
+        # No slice is made: there may be 100,000 such arrays.
         if self.array.chunks == 1:
             return mapped(self.array.source.data)
         return mapped(self.array.source.data[self.offset : self.offset + self.count * self.size])
@@ -167,7 +165,7 @@ class PlannedBlock:
 
 @dataclass(slots=True)
 class BlockRun:
-    """Blocks that stand one after another in the text: all of span `span`."""
+    """Blocks that stand one after another in the text: the whole of span number `span`."""
 
     span: int
     blocks: list[PlannedBlock]
@@ -176,9 +174,9 @@ class BlockRun:
 class TextPlan:
     """The arrays, runs and spans of a snapshot's text.
 
-    `header` and `footer` are their sizes in bytes. With `hmac_key` all arrays
-    are given a salt. Raises TextError for arrays that no text can hold. The plan of a
-    `detached` text has the same runs, so that as many threads share its hashing.
+    `header` and `footer` are the sizes of these spans. With `hmac_key` all arrays get a salt.
+    Raises TextError for arrays that no text can hold. The plan of a `detached` text has the same
+    runs, so that as many threads share its hashing.
     """
 
     def __init__(
@@ -195,7 +193,7 @@ class TextPlan:
         self.spans: list[Span] = []
         self.size = 0
         self._blocks: list[PlannedBlock] = []
-        # Of what waits for its run: bytes of attached text, and of what is written.
+        # Sizes of the blocks collected for the next run: as attached text, and as written.
         self._pending = self._written = 0
         self._add_span(header)
         for array in snapshot.arrays:
@@ -207,13 +205,13 @@ class TextPlan:
         self._add_span(footer)
 
     def _add_array(self, plan: ArrayPlan) -> None:
-        # No list of them in the plan: they lead to it, and a circle would keep files mapped.
+        # Not stored in the plan: they refer to it, and a reference cycle would keep files mapped.
         parts = cut(plan.source.data.nbytes, plan.chunk_size, 0, plan.chunks)
         blocks = (PlannedBlock(plan, *part) for part in parts)
         size = plan.lead + _body_size(plan)
         plan.is_long = size > RUN_TEXT
-        # Its `arr` line has to be known when the run is armored: only of a long array it is
-        # written apart, at the end.
+        # Its `arr` line must be known when the run is armored: only that of a long array is written
+        # separately, at the end.
         if not plan.is_long:
             if self._pending + size > RUN_TEXT:
                 self._end_run()
@@ -229,8 +227,8 @@ class TextPlan:
         self._add_span(plan.lead)
         for block in blocks:
             size = block.count * chunk_text_size(block.size)
-            # Two places end an array, here and in `_body_size`: a run has to be exactly as long
-            # as planned.
+            # The end of an array is written here and counted in `_body_size`: a run must be exactly
+            # as long as planned.
             if block.is_last:
                 size += len(grammar.END_ARRAY)
             if self._pending + size > RUN_TEXT:
@@ -256,7 +254,7 @@ def _plan_array(array: Array, hmac_key: bytes | None, gen: int) -> ArrayPlan:
     check_fits(array.name, array.data.nbytes, size)
     hmac, salt = array.hmac or _NO_HMAC, array.salt or _NO_SALT
     if hmac_key is not None:
-        # An hmac that the array brings along is of another key, or of this one: computed anew.
+        # Always computed anew: an hmac that the array already has may be of another key.
         hmac, salt = bytes(32), array.salt or digest.salt_for(hmac_key, gen, array.name)
     nbytes = array.data.nbytes
     return ArrayPlan(
@@ -272,12 +270,12 @@ def _plan_array(array: Array, hmac_key: bytes | None, gen: int) -> ArrayPlan:
 
 @lru_cache(maxsize=1024)
 def _rows_line(rows: Rows) -> bytes:
-    """The `idx` line, of which a file has few."""
+    """Format the `idx` line; cached, since a file has few different ones."""
     return grammar.format_rows(rows)
 
 
 def check_fits(name: str, nbytes: int, size: int) -> None:
-    """Raise TextError "limit" where the array's chunks can't be numbered."""
+    """Raise TextError "limit" if the array has more chunks than can be numbered."""
     count = chunk_count(nbytes, size)
     # `ix` has 6 digits and `off` 12: docs/spec/wtxt.md, "Limits".
     if count > MAX_CHUNKS or (count - 1) * size > grammar.MAX_OFFSET:
@@ -290,23 +288,23 @@ def check_fits(name: str, nbytes: int, size: int) -> None:
 
 
 def _body_size(plan: ArrayPlan) -> int:
-    """Bytes of text from an array's first `ch` line to its `endarr`."""
+    """Return the length of an array's text from the first `ch` line to `endarr`."""
     whole, tail = divmod(plan.source.data.nbytes, plan.chunk_size)
     size = len(grammar.END_ARRAY) + (whole * chunk_text_size(plan.chunk_size) if whole else 0)
-    # An array of no bytes has one chunk, which is empty.
+    # An array without bytes has one empty chunk.
     if tail or not whole:
         size += chunk_text_size(tail)
     return size
 
 
 class _RunText(threading.local):
-    """The text of a run, a buffer for each thread: fresh pages cost as much as hashing them."""
+    """A thread's buffer for the text of a run, reused: fresh pages cost as much as hashing them."""
 
     def __init__(self) -> None:
         self.text: U1 = np.empty(RUN_TEXT, dtype=np.uint8)
 
 
-# Arrays are hashed in steps of this size: a copy of so much of a file stays in the cache.
+# Arrays are hashed in steps of this size: so much data, copied from a file, stays in the cache.
 _STEP = BLOCK_BYTES
 
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
@@ -330,16 +328,15 @@ class HashedArray:
 
 
 class TextWriter:
-    """One snapshot on its way to text.
+    """Turns one snapshot into text.
 
-    `hmac_key` authenticates every array with it (salts as given by the
-    arrays, else derived); without it the arrays' own hmac and salt are
-    written. `sign` signs the header, or the WSUM of a pending text; without
-    it the snapshot's own signature is written. Raises TextError for what no
-    text can hold.
+    With `hmac_key` every array is authenticated (with the salt that the array has, else a derived
+    one); without it the arrays' own hmac and salt are written. `sign` signs the header, or the WSUM
+    of a pending text; without it the snapshot's own signature is written. Raises TextError for what
+    no text can hold.
 
-    With `detached` it is the detached text of the same snapshot; `keep` then gets
-    the chunks whose data are not in it, while they are hashed.
+    With `detached` it writes the detached text of the same snapshot; `keep` then receives the
+    chunks whose data are left out, while they are hashed.
 
     `spans` cover the text, `size` bytes, in order and without gaps.
     """
@@ -381,7 +378,7 @@ class TextWriter:
         self.size = self._plan.size
 
     def detached(self, keep: Keep | None) -> TextWriter:
-        """The same text in its detached form; `keep` gets its payload while it is hashed."""
+        """Return a writer of the same text in detached form; `keep` receives its payload."""
         return TextWriter(
             self._snapshot,
             threads=self._threads,
@@ -398,26 +395,26 @@ class TextWriter:
 
     @property
     def meta(self) -> Meta:
-        """What the text says of who made it, and when."""
+        """The `meta` line: which generation the text is, and how and when it was made."""
         return self._snapshot.meta
 
     @property
     def root(self) -> grammar.Root:
-        """The root line's fields; hashes everything if that was not done yet."""
+        """The fields of the root line; hashes everything if that has not been done."""
         if self._root is None:
             self._root = self._digest(None)
         return self._root
 
     @property
     def signature(self) -> Signature | None:
-        """That of the header; hashes everything and signs if that was not done yet."""
-        # Once: an agent may ask its user each time, and the text must have the same one.
+        """The header's signature; hashes everything and signs if that has not been done."""
+        # Signed only once: an agent may ask its user each time, and the signature must not change.
         if self._sign is not None and not self._is_signed and not self._snapshot.pending:
             self._signature, self._is_signed = self._sign(self._covered()), True
         return self._signature
 
     def hashed(self) -> list[HashedArray]:
-        """The arrays with their digests; hashes everything if that was not done yet."""
+        """Return the arrays with their digests; hashes everything if that has not been done."""
         _ = self.root
         arrays = {
             id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._plan.arrays
@@ -430,7 +427,7 @@ class TextWriter:
         return list(arrays.values())
 
     def payload(self) -> Iterator[Sequence[bytes]]:
-        """The names of the chunks that are not in a detached text, some at a time."""
+        """Yield the names of the chunks that a detached text leaves out, some at a time."""
         _ = self.root
         for run in self._plan.runs:
             for block in run.blocks:
@@ -438,17 +435,17 @@ class TextWriter:
                     yield block.sha256
 
     def wsum(self) -> bytes:
-        """The WSUM line of this snapshot, signed where a signer was given."""
+        """Return the WSUM line of this snapshot, signed if there is a signer."""
         return wsum_line(self.root, self._sign)
 
     def stream(self) -> Iterator[Buffer]:
-        """Give the text in order, in pieces, which stay as they are."""
+        """Yield the text in order, in pieces that are not overwritten later."""
         _ = self.root
-        # It has the root, so that everything is hashed before the first byte of text is given.
+        # The header has the root, so everything is hashed before the first byte is yielded.
         yield self._header()
         plan = self._plan
         tasks = (partial(self._render_run, run) for run in plan.runs)
-        # A bounded number of runs are armored ahead of the pipe, whatever the size of the text.
+        # A bounded number of runs is armored ahead of the pipe, whatever the size of the text.
         with Workers(tasks, self._worthwhile(len(plan.runs))) as texts:
             for run, text in zip(plan.runs, texts, strict=True):
                 first = run.blocks[0]
@@ -460,9 +457,9 @@ class TextWriter:
     def render(self, place: Place) -> None:
         """Hash and armor in one go, and call `place` once for each of `spans`.
 
-        It gets the span's number and its text, which is overwritten after the
-        call. It is called from several threads: for runs in about the order of the
-        text, for what holds digests at the end. An error that it raises comes out of here.
+        `place` gets the span's number and its text, which is overwritten after the call. It is
+        called from several threads: for runs in about the order of the text, at the end for spans
+        that contain digests. An error that it raises is raised here too.
         """
         if self._root is None:
             self._root = self._digest(place)
@@ -478,15 +475,15 @@ class TextWriter:
         place(len(self.spans) - 1, memoryview(self._footer))
 
     def write_file(self, fd: int) -> None:
-        """Write the text to an empty file that can be written at any place."""
+        """Write the text to an empty file that can be written at any position."""
         self.render(lambda number, piece: write_at(fd, piece, self.spans[number].start))
 
     def _worthwhile(self, tasks: int) -> int:
-        # More threads than tasks would only start and end.
+        # More threads than tasks would have nothing to do.
         return min(worthwhile(self._threads, self.raw_size, tasks), max(1, tasks))
 
     def _digest(self, place: Place | None) -> grammar.Root:
-        """Hash everything; `place`, where given, gets the text of all runs."""
+        """Hash everything; `place`, if given, receives the text of all runs."""
         tasks: list[Callable[[], ArrayPlan | BlockRun | None]] = []
         for run in self._plan.runs:
             first = run.blocks[0]
@@ -494,7 +491,7 @@ class TextWriter:
                 tasks.append(partial(self._hash_array, first.array))
             tasks.append(partial(self._hash_run, run, place))
         hash_all = sha256()
-        # A long array stands in hash_all as a whole: its runs are not to wait for that.
+        # hash_all takes a long array as a whole: its runs need not wait for that.
         threads = self._worthwhile(len(tasks))
         with Workers(tasks, threads, ahead=len(tasks)) as links:
             for link in links:
@@ -506,14 +503,14 @@ class TextWriter:
         fastxor = 0
         for run in self._plan.runs:
             for block in run.blocks:
-                # An exclusive or knows no order: blocks may be done in any.
+                # XOR does not depend on the order: blocks may finish in any order.
                 fastxor ^= block.fastxor
         snapshot = self._snapshot
         this = digest.merkle(snapshot.prev, hash_all.digest(), snapshot.meta)
         return grammar.Root(hash_all.digest(), snapshot.prev, this, fastxor)
 
     def _hash_array(self, plan: ArrayPlan) -> ArrayPlan:
-        """Hash an array by itself, which `arr` lines and hash_all need."""
+        """Compute an array's own hash, which `arr` lines and hash_all need."""
         plan.sha256 = hashed(sha256(), pieces(plan.source.data, _STEP)).digest()
         self._authenticate(plan)
         return plan
@@ -524,7 +521,7 @@ class TextWriter:
             plan.hmac = hashed(mac, pieces(plan.source.data, _STEP)).digest()
 
     def _hash_run(self, run: BlockRun, place: Place | None) -> BlockRun | None:
-        """Hash a run's chunks; gives it where hash_all takes its arrays from it."""
+        """Hash a run's chunks; returns the run if hash_all takes its arrays from it."""
         for block in run.blocks:
             raw = block.raw
             if block.count == 1:
@@ -532,7 +529,7 @@ class TextWriter:
             else:
                 names: list[bytes] = []
                 checksums: list[int] = []
-                # Both hashes of a chunk one after the other, while it is in the cache.
+                # Both hashes of a chunk in succession, while it is in the cache.
                 for start in range(0, raw.nbytes, block.size):
                     chunk = raw[start : start + block.size]
                     names.append(sha256(chunk).digest())
@@ -542,8 +539,8 @@ class TextWriter:
             array = block.array
             if array.is_detached and self._keep is not None:
                 _keep_chunks(self._keep, block, raw)
-            # A short array's `arr` line stands in the run itself, so its hash is needed before
-            # the run is armored.
+            # A short array's `arr` line is part of the run, so its hash is needed before the run is
+            # armored.
             if block.is_last and not array.is_long:
                 if array.chunks == 1:
                     array.sha256 = block.sha256[0]
@@ -556,7 +553,7 @@ class TextWriter:
 
     def _place_run(self, run: BlockRun, place: Place) -> None:
         size = self.spans[run.span].size
-        # A single block of large chunks may be longer than the runs that are put together.
+        # A single block of large chunks may be longer than a usual run.
         text = self._run_text.text if size <= RUN_TEXT else np.empty(size, dtype=np.uint8)
         self._armor(run, text)
         place(run.span, text.data[:size])
@@ -567,7 +564,7 @@ class TextWriter:
         return text.data
 
     def _armor(self, run: BlockRun, text: U1) -> None:
-        """Write a run whose chunks are hashed into `text`, from its start on."""
+        """Write a hashed run into `text`, from its start on."""
         view = text.data
         position = 0
         for blocks in grouped(run.blocks, _short):
@@ -598,12 +595,12 @@ class TextWriter:
         return covered if signature is None else covered + grammar.format_sign(signature)
 
     def _covered(self) -> bytes:
-        """The lines that a signature covers."""
+        """Return the lines that a signature covers."""
         root = grammar.PENDING_LINE if self._snapshot.pending else grammar.format_root(self.root)
         return grammar.FIRST_LINE + self._meta_line + self._cap_line + root
 
     def _header_size(self) -> int:
-        # Any values will do: all fields of a root line have a fixed width.
+        # Any values will do: only the length matters, and a root line's fields have a fixed width.
         blank = grammar.Root(bytes(32), bytes(32), bytes(32), 0)
         pending = self._snapshot.pending
         first = grammar.DETACHED_FIRST_LINE if self.is_detached else grammar.FIRST_LINE
@@ -615,7 +612,7 @@ class TextWriter:
 
 
 def wsum_line(root: grammar.Root, sign: Signer | None = None) -> bytes:
-    """The WSUM of a text with this root, signed where a signer is given."""
+    """Return the WSUM line of a text with this root, signed if there is a signer."""
     wsum = grammar.Wsum(root.sha256_all, root.merkle_prev, root.merkle_this, None)
     if sign is not None:
         wsum = replace(wsum, signature=sign(grammar.wsum_covered(wsum)).signature)
@@ -629,14 +626,14 @@ def dumps(
     hmac_key: bytes | None = None,
     sign: Signer | None = None,
 ) -> bytes:
-    """The text of a snapshot as bytes."""
+    """Return the text of a snapshot as bytes."""
     return b"".join(TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign).stream())
 
 
 def _parts_of_all(link: ArrayPlan | BlockRun | None) -> Iterator[tuple[Buffer, int]]:
-    """What hash_all takes of a long array or a run of short ones, with its count of raw bytes.
+    """Yield the bytes that hash_all takes of a long array or run, with their count of raw bytes.
 
-    Short ones are joined: each step for itself would contend for the interpreter's lock.
+    Short arrays are joined: hashing each one separately would contend for the interpreter's lock.
     """
     if link is None:
         return
@@ -663,13 +660,13 @@ def _short(block: PlannedBlock) -> int | None:
 
 
 def _keep_chunks(keep: Keep, block: PlannedBlock, raw: memoryview) -> None:
-    """Hand over the chunks of a block that was hashed."""
+    """Hand the chunks of a hashed block to `keep`."""
     source = block.array.source
     keep(block.sha256, raw, block.size, ITEM_SIZE[source.dtype], source.name, block.first)
 
 
 def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[PlannedBlock]) -> int:
-    """Write arrays of one chunk each, from `arr` to `endarr`; returns where they end."""
+    """Write arrays of one chunk each, from `arr` to `endarr`; returns the position after them."""
     lines = memoryview(encode_short([block.raw for block in blocks]))
     start = 0
     for block in blocks:
@@ -689,7 +686,7 @@ def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[PlannedB
 
 
 def _check(snapshot: Snapshot) -> None:
-    # A reader refuses all that is refused here: nothing is written that can't be read again.
+    # Refuse here what a reader refuses: nothing is written that can't be read again.
     previous = ""
     if snapshot.pending and snapshot.signature is not None:
         raise TextError("structure", "a pending text is signed in its WSUM, not in its header")

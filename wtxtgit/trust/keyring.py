@@ -1,8 +1,7 @@
-"""The user's keys: a folder with a secret file NAME and a public NAME.pub for each.
+"""The user's keys: a folder with a secret file NAME and a public file NAME.pub for each key.
 
-What the system refuses is raised as OSError; callers know the words for it.
-A secret file may be behind a passphrase: then it is encrypted by age (`trust/age/`), with its
-scrypt recipient alone.
+Errors of the system are raised as OSError, for which callers have messages. A secret file may be
+protected by a passphrase: then it is encrypted by age (`trust/age/`), with a scrypt recipient only.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MAX_PASSPHRASE = 1024
 
 
 def is_name(name: str) -> bool:
-    """Whether a key may be called so."""
+    """Tell whether this can be the name of a key."""
     return _NAME.fullmatch(name) is not None and not name.endswith(PUBLIC_ENDING)
 
 
@@ -55,17 +54,17 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """The keys in `folder`, which need not be there yet."""
+    """The keys in `folder`, which need not exist yet."""
 
     folder: Path
 
     def path(self, name: str) -> Path:
-        """Where the secret of a key is."""
+        """Return the path of a key's secret file."""
         check_name(name)
         return self.folder / name
 
     def names(self) -> tuple[str, ...]:
-        """The names of all keys that have both files, sorted."""
+        """Return the names of all keys that have both files, sorted."""
         try:
             there = {entry.name for entry in self.folder.iterdir()}
         except FileNotFoundError:
@@ -75,7 +74,7 @@ class Keyring:
         )
 
     def public(self, name: str) -> PublicKey:
-        """The public half of a key; raises UsageError where there is no such key."""
+        """Return the public half of a key; raises UsageError if there is no such key."""
         path = self._public_path(name)
         self._check_folder()
         try:
@@ -85,7 +84,7 @@ class Keyring:
         return parse_public_file(content, str(path))
 
     def secret(self, name: str) -> bytes:
-        """The content of a key's secret file, as `read_secret_file`."""
+        """Return the content of a key's secret file; see `read_secret_file`."""
         path = self.path(name)
         self._check_folder()
         try:
@@ -94,30 +93,34 @@ class Keyring:
             raise _unknown(name) from None
 
     def add(self, name: str, secret: bytes, public: PublicKey) -> None:
-        """Write both files of a key; the folder is made where it is missing.
+        """Write both files of a key; the folder is created if missing.
 
-        Nothing is overwritten: raises UsageError where either is there already.
+        Nothing is overwritten: raises UsageError if either file exists.
         """
         path = self.path(name)
         self.folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         self._check_folder()
         public_path = self._public_path(name)
-        # Links count, too: a dangling one would be followed to where it points.
+        # Links count too: a dangling one would be followed.
         if os.path.lexists(path) or os.path.lexists(public_path):
             raise _taken(name)
-        # The secret first: a public key whose secret is lost would be trusted in vain.
+        # The secret first: otherwise a public key could be trusted whose secret was never saved.
         _create(path, secret, _SECRET_MODE, name)
         try:
             self.finish(name, public)
         except BaseException as error:
-            # Interrupted with both there it is a key; a public file of somebody else's makes none.
+            # If both files exist the key is complete; a public file that somebody else made does
+            # not count.
             if isinstance(error, UsageError) or not os.path.lexists(public_path):
                 path.unlink()
             raise
 
     def unfinished(self, name: str) -> bytes | None:
-        """The content of a secret file without its public one, as a process that was killed
-        leaves it; None where there is none."""
+        """Return the content of a secret file whose public file is missing, as a killed process
+        leaves it.
+
+        Returns None if there is no such file.
+        """
         if os.path.lexists(self._public_path(name)):
             return None
         with suppress(UsageError):
@@ -133,12 +136,15 @@ class Keyring:
         return self.path(name).with_name(name + PUBLIC_ENDING)
 
     def _check_folder(self) -> None:
-        """Who can write here can exchange public keys."""
+        """Raise EnvironmentFailure if others can write to the folder, and so exchange public
+        keys.
+        """
         try:
             mode = self.folder.stat().st_mode
         except FileNotFoundError:
             return
-        # Who may add files here may add a public key beside a secret one; a sticky bit is no help.
+        # Whoever may add files can add a public key beside a secret one; a sticky bit does not
+        # prevent that.
         if mode & _WRITTEN_BY_OTHERS:
             raise EnvironmentFailure(
                 f"{self.folder}: others can write to the folder of keys",
@@ -147,18 +153,17 @@ class Keyring:
 
 
 def read_secret_file(path: Path) -> bytes:
-    """The content of a secret file, of 64 KiB at most.
+    """Return the content of a secret file, of at most 64 KiB.
 
-    What counts is the file behind a link. Raises EnvironmentFailure for one
-    that others than its owner may touch, or that is somebody else's (root may
-    use it all the same), and KeyFileError for what is too large or no regular
-    file.
+    Links are followed. Raises EnvironmentFailure if others than the owner can access the file or it
+    belongs to somebody else (root may still use it), and KeyFileError if it is too large or no
+    regular file.
     """
     return _read(path, secret=True)
 
 
 def _read(path: Path, *, secret: bool) -> bytes:
-    # A pipe without a writer would be waited for.
+    # Non-blocking: opening a pipe without a writer would wait.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -167,7 +172,7 @@ def _read(path: Path, *, secret: bool) -> bytes:
         if secret:
             _check_private(path, status)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            # A byte more than the limit tells a file that is too large from one that just fits.
+            # One byte more than the limit, to recognize files that are too large.
             content = file.read(MAX_KEY_FILE + 1)
     finally:
         os.close(descriptor)
@@ -178,7 +183,7 @@ def _read(path: Path, *, secret: bool) -> bytes:
 
 def _check_private(path: Path, status: os.stat_result) -> None:
     user = os.geteuid()
-    # By the open descriptor, not the path: what is checked is what is read.
+    # Checked by the open descriptor, not the path: what is checked is what is read.
     if status.st_uid != user and user != 0:
         raise EnvironmentFailure(f"{path}: the secret key belongs to another user")
     if status.st_mode & _OF_OTHERS:
@@ -190,7 +195,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 
 def _create(path: Path, content: bytes, mode: int, name: str) -> None:
-    """Make a key's file; raises UsageError where there is one."""
+    """Create a key's file; raises UsageError if it exists."""
     try:
         create_file(path, content, mode)
     except FileExistsError:
@@ -206,30 +211,30 @@ def _unknown(name: str) -> UsageError:
 
 
 class PassphraseError(KeyFileError):
-    """A passphrase is not the one of the file, or none at all."""
+    """A passphrase is wrong or invalid."""
 
 
 def is_protected(content: bytes) -> bool:
-    """Whether the content of a secret file is encrypted by age."""
+    """Tell whether the content of a secret file is encrypted by age."""
     return is_age(memoryview(content))
 
 
 def protect(content: bytes, passphrase: str) -> bytes:
-    """Encrypt the content of a secret file; takes a second or so.
+    """Encrypt the content of a secret file; takes about a second.
 
-    Raises PassphraseError for a passphrase that is empty, too long or no text.
+    Raises PassphraseError if the passphrase is empty, too long or not text.
     """
-    # Here and below: most who read keys have none behind a passphrase.
+    # Imported here and below: few readers of keys need a passphrase.
     from wtxtgit.trust.age import scrypt
 
     return b"".join(scrypt.encrypted((content,), checked_passphrase(passphrase)))
 
 
 def unprotect(content: bytes, passphrase: str, name: str) -> bytes:
-    """Decrypt the content of a secret file; `name` stands in errors.
+    """Decrypt the content of a secret file; `name` begins error messages.
 
-    Raises PassphraseError for the wrong passphrase and KeyFileError for a
-    file that is no such file or asks for too much work.
+    Raises PassphraseError if the passphrase is wrong, and KeyFileError if the file is damaged or
+    asks for too much work.
     """
     from wtxtgit.trust.age.identities import NoIdentityError, Passphrase, opened
 
@@ -243,12 +248,12 @@ def unprotect(content: bytes, passphrase: str, name: str) -> bytes:
 
 
 def checked_passphrase(passphrase: str) -> str:
-    """A passphrase, if it can be one; raises PassphraseError."""
+    """Return a passphrase unchanged; raises PassphraseError if it is invalid."""
     try:
         size = len(passphrase.encode("utf-8"))
     except UnicodeEncodeError:
         raise PassphraseError("the passphrase is not text") from None
-    # Bytes, not characters: what age is given is UTF-8.
+    # Bytes, not characters: age gets UTF-8.
     if not 0 < size <= MAX_PASSPHRASE:
         raise PassphraseError(f"a passphrase has 1 to {MAX_PASSPHRASE} bytes")
     return passphrase

@@ -1,7 +1,7 @@
-"""A secret of this user on this machine: what authenticates their own notes to themselves.
+"""A secret of this user on this machine, which authenticates data that wtxtgit caches for them.
 
-It is made when first asked for, stands outside of every repository, and is
-never shown, so what a repository came with can't have been written with it.
+It is made when first needed, is stored outside of every repository, and is never shown. So nothing
+that came with a repository can have been authenticated with it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _WRITTEN_BY_OTHERS = 0o022
 
 
 def local_secret(path: Path, *, make: bool = True) -> bytes | None:
-    """The secret in a file, 32 bytes; with `make` it is made where there is none.
+    """Return the secret in a file, 32 bytes; with `make` it is created if missing.
 
-    None where it can't be had, or can't be a secret: a file that others may
-    read, in a folder that others may write, or not this user's. None of that
-    is worth an error: what it is for is found out anew then.
+    Returns None if there is none, or if the file can't be trusted: it is readable by others, in a
+    folder that others can write to, or not this user's. That is no error, because cached data can
+    be computed again.
     """
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -34,7 +34,7 @@ def local_secret(path: Path, *, make: bool = True) -> bytes | None:
         if not make or not _is_own(_nearest(path.parent)):
             return None
         path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-        # The one of another process, which came in between, is left alone.
+        # If another process created it in between, that one is used.
         with contextlib.suppress(FileExistsError):
             create_file(path, os.urandom(SECRET_SIZE), _FILE_MODE)
         return _read(path)
@@ -43,13 +43,13 @@ def local_secret(path: Path, *, make: bool = True) -> bytes | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """The content of a file that is a secret, None for another; raises OSError."""
-    # A pipe without a writer would be waited for.
+    """Return the secret in a file; None if it is none. Raises OSError."""
+    # Non-blocking: opening a pipe without a writer would wait.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
-        # By the open descriptor: a file that is exchanged after the look would be believed.
+        # Checked by the open descriptor: otherwise the file could be exchanged after the check.
         is_secret = (
             stat.S_ISREG(facts.st_mode)
             and facts.st_uid == os.geteuid()
@@ -61,13 +61,13 @@ def _read(path: Path) -> bytes | None:
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the first one above it that is there."""
+    """Return the folder, or the nearest one above it that exists."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether nobody else can put files there; as root in another user's home, they can."""
+    """Tell whether nobody else can put files there; as root in another user's home, others can."""
     facts = folder.stat()
     return facts.st_uid == os.geteuid() and not facts.st_mode & _WRITTEN_BY_OTHERS

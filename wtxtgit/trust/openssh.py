@@ -1,28 +1,27 @@
-"""OpenSSH's files: ed25519 keys, and lists of signers; SSH's spelling of keys and signatures.
+"""OpenSSH's files: ed25519 keys and lists of signers; SSH's encoding of keys and signatures.
 
-Public keys are the single line of a `.pub` file; secret ones are unencrypted
-OpenSSH private key files (PROTOCOL.key of OpenSSH). Only ed25519 is taken;
-other keys and options are refused by name (`docs/keys.md`, section "What is not
-taken"). Strings are those of RFC 4251, section 5, keys those of RFC 8709,
-section 4. Secret material is never part of an error, a repr or a log.
+Public keys are the single line of a `.pub` file; secret keys are unencrypted OpenSSH private key
+files (PROTOCOL.key of OpenSSH). Only ed25519 is supported; other keys and options are refused by
+name (`docs/keys.md`, section "What is not taken"). Strings are those of RFC 4251, section 5, keys
+those of RFC 8709, section 4. Secret material is never part of an error, a repr or a log.
 
-Signers are lines of allowed_signers (ssh-keygen(1), "ALLOWED SIGNERS"). Of
-`.wtxt/signers`, which `parse` reads, more is asked:
+Signers are lines of allowed_signers (ssh-keygen(1), "ALLOWED SIGNERS"). `.wtxt/signers`, which
+`parse` reads, has stricter rules:
 
-- a line is `principal ssh-ed25519 KEY [comment]`, parted by blanks; lines
+- a line is `principal ssh-ed25519 KEY [comment]`, separated by blanks; lines
   with options, certificates and other types of keys, also those on tokens, are
   refused by name (`why_no_key`);
 - a principal is a single name: no pattern, no list, no quotes;
 - no key stands twice; a principal may have several keys;
 - `# threshold: N` says how many principals have to seal a change of the
-  file, 1 to 8 and 1 where it is missing: a record has no room for more
+  file, 1 to 8 and 1 if it is missing: a record has no room for more
   signatures, and several keys of a principal count once. It stands once at
   most, and a comment that begins with the word in any other spelling is
-  refused, since it would be taken for what it is not;
-- other lines that begin with `#` and empty lines say nothing, and are kept.
+  refused, since it would be mistaken for a threshold;
+- other lines that begin with `#` and empty lines are ignored, and kept.
 
-`parse_signers` reads what people give to `verify --signers`: there a line may
-lack the principal, as in a `.pub` file, and a principal may be a pattern.
+`parse_signers` reads what people give to `verify --signers`: there a line may lack the principal,
+as in a `.pub` file, and a principal may be a pattern.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ _NUMBER_SIZE = 4
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A public key (32 bytes) and the comment that goes with it."""
+    """A public key (32 bytes) and its comment."""
 
     key: bytes
     comment: str = ""
@@ -85,7 +84,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """An ed25519 secret: `seed` is 32 raw bytes and never shown."""
+    """An ed25519 secret key: `seed` is 32 raw bytes and never shown."""
 
     seed: bytes = field(repr=False)
     public_key: bytes
@@ -93,28 +92,30 @@ class SecretKey:
 
 
 class KeyFileError(InputError):
-    """A key file is not what it has to be."""
+    """A key file is invalid."""
 
 
 def generate(comment: str) -> SecretKey:
-    """Make a key from the system's randomness; `comment` as `checked_comment` takes it."""
+    """Generate a key from the system's randomness; raises KeyFileError for an invalid comment."""
     return _secret(secrets.token_bytes(SEED_SIZE), checked_comment(comment))
 
 
 def fingerprint(public_key: bytes) -> str:
-    """`SHA256:...`, as `ssh-keygen -l` tells keys (public key of 32 bytes)."""
+    """Return the fingerprint of a public key (32 bytes) as `ssh-keygen -l` shows it:
+    `SHA256:...`.
+    """
     return blob_fingerprint(public_blob(public_key))
 
 
 def blob_fingerprint(blob: bytes) -> str:
-    """The same of a key of any type, in SSH's spelling."""
-    # OpenSSH leaves base64's padding out: ssh-keygen(1), -l.
+    """Return the fingerprint of a public key of any type, given in SSH's encoding."""
+    # OpenSSH omits the base64 padding: ssh-keygen(1), -l.
     digest = sha256(blob).digest()
     return "SHA256:" + b64encode(digest).decode().rstrip("=")
 
 
 def checked_comment(comment: str) -> str:
-    """A comment as a line can hold it; raises KeyFileError for any other."""
+    """Return a comment unchanged; raises KeyFileError if a line can't hold it."""
     if not comment.isprintable() or len(comment) > MAX_COMMENT or comment.strip(" ") != comment:
         raise KeyFileError(
             f"a key's comment is at most {MAX_COMMENT} printable characters, without "
@@ -124,7 +125,7 @@ def checked_comment(comment: str) -> str:
 
 
 def parse_public(line: str, where: str) -> PublicKey:
-    """Parse `ssh-ed25519 KEY [comment]`; `where` stands in errors. Raises KeyFileError."""
+    """Parse `ssh-ed25519 KEY [comment]`; `where` begins error messages. Raises KeyFileError."""
     words = _BLANKS.split(line.strip(" \t"), maxsplit=2)
     if words[0] != KEY_TYPE.decode():
         raise KeyFileError(f"{where}: {why_no_key(words[0][:_TYPE_SHOWN])}")
@@ -143,23 +144,23 @@ def parse_public(line: str, where: str) -> PublicKey:
 
 
 def is_small_order(public_key: bytes) -> bool:
-    """Whether a public key, however it is spelled, is a point whose order divides 8.
+    """Tell whether a public key, canonical or not, is a point whose order divides 8.
 
-    For each of these there are signatures of many messages that nobody's
-    secret made (`docs/spec/wtxt.md`, "Signature").
+    Such a key accepts signatures of many messages that were made without any secret
+    (`docs/spec/wtxt.md`, "Signature").
     """
     return int.from_bytes(public_key, "little") & _Y in _SMALL_ORDER
 
 
 def format_public(key: PublicKey) -> str:
-    """Spell a public key as the line of a `.pub` file, without LF."""
-    # The blob is a length and the type again, then a length and the 32 bytes.
+    """Return the line of a `.pub` file, without LF."""
+    # The blob repeats the type, each part preceded by its length.
     line = f"{KEY_TYPE.decode()} {b64encode(public_blob(key.key)).decode()}"
     return f"{line} {key.comment}" if key.comment else line
 
 
 def parse_public_file(content: bytes, name: str) -> PublicKey:
-    """Parse the content of a `.pub` file, which is one line; raises KeyFileError."""
+    """Parse a `.pub` file, which has one line; raises KeyFileError."""
     if content.lstrip().startswith(b"-----BEGIN"):
         raise KeyFileError(f"{name}: a secret key, not its public key", hint=f"{name}.pub")
     try:
@@ -197,7 +198,7 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
         raise KeyFileError(f"{name}: the file does not hold exactly one key")
     outer_public = outer.string()
     inner = _strings(outer.string(), name)
-    # OpenSSH writes one random number twice: they differ where a passphrase was wrong.
+    # OpenSSH writes a random number twice: they differ if a passphrase was wrong.
     if inner.number() != inner.number():
         raise KeyFileError(f"{name}: the key's check numbers differ")
     if (kind := inner.string()) != KEY_TYPE:
@@ -209,18 +210,18 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
         raise KeyFileError(f"{name}: the ed25519 key has the wrong size")
     comment = inner.string()
     padding = inner.rest()
-    # Padding is 1, 2, 3 and so on up to the block: whatever else stands there is no key of ours.
+    # Padding is 1, 2, 3 and so on up to the block size; anything else is refused.
     if outer.left or len(padding) >= _BLOCK or padding != _padding(len(padding)):
         raise KeyFileError(f"{name}: more follows the key")
     key = _secret(secret[:SEED_SIZE], _shown_comment(comment))
-    # Who signed with a public key that is not its secret's would give the secret away.
+    # Signing with a public key that does not belong to the secret would reveal the secret.
     if key.public_key != public or outer_public != public_blob(public):
         raise KeyFileError(f"{name}: the public key does not belong to the secret key")
     return key
 
 
 def format_secret_key(key: SecretKey) -> bytes:
-    """Spell a secret key as an unencrypted OpenSSH private key file."""
+    """Return the unencrypted OpenSSH private key file of a key."""
     check = secrets.token_bytes(4)
     inner = check + check + string(KEY_TYPE) + string(key.public_key)
     inner += string(key.seed + key.public_key) + string(key.comment.encode())
@@ -238,7 +239,7 @@ def _secret(seed: bytes, comment: str) -> SecretKey:
 
 
 def _shown_comment(comment: bytes) -> str:
-    """A file's comment, where a line can hold it; it decides nothing."""
+    """Return a file's comment; empty if a line can't hold it, since it has no meaning."""
     text = comment.decode("utf-8", "replace").strip(" ")
     return text if text.isprintable() and len(text) <= MAX_COMMENT else ""
 
@@ -252,7 +253,7 @@ def _strings(data: bytes, name: str) -> Strings:
 
 
 def why_no_key(kind: str) -> str:
-    """Why a key of this type, or a line that begins with this word, is not taken."""
+    """Return why a key of this type, or a line beginning with this word, is refused."""
     if _CERTIFICATE.fullmatch(kind):
         return (
             f"{kind} is a certificate: its validity depends on the time, which is never "
@@ -269,7 +270,7 @@ def why_no_key(kind: str) -> str:
 
 
 def why_no_option(word: str) -> str:
-    """Why a line is not taken in which this word stands before the type of its key."""
+    """Return why a line is refused in which this word precedes the key's type."""
     match = _OPTION.fullmatch(word)
     if match is None:
         return f'"{word}" is neither ssh-ed25519 nor an option'
@@ -287,10 +288,9 @@ def why_no_option(word: str) -> str:
 
 
 class Strings:
-    """Bounded reads of numbers and strings, in order.
+    """Reads numbers and strings in order, within bounds.
 
-    `cut_short` makes the error that is raised where more is claimed than is
-    there.
+    `cut_short` makes the error that is raised if a length exceeds the data.
     """
 
     def __init__(self, data: bytes, cut_short: Callable[[], WtxtgitError]) -> None:
@@ -300,7 +300,7 @@ class Strings:
 
     @property
     def left(self) -> int:
-        """How many bytes are not read yet."""
+        """The number of bytes that are not read yet."""
         return len(self._data) - self._pos
 
     def number(self) -> int:
@@ -333,17 +333,17 @@ _SIGNATURE_HEAD = string(KEY_TYPE) + number(SIGNATURE_SIZE)
 
 
 def public_blob(public_key: bytes) -> bytes:
-    """Spell an ed25519 public key (32 bytes)."""
+    """Encode an ed25519 public key (32 bytes) as SSH does."""
     return _PUBLIC_HEAD + public_key
 
 
 def parse_public_blob(blob: bytes) -> bytes | None:
-    """The 32 bytes of an ed25519 public key; None for anything else."""
+    """Return the 32 bytes of an encoded ed25519 public key; None for anything else."""
     return _after(_PUBLIC_HEAD, blob, PUBLIC_SIZE)
 
 
 def parse_signature_blob(blob: bytes) -> bytes | None:
-    """The 64 bytes of an ed25519 signature; None for anything else."""
+    """Return the 64 bytes of an encoded ed25519 signature; None for anything else."""
     return _after(_SIGNATURE_HEAD, blob, SIGNATURE_SIZE)
 
 
@@ -367,8 +367,8 @@ HEADER = (
 """What a file that has just been made starts with."""
 
 _LOOSE_PRINCIPAL = re.compile(r"[^\s\"=]+")
-# `,` parts a list, `*`, `?` and `!` make a pattern, `"` quotes, `#` begins a comment; `=` is
-# how an option looks.
+# `,` separates a list, `*`, `?` and `!` make a pattern, `"` quotes, `#` begins a comment, and `=`
+# belongs to options.
 _PRINCIPAL = re.compile(r"[^\s\",*?!=#\\]+")
 _THRESHOLD_WORD = re.compile(r"#[\s#]*threshold", re.IGNORECASE)
 _THRESHOLD = re.compile(r"# threshold: ([1-9])[ \t]*")
@@ -376,7 +376,7 @@ _THRESHOLD = re.compile(r"# threshold: ([1-9])[ \t]*")
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Who may sign with which key: `public_key` is 32 raw bytes."""
+    """A person who may sign, and one of their keys: `public_key` is 32 raw bytes."""
 
     principal: str
     public_key: bytes
@@ -385,10 +385,7 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class SignerList:
-    """Who may sign, in the file's order, and how many have to seal a change of them.
-
-    `threshold` counts principals.
-    """
+    """The signers in the file's order, and how many principals have to seal a change of them."""
 
     signers: tuple[Signer, ...] = ()
     threshold: int = 1
@@ -406,7 +403,7 @@ class SignerList:
 class SignersFile:
     """A file of signers as a document.
 
-    A line that is not touched by an edit stays as it is, to the byte.
+    Lines that an edit does not touch are kept byte for byte.
     """
 
     text: str
@@ -414,20 +411,20 @@ class SignersFile:
 
     @property
     def lines(self) -> Iterator[tuple[str, Signer | None]]:
-        """Its lines, without LF, and who stands in each: there may be very many."""
+        """Its lines, without LF, and the signer in each; lazily, since there may be very many."""
         return ((line, _parse_line(line, "")) for line in _split(self.text))
 
     def content(self) -> bytes:
-        """The file's bytes."""
+        """Return the file's bytes."""
         return self.text.encode("utf-8")
 
     def with_signer(self, signer: Signer, name: str) -> SignersFile:
-        """The file with one more signer at its end; raises KeyFileError as `parse`."""
+        """Return the file with a signer appended; raises KeyFileError as `parse` does."""
         _check(signer, name)
         return parse(self.content() + format_signer(signer).encode("utf-8") + b"\n", name)
 
     def without(self, public_keys: Collection[bytes], name: str) -> SignersFile:
-        """The file without the lines of these keys."""
+        """Return the file without the lines of these keys."""
         kept = (
             f"{line}\n"
             for line, signer in self.lines
@@ -436,7 +433,7 @@ class SignersFile:
         return parse("".join(kept).encode("utf-8"), name)
 
     def with_threshold(self, threshold: int, name: str) -> SignersFile:
-        """The file with this threshold, in the line's place or at the start where there is none.
+        """Return the file with this threshold, in place of the present one or else at the start.
 
         Raises KeyFileError for a number that no file can have.
         """
@@ -451,10 +448,9 @@ class SignersFile:
 
 
 def parse(content: bytes, name: str) -> SignersFile:
-    """Parse the content of `.wtxt/signers`; `name` stands in errors.
+    """Parse the content of `.wtxt/signers`; `name` begins error messages.
 
-    Raises KeyFileError, with the line's number, for whatever breaks a rule of
-    the module's docstring.
+    Raises KeyFileError, with the line's number, if a rule in the module's docstring is broken.
     """
     signers: list[Signer] = []
     seen: dict[bytes, int] = {}
@@ -466,7 +462,7 @@ def parse(content: bytes, name: str) -> SignersFile:
         if signer is not None:
             signers.append(signer)
             _check(signer, where)
-            # One key for two principals would let one person count twice towards a threshold.
+            # If two principals could share a key, one person could count twice towards a threshold.
             first = seen.setdefault(signer.public_key, number)
             if first != number:
                 raise KeyFileError(f"{where}: the key is already in line {first}")
@@ -478,10 +474,10 @@ def parse(content: bytes, name: str) -> SignersFile:
 
 
 def without_threshold(content: bytes) -> bytes:
-    """A file's content but for lines that say, or seem to say, a threshold."""
+    """Return a file's content without lines that state, or seem to state, a threshold."""
     kept = bytearray()
     for line in BytesIO(content):
-        # Bytes that are no UTF-8 are replaced for the look alone: what is kept is kept to the byte.
+        # Invalid UTF-8 is replaced only to examine the line; the bytes themselves are kept.
         if not _is_threshold(line.removesuffix(b"\n").decode("utf-8", "replace")):
             kept += line
     return bytes(kept)
@@ -490,9 +486,9 @@ def without_threshold(content: bytes) -> bytes:
 def parse_signers(content: bytes, name: str) -> tuple[Signer, ...]:
     """Parse lines of known keys, as `verify --signers` takes them.
 
-    A line is `principal ssh-ed25519 KEY [comment]` or `ssh-ed25519 KEY
-    [comment]`; empty lines and lines that start with `#` say nothing. Raises
-    KeyFileError for everything else, for other key types and for options.
+    A line is `principal ssh-ed25519 KEY [comment]` or `ssh-ed25519 KEY [comment]`; empty lines and
+    lines that start with `#` are ignored. Raises KeyFileError for everything else, including other
+    types of keys and options.
     """
     parsed = (
         _parse_line(line, f"{name}: line {number}")
@@ -502,12 +498,12 @@ def parse_signers(content: bytes, name: str) -> tuple[Signer, ...]:
 
 
 def format_signer(signer: Signer) -> str:
-    """Spell a signer's line, without LF."""
+    """Return a signer's line, without LF."""
     return f"{signer.principal} {format_public(PublicKey(signer.public_key, signer.comment))}"
 
 
 def _decoded(content: bytes, name: str) -> str:
-    """The lines of a file, each with its LF."""
+    """Decode a file; the text ends with LF unless it is empty. Raises KeyFileError."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -516,7 +512,7 @@ def _decoded(content: bytes, name: str) -> str:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Lines one by one, without their LF: all at once would take many times the text's memory."""
+    """Yield lines without LF, lazily: a list would take many times the text's memory."""
     at = 0
     while at < len(text):
         end = text.index("\n", at)
@@ -525,7 +521,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _parse_line(line: str, where: str) -> Signer | None:
-    """A line's signer; None for one that says nothing."""
+    """Return the signer in a line; None for an empty line or a comment."""
     stripped = line.strip(" \t\r")
     if not stripped or stripped.startswith("#"):
         return None
@@ -541,7 +537,7 @@ def _parse_line(line: str, where: str) -> Signer | None:
 
 
 def _check(signer: Signer, where: str) -> None:
-    """What holds for a line of `.wtxt/signers`, but not for one of any file."""
+    """Check the rules that only apply to `.wtxt/signers`."""
     principal = signer.principal
     if not principal:
         raise KeyFileError(f"{where}: not of the form principal {KEY_TYPE.decode()} KEY [comment]")
@@ -552,7 +548,7 @@ def _check(signer: Signer, where: str) -> None:
     )
     if not single or len(principal) > MAX_PRINCIPAL:
         raise KeyFileError(f'{where}: "{principal[:MAX_PRINCIPAL]}" is not a single principal')
-    # A terminal that lists signers must not be told what to do by one of them.
+    # Unprintable characters could control the terminal on which signers are listed.
     if not signer.comment.replace("\t", " ").isprintable():
         raise KeyFileError(f"{where}: the comment has unprintable characters")
 
@@ -563,7 +559,7 @@ def _is_threshold(line: str) -> bool:
 
 def _parse_threshold(line: str, where: str) -> int:
     match = _THRESHOLD.fullmatch(line)
-    # Any other spelling is refused: who reads it would take a threshold for what is not obeyed.
+    # Any other notation is refused: its reader would expect a threshold that has no effect.
     if match is None or int(match[1]) > MAX_THRESHOLD:
         raise KeyFileError(
             f"{where}: a threshold is written # threshold: N, with N from 1 to {MAX_THRESHOLD}"

@@ -1,4 +1,4 @@
-"""Keys in PEM, which tools other than OpenSSH have: EC keys of NIST's curves, and ed25519.
+"""Keys in PEM, which tools other than OpenSSH use: EC keys on NIST curves, and ed25519.
 
 `docs/spec/release.md`, "The bundle", says what they sign.
 """
@@ -32,13 +32,13 @@ _CURVES: dict[str, type[HashAlgorithm]] = {
 
 
 def is_pem(content: bytes) -> bool:
-    """Whether a key file is PEM, and none of OpenSSH's."""
+    """Tell whether a key file is PEM other than OpenSSH's format."""
     return content.startswith(PEM) and not content.startswith(OPENSSH)
 
 
 @dataclass(frozen=True, slots=True)
 class EcPublicKey:
-    """An EC key that verifies."""
+    """An EC key for verification."""
 
     key: ec.EllipticCurvePublicKey
 
@@ -47,7 +47,7 @@ class EcPublicKey:
         return _hint(self.key)
 
     def made(self, signature: bytes, message: bytes) -> bool:
-        """Whether this key made a signature over a message."""
+        """Tell whether a signature over a message was made by this key."""
         try:
             self.key.verify(signature, message, _ecdsa(self.key.curve))
         except InvalidSignature:
@@ -57,7 +57,7 @@ class EcPublicKey:
 
 @dataclass(frozen=True, slots=True)
 class EcSecretKey:
-    """An EC key that signs; `name` is how messages call it."""
+    """An EC key for signing; messages call it `name`."""
 
     name: str
     secret: ec.EllipticCurvePrivateKey = field(repr=False)
@@ -71,12 +71,12 @@ class EcSecretKey:
 
 
 def ed25519_hint(public_key: bytes) -> str:
-    """What a bundle calls an ed25519 key of 32 bytes."""
+    """Return the hint by which a bundle names an ed25519 key (32 bytes)."""
     return _hint(Ed25519PublicKey.from_public_bytes(public_key))
 
 
 def parse_pem_public(content: bytes, name: str) -> EcPublicKey | bytes:
-    """A public key in PEM, an ed25519 one as its 32 bytes; raises KeyFileError for any other."""
+    """Parse a public key in PEM; returns 32 bytes for ed25519. Raises KeyFileError."""
     try:
         key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm):
@@ -86,7 +86,7 @@ def parse_pem_public(content: bytes, name: str) -> EcPublicKey | bytes:
         return EcPublicKey(key)
     if isinstance(key, Ed25519PublicKey):
         raw = key.public_bytes_raw()
-        # As of OpenSSH's keys: anybody can sign with such a one.
+        # As with OpenSSH's keys: anybody could sign with such a key.
         if is_small_order(raw):
             raise KeyFileError(f"{name}: an ed25519 key of small order")
         return raw
@@ -94,7 +94,7 @@ def parse_pem_public(content: bytes, name: str) -> EcPublicKey | bytes:
 
 
 def parse_pem_secret(content: bytes, name: str, ask: Callable[[str], str] | None) -> EcSecretKey:
-    """A secret EC key in PEM; `ask` gives the passphrase of one that has one.
+    """Parse a secret EC key in PEM; `ask` returns the passphrase if the key has one.
 
     Raises KeyFileError, and whatever `ask` raises.
     """
@@ -138,6 +138,6 @@ def _ecdsa(curve: ec.EllipticCurve) -> ec.ECDSA:
 
 
 def _hint(key: ec.EllipticCurvePublicKey | Ed25519PublicKey) -> str:
-    # As model-signing has it: of the PEM, its last newline included.
+    # As in model-signing: the hash of the PEM, with its last newline.
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return sha256(pem).hexdigest()

@@ -1,8 +1,8 @@
-"""Keys that sign, whether their secret is at hand or with an ssh-agent.
+"""Keys that sign, whose secret is either at hand or held by an ssh-agent.
 
-`Agent` speaks the agent's protocol (draft-miller-ssh-agent) over what reads and
-writes; `connect` gives one that is connected. The agent's answers are taken for
-hostile: bounded, and never waited for without an end.
+`Agent` speaks the agent's protocol (draft-miller-ssh-agent) over a read and a write function;
+`connect` yields a connected one. The agent's answers are treated as hostile: they are bounded, and
+waiting for them ends.
 """
 
 from __future__ import annotations
@@ -50,17 +50,20 @@ _LEAST_IDENTITY = 8
 
 
 class SigningKey(Protocol):
-    """A key that can sign; `name` is how messages call it."""
+    """A key that can sign; messages call it `name`."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def public_key(self) -> bytes:
-        """32 bytes."""
+        """The public key, 32 bytes."""
 
     def sign(self, message: bytes) -> bytes:
-        """The ed25519 signature, 64 bytes; raises AgentError where an agent is asked in vain."""
+        """Return the ed25519 signature, 64 bytes.
+
+        Raises AgentError if an agent fails or refuses.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class SeedKey:
 
 @dataclass(frozen=True, slots=True)
 class AgentKey:
-    """A key that an ssh-agent holds, which listens at `socket`."""
+    """A key held by the ssh-agent that listens at `socket`."""
 
     name: str
     public_key: bytes
@@ -92,11 +95,11 @@ class AgentKey:
         from nacl.exceptions import BadSignatureError
         from nacl.signing import VerifyKey
 
-        # An agent asks its user to confirm, so signing may take longer than listing.
+        # The agent may ask its user to confirm, so signing may take longer than listing.
         with connect(self.socket, SIGN_SECONDS) as connected:
             signature = connected.sign(self.public_key, message)
         try:
-            # An agent that signs wrongly must not leave a record that nobody accepts.
+            # A wrong signature of the agent must not become part of a record that nobody accepts.
             VerifyKey(self.public_key).verify(message, signature)
         except BadSignatureError:
             raise AgentError(f"{self.name}: the ssh-agent's signature is not valid") from None
@@ -104,13 +107,13 @@ class AgentKey:
 
 
 def seed_key(content: bytes, name: str, ask: AskPassphrase | None) -> SeedKey:
-    """The key of a secret file's content, whether behind a passphrase or not.
+    """Return the key in the content of a secret file, decrypted if it has a passphrase.
 
-    `ask` is called only for one that is; None says that nobody can be asked.
-    Raises KeyFileError, and whatever `ask` raises.
+    `ask` is called only if there is a passphrase; None means that nobody can be asked. Raises
+    KeyFileError, and whatever `ask` raises.
     """
     if is_protected(content):
-        # Hooks of graphical clients have no terminal: there nobody can be asked.
+        # In hooks of graphical clients there is no terminal on which to ask.
         if ask is None:
             raise KeyFileError(f"{name}: the key is protected by a passphrase")
         content = unprotect(content, ask(name), name)
@@ -118,10 +121,9 @@ def seed_key(content: bytes, name: str, ask: AskPassphrase | None) -> SeedKey:
 
 
 def agent_key(socket: Path | None, wanted: str | None) -> AgentKey:
-    """The key of an ssh-agent with the fingerprint `wanted`, or its only ed25519 key.
+    """Return the ssh-agent's key with the fingerprint `wanted`, or its only ed25519 key.
 
-    Raises AgentError, which says of keys of other types why they are passed
-    over.
+    Raises AgentError, which explains why keys of other types can't be used.
     """
     with connect(socket, LIST_SECONDS) as connected:
         identities = connected.held()
@@ -139,7 +141,7 @@ def agent_key(socket: Path | None, wanted: str | None) -> AgentKey:
                 hint="ssh-add -l lists fingerprints; agent:SHA256:... chooses a key",
             )
         (wanted,) = keys
-    # One that is there, of another type, deserves its reason, not that it is missing.
+    # A key of another type is there: say why it can't be used, not that it is missing.
     for other in identities.others:
         if blob_fingerprint(other.blob) == wanted:
             raise AgentError(f"agent:{wanted}: {why_no_key(other.kind)}")
@@ -151,12 +153,12 @@ def agent_key(socket: Path | None, wanted: str | None) -> AgentKey:
 
 
 class AgentError(EnvironmentFailure):
-    """There is no agent, it lacks the key, refuses, or talks nonsense."""
+    """There is no agent, or it lacks the key, refuses, or sends invalid answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An ed25519 key that an agent holds: the public key (32 bytes) and its comment."""
+    """An ed25519 key in an agent: the public key (32 bytes) and its comment."""
 
     public_key: bytes
     comment: str
@@ -164,14 +166,14 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class OtherKey:
-    """A key of an agent that can't sign here: its public part in SSH's spelling."""
+    """A key in an agent that can't sign here; `blob` is its public part in SSH's encoding."""
 
     blob: bytes
     comment: str
 
     @property
     def kind(self) -> str:
-        """The name of its type, or what the agent sends in its place."""
+        """The name of its type, or whatever the agent sends in its place."""
         size = int.from_bytes(self.blob[:_NUMBER_SIZE], "big")
         name = self.blob[_NUMBER_SIZE:][: min(size, _TYPE_SHOWN)]
         return name.decode("ascii", "backslashreplace") or "?"
@@ -179,7 +181,7 @@ class OtherKey:
 
 @dataclass(frozen=True, slots=True)
 class AgentKeys:
-    """What an agent holds, in its order: ed25519 keys, and those that are passed over."""
+    """The keys in an agent, in its order: ed25519 keys, and others."""
 
     keys: tuple[Identity, ...]
     others: tuple[OtherKey, ...]
@@ -188,7 +190,7 @@ class AgentKeys:
 class Agent:
     """An agent at the other end of a connection.
 
-    `read` gives at most so many bytes, none at the end; `write` takes all that it is given.
+    `read` returns at most the given number of bytes, none at the end; `write` writes everything.
     """
 
     def __init__(self, read: Callable[[int], bytes], write: Callable[[bytes], object]) -> None:
@@ -196,10 +198,10 @@ class Agent:
         self._send = write
 
     def held(self) -> AgentKeys:
-        """The agent's keys; raises AgentError."""
+        """List the agent's keys; raises AgentError."""
         answer = self._ask(bytes([REQUEST_IDENTITIES]), IDENTITIES_ANSWER, "to list its keys")
         count = answer.number()
-        # Before the loop: a count alone must not make us work.
+        # Before the loop: a mere number must not make us work.
         if count > answer.left // _LEAST_IDENTITY:
             raise _nonsense("claims more keys than it sends")
         keys, others = [], []
@@ -215,7 +217,7 @@ class Agent:
         return AgentKeys(tuple(keys), tuple(others))
 
     def sign(self, public_key: bytes, message: bytes) -> bytes:
-        """Let the agent sign with a key of its own (32 bytes); gives 64 bytes.
+        """Have the agent sign with one of its keys (32 bytes); returns 64 bytes.
 
         Raises AgentError. The signature is not checked here.
         """
@@ -230,7 +232,7 @@ class Agent:
     def _ask(self, request: bytes, wanted: int, what: str) -> Strings:
         self._send(string(request))
         size = int.from_bytes(self._read(4), "big")
-        # The size is the agent's own word: nothing is allocated before it is bounded.
+        # The agent chooses the size: nothing is allocated before it is bounded.
         if not 0 < size <= MAX_ANSWER:
             raise _nonsense(f"an answer of {size} bytes")
         answer = self._read(size)
@@ -252,10 +254,9 @@ class Agent:
 
 @contextmanager
 def connect(path: Path | None, seconds: float) -> Iterator[Agent]:
-    """Connect to the agent whose socket is `path`, for so many seconds in all.
+    """Connect to the agent whose socket is `path`; the whole exchange may take `seconds`.
 
-    Raises AgentError where there is none, also for what goes wrong with the
-    connection later.
+    Raises AgentError if there is no agent, and if the connection fails later.
     """
     if path is None:
         raise AgentError(
@@ -274,7 +275,7 @@ def connect(path: Path | None, seconds: float) -> Iterator[Agent]:
 
 
 class _TimedSocket:
-    """A socket that gives up at one moment, however slowly bytes trickle in."""
+    """A socket with a deadline for everything, however slowly bytes trickle in."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
         self._connection = connection
@@ -293,7 +294,7 @@ class _TimedSocket:
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        # What is left of the whole: a byte now and then must not start the clock anew.
+        # The time that is left in all: a byte now and then must not restart the clock.
         self._connection.settimeout(left)
 
 

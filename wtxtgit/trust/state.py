@@ -1,8 +1,7 @@
 """What an audit knows after a commit: sets that only grow, and what follows from them.
 
-Pure: the page that this stands on is `docs/spec/trust.md`, "State". `join` is
-the union of states, so that no shape of history takes anything away; what a
-commit adds is in `trust.step`. No clock is read.
+Pure functions that implement `docs/spec/trust.md`, "State". `join` is the union of states, so no
+shape of history takes anything away; what a commit adds is in `trust.step`. No clock is read.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from wtxtgit.model.ledger import (
 
 
 class SignatureCheck(Protocol):
-    """Who signed a record: public keys whose signature holds, keyids of those that do not.
+    """Who signed a record: public keys with valid signatures, and keyids of invalid ones.
 
-    `unknown` are keyids of signatures that none of the keys has.
+    `unknown` are the keyids of signatures by none of the keys.
     """
 
     @property
@@ -43,10 +42,10 @@ SignedBy = Callable[[Ledger, int, frozenset[bytes]], SignatureCheck]
 
 @dataclass(frozen=True, slots=True)
 class SignersContent:
-    """What a signers file says: who has which public key (32 bytes each), and the threshold.
+    """The content of a signers file: who has which public key (32 bytes each), and the threshold.
 
-    The threshold is the number of principals who seal a change of the file.
-    `sha256_all` is the hash that the file is sealed with.
+    The threshold is the number of principals who have to seal a change of the file. `sha256_all` is
+    the hash in the seal of the file.
     """
 
     principals: frozenset[tuple[bytes, str]]
@@ -58,7 +57,7 @@ class SignersContent:
         return frozenset(key for key, _ in self.principals)
 
     def count(self, keys: frozenset[bytes]) -> int:
-        """Count the principals who have one of these keys."""
+        """Return the number of principals who have one of these keys."""
         return len({who for key, who in self.principals if key in keys})
 
 
@@ -66,8 +65,8 @@ class SignersContent:
 class SignersState:
     """A signers state: a file, and the signers ledger up to the record by which it counts.
 
-    `ledger` is None where the file is not sealed; `file` where nobody may
-    sign. A fixed one is never followed by another.
+    `ledger` is None if the file is not sealed; `file` is None if nobody may sign. A fixed one is
+    never followed by another.
     """
 
     file: SignersContent | None = None
@@ -87,9 +86,9 @@ class SignersState:
 class LedgerLine:
     """What is known of all ledgers that begin with the same record.
 
-    `stands`: pairs of a ledger and a signers state that was known where its
-    last record was accepted. `joined`: pairs of a ledger and the one, of this line or another,
-    that has gone on in its place.
+    `stands`: pairs of a ledger and a signers state that was known where its last record was
+    accepted. `joined`: pairs of a ledger and the one, of this line or another, that has continued
+    in its place.
     """
 
     stands: frozenset[tuple[Ledger, SignersState]] = frozenset()
@@ -98,10 +97,10 @@ class LedgerLine:
 
 @dataclass(frozen=True)
 class Introduction:
-    """A commit by which a signers state came, and the ledgers that were accepted there.
+    """A commit that introduced a signers state, and the ledgers that were accepted there.
 
-    The same signers can be brought again, by whoever copies the record that
-    sealed them. What was accepted before counts where it was so every time.
+    Anybody can introduce the same signers again by copying the record that sealed them. So what was
+    accepted before counts only if it was accepted at every introduction.
     """
 
     signers: SignersState
@@ -117,10 +116,10 @@ class Introduction:
 
 @dataclass(frozen=True, slots=True)
 class TrustFacts:
-    """What judging files takes of a state.
+    """What is needed of a state to judge files.
 
-    `trusted` are the keys that are trusted now, `is_signed` says whether anybody
-    is, `places` are the paths that ever were artifacts.
+    `trusted` are the keys that are trusted now, `is_signed` says whether there are any, `places`
+    are the paths that ever were artifacts.
     """
 
     trusted: frozenset[bytes] = frozenset()
@@ -136,8 +135,7 @@ LineId = tuple[LedgerHead, bytes]
 class TrustState:
     """All that is known after a commit: the sets of `docs/spec/trust.md`.
 
-    `lines` holds the pairs of `stands` and `joined`, by the record that their
-    ledgers begin with.
+    `lines` holds the pairs of `stands` and `joined`, by the first record of their ledgers.
     """
 
     signers: frozenset[SignersState] = frozenset()
@@ -154,7 +152,7 @@ class TrustState:
 
     @cached_property
     def newest(self) -> frozenset[SignersState]:
-        """Signers states that no other one came after; several where histories diverged."""
+        """Signers states that no other one comes after; several if histories diverged."""
         return frozenset(
             one
             for one in self.signers
@@ -163,8 +161,8 @@ class TrustState:
         )
 
     def _is_joined(self, one: SignersState) -> bool:
-        """Whether another signers state has gone on in this one's place."""
-        # Only sealed signers can be joined: without a ledger there is nothing that goes on.
+        """Tell whether another signers state has continued in this one's place."""
+        # Only sealed signers can be joined: without a ledger nothing continues.
         if one.ledger is None or one.is_fixed:
             return False
         joined = self.lines.get(line_of(one.ledger), LedgerLine()).joined
@@ -176,8 +174,8 @@ class TrustState:
 
     @cached_property
     def trusted(self) -> frozenset[bytes]:
-        """Keys that are trusted now: those in every newest signers state."""
-        # Of two changes that never met a key counts that both kept: what either took out is out.
+        """The keys that are trusted now: those in every newest signers state."""
+        # Of two independent changes, a key that either removed is removed.
         return frozenset.intersection(*(one.keys for one in self.newest))
 
     @property
@@ -192,12 +190,11 @@ class TrustState:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What the rules see of a commit's tree.
+    """What the rules take from a commit's tree.
 
-    `ledgers` are those that read, by the ledger's path; `broken` the paths of
-    those that do not. `signers` is None where the file is missing or can't be
-    read, and `signers_fault` then says why. `artifacts` are the paths that are
-    artifacts by this tree alone.
+    `ledgers` are the valid ones, by the ledger's path; `broken` are the paths of invalid ones.
+    `signers` is None if the file is missing or invalid; in the latter case `signers_fault` says
+    why. `artifacts` are the paths that are artifacts by this tree alone.
     """
 
     ledgers: Mapping[bytes, Ledger] = field(default_factory=dict)
@@ -209,10 +206,10 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that does not hold: `kind` is a word of the audit's list, `path` the artifact's.
+    """A violated rule: `kind` is a word of the audit's list, `path` the artifact's.
 
-    `gen` is that of the record where it is about one. `moved` is the ledger of
-    an unsealed move, which a record that seals the move mends.
+    `gen` is the generation if it concerns one record. `moved` is the ledger of an unsealed move,
+    which a record that seals the move mends.
     """
 
     kind: str
@@ -223,7 +220,7 @@ class Violation:
 
 
 def quoted(path: bytes) -> str:
-    """A path in a message, whatever bytes it has."""
+    """Quote a path for a message, whatever bytes it has."""
     return ascii(path.decode("utf-8", "backslashreplace"))
 
 
@@ -231,28 +228,28 @@ def quoted(path: bytes) -> str:
 
 
 def line_of(ledger: Ledger) -> LineId:
-    """What all ledgers of a line have in common."""
+    """Return what all ledgers of a line have in common."""
     return ledger.head, ledger.records[0].merkle_this
 
 
 def cut(ledger: Ledger, length: int) -> Ledger:
-    """A ledger's first records."""
+    """Return a ledger cut to its first `length` records."""
     if length == len(ledger.records):
         return ledger
     return Ledger(ledger.head, ledger.records[:length])
 
 
 def begins(shorter: Ledger, longer: Ledger) -> bool:
-    """Whether a ledger's records are the first ones of another, whoever signed them."""
+    """Tell whether a ledger's records are the first ones of another, regardless of signatures."""
     return shared(shorter, longer) == len(shorter.records)
 
 
 def is_later(record: Record, ledger: Ledger) -> bool:
-    """Whether a record says that it is later than all of a ledger: by its ts, then its gen.
+    """Tell whether a record states that it is later than a whole ledger: by its ts, then its gen.
 
-    Who seals a record knows what it joins, and gives it no earlier ts and a
-    greater gen. So no older record joins what was sealed knowing of it, in a
-    history that leaves out how it was known.
+    Whoever seals a record that joins ledgers knows them, and gives it no earlier ts and a greater
+    gen. So an older record can't join ledgers that were sealed knowing of it, in a history that
+    hides this.
     """
     last = ledger.last.meta
     return (record.meta.ts, record.meta.gen) > (last.ts, last.gen)
@@ -262,7 +259,7 @@ def is_later(record: Record, ledger: Ledger) -> bool:
 
 
 def start(signers: SignersState, tree: Tree) -> TrustState:
-    """The state of a trust root: its signers, and the records of its tree as they stand."""
+    """Return the state of a trust root: its signers, and the records of its tree as they are."""
     ledgers = list(tree.ledgers.values())
     if signers.ledger is not None:
         ledgers.append(signers.ledger)
@@ -274,14 +271,15 @@ def start(signers: SignersState, tree: Tree) -> TrustState:
 
 
 def join(states: Sequence[TrustState]) -> TrustState:
-    """The union: what any of them knows. Commutative, associative, idempotent."""
+    """Return the union: what any of the states knows. Commutative, associative, idempotent."""
     return reduce(_union, states)
 
 
 def _union(one: TrustState, other: TrustState) -> TrustState:
     if one is other:
         return one
-    # Most commits change one ledger: lines that both know are the same object, and stay it.
+    # Most commits change one ledger: lines that both states know are mostly the same object, and
+    # stay shared.
     lines = dict(one.lines)
     for name, line in other.lines.items():
         mine = lines.get(name)
@@ -301,10 +299,10 @@ def _union(one: TrustState, other: TrustState) -> TrustState:
 
 
 def open_ledgers(state: TrustState, signed_by: SignedBy) -> Mapping[LineId, tuple[Ledger, ...]]:
-    """The ledgers that have to go on, by line: the longest of records that are held.
+    """Return the ledgers that have to continue, by line: the longest ones of records that are held.
 
-    Left out are those in whose place another one has gone on, as long as that
-    one is accepted itself.
+    Left out are ledgers in whose place another one has continued, as long as that one is accepted
+    itself.
     """
     known = state._open  # what is derived of a state is kept in it
     for name, line in state.lines.items():
@@ -323,10 +321,13 @@ def open_ledgers(state: TrustState, signed_by: SignedBy) -> Mapping[LineId, tupl
 
 
 def held_ledgers(state: TrustState, name: LineId, signed_by: SignedBy) -> tuple[Ledger, ...]:
-    """The longest ledgers of a line's records that are held: none of them begins another one."""
+    """Return the longest ledgers of a line whose records are held.
+
+    None is the beginning of another.
+    """
     line = state.lines.get(name, LedgerLine())
     ledgers = {ledger for ledger, _ in line.stands}
-    # One ledger under all signers states: nothing is left to be asked of signatures.
+    # One ledger under all signers states: no signature has to be checked.
     if len(ledgers) == 1 and len(line.stands) == len(state.signers):
         return tuple(ledgers)
     lengths = {one: accepted_length(state, one, signed_by, held=True) for one in ledgers}
@@ -339,7 +340,7 @@ def held_ledgers(state: TrustState, name: LineId, signed_by: SignedBy) -> tuple[
 
 
 def sole_ledgers(state: TrustState) -> Mapping[bytes, Ledger]:
-    """Open ledgers by their paths, those that are accepted and the only ones of line and place."""
+    """Return, by path, open ledgers that are accepted and the only ones of their line and place."""
     ledgers_by_path = state._sole
     if not ledgers_by_path and state._open:
         shared_paths: set[bytes] = set()
@@ -355,7 +356,7 @@ def sole_ledgers(state: TrustState) -> Mapping[bytes, Ledger]:
 
 
 def is_accepted(state: TrustState, ledger: Ledger, signed_by: SignedBy) -> bool:
-    """Whether all records of a ledger are accepted, by signatures that are known."""
+    """Tell whether all records of a ledger are accepted, by the signatures that are known."""
     line = state.lines.get(line_of(ledger), LedgerLine())
     return any(
         begins(ledger, other) and accepted_length(state, other, signed_by) >= len(ledger.records)
@@ -364,13 +365,15 @@ def is_accepted(state: TrustState, ledger: Ledger, signed_by: SignedBy) -> bool:
 
 
 def unaccepted(state: TrustState, ledger: Ledger, signed_by: SignedBy) -> range:
-    """The records of a ledger that are not accepted, by their numbers: all from the first on."""
+    """Return the range of a ledger's records that are not accepted: all from the first such one
+    on.
+    """
     first = accepted_length(state, ledger, signed_by)
     return range(first, len(ledger.records))
 
 
 def seals_move(state: TrustState, violation: Violation, signed_by: SignedBy) -> bool:
-    """Whether a move that nobody had sealed has been, by a later record of an open ledger."""
+    """Tell whether an unsealed move has been sealed by a later record of an open ledger."""
     moved = violation.moved
     return moved is not None and any(
         begins(moved, ledger)
@@ -380,13 +383,14 @@ def seals_move(state: TrustState, violation: Violation, signed_by: SignedBy) -> 
 
 
 def lets_go(ledger: Ledger) -> bool:
-    """Whether a ledger says that what it sealed is deleted, so that its place is free."""
+    """Tell whether a ledger records that its artifact is deleted, so that its place is free."""
     return is_deletion(ledger.last)
 
 
 def comes_after(later: SignersState, earlier: SignersState) -> bool:
-    """Whether a signers state followed another one."""
-    # A file given as the trust root is what its giver trusts: no record of the repository moves it.
+    """Tell whether a signers state followed another one."""
+    # Whoever gives a file as the trust root trusts just that file: no record of the repository
+    # replaces it.
     if earlier.is_fixed or later == earlier:
         return False
     if not earlier.keys:
@@ -402,7 +406,9 @@ def comes_after(later: SignersState, earlier: SignersState) -> bool:
 def _longest(
     pairs: frozenset[tuple[Ledger, SignersState]],
 ) -> frozenset[tuple[Ledger, SignersState]]:
-    """Pairs without those that another one implies: a ledger that extends theirs, same signers."""
+    """Drop pairs that another pair implies: with the same signers, and a ledger that extends
+    theirs.
+    """
     by_signers: dict[SignersState, list[Ledger]] = {}
     for ledger, signers in pairs:
         by_signers.setdefault(signers, []).append(ledger)
@@ -415,7 +421,7 @@ def _longest(
 
 
 def added(line: LedgerLine | None, ledger: Ledger, signers: Iterable[SignersState]) -> LedgerLine:
-    """A line with one more ledger, all of whose records stand under these signers states."""
+    """Return a line with one more ledger, all of whose records stand under these signers states."""
     line = line or LedgerLine()
     pairs = line.stands.union((ledger, one) for one in signers)
     return line if len(pairs) == len(line.stands) else LedgerLine(_longest(pairs), line.joined)
@@ -424,37 +430,39 @@ def added(line: LedgerLine | None, ledger: Ledger, signers: Iterable[SignersStat
 def accepted_length(
     state: TrustState, ledger: Ledger, signed_by: SignedBy, *, held: bool = False
 ) -> int:
-    """How many of a ledger's first records are accepted, or are held.
+    """Return how many of a ledger's first records are accepted or, with `held`, are held.
 
-    Accepted is what is known, and for every signers state stands under it, or
-    is in each of its introductions, or is signed by a key of it: by the
-    signatures that `ledger` has. To be held any introduction is enough, and a
-    later record that is held: who sealed that one knew of those before it.
+    A record is accepted if it is known and, for every signers state, stands under it, or is in each
+    of its introductions, or is signed by one of its keys, judged by the signatures in `ledger`. To
+    be held, any introduction is enough, and so is a later record that is held: whoever sealed that
+    one knew of those before it.
     """
     name = line_of(ledger)
     line = state.lines.get(name, LedgerLine())
-    # A record that a signers state stands under needs no further word of its keys.
+    # A record that stands under a signers state needs no signature of its keys.
     lengths = standing_lengths(state, line, ledger)
     known = max((shared(ledger, other) for other in {one for one, _ in line.stands}), default=0)
     by_introduction: dict[SignersState, list[int]] = {}
     for one in state.introductions:
         there = (shared(ledger, other) for other in one.by_line.get(name, ()))
         by_introduction.setdefault(one.signers, []).append(max(there, default=0))
-    # Whoever copies a sealed change of the signers brings them again, behind records of their own:
-    # so what counts is what each introduction found, and any is enough to be held.
+    # Anybody who copies a sealed change of the signers introduces them again, behind records of
+    # their own. So a record has to be in every introduction to be accepted; any is enough to be
+    # held.
     for signers, each in by_introduction.items():
         lengths[signers] = max(lengths[signers], max(each) if held else min(each))
     least = min(lengths.values(), default=known)
 
     def counts(n: int) -> bool:
-        # Where nobody may sign, nothing has to be signed.
+        # If nobody may sign, nothing has to be signed.
         return all(
             n < length or not one.keys or bool(signed_by(ledger, n, one.keys).valid)
             for one, length in lengths.items()
         )
 
     later = range(least, known)
-    # Held from behind: who sealed a later record knew of those before it. Accepted from the front.
+    # Held is decided from the end: whoever sealed a later record knew of those before it. Accepted
+    # is decided from the start.
     if held:
         return next((n + 1 for n in reversed(later) if counts(n)), least)
     return next((n for n in later if not counts(n)), known)
@@ -463,7 +471,7 @@ def accepted_length(
 def standing_lengths(
     state: TrustState, line: LedgerLine, ledger: Ledger
 ) -> dict[SignersState, int]:
-    """How many of a ledger's first records stand under each signers state."""
+    """Return how many of a ledger's first records stand under each signers state."""
     lengths = {other: shared(ledger, other) for other in {one for one, _ in line.stands}}
     standing = dict.fromkeys(state.signers, 0)
     for other, one in line.stands:
@@ -478,13 +486,14 @@ def _is_joined(state: TrustState, line: LedgerLine, ledger: Ledger, signed_by: S
 
 
 def reuse(state: TrustState, other: TrustState) -> None:
-    """Take over what was derived of lines that another state has as well."""
-    # Which records count depends on both; a line that is the same object has the same answer then.
+    """Copy cached results about lines that another state has as well."""
+    # Which records count depends on both; if they are equal, a line that is the same object has the
+    # same result.
     if (state.signers, state.introductions) != (other.signers, other.introductions):
         return
     for name, ledgers in other._open.items():
         line = state.lines[name]
-        # What has joined a line may be in another one, which may have changed.
+        # A ledger that joined this line may be of another line, which may have changed.
         if line is other.lines[name] and not line.joined:
             state._open[name] = ledgers
             if name in other._contested:

@@ -1,8 +1,8 @@
-"""What a commit adds to what is known, and what it does that it may not.
+"""A step: what a commit adds to the state, and which rules it violates.
 
-Pure: a tree and the state before it go in, the state after it and what fails
-come out. The rules are those of `docs/spec/trust.md`, "A step"; comments have
-their numbers. What fails adds nothing.
+Pure: a tree and the state before it go in, the state after it and the violations come out. The
+rules are those of `docs/spec/trust.md`, "A step", whose numbers stand in comments. What violates a
+rule adds nothing.
 """
 
 from __future__ import annotations
@@ -47,13 +47,16 @@ from wtxtgit.trust.state import (
 
 
 def step(tree: Tree, before: TrustState, signed_by: SignedBy) -> tuple[TrustState, list[Violation]]:
-    """The state after a commit, from the join of its parents' states; and what fails."""
+    """Return the state after a commit and its violations; `before` joins the states of its
+    parents.
+    """
     work = _StepWork(tree, before, signed_by)
     work.take_signers()  # (1)
     work.take_ledgers()  # (2)
     failed = [one for one in work.violations if one.path == SIGNERS_PATH]
     if before.is_signed and work.has_changed_signers and failed:
-        # Signers whose own ledger is not taken would be the newest, and nothing could follow them.
+        # Otherwise signers whose own ledger is not accepted would be the newest, and nothing could
+        # follow them.
         work = _StepWork(tree, before, signed_by)
         work.refuse_signers("its ledger is not valid")
         work.take_ledgers()
@@ -62,7 +65,7 @@ def step(tree: Tree, before: TrustState, signed_by: SignedBy) -> tuple[TrustStat
 
 
 class _StepWork:
-    """A step under way."""
+    """A step in progress."""
 
     def __init__(self, tree: Tree, before: TrustState, signed_by: SignedBy) -> None:
         self._tree = tree
@@ -94,7 +97,7 @@ class _StepWork:
         lines = {**before.lines, **self._lines}
         state = TrustState(before.signers, lines, places, before.introductions)
         if self.has_changed_signers:
-            # All that is held here counts under them as well.
+            # All that is held here counts under the changed signers as well.
             ledgers = frozenset(
                 one for name in lines for one in held_ledgers(state, name, self._signed_by)
             )
@@ -118,10 +121,10 @@ class _StepWork:
         return self._signers is not self._before.signers
 
     def take_signers(self) -> None:
-        """Follow a change of the signers, if those of before sealed it."""
+        """Follow a change of the signers if the previous ones have sealed it."""
         newest = self._before.newest
         file, ledger = self._tree.signers, self._tree.ledgers.get(SIGNERS_LEDGER)
-        # A trust root that is a file is never followed: `docs/spec/trust.md`, "State".
+        # A trust root that is a file is never replaced: `docs/spec/trust.md`, "State".
         if any(one.is_fixed for one in newest) or self._is_as_before(file, ledger):
             return
         why = self._why_refused(file, ledger)
@@ -133,7 +136,8 @@ class _StepWork:
         accepted = SignersState(file, ledger)
         if ledger is not None:
             self._repos |= {ledger.records[0].merkle_this}
-            # All of them have sealed it, also those whose own ledger is not accepted beside others.
+            # All previous signers have sealed it, including those whose own ledger is not accepted
+            # beside others.
             for old in newest:
                 if old.keys and old.ledger is not None and not begins(old.ledger, ledger):
                     self._add_joined(old.ledger, ledger)
@@ -146,7 +150,9 @@ class _StepWork:
         self._fail("signers-changed", SIGNERS_PATH, message)
 
     def _is_as_before(self, file: SignersContent | None, ledger: Ledger | None) -> bool:
-        """Whether a tree has the newest signers, and no record of them that was not there."""
+        """Tell whether a tree has the newest signers, and no record about them that was not
+        there.
+        """
         newest = self._before.newest
         if file is None and self._tree.signers_fault is None:
             return not any(one.keys for one in newest)
@@ -160,7 +166,9 @@ class _StepWork:
         return ledger is None or (one.ledger is not None and begins(ledger, one.ledger))
 
     def _why_refused(self, file: SignersContent | None, ledger: Ledger | None) -> str | None:
-        """Why a signers file changes nothing, None if it is sealed as every newest one demands."""
+        """Return why a signers file changes nothing; None if it is sealed as all newest states
+        demand.
+        """
         newest = self._before.newest
         asked = [one for one in newest if one.file is not None and one.keys]
         if file is None:
@@ -168,9 +176,9 @@ class _StepWork:
         if not file.keys:
             return "it names no signer"
         if not asked:
-            # Trust on first use, which a caller has to tell.
+            # Trust on first use, which callers have to report.
             return None
-        # From here on in the order of the page: place, extension, content, time, keys, threshold.
+        # From here on in the order of the spec: place, extension, content, time, keys, threshold.
         if ledger is None:
             return "its change is not sealed"
         if ledger.place != SIGNERS_PATH:
@@ -193,9 +201,10 @@ class _StepWork:
         return None
 
     def _taken_away(self, ledger: Ledger) -> frozenset[bytes]:
-        """Keys that newest signers lack, and that those before them had, beside a ledger.
+        """Return keys that newest signers have removed in histories that this ledger does not
+        continue.
 
-        Who sealed that one may not have known.
+        Whoever sealed the ledger may not have known of that.
         """
         beside = [
             one
@@ -229,17 +238,18 @@ class _StepWork:
             if one.place + LEDGER_SUFFIX not in as_before
             and not any(extends(other, one) for _, other in self._standing.get(name, ()))
         ]
-        # Only what lets go of its place may be missing; (2.5) asks for more where something stands.
+        # Only a ledger that released its place may be missing; (2.5) requires more if something
+        # stands there.
         missing = [one for one in not_extended if not lets_go(one)]
         self._gone = [one for one in not_extended if lets_go(one)]
-        # What stands as it did is looked at again where others meet it there, or go on from it.
+        # An unchanged ledger is examined again if others meet it at its place, or continue it.
         again = {
             path
             for standing in self._standing.values()
             for path, _ in standing
             if path in as_before
         } | ({one.place + LEDGER_SUFFIX for one in missing} & as_before)
-        # Others name the repository by the signers' ledger.
+        # The signers' ledger first: other ledgers refer to the repository by it.
         for path in sorted({*changed, *again}, key=lambda path: (path != SIGNERS_LEDGER, path)):
             self._take_ledger(path, ledgers[path], missing)
         rewritten = {one.path for one in self.violations if one.kind == "ledger-rewritten"}
@@ -262,15 +272,15 @@ class _StepWork:
         if known and not going_on:  # (2.2)
             self._fail("ledger-rewritten", place, _why_not_on(ledger, known))
             return
-        # (2.3) A ledger of another repository says nothing of what was sealed in this one.
+        # (2.3) A ledger of another repository proves nothing about this one.
         if name not in self._before.lines and not self._is_of_repository(path, ledger):
             self._fail("bad-record", place, "the ledger belongs to another repository")
             return
-        # (2.4) Of two copies of a ledger the one that went on counts; the other lacks records.
+        # (2.4) Of two copies of a ledger the one that continued counts; the other lacks records.
         if any(there != path and begins(ledger, other) for there, other in here):
             self._fail("ledger-rewritten", place, "the ledger has been continued at another path")
             return
-        # (2.5) Whoever joins histories has to have known of each: a later record says so.
+        # (2.5) Whoever joins histories has to have known each of them, which a later record states.
         others = [one for one in missing if one.place == ledger.place]
         can_join = any(one.place == ledger.place for one in going_on) or all(
             line_of(one) == name for one in others
@@ -291,13 +301,13 @@ class _StepWork:
         self._take_records(path, ledger, others)
 
     def _take_records(self, path: bytes, ledger: Ledger, others: Sequence[Ledger]) -> None:
-        """Add a ledger's records up to the first that fails: (2.6)."""
+        """Add a ledger's records up to the first that violates a rule: (2.6)."""
         place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
         line = self._before.lines.get(name) or LedgerLine()
         accepted = accepted_length(self._before, ledger, self._signed_by)
         if path == SIGNERS_LEDGER and self._is_refused:
             return  # its records count with the change that they seal
-        # A record that a known ledger has with the same signatures got none.
+        # A record that a known ledger has with the same signatures got no new one.
         known = max((equal_records(ledger, one) for one, _ in line.stands), default=0)
         bad = [
             n
@@ -306,7 +316,8 @@ class _StepWork:
         ]
         if bad:
             return
-        # Nothing behind a record that does not count is looked at: it goes on from that.
+        # Nothing after a record that does not count is examined, because it continues from that
+        # record.
         length = accepted
         while length < len(ledger.records):
             if self._fails(place, ledger, length, self._why_not_signed(ledger, length)):
@@ -322,14 +333,14 @@ class _StepWork:
                 self._add_joined(one, ledger)
 
     def _add(self, name: LineId, ledger: Ledger, *, is_sealed: bool) -> None:
-        """Add a ledger, under all signers states if its last record is one that it got here.
+        """Add a ledger, under all signers states if its last record was sealed in this step.
 
-        Else under those alone for which it needs no word of an introduction: of
-        these there may be more than are known here.
+        Otherwise only under those for which it needs no introduction, since there may be more
+        introductions than are known here.
         """
         before = self._line(name)
         signers = self._before.signers
-        # It adds nothing: a longer ledger of the same records is known.
+        # Nothing to add: a longer ledger with the same records is known.
         if not is_sealed and any(extends(other, ledger) for other, _ in before.stands):
             return
         if not is_sealed:
@@ -358,7 +369,7 @@ class _StepWork:
         return why is not None
 
     def _why_not_signed(self, ledger: Ledger, n: int) -> tuple[str, str] | None:
-        """Why a record that is not accepted yet does not count, None where it does."""
+        """Return why a record that is not accepted yet does not count; None if it does."""
         signed = self._signed_by(ledger, n, self._keys)
         if signed.invalid:
             return "bad-signature", f"has a signature that was not made by key {signed.invalid[0]}"
@@ -369,7 +380,9 @@ class _StepWork:
         return "untrusted-signer", "is not signed by any key that is trusted now"
 
     def _why_not_added(self, line: LedgerLine, ledger: Ledger, n: int) -> tuple[str, str] | None:
-        """Why signatures that an accepted record got do not count, None where they do."""
+        """Return why signatures that were added to an accepted record do not count; None if they
+        do.
+        """
         record = ledger.records[n]
         had = {
             signature
@@ -390,7 +403,9 @@ class _StepWork:
         return None
 
     def _has_joining_record(self, name: LineId, ledger: Ledger, others: Sequence[Ledger]) -> bool:
-        """Whether a record that nothing knows yet is later, and by a key that is trusted now."""
+        """Tell whether an unknown record is later than all others, and signed by a currently
+        trusted key.
+        """
         line = self._before.lines.get(name) or LedgerLine()
         known = max((shared(ledger, other) for other, _ in line.stands), default=0)
         later = [
@@ -403,22 +418,24 @@ class _StepWork:
         return any(self._signed_by(ledger, n, self._keys).valid for n in later)
 
     def _is_moved(self, ledger: Ledger, going_on: Sequence[Ledger]) -> bool:
-        """Whether a ledger was moved with its file, nothing being left where it was."""
+        """Tell whether a ledger was moved with its file, and nothing remained in its old place."""
         before = ledger.place + LEDGER_SUFFIX
         is_left = before in self._tree.ledgers or before in self._tree.broken
         return bool(going_on) and not is_left and before != SIGNERS_LEDGER
 
     def _known_repos(self) -> frozenset[bytes]:
-        """What ledgers may call the repository: first records of the signers' ledgers."""
+        """Return the ids that ledgers may use for the repository: first records of signers'
+        ledgers.
+        """
         ledgers = [one.ledger for one in self._before.signers if one.ledger is not None]
         for open_ones in self._open.values():
             ledgers += [one for one in open_ones if one.place == SIGNERS_PATH]
         return frozenset(ledger.records[0].merkle_this for ledger in ledgers)
 
     def _is_of_repository(self, path: bytes, ledger: Ledger) -> bool:
-        """Whether a ledger that begins here names this repository.
+        """Tell whether a ledger that begins here names this repository.
 
-        One that began before there were signers may come in with them.
+        A ledger that began before there were signers may come in together with them.
         """
         if path == SIGNERS_LEDGER:
             return ledger.head.repo == NO_REPO
@@ -427,7 +444,7 @@ class _StepWork:
         )
 
     def _miss(self, ledger: Ledger) -> None:
-        """Tell of an open ledger that no ledger of the tree goes on from."""
+        """Report an open ledger that no ledger of the tree continues."""
         path = ledger.place + LEDGER_SUFFIX
         if path in self._tree.broken:
             return  # told as what it is

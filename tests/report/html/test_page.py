@@ -25,7 +25,7 @@ from tests.report.reviews import (
 from wtxtgit.errors import clipped, escaped
 from wtxtgit.report.diff import TensorDiff, TensorStatus
 from wtxtgit.report.html import bounds
-from wtxtgit.report.html.bounds import MOST_NAME, MOST_ROWS, PICTURED_OF_PAGE
+from wtxtgit.report.html.bounds import MOST_NAME, PICTURED_OF_PAGE, ROWS_OF_PAGE
 from wtxtgit.report.html.review import page
 from wtxtgit.report.review import Flag, Review, Risk
 
@@ -42,7 +42,8 @@ ATTRIBUTES = {
     "content", "d", "data-key", "data-label", "data-noun", "data-sort",
     "for", "height", "hidden", "href", "http-equiv", "id",
     "lang", "name", "open", "overflow", "placeholder", "preserveaspectratio", "role", "scope",
-    "spellcheck", "text-anchor", "type", "viewbox", "width", "x", "x1", "x2", "y", "y1", "y2",
+    "spellcheck", "tabindex", "text-anchor", "type", "viewbox", "width", "x", "x1", "x2", "y", "y1",
+    "y2",
 }  # fmt: skip
 MOST_BYTES = 6_000_000
 
@@ -220,7 +221,7 @@ class TestHowMuch:
         )
 
     def test_too_many_tensors(self) -> None:
-        tensors = [changed_tensor(1, f"w{n}", (4, 4)) for n in range(MOST_ROWS + 500)]
+        tensors = [changed_tensor(1, f"w{n}", (4, 4)) for n in range(ROWS_OF_PAGE + 500)]
         one = replace(reviewed(b"m", tensors), distributions={})
         found = parsed(page(Review("a", "b", BASE, HEAD, 1, (one,))))
         assert "and 500 more changed tensors" in [p.text for p in found.of("p", "more")]

@@ -16,9 +16,9 @@ from wtxtgit.store.store import Store
 _ATTRIBUTES = b"*.safetensors filter=wtxt-detached diff=wtxt merge=wtxt -text\n"
 
 
-def model(seed: int) -> bytes:
-    """Three chunks, none of which is like any of another one."""
-    values = random.Random(seed).randbytes(160_000)  # noqa: S311 - the same each time
+def model(seed: int, size: int = 160_000) -> bytes:
+    """Three chunks, or those of another size, none of which is like any of another one."""
+    values = random.Random(seed).randbytes(size)  # noqa: S311 - the same each time
     about = {"dtype": "U8", "shape": [len(values)], "data_offsets": [0, len(values)]}
     header = json.dumps({"w": about}).encode()
     return struct.pack("<Q", len(header)) + header + values
@@ -68,6 +68,15 @@ def missing(place: Place) -> None:
     (place.repo / MODEL).unlink()
     (place.repo / OTHER).write_bytes(place.git("cat-file", "blob", f"HEAD:{OTHER}"))
     place.git("update-index", "-q", "--refresh", ok=None)
+
+
+def large_missing(place: Place) -> None:
+    """So much that two processes decode it."""
+    committed(place)
+    place.write(MODEL, model(10, 33 * 1024 * 1024))
+    place.call("add", ".")
+    place.commit()
+    (place.repo / MODEL).unlink()
 
 
 def with_folder(place: Place) -> None:
@@ -178,6 +187,7 @@ PAYLOAD = (
     Killed("store import", kept_elsewhere, ("store", "import", "--from-lfs", "--all")),
     Killed("add: detached", changed, ("add", ".")),
     Killed("checkout: detached", missing, ("checkout",)),
+    Killed("checkout: detached, by two", large_missing, ("checkout",)),
     Killed("push: folder", with_folder, ("push",)),
     Killed("push: git", committed, ("push", "origin")),
     Killed("fetch: folder", lacking, ("fetch", *_ALL), fetches=True),
@@ -188,6 +198,8 @@ PAYLOAD = (
     Killed("git add: detached", changed, ("add", "."), is_git=True),
     Killed("git checkout: detached", missing, ("checkout", "-q", "--", "."), is_git=True,
            may_miss=True),
+    Killed("git checkout: detached, by two", large_missing, ("checkout", "-q", "--", "."),
+           is_git=True, may_miss=True),
     Killed("git push: payload to a folder", hooked_with_folder, ("push", "-q", "origin", "main"),
            is_git=True),
     Killed("git push: payload to git", hooked, ("push", "-q", "origin", "main"), is_git=True),

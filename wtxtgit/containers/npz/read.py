@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from wtxtgit.containers import npy_header, ranges, zip_read
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import ListingBudget
-from wtxtgit.containers.npy_header import NpyHeader
+from wtxtgit.containers.npy_header import FIXED, NpyHeader, header_end
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_read import Directory, ZipMember
@@ -19,6 +19,7 @@ from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 HEADER_ROLE = "_npy"
 DIRECTORY_ROLE = "_directory"
+_HEADER_STEP = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,8 +142,9 @@ def _nothing(member: ZipMember, why: str) -> Tensor:
 def decoded_header(data: ByteView, member: ZipMember) -> NpyHeader:
     """The header of a member that is an npy file; raises FormatError."""
     raw = bytearray()
-    for block in zip_read.blocks(data, member, member.size):
-        raw += block[: npy_header.MAX_SIZE]
-        if len(raw) >= npy_header.MAX_SIZE:
+    # In small steps: of most members the header is a thousandth.
+    for block in zip_read.blocks(data, member, member.size, _HEADER_STEP):
+        raw += block
+        if len(raw) >= FIXED and len(raw) >= header_end(bytes(raw[:FIXED])):
             break
     return npy_header.read(memoryview(raw), 0, len(raw))

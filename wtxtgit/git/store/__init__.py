@@ -1,7 +1,6 @@
-"""Git's object store, written and read without git where that is what takes the time.
+"""Git's object store, written and read without git where that saves time.
 
-Git deflates a text with zlib at its slowest hardware-independent pace, on one
-core, and inflates it so. Here ISA-L does it, on all cores. What is written is
-what git writes: packs, pack indexes and loose objects, gitformat-pack(5).
-Everything else of a store (names, garbage, transfer) stays git's.
+Git deflates and inflates a text with zlib on one core. Here ISA-L does it, on all cores. What is
+written is what git writes: packs, pack indexes and loose objects, gitformat-pack(5). Everything
+else about a store (names, garbage collection, transfer) is left to git.
 """

@@ -1,12 +1,11 @@
-"""The files of an object store: folders, those that it borrows from, and pack indexes.
+"""The files of an object store: its folder, the folders it borrows from, and pack indexes.
 
-gitrepository-layout(5): the objects folder, and others that `info/alternates`
-names, which may name more in turn.
+gitrepository-layout(5): the objects folder, and others that `info/alternates` names, which may name
+more in turn.
 
-gitformat-pack(5), "Version 2 pack-*.idx files": eight bytes of head, 256
-counts (of ids whose first byte is at most that), the ids in order, a CRC-32
-each of what the pack holds, offsets of 31 bits, those of 63 bits that the
-former point to, and two hashes: the pack's, and the own.
+gitformat-pack(5), "Version 2 pack-*.idx files": an eight-byte header; 256 counts of ids, each for a
+first byte up to that number; the sorted ids; a CRC-32 of each packed object; offsets of 31 bits;
+63-bit offsets, which the former may point to; and two hashes, of the pack and of the index.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ _SHARED = {
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """A repository's objects: `folder` takes new ones, `borrowed` are read as well.
+    """Where a repository's objects are: new ones go to `folder`, `borrowed` are read as well.
 
-    `algorithm` is sha1 or sha256, which names objects. `shared` are permission
-    bits that others get beyond the user's umask, core.sharedRepository.
+    `algorithm`, sha1 or sha256, makes object ids. `shared` are permission bits that files get
+    beyond the user's umask (core.sharedRepository).
     """
 
     folder: Path
@@ -55,7 +54,7 @@ class Places:
 
     @classmethod
     def of(cls, repo: Repository) -> Places:
-        """Ask git for them; raises EnvironmentFailure."""
+        """Ask git where a repository's objects are; raises EnvironmentFailure."""
         algorithm = repo.object_format
         if algorithm not in ("sha1", "sha256"):
             raise EnvironmentFailure(
@@ -67,7 +66,7 @@ class Places:
 
     @property
     def digest_size(self) -> int:
-        """Bytes of an object id."""
+        """The size of an object id in bytes."""
         return hashlib.new(self.algorithm, usedforsecurity=False).digest_size
 
     @property
@@ -75,11 +74,11 @@ class Places:
         return (self.folder, *self.borrowed)
 
     def new_hash(self) -> hashlib._Hash:
-        # Git's names; what a text holds is checked by its own SHA-256.
+        # This makes git's object ids; texts are verified by their own SHA-256.
         return hashlib.new(self.algorithm, usedforsecurity=False)
 
     def make_folder(self, name: str) -> Path:
-        """Make a folder below the objects' where there is none."""
+        """Return a folder below the objects folder, created if missing."""
         folder = self.folder / name
         with write_failures(folder):
             make_folder(folder, self.shared)
@@ -87,8 +86,11 @@ class Places:
 
     @contextlib.contextmanager
     def temporary(self, folder: Path, prefix: str) -> Iterator[tuple[int, Path]]:
-        """Give an empty file that is open for both, and goes at the end unless it was moved."""
-        # Most readers of objects write none.
+        """Open an empty file for reading and writing.
+
+        It is removed at the end unless it was moved.
+        """
+        # Imported here: most readers of objects never write one.
         import tempfile
 
         with write_failures(folder):
@@ -101,7 +103,10 @@ class Places:
             path.unlink(missing_ok=True)
 
     def put(self, temporary: Path, path: Path) -> None:
-        """Give a whole temporary file its name, read-only; one that is there holds the same."""
+        """Move a complete file to its name, read-only.
+
+        An existing file has the same content and stays.
+        """
         with write_failures(path):
             mask = os.umask(0)
             os.umask(mask)
@@ -111,12 +116,12 @@ class Places:
             except FileExistsError:
                 return
             except OSError:
-                # Some file systems have no hard links.
+                # For file systems without hard links.
                 temporary.rename(path)
 
 
 def _shared(value: str) -> int:
-    """Permission bits that core.sharedRepository gives, git-config(1)."""
+    """Return the permission bits that a value of core.sharedRepository means, git-config(1)."""
     known = _SHARED.get(value.lower())
     # git-config(1), core.sharedRepository: a word, or permissions as an octal number.
     if known is not None:
@@ -127,12 +132,12 @@ def _shared(value: str) -> int:
 
 
 def _borrowed(folder: Path) -> Iterator[Path]:
-    """List alternates, each once, nearest first."""
+    """Yield alternates, each once, nearest first."""
     seen = {folder}
     waiting = [folder]
     listed = os.environ.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")
     first = [Path(name).absolute() for name in listed.split(os.pathsep) if name]
-    # Alternates may name one another in a circle.
+    # Alternates may refer to each other in a circle.
     while waiting and len(seen) < _MOST_BORROWED:
         here = waiting.pop(0)
         named = [here / line for line in _lines(here / "info" / "alternates")]
@@ -174,7 +179,7 @@ _SMALL = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PackedObject:
-    """An object of a pack: where it begins, and the CRC-32 of its bytes there."""
+    """An object in a pack: its offset, and the CRC-32 of its bytes there."""
 
     oid: bytes
     offset: int
@@ -182,7 +187,7 @@ class PackedObject:
 
 
 def format_index(objects: Sequence[PackedObject], pack_hash: bytes, places: Places) -> bytes:
-    """Write the index of a pack that ends with `pack_hash`; no object is there twice."""
+    """Build the index of a pack that ends with `pack_hash`; `objects` has no id twice."""
     ordered = sorted(objects, key=lambda packed: packed.oid)
     counts = [0] * _FANOUT
     for packed in ordered:
@@ -190,7 +195,7 @@ def format_index(objects: Sequence[PackedObject], pack_hash: bytes, places: Plac
     fanout = struct.pack(f">{_FANOUT}I", *accumulate(counts))
     near: list[int] = []
     far: list[int] = []
-    # Offsets of 2 GiB and more stand in a table of their own, found by the highest bit.
+    # Offsets from 2 GiB on stand in a table of their own; the highest bit points there.
     for packed in ordered:
         if packed.offset < _FAR:
             near.append(packed.offset)
@@ -214,7 +219,7 @@ def format_index(objects: Sequence[PackedObject], pack_hash: bytes, places: Plac
 
 
 class PackIndex:
-    """An index that is looked things up in; what is not as it should be finds nothing."""
+    """A pack's index, for lookups. A malformed index yields no objects."""
 
     def __init__(self, path: Path, digest_size: int) -> None:
         self.pack = path.with_suffix(".pack")
@@ -225,16 +230,16 @@ class PackIndex:
             if status.st_size > _SMALL:
                 self._data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
             else:
-                # A mapping keeps a descriptor, and there may be very many packs.
+                # A mapping keeps its descriptor open, and there may be very many packs.
                 self._data = os.read(descriptor, _SMALL)
         if self._data[: len(_HEAD)] == _HEAD and len(self._data) >= _TABLE:
             (count,) = struct.unpack_from(">I", self._data, _TABLE - 4)
-            # Ids, checksums and offsets have to be there before any of them is looked up.
+            # The file has to hold all ids, checksums and offsets before any of them is looked up.
             if _TABLE + count * (digest_size + 8) + 2 * digest_size <= len(self._data):
                 self._count = count
 
     def offset(self, oid: bytes) -> int | None:
-        """Give where an object begins in the pack, None where it is not there."""
+        """Return an object's offset in the pack; None if it is not there."""
         if not self._count:
             return None
         first = oid[0]
@@ -244,7 +249,7 @@ class PackIndex:
         if number >= high or self._oid(number) != oid:
             return None
         offsets = _TABLE + self._count * (self._size + 4)
-        # The highest bit says that the offset is in the table of long ones.
+        # If the highest bit is set, this is a position in the table of long offsets.
         near = self._number(offsets + 4 * number)
         if near < _FAR:
             return near

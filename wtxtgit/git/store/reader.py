@@ -1,7 +1,7 @@
 """Finding objects of a repository, and reading blobs without git.
 
-What is stored whole is inflated here, on all cores where it was written in
-pieces. Deltas, and what is nowhere here (a partial clone's), are git's to give.
+Blobs stored whole are inflated here, on all cores if they were written in pieces. Git is asked for
+deltas, and for objects that are missing here (in a partial clone).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOSE_HEAD = re.compile(rb"blob (0|[1-9][0-9]{0,18})\0")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A file, and where in it an object begins; a loose object is a file of its own."""
+    """A file, and the offset of an object in it; a loose object has a file of its own."""
 
     path: Path
     offset: int
@@ -42,9 +42,9 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class _BlobStream:
-    """A blob's zlib stream, whose first `lead` bytes are no part of the blob's `size`.
+    """Where a blob's zlib stream begins; the first `lead` inflated bytes precede the blob's `size`.
 
-    That of a loose object `is_all` that its file holds.
+    `is_all`: the file of a loose object contains nothing else.
     """
 
     start: int
@@ -54,7 +54,7 @@ class _BlobStream:
 
 
 class ObjectStore:
-    """The objects of a repository, as they are when first asked for; a context manager.
+    """Reads the objects that a repository has when first asked; a context manager.
 
     Threads may share it.
     """
@@ -66,9 +66,9 @@ class ObjectStore:
 
     @classmethod
     def ahead_of_git(cls, repo: Repository) -> Self | None:
-        """Where git will look for an object before it writes one; None where it is to write it.
+        """Return the store in which we may write an object before git looks for it there.
 
-        Who wants objects brought to the disk at once has git do it.
+        Returns None if git has to write it, because the user wants objects to be synced at once.
         """
         if repo.config.get("core.fsync") or repo.config.is_true("core.fsyncObjectFiles"):
             return None
@@ -82,12 +82,12 @@ class ObjectStore:
             self._idle.pop().__exit__()
 
     def find(self, oid: str) -> Location | None:
-        """Find an object in this repository and those that it borrows from."""
+        """Find an object in this repository and those it borrows from; None if it is not there."""
         raw = bytes.fromhex(check_oid(oid))
-        # Packs first: most objects of a history are there, and looking there costs no system call.
+        # Packs first: they have most objects of a history, and looking there costs no system call.
         for index in self._indexes:
             offset = index.offset(raw)
-            # A pack may be gone, and its index left.
+            # A pack may have been removed, and its index left.
             if offset is not None and index.pack.is_file():
                 return Location(index.pack, offset, is_loose=False)
         for folder in self.places.all:
@@ -97,10 +97,10 @@ class ObjectStore:
         return None
 
     def keep(self, oid: str) -> bool:
-        """Whether there is an object that will not be taken for garbage soon.
+        """Tell whether an object exists, and protect it from the next garbage collection.
 
-        What is found is made young, as git does with what it need not write:
-        `git gc` may be about to remove an old object that nothing names.
+        Its file's time is updated, as git does for an object that it need not write: `git gc` may
+        be about to remove old objects that nothing refers to.
         """
         location = self.find(oid)
         if location is None:
@@ -112,10 +112,10 @@ class ObjectStore:
         return True
 
     def blob(self, oid: str, threads: int = 1) -> Generator[bytes, None, None]:
-        """Give a blob's bytes in pieces; raises EnvironmentFailure, maybe after some.
+        """Yield a blob's bytes in pieces; raises EnvironmentFailure, perhaps after some pieces.
 
-        The last piece comes once the hash of all is the blob's id. Objects are
-        the true ones: what `git replace` puts in their place is not read.
+        The last piece comes only if the hash of all of them is the blob's id. Objects that `git
+        replace` puts in the place of others are not used.
         """
         with self._opened(oid) as opened:
             if opened is None:
@@ -123,7 +123,8 @@ class ObjectStore:
                     yield from git.chunks(oid)
                 return
             descriptor, stream = opened
-            # Closed before the file is: threads may be inflating what nobody will take.
+            # Closed before the file is: threads may still be inflating pieces that nobody will
+            # take.
             with contextlib.closing(_content(descriptor, stream, threads)) as pieces:
                 try:
                     yield from hashed(pieces, "blob", oid, stream.size)
@@ -133,7 +134,7 @@ class ObjectStore:
                     ) from error
 
     def size(self, oid: str) -> int:
-        """Give the size in bytes that a blob says it has; raises EnvironmentFailure."""
+        """Return the size in bytes that a blob's header states; raises EnvironmentFailure."""
         with self._opened(oid) as opened:
             if opened is not None:
                 return opened[1].size
@@ -142,12 +143,15 @@ class ObjectStore:
 
     @contextlib.contextmanager
     def _opened(self, oid: str) -> Iterator[tuple[int, _BlobStream] | None]:
-        """Open the file in which a blob is stored whole; None where git has to be asked for it."""
+        """Open the file in which a blob is stored whole.
+
+        Yields None if git has to be asked for it.
+        """
         location = self.find(oid)
         with contextlib.ExitStack() as closing:
             stream = None
             if location is not None:
-                # A pack may go at any time (gc); git finds where the object is then.
+                # A pack may vanish at any time (gc); git then knows where the object is.
                 with contextlib.suppress(OSError):
                     descriptor = os.open(location.path, _READING)
                     closing.callback(os.close, descriptor)
@@ -167,7 +171,7 @@ class ObjectStore:
 
     @cached_property
     def _indexes(self) -> list[PackIndex]:
-        """Indexes of all packs, those that were made last first."""
+        """The indexes of all packs, newest first."""
         files = []
         for folder in self.places.all:
             for path in (folder / PACKS).glob("pack-*.idx"):
@@ -175,7 +179,7 @@ class ObjectStore:
                     files.append((path.stat().st_mtime_ns, path))
         indexes = []
         for _, path in sorted(files, reverse=True):
-            # One that went meanwhile, or is empty: what it had is found elsewhere.
+            # A pack that vanished meanwhile, or is empty; its objects are found elsewhere.
             with contextlib.suppress(OSError, ValueError):
                 indexes.append(PackIndex(path, self.places.digest_size))
         return indexes
@@ -184,14 +188,14 @@ class ObjectStore:
 def _content(descriptor: int, stream: _BlobStream, threads: int) -> Generator[bytes, None, None]:
     lead = stream.lead
     nbytes = lead + stream.size
-    # Git refuses a loose object that has more behind it.
+    # Git refuses a loose object that is followed by more data.
     for data in inflated(descriptor, stream.start, nbytes, threads, is_last=stream.is_all):
         yield data[lead:] if lead else data
         lead = max(0, lead - len(data))
 
 
 def _stream(descriptor: int, location: Location) -> _BlobStream | None:
-    """Find a blob's stream where it is stored whole; None for a delta, and what is odd."""
+    """Find the zlib stream of a blob that is stored whole; None for a delta or anything odd."""
     head = os.pread(descriptor, _HEAD_DEFLATED, location.offset)
     if location.is_loose:
         with contextlib.suppress(Error):
@@ -199,7 +203,7 @@ def _stream(descriptor: int, location: Location) -> _BlobStream | None:
             if (matched := _LOOSE_HEAD.match(begin)) is not None:
                 return _BlobStream(0, matched.end(), int(matched[1]), is_all=True)
         return None
-    # gitformat-pack(5): three bits of kind and four of size, then seven bits of size a byte.
+    # gitformat-pack(5): three bits of type and four of size, then seven bits of size per byte.
     kind, size, shift = 0, 0, 4
     for number, byte in enumerate(head[:_HEAD_MOST]):
         if number == 0:
@@ -226,11 +230,10 @@ class BlobHead:
 
 
 def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
-    """Read sizes and beginnings of blobs, to show what they are.
+    """Read sizes and first bytes of blobs, to show what they are.
 
-    Small ones come from one running `cat-file --batch`; of a big one only the
-    beginning is inflated where it is stored whole. Nothing may be judged by
-    that: its hash is not made.
+    Small ones come from one running `cat-file --batch`; of large ones only the beginning is
+    inflated, if they are stored whole. No decision may rest on that: their hash is not checked.
     """
     wanted = sizes(repo, oids)
     heads = {}
@@ -240,7 +243,7 @@ def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
                 heads[oid] = BlobHead(size, blobs.read(oid, size)[:HEAD_SIZE])
     large = {oid: size for oid, size in wanted.items() if oid not in heads}
     if large:
-        # Git inflates a blob of a pack to its end, whoever reads a few bytes of it.
+        # Git inflates a packed blob to its end, even if only a few bytes are read.
         with ObjectStore(repo) as store:
             for oid, size in large.items():
                 heads[oid] = BlobHead(size, _first(store.blob(oid), HEAD_SIZE))

@@ -1,15 +1,14 @@
 """Zlib streams, written and read on several threads: RFC 1950 and 1951.
 
-A stream is deflated in independent pieces. A piece ends with a full flush: it
-stands on a byte's boundary and refers to nothing before it, so threads make,
-and read, pieces side by side.
+A stream is deflated in independent pieces. A piece ends with a full flush: it ends on a byte
+boundary and nothing after it refers to bytes before that, so threads can deflate and inflate pieces
+in parallel.
 
-A full flush ends in the bytes 00 00 FF FF, so a stream that has them is cut
-there to be inflated. The same bytes may stand in a stream by chance: then what
-ends there does not end a block, which inflating it shows, and it is joined to
-what follows. They may stand there by design, too, and seem to end one: zlib
-knows no rule by which a stream is cut, and the Adler-32 that is checked in the
-end is no proof. What is given is right where its hash is the object's id.
+A full flush ends in the bytes 00 00 FF FF, so a stream is cut after these to be inflated. The same
+bytes may occur by chance: then no block ends there, inflating fails, and the piece is joined to the
+next. They may also be placed on purpose so that a block seems to end: zlib itself does not cut
+streams, and the Adler-32 that is checked in the end proves nothing. The bytes are only known to be
+right once their hash is the object's id.
 """
 
 from __future__ import annotations
@@ -55,14 +54,14 @@ _ADLER_BASE = 65521
 
 
 def deflated_piece(data: Buffer) -> bytes:
-    """Deflate bytes to a piece."""
-    # ISA-L's first level takes armor down to its six bits a character, zlib's no further.
+    """Deflate bytes to one independent piece."""
+    # The first level of ISA-L compresses armor to its six bits per character; zlib's is no better.
     compressor = codec.compressobj(_LEVEL, zlib.DEFLATED, _NEAR)
     return bytes(compressor.compress(data) + compressor.flush(zlib.Z_FULL_FLUSH))
 
 
 def stored_blocks(data: Buffer) -> bytes:
-    """Put bytes into stored blocks, as they are."""
+    """Encode bytes as stored (uncompressed) blocks."""
     view = memoryview(data).cast("B")
     blocks = bytearray()
     for start in range(0, view.nbytes, _STORED_MOST):
@@ -74,13 +73,13 @@ def stored_blocks(data: Buffer) -> bytes:
 
 
 def adler32(data: Buffer) -> int:
-    """Adler-32 of bytes."""
+    """Return the Adler-32 of bytes."""
     value: int = codec.adler32(data)
     return value
 
 
 def joined_adler32(first: int, second: int, nbytes: int) -> int:
-    """Adler-32 of two runs of bytes from that of each; the second has `nbytes`."""
+    """Combine the Adler-32 of two adjacent runs of bytes; the second run has `nbytes`."""
     low, high = first & 0xFFFF, first >> 16
     low_then, high_then = second & 0xFFFF, second >> 16
     high = (high + high_then + nbytes * (low - 1)) % _ADLER_BASE
@@ -88,9 +87,9 @@ def joined_adler32(first: int, second: int, nbytes: int) -> int:
 
 
 class ObjectContent(Protocol):
-    """What an object holds: `size` bytes, which `stream` gives in order, in pieces.
+    """The content of an object: `size` bytes, which `stream` yields in order, in pieces.
 
-    A piece may be kept until some more were given.
+    A yielded piece has to stay valid while some more are yielded.
     """
 
     @property
@@ -100,27 +99,27 @@ class ObjectContent(Protocol):
 
 
 class PlainContent:
-    """A content that is at hand, a flat view of bytes."""
+    """Content that is in memory or mapped, as a flat view."""
 
     def __init__(self, data: ByteView) -> None:
         self._data = data
         self.size = data.nbytes
 
     def stream(self) -> Iterator[Buffer]:
-        # Copied: a file that is mapped may change between being hashed and deflated.
+        # Copied: a mapped file may change between being hashed and being deflated.
         return map(bytes, pieces(self._data))
 
 
 def deflated(
     content: ObjectContent, put: Callable[[bytes], None], threads: int, lead: bytes = b""
 ) -> Iterator[Buffer]:
-    """Give pieces of a content on, while `put` gets their zlib stream in order.
+    """Yield the pieces of a content, while `put` gets their zlib stream in order.
 
-    The stream is whole when all pieces were taken. `lead` stands before the
-    content in it. `put` is called in the thread that takes the pieces.
+    The stream is complete when all pieces were taken. `lead` precedes the content in the stream.
+    `put` is called in the thread that takes the pieces.
     """
     keep_freed_memory()
-    # One block that the content follows: a reader of the first bytes alone finds it.
+    # `lead` is a stored block of its own, so a reader of only the first bytes finds it.
     put(HEAD + stored_blocks(lead))
     adler = adler32(lead)
     tasks = (partial(_deflated, piece) for piece in content.stream())
@@ -157,14 +156,14 @@ _HEAD_SIZE = 2
 
 
 class Damaged(Exception):
-    """A stream that can't be inflated to what it should be."""
+    """A stream does not inflate to what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DeflatedPiece:
-    """Where deflated bytes stand in the file; the last ones may have more behind their end.
+    """Where deflated bytes lie in the file; after the last ones other data may follow.
 
-    Where `is_skipped`, its first part was not looked through: it may be several.
+    `is_skipped`: its first part was not searched for marks, so it may be several pieces.
     """
 
     start: int
@@ -183,11 +182,11 @@ class _Inflated:
 def inflated(
     descriptor: int, start: int, nbytes: int, threads: int = 1, *, is_last: bool = False
 ) -> Iterator[bytes]:
-    """Give the `nbytes` that a zlib stream at `start` of an open file holds, in pieces.
+    """Yield, in pieces, the `nbytes` that a zlib stream at `start` of an open file inflates to.
 
-    Raises Damaged, maybe after some pieces, for any other stream, and with
-    `is_last` for one that does not end with the file. A stream can be made so
-    that it holds something else for zlib: whoever takes the bytes hashes them.
+    Raises Damaged, perhaps after some pieces, if the stream is invalid or gives another number of
+    bytes, and with `is_last` if it does not end with the file. A stream can be crafted so that zlib
+    inflates it to something else: the caller has to check the hash.
     """
     keep_freed_memory()
     check = _InflatedBytes(nbytes)
@@ -195,11 +194,11 @@ def inflated(
     # RFC 1950, section 2.2: method 8 is deflate, and the two bytes are a multiple of 31.
     if len(head) != _HEAD_SIZE or head[0] & 0xF != 8 or int.from_bytes(head, "big") % 31:
         raise Damaged("it does not begin like a zlib stream")
-    # FDICT: git never writes such a stream.
+    # FDICT: git never writes a preset dictionary.
     if head[1] & 0x20:
         raise Damaged("it needs a dictionary")
     start += _HEAD_SIZE
-    # What could not be cut on the way is inflated by this thread alone.
+    # What could not be cut into pieces is inflated in this thread.
     if threads > 1:
         start = yield from _side_by_side(descriptor, start, threads, check)
     if not check.is_done:
@@ -209,7 +208,7 @@ def inflated(
 
 
 class _InflatedBytes:
-    """Counts and hashes what was given; `window` is what may still be referred to."""
+    """Counts and hashes inflated bytes; `window` are those that may still be referred to."""
 
     def __init__(self, nbytes: int) -> None:
         self._left = nbytes
@@ -231,7 +230,7 @@ class _InflatedBytes:
         return self.end > 0
 
     def finish(self, descriptor: int, end: int) -> None:
-        """Compare with the checksum behind the deflated bytes, which stop at `end`."""
+        """Check the size, and the checksum that follows the deflated bytes at `end`."""
         if self._left:
             raise Damaged(f"{self._left} bytes are missing")
         checksum = os.pread(descriptor, CHECKSUM_SIZE, end)
@@ -241,7 +240,7 @@ class _InflatedBytes:
 
 
 def _one_by_one(descriptor: int, start: int, check: _InflatedBytes) -> Iterator[bytes]:
-    """Inflate from a piece's begin to the end, in this thread."""
+    """Inflate from the start of a piece to the end of the stream, in this thread."""
     inflater = codec.decompressobj(RAW, check.window)
     given = b""
     while not inflater.eof:
@@ -263,10 +262,10 @@ def _one_by_one(descriptor: int, start: int, check: _InflatedBytes) -> Iterator[
 def _side_by_side(
     descriptor: int, start: int, threads: int, check: _InflatedBytes
 ) -> Generator[bytes, None, int]:
-    """Inflate pieces on threads; gives where the rest begins, of which none was given."""
+    """Inflate pieces on threads; returns where the rest begins that was not inflated."""
     rest = yield from _found_pieces(descriptor, start, threads, check, may_skip=True)
     if rest.is_skipped:
-        # Too many at once, perhaps: from here on they are looked for one by one.
+        # Perhaps too much was skipped: from here on marks are searched for everywhere.
         rest = yield from _found_pieces(descriptor, rest.start, threads, check, may_skip=False)
     return rest.start
 
@@ -274,15 +273,15 @@ def _side_by_side(
 def _found_pieces(
     descriptor: int, start: int, threads: int, check: _InflatedBytes, *, may_skip: bool
 ) -> Generator[bytes, None, _DeflatedPiece]:
-    """Inflate pieces as `_pieces` finds them; gives the rest, of which none was given.
+    """Inflate pieces as `_pieces` finds them; returns the rest that was not inflated.
 
-    It `is_skipped` where marks may be among what was not looked through.
+    The rest `is_skipped` if marks may be in parts that were not searched.
     """
     carried: _DeflatedPiece | None = None
     joined = 0
     cut_pieces = _pieces(descriptor, start, may_skip=may_skip)
     tasks = (partial(_inflate, descriptor, piece) for piece in cut_pieces)
-    # What was zeros is a thousand times as long as the piece.
+    # Zeros inflate to a thousand times the size of the piece.
     room = address_space() // _PIECES_PART // _MOST_OUT
     ahead = max(1, min(threads + _AHEAD, room))
     with Workers(tasks, threads, ahead=ahead) as inflating:
@@ -310,10 +309,10 @@ def _found_pieces(
 
 
 def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_DeflatedPiece]:
-    """Cut what stands from `start` on behind marks of a flush.
+    """Yield pieces of the file from `start` on, cut after the marks of flushes.
 
-    With `may_skip` not all of a piece is looked through. Ends where none is found
-    for long; the file's rest, without a mark, is the last.
+    With `may_skip` not all bytes are searched for marks. Stops if no mark is found for long; the
+    last piece is the file's rest without a mark.
     """
     skipped = 0
     at = start + _LEAST_PIECE
@@ -328,14 +327,14 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Deflate
             yield _DeflatedPiece(start, end, is_skipped=skipped > 0)
         if mark < 0:
             return
-        # Most pieces are about as long as the one before: looking costs a third of inflating.
+        # Most pieces are about as long as the one before, and searching costs a third of inflating.
         skipped = (end - start) // _SKIPPED * (_SKIPPED - 1) if may_skip else 0
         start = end
         at = start + max(skipped, _LEAST_PIECE)
 
 
 def _inflate(descriptor: int, piece: _DeflatedPiece) -> tuple[_DeflatedPiece, _Inflated | None]:
-    """Inflate a piece, which is given too; None where it is none, or is too large."""
+    """Inflate a piece, and return both; None if it is not a complete piece, or too large."""
     data = os.pread(descriptor, piece.end - piece.start, piece.start)
     inflater = codec.decompressobj(RAW)
     try:
@@ -344,7 +343,7 @@ def _inflate(descriptor: int, piece: _DeflatedPiece) -> tuple[_DeflatedPiece, _I
             return piece, None
         if inflater.eof:
             return piece, _Inflated(out, adler32(out), True, len(inflater.unused_data))
-        # A block that could begin here, and nothing left of it: one ended here.
+        # If an empty last block is accepted here and nothing remains, a block ended here.
         out += inflater.decompress(END)
     except Error:
         return piece, None

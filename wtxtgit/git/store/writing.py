@@ -1,8 +1,8 @@
 """Writing blobs to the object store: many into one pack, or one as a loose object.
 
-gitformat-pack(5). A pack takes all blobs of a command: one file to write, one
-index, and nothing that a later `git gc` has to gather. A loose object is for
-git to find before it writes the same one itself.
+gitformat-pack(5). All blobs of a command go into one pack: one file to write, one index, and
+nothing that a later `git gc` has to collect. A loose object is written so that git finds it before
+it writes the same one itself.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _WORTH_SYNCING = 32 * 1024 * 1024
 
 
 class PackWriter:
-    """A new pack of a repository; a context manager.
+    """Writes a new pack of a repository; a context manager.
 
-    Nothing of it stays unless `finish` was called. `expected` is the number of
-    blobs that are to come; another number costs one reading of the pack.
-    Raises EnvironmentFailure where it can't be written.
+    Nothing remains unless `finish` is called. `expected` is the number of blobs that will be added;
+    if the number differs, the pack is read once more. Raises EnvironmentFailure if the pack can't
+    be written.
     """
 
     def __init__(self, store: ObjectStore, expected: int, threads: int) -> None:
@@ -63,7 +63,7 @@ class PackWriter:
         self._closing.close()
 
     def add(self, content: ObjectContent) -> str:
-        """Write a blob, unless the repository has it; gives its object id."""
+        """Write a blob unless the repository has it; returns its object id."""
         start, before = self._end, self._hash.copy()
         digest = self._places.new_hash()
         digest.update(b"blob %d\0" % content.size)
@@ -72,7 +72,7 @@ class PackWriter:
         for piece in deflated(content, self._put, self._threads):
             digest.update(piece)
         oid = digest.digest()
-        # Taken back: what the repository has, or this pack, is not written again.
+        # Undone: an object that the repository or this pack has is not stored again.
         if oid in self._known or self._store.keep(oid.hex()):
             os.ftruncate(self._descriptor, start)
             self._end, self._hash = start, before
@@ -82,11 +82,11 @@ class PackWriter:
         return oid.hex()
 
     def finish(self) -> None:
-        """Put the pack into the repository, if there is anything in it."""
+        """Move the pack into the repository, unless it is empty."""
         count = len(self._objects)
         if not count:
             return
-        # gitformat-pack(5): the number of objects stands in the head, which was hashed first.
+        # gitformat-pack(5): the number of objects stands in the header, which was hashed first.
         if count != self._expected:
             self._rewrite_head(count)
         digest = self._hash.digest()
@@ -103,7 +103,7 @@ class PackWriter:
                 file.write(index)
             os.fsync(descriptor)
             name = f"pack-{digest.hex()}"
-            # The index last: git takes a pack for there when its index is.
+            # The index last: its presence tells git that the pack is there.
             self._places.put(self._path, folder / f"{name}.pack")
             self._places.put(path, folder / f"{name}.idx")
 
@@ -124,7 +124,7 @@ class PackWriter:
         try:
             os.fsync(self._descriptor)
         except OSError as error:
-            # The system tells of lost bytes once: the next fsync would say that all is well.
+            # The system reports lost writes only once: the next fsync would succeed.
             self._sync_error = error
 
     def _end_syncing(self) -> None:
@@ -134,7 +134,7 @@ class PackWriter:
             raise self._sync_error
 
     def _rewrite_head(self, count: int) -> None:
-        """Tell another number of objects, and hash everything again."""
+        """Write another number of objects into the header, and hash everything again."""
         self._hash = self._places.new_hash()
         os.pwrite(self._descriptor, _head(count), 0)
         place = 0
@@ -151,7 +151,9 @@ def _head(count: int) -> bytes:
 
 
 def _entry_head(size: int) -> bytes:
-    """Kind and size of an object: four bits of the size, then seven a byte, lowest first."""
+    """Encode type and size of an object: four bits of the size, then seven per byte, lowest
+    first.
+    """
     size, low = size >> 4, size & 0xF
     head = bytearray([_BLOB << 4 | low])
     while size:
@@ -167,10 +169,10 @@ def stored(
     threads: int,
     on_stored: Callable[[str], None] = lambda _oid: None,
 ) -> Iterator[Buffer]:
-    """Give a content's bytes in order; once they are taken, it is an object of the repository.
+    """Yield a content's bytes in order; when all are taken it is an object of the repository.
 
-    `on_stored` gets the object's id then. A store that can't be written is no reason
-    to give nothing: whoever takes the bytes stores them then as if nobody had.
+    `on_stored` then gets the object's id. If the store can't be written the bytes are yielded all
+    the same: their receiver then stores them as usual.
     """
     places = store.places
     head = b"blob %d\0" % content.size
@@ -178,7 +180,7 @@ def stored(
     digest.update(head)
     with contextlib.ExitStack() as closing:
         try:
-            # `tmp_obj_`: git removes what a process that died left so, git-prune(1).
+            # `tmp_obj_`: git removes such files that a dead process left, git-prune(1).
             descriptor, path = closing.enter_context(places.temporary(places.folder, "tmp_obj_"))
         except EnvironmentFailure:
             yield from content.stream()
@@ -201,6 +203,6 @@ def stored(
             if not store.keep(oid):
                 if not is_whole:
                     return
-                # Whole and under its id at once: git never meets half an object.
+                # Complete, and under its id in one step: git never sees half an object.
                 places.put(path, places.make_folder(oid[:2]) / oid[2:])
             on_stored(oid)

@@ -1,11 +1,11 @@
-"""Reading a delta: its lines, what it says, and what it alone shows to be wrong.
+"""Reading a delta: parsing its lines, and all checks that do not need its base.
 
-`docs/spec/delta.md`, sections "Lines" to "The bound form" and "What a delta alone
-shows". Indexing decodes nothing: grammar and structure are checked as far as a
-delta alone shows them; whether it fits its base is decided when it is applied.
-Nothing is allocated from a claim: a chunk is indexed only when its lines are there.
-`check` decodes the chunks, too, and compares chunks, whole arrays, merkle and
-signature. Lines that a text has as well are those of `text.grammar`.
+`docs/spec/delta.md`, sections "Lines" to "The bound form" and "What a delta alone shows".
+Indexing decodes nothing: it checks grammar and structure so far as a delta alone shows them;
+whether the delta fits its base is decided when it is applied. Nothing is allocated because of a
+claim: a chunk is indexed only once its lines are there. `check` also decodes the chunks, and
+compares the hashes of chunks and whole arrays, merkle and signature. Lines that a text has too
+are parsed by `text.grammar`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REMOVED = re.compile(rb"del name=" + _NAME)
 
 
 def parse_first(text: Buffer, pos: int) -> tuple[bytes, int] | None:
-    """The sha256_all of the base that the first line names."""
+    """Parse the first line: the sha256_all of the base, and the position after the line."""
     if (m := _FIRST.match(text, pos)) is None:
         return None
     return bytes.fromhex(m[1].decode("ascii")), m.end()
@@ -50,7 +50,7 @@ def format_first(base: bytes) -> bytes:
 
 
 def parse_plain_array(text: Buffer, pos: int) -> tuple[str, int] | None:
-    """The name on the `arr` line of a plain delta, which has no other field."""
+    """Parse the `arr` line of a plain delta: its only field, the name, and where it ends."""
     if (m := _PLAIN_ARRAY.match(text, pos)) is None:
         return None
     return m[1].decode("ascii"), m.end()
@@ -72,7 +72,7 @@ def format_removed(name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DeltaChunk:
-    """A chunk that a delta carries: its lines start at byte `start`, at line `line`."""
+    """A chunk that a delta carries: its data lines start at byte `start`, on line number `line`."""
 
     claim: grammar.ChunkLine
     start: int
@@ -81,11 +81,11 @@ class DeltaChunk:
 
 @dataclass(frozen=True, slots=True)
 class DeltaBlock:
-    """A block of a delta: an array's chunks that are others, or all of them.
+    """A block of a delta: the chunks of one array that changed, or all of its chunks.
 
-    `claim` is the target's `arr` line, None in the plain form. `rows` is there
-    where the block says how the array is cut: then it is whole. `removed` is a
-    `del` line, which has a name alone. `line` is the number of its first line.
+    `claim` is the target's `arr` line, None in the plain form. `rows` is set if the block says how
+    the array is cut; then it carries the whole array. `removed` marks a `del` line, which only has
+    a name. `line` is the number of the block's first line.
     """
 
     name: str
@@ -98,7 +98,7 @@ class DeltaBlock:
 
 @dataclass(frozen=True, slots=True)
 class DeltaHead:
-    """What a bound delta says of its target; `covered` is what a signature covers."""
+    """What a bound delta says of its target; `covered` is the bytes that its signature covers."""
 
     meta: Meta
     cap: tuple[str, ...]
@@ -109,10 +109,10 @@ class DeltaHead:
 
 @dataclass(slots=True)
 class DeltaIndex:
-    """What a delta says; `stop` is the fault at which the reading ended, if any.
+    """What a delta says; `stop` is the fault at which the reading stopped, if any.
 
-    `base` is the sha256_all of its base, None where the first line could not be
-    read. A plain delta has no `head`.
+    `base` is the sha256_all of its base, None if the first line could not be read. A plain delta
+    has no `head`.
     """
 
     base: bytes | None = None
@@ -123,7 +123,7 @@ class DeltaIndex:
 
 
 def index(text: ByteView) -> DeltaIndex:
-    """Index a delta of any content; never raises because of it."""
+    """Index a delta of any content; never raises because of its content."""
     indexer = _DeltaIndexer(text)
     indexer.result.stop = fault_of(indexer.read)
     return indexer.result
@@ -152,7 +152,7 @@ class _DeltaIndexer(LineCursor):
             self._array = self._chunk = None
             if self._at(b"arr "):
                 self._read_block()
-            # A plain delta has chunks alone.
+            # A plain delta has nothing but chunks.
             elif self._at(b"del ") and result.head is not None:
                 line = self._line
                 name = self._take(parse_removed, "del")
@@ -174,7 +174,7 @@ class _DeltaIndexer(LineCursor):
 
     @property
     def _before(self) -> str | None:
-        """The array of the last block."""
+        """The name of the previous block's array."""
         return self.result.changes[-1].name if self.result.changes else None
 
     def _read_head(self) -> DeltaHead:
@@ -182,7 +182,7 @@ class _DeltaIndexer(LineCursor):
         meta = self._take(grammar.parse_meta, "meta")
         cap = self._take(grammar.parse_cap, "cap")
         root = self._take(grammar.parse_root, "root")
-        # The target's signature covers its own first line, which a delta does not have.
+        # The target's signature covers the first line of a text, which differs from a delta's own.
         covered = grammar.FIRST_LINE + bytes(self._text[start : self._pos])
         signature = self._take(grammar.parse_sign, "sign") if self._at(b"sign ") else None
         return DeltaHead(meta, cap, root, signature, covered)
@@ -207,12 +207,12 @@ class _DeltaIndexer(LineCursor):
             self._read_chunk(chunks, claim)
         self._chunk = None
         self._expect(grammar.END_ARRAY)
-        # In the bound form such a block gives another HMAC or salt.
+        # In the bound form a block without chunks changes the HMAC or the salt.
         if claim is None and not chunks:
             self._fail("structure", "a block without chunks has no effect", line=line)
         change = DeltaBlock(name, line, claim, rows, tuple(chunks))
-        # With an `idx` line the block tells how the array is cut, so that this is seen without
-        # the base.
+        # With an `idx` line the block says how the array is cut, so this can be checked without the
+        # base.
         if claim is not None and rows is not None:
             check_whole(change, claim)
         self.result.changes.append(change)
@@ -221,11 +221,11 @@ class _DeltaIndexer(LineCursor):
         line = self._line
         chunk = self._take(grammar.parse_chunk, "ch")
         self._chunk = chunk.ix
-        # Ascending: one spelling, and no chunk twice.
+        # Strictly ascending: a delta has one spelling, and no chunk occurs twice.
         if chunks and chunk.ix <= chunks[-1].claim.ix:
             what = f"ix={chunk.ix} does not follow {chunks[-1].claim.ix}"
             self._fail("structure", what, line=line)
-        # Of a plain block the size of the array is known with the base only.
+        # For a plain block only the base tells the size of the array.
         if claim is not None and chunk.off + chunk.size > claim.nbytes:
             what = f"off={chunk.off} len={chunk.size}, but the array has {claim.nbytes} bytes"
             self._fail("structure", what, line=line)
@@ -238,7 +238,7 @@ class _DeltaIndexer(LineCursor):
 
 
 def check_whole(change: DeltaBlock, claim: grammar.ArrayLine) -> None:
-    """Raise TextError "structure" unless a block has all chunks of the array that it tells."""
+    """Raise TextError "structure" unless a whole block has all chunks of its array."""
     count = chunk_count(claim.nbytes, grammar.chunk_size(change.rows))
     if count > MAX_CHUNKS:
         message = f"{count} chunks are too many to be numbered"
@@ -250,7 +250,7 @@ def check_whole(change: DeltaBlock, claim: grammar.ArrayLine) -> None:
 
 
 def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
-    """Raise TextError "structure" for a chunk that an array of `nbytes`, so cut, does not have."""
+    """Raise TextError "structure" for chunks that an array of `nbytes`, so cut, does not have."""
     size = grammar.chunk_size(rows)
     for chunk in change.chunks:
         ix = chunk.claim.ix
@@ -266,13 +266,13 @@ def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
             )
 
 
-# Where a bound delta has its root line.
+# The line number of a bound delta's root line.
 _ROOT_LINE = 4
 
 
 @dataclass(slots=True)
 class DeltaReport:
-    """What a check of a delta found; `signature` is that of its target."""
+    """What a check of a delta found; `signature` is the state of the target's signature."""
 
     index: DeltaIndex
     problems: Problems = field(default_factory=Problems)
@@ -306,7 +306,7 @@ def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
 
 
 def decode(text: ByteView, chunk: DeltaChunk) -> memoryview | None:
-    """A chunk's bytes, None where a line is not as it should be."""
+    """Decode a chunk's bytes; returns None if a line is damaged."""
     lines = np.frombuffer(_lines(text, chunk), dtype=np.uint8)
     raw = block_armor.decode(lines, 1, chunk.claim.size, 0, 0)
     return None if raw is None else raw.reshape(-1).data
@@ -314,7 +314,7 @@ def decode(text: ByteView, chunk: DeltaChunk) -> memoryview | None:
 
 def _check_change(text: ByteView, change: DeltaBlock) -> Problems:
     problems = Problems()
-    # With an `idx` line a block is whole, so the array's own hash can be compared.
+    # A block with an `idx` line has the whole array, so the array's own hash can be compared.
     own = sha256()
     for chunk in change.chunks:
         raw = decode(text, chunk)

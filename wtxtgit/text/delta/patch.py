@@ -1,11 +1,11 @@
-"""From two sides to a delta (`make`), and from a side and a delta to the other side (`apply`).
+"""Making a delta from two sides (`make`), and applying one to its base (`apply`).
 
 `docs/spec/delta.md`, sections "The bound form", "The plain form" and "Applying".
 
-`make` compares chunks by their hashes: chunks that did not change are not read.
-`apply` gets a base that was verified and a delta that was checked by itself. What is
-left is whether they fit, and whether the target is what the delta says: it is
-proved before it is given. Numbers in comments are those of the section "Applying".
+`make` compares chunks by their hashes: chunks that did not change are not read. `apply` is given
+a base that was verified and a delta that was checked by itself. It checks that they fit together,
+and that the target is what the delta says, before any of the target is handed out. Numbers in
+comments are those of the section "Applying".
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from wtxtgit.text.verify import mismatch, raise_first
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeltaStep:
-    """A block of the delta to be: `runs` are first and last (excluded) of chunks it carries."""
+    """A block of the planned delta; `runs` are (first, end) of the chunks that it carries."""
 
     name: str
     target: SideArray | None = None
@@ -57,7 +57,7 @@ class DeltaStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Making:
-    """A delta that can be written; `steps` are its blocks in order."""
+    """A delta that is ready to be written; `steps` are its blocks in order."""
 
     base: DeltaSide
     target: DeltaSide
@@ -66,7 +66,7 @@ class Making:
 
     @property
     def takes_nothing(self) -> bool:
-        """Whether no array of the base stands in the target, not even in part."""
+        """Whether the target reuses nothing of the base, not even a part of an array."""
         steps = {step.name: step for step in self.steps}
         targets = [(array, steps.get(array.name)) for array in self.target.arrays]
         return bool(targets) and all(
@@ -75,11 +75,11 @@ class Making:
 
     @property
     def carried(self) -> int:
-        """How many bytes of arrays it carries, each array's last chunk counted as a full one."""
+        """How many bytes of arrays the delta carries, counting an array's last chunk as full."""
         return sum(_carried(step) * step.target.chunk_size for step in self.steps if step.target)
 
     def pieces(self, *, threads: int | None = None) -> Iterator[Buffer]:
-        """The delta in order, in pieces."""
+        """Yield the delta in order, in pieces."""
         yield index.format_first(self.base.root.sha256_all)
         if not self.plain:
             yield self.target.header
@@ -104,9 +104,9 @@ class Making:
 
 
 def make(base: DeltaSide, target: DeltaSide, *, plain: bool = False) -> Making:
-    """Plan the delta that makes `target` of `base`.
+    """Plan the delta from `base` to `target`.
 
-    Raises TextError for what a delta can't say: `docs/spec/delta.md`, section "Limits".
+    Raises TextError for changes that a delta can't express: `docs/spec/delta.md`, section "Limits".
     """
     steps = tuple(_steps(base, target))
     if sum(step.target is None for step in steps) > index.MAX_REMOVED:
@@ -131,7 +131,7 @@ def _steps(base: DeltaSide, target: DeltaSide) -> Iterator[DeltaStep]:
 
 
 def _same_cut(old: SideArray, new: SideArray) -> bool:
-    """Whether both have the same chunks, their content aside."""
+    """Whether both arrays have the same dtype and shape and are cut into the same chunks."""
     if (old.claim.dtype, old.claim.shape) != (new.claim.dtype, new.claim.shape):
         return False
     if new.rows is None and old.rows is not None:
@@ -146,7 +146,7 @@ def _same_cut(old: SideArray, new: SideArray) -> bool:
 def _changed_runs(old: SideArray, new: SideArray) -> Iterator[tuple[int, int]]:
     pairs = zip(old.sha256, new.sha256, strict=True)
     changed = (ix for ix, (a, b) in enumerate(pairs) if a != b)
-    # Numbers that follow one another keep their distance from their index: each run is a group.
+    # In a run of consecutive numbers, number minus index is constant: each run is one group.
     for _, run in groupby(enumerate(changed), lambda pair: pair[1] - pair[0]):
         every = [ix for _, ix in run]
         yield every[0], every[-1] + 1
@@ -177,18 +177,18 @@ _FREE = ("schema", "host", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Regeneration:
-    """What a plain delta does not say of its target; None leaves the base's."""
+    """What a plain delta does not say of its target; None takes the base's value."""
 
     ts: str | None = None
     build: str | None = None
     hmac_key: bytes | None = None
 
     def meta_after(self, base: Meta) -> Meta:
-        """The `meta` of the generation after `base`.
+        """Return the `meta` of the generation after `base`.
 
-        Raises TextError "limit" where a number of one digit more would be wanted.
+        Raises TextError "limit" if a number would need one digit more than a `meta` line may have.
         """
-        # One digit more would be no `meta` line.
+        # A `meta` line has no room for one more digit.
         if base.gen >= grammar.MAX_GEN:
             raise TextError("limit", f"no generation follows {base.gen}")
         return replace(
@@ -198,9 +198,9 @@ class Regeneration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Applied:
-    """The target, proved; `layout` is there where it has one.
+    """The proved target; `layout` is set if it has one.
 
-    `uncovered` says what is in the target by the delta's word alone.
+    `uncovered` lists what in the target rests on the delta's word alone.
     """
 
     side: DeltaSide
@@ -210,7 +210,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PatchedArray(SideArray):
-    """An array of the target: chunks of `delta`, its text, the others from the base."""
+    """An array of the target: chunks from `delta`, a delta's text, the others from `base`."""
 
     base: SideArray | None
     carried: dict[int, DeltaChunk]
@@ -231,7 +231,7 @@ class PatchedArray(SideArray):
                 yield from self.base.text(start, end)
 
     def _runs(self, first: int, last: int) -> Iterator[tuple[DeltaChunk | None, int, int]]:
-        """Chunks of the delta one by one, those of the base in runs, as first and last."""
+        """Yield the delta's chunks one by one and the base's in runs, each with first and end."""
         for is_carried, run in groupby(range(first, last), self.carried.__contains__):
             if is_carried:
                 yield from ((self.carried[ix], ix, ix + 1) for ix in run)
@@ -260,20 +260,19 @@ def apply(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Applied:
-    """Put `delta`, whose bytes are `text`, on its base.
+    """Apply `delta`, whose bytes are `text`, to `base`.
 
-    Raises TextError where it is not its base, where they do not fit, and where
-    the target is not what the delta says of it. `given` is for plain deltas, and
-    has to make a `meta` line; with its key every HMAC of a bound target is checked.
+    Raises TextError if `base` is not its base, if they do not fit together, or if the target is not
+    what the delta says. `given` is for plain deltas, and must make a valid `meta` line; if it has a
+    key, every HMAC of a bound target is checked.
     """
-    # (2) The base is the one that the delta names; that it verifies, and (1), the caller has seen
-    # to.
+    # (2) The base is the one that the delta names. The caller has verified it, and checked (1).
     if delta.base != base.root.sha256_all:
         wanted = "nothing" if delta.base is None else delta.base.hex()[:16]
         own = base.root.sha256_all.hex()[:16]
         message = f"the delta is for a base with sha256_all {wanted}..., but this one has {own}..."
         raise TextError("root", message)
-    # (3) Delta and base fit, and (4) nothing is said that need not be.
+    # (3) Delta and base fit together, and (4) the delta says nothing redundant.
     arrays = tuple(_patched(base, text, delta))
     if delta.head is None:
         regenerated = _regenerated(base, arrays, given, threads, progress)
@@ -293,7 +292,7 @@ def apply(
 def side_of_delta(
     text: ByteView, base: TextIndex, delta: ByteView, *, threads: int | None = None
 ) -> DeltaSide:
-    """What a delta that is not plain makes of a verified text; raises TextError as `apply` does."""
+    """Return the target of a bound delta on a verified text; raises TextError as `apply` does."""
     checked = index.check(delta)
     raise_first(checked.problems)
     on = side_of_text(text, base)
@@ -301,26 +300,26 @@ def side_of_delta(
 
 
 def _uncovered(base: DeltaSide, target: DeltaSide) -> Iterator[str]:
-    """What no hash of the target covers, and neither the base nor clean would say."""
+    """Yield descriptions of what no hash covers and neither the base nor clean would say."""
     said = [("audit", target.audit, base.audit)]
     said += [(name, getattr(target.meta, name), getattr(base.meta, name)) for name in _FREE]
     said.append(("cap ext", ",".join(target.cap), ",".join(base.cap)))
     if target.signature is not None:
-        # It is of these lines, but who signed is known to verify alone, which is given keys.
+        # The signature covers these lines, but only verify, which is given keys, knows who signed.
         yield "the signature"
     for name, value, before in said:
         if value != before:
             yield f"{name}={value}" if value is not None else f"{name}, which does not exist"
     for array in target.arrays:
         usual = default_rows(array.claim.dtype, array.claim.shape)
-        # An array that the base cuts in the same way is patched by its chunks.
+        # An array that the base cuts in the same way is patched chunk by chunk.
         is_new = isinstance(array, PatchedArray) and array.base is None
         if is_new and array.rows is not None and array.rows != usual:
             yield f'idx of the array "{array.name}"'
 
 
 def _patched(base: DeltaSide, text: ByteView, delta: DeltaIndex) -> Iterator[SideArray]:
-    """The target's arrays in order; raises TextError for what does not fit the base."""
+    """Yield the target's arrays in order; raises TextError for what does not fit the base."""
     before = {array.name: array for array in base.arrays}
     changes = {change.name: change for change in delta.changes}
     if delta.head is None and LAYOUT_ARRAY in before:
@@ -345,16 +344,16 @@ def _array(old: SideArray | None, text: ByteView, change: DeltaBlock) -> SideArr
         raise TextError("structure", "an array without its arr line", array=change.name)
     carried = {chunk.claim.ix: chunk for chunk in change.chunks}
     if old is None or _is_whole(old, change):
-        # (3) A whole block has all chunks, as its own `idx` line cuts the array.
+        # (3) A whole block has all chunks into which its own `idx` line cuts the array.
         check_whole(change, claim)
         digests = [chunk.claim.sha256 for chunk in change.chunks]
         return PatchedArray(claim, change.rows, digests, None, carried, text)
-    # (4) So that base and target have one bound delta.
+    # (4) There must be only one bound delta for a given base and target.
     if change.rows is not None or change.claim == old.claim:
         what = "the idx line is" if change.rows is not None else "the arr line is"
         line = change.line + (change.rows is not None)
         raise TextError("structure", f"{what} the base's", line=line, array=change.name)
-    # (3) Chunks are where the base has chunks of these sizes.
+    # (3) The base has chunks of the same sizes at these places.
     check_places(change, old.rows, claim.nbytes)
     for chunk in change.chunks:
         if chunk.claim.sha256 == old.sha256[chunk.claim.ix]:
@@ -372,7 +371,7 @@ def _array(old: SideArray | None, text: ByteView, change: DeltaBlock) -> SideArr
 
 
 def _is_whole(old: SideArray, change: DeltaBlock) -> bool:
-    """Whether a block has all of an array that the base has too: it is typed or cut otherwise."""
+    """Whether a block must have the whole array although the base has it: dtype or cut differ."""
     claim = change.claim
     if claim is not None and (old.claim.dtype, old.claim.shape) != (claim.dtype, claim.shape):
         return True
@@ -390,7 +389,7 @@ def _regenerated(
     threads: int | None,
     progress: Progress | None,
 ) -> DeltaSide:
-    """The target of a plain delta: the base's next generation, with hashes of its own."""
+    """Return the target of a plain delta: the generation after the base, with its own hashes."""
     meta = given.meta_after(base.meta)
     key = given.hmac_key
     touched = [array for array in arrays if key is not None or _is_patched(array)]
@@ -402,9 +401,9 @@ def _regenerated(
         claim = replace(claim, sha256=own or claim.sha256, hmac=mac or claim.hmac)
         return replace(array, claim=claim)
 
-    # hash_all takes the `arr` lines, which have the arrays' own hashes: those come first.
+    # hash_all covers the `arr` lines, which contain the arrays' own hashes: those come first.
     arrays = tuple(map(sealed, arrays))
-    # The second pass: hash_all can only follow the lines that the first one made.
+    # A second pass: hash_all needs the lines that the first one made.
     hashes = hash_arrays(arrays, threads=threads, progress=progress)
     prev = base.root.merkle_this
     this = digest.merkle(prev, hashes.sha256_all, meta)

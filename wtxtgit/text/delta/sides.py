@@ -1,10 +1,9 @@
-"""The sides of a delta: texts, whether they are written down or not.
+"""The sides of a delta: texts, whether or not they have been written.
 
-A side knows all lines and digests of a text, and gives the bytes of its arrays
-and the text of its chunks a block at a time. The text of a file that is no text
-is never made as a whole. `text_pieces` and `file_pieces` write a side down,
-`hash_arrays` hashes its arrays (`docs/spec/wtxt.md`, section "Root, chain,
-signature").
+A side has all lines and digests of a text, and gives the bytes of its arrays and the text of its
+chunks one block at a time. For a file that is not a text, the text is never made as a whole.
+`text_pieces` and `file_pieces` write a side, `hash_arrays` hashes its arrays
+(`docs/spec/wtxt.md`, section "Root, chain, signature").
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class SideArray(ABC):
 
     @property
     def lead(self) -> bytes:
-        """The `arr` line, and the `idx` line where there is one."""
+        """The `arr` line and, if there is one, the `idx` line."""
         rows = b"" if self.rows is None else grammar.format_rows(self.rows)
         return grammar.format_array(self.claim) + rows
 
@@ -69,16 +68,16 @@ class SideArray(ABC):
 
     @abstractmethod
     def raw(self, first: int, last: int) -> Iterator[Raw]:
-        """The bytes of chunks `first` up to, not including, `last`, in order."""
+        """Yield the bytes of chunks `first` up to, but not including, `last`, in order."""
 
     @abstractmethod
     def text(self, first: int, last: int) -> Iterator[Text]:
-        """The text of these chunks, from `ch` to `endch` lines, in order."""
+        """Yield the text of these chunks, from `ch` to `endch` lines, in order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextArray(SideArray):
-    """An array of a verified text; `whole` is all of the text."""
+    """An array of a verified text; `whole` is the entire text."""
 
     whole: ByteView
     index: ArrayIndex
@@ -98,7 +97,7 @@ class TextArray(SideArray):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawArray(SideArray):
-    """An array of a file that is no text; `data` are its bytes."""
+    """An array of a file that is not a text; `data` is its bytes."""
 
     data: ByteView
     crc32c: Sequence[int]
@@ -124,7 +123,7 @@ class RawArray(SideArray):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayDigests(SideArray):
-    """An array of which lines and digests alone are kept: enough for the base of a delta."""
+    """An array reduced to its lines and digests: enough for the base when a delta is made."""
 
     def raw(self, first: int, last: int) -> Iterator[Raw]:
         raise ValueError("the bytes of this array are not kept")
@@ -135,7 +134,7 @@ class ArrayDigests(SideArray):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeltaSide:
-    """A text with a root: its header's lines, its arrays in order, its audit line."""
+    """A text with a root: its header lines, its arrays in order, its audit line."""
 
     meta: Meta
     cap: tuple[str, ...]
@@ -158,14 +157,14 @@ class DeltaSide:
 
 
 def digests_of(side: DeltaSide) -> DeltaSide:
-    """The side without its arrays' bytes, whose memory can be used again: a base, no target."""
+    """Return the side without its arrays' bytes, to free memory: a base, but not a target."""
     arrays = (ArrayDigests(array.claim, array.rows, array.sha256) for array in side.arrays)
     return replace(side, arrays=tuple(arrays))
 
 
 def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:
-    """A verified text as a side; raises TextError "pending" for one without a root."""
-    # A delta names its base by the root's hash.
+    """Return a verified text as a side; raises TextError "pending" if it has no root."""
+    # A delta identifies its base by the root's hash.
     if index.root is None:
         raise TextError(
             "pending", "a pending text has no root, so no delta can be made from it or to it"
@@ -177,7 +176,7 @@ def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:
 
 
 def side_of_writer(writer: TextWriter) -> DeltaSide:
-    """A text that is not yet written as a side: everything is hashed, nothing is written."""
+    """Return a text that is not yet written as a side: everything is hashed, nothing is written."""
     arrays = tuple(
         RawArray(array.line, array.source.rows, array.sha256, array.source.data, array.crc32c)
         for array in writer.hashed()
@@ -189,16 +188,16 @@ def side_of_writer(writer: TextWriter) -> DeltaSide:
 
 
 def text_pieces(side: DeltaSide, *, threads: int | None = None) -> Iterator[Buffer]:
-    """The text in order, in pieces."""
+    """Yield the side's text in order, in pieces."""
     yield grammar.FIRST_LINE + side.header
-    # Text of the base is copied, not decoded and armored again.
+    # Chunks of a text are copied as text, not decoded and armored again.
     with Workers(_array_texts(side), _worthwhile(side, threads)) as texts:
         yield from texts
     yield side.footer + grammar.LAST_LINE
 
 
 def file_pieces(side: DeltaSide, layout: Layout, *, threads: int | None = None) -> Iterator[Buffer]:
-    """The file in order, in pieces; `layout` is the side's own."""
+    """Yield the file that the side stands for, in order, in pieces; `layout` is the side's own."""
     arrays = {array.name: array for array in side.arrays}
 
     def of_array(name: str) -> Iterator[Callable[[], Blocks]]:
@@ -226,9 +225,9 @@ def _worthwhile(side: DeltaSide, threads: int | None) -> int:
 
 @dataclass(slots=True)
 class Hashes:
-    """What the arrays of a side hash to; `own` and `hmac` by name, where they were asked for.
+    """The hashes of a side's arrays; `own` and `hmac` are by name, where they were asked for.
 
-    `layout` are the bytes of `_layout`.
+    `layout` is the bytes of `_layout`.
     """
 
     sha256_all: bytes = b""
@@ -240,7 +239,7 @@ class Hashes:
 
 @dataclass(frozen=True, slots=True)
 class _ArrayPiece:
-    """Raw bytes of an array, its first ones or some that follow."""
+    """A run of an array's raw bytes: its first ones, or later ones."""
 
     array: SideArray
     is_first: bool
@@ -255,15 +254,15 @@ def hash_arrays(
     hmac_key: bytes | None = None,
     progress: Progress | None = None,
 ) -> Hashes:
-    """Hash arrays; those that `own` picks by themselves too, and with a key each one's HMAC."""
+    """Hash all arrays together, those that `own` picks also singly, and with a key each HMAC."""
     result = Hashes()
     whole = sha256()
-    # Only of arrays that changed: the others' hashes stand in a text that was verified.
+    # Only arrays that changed: the hashes of the others stand in a text that was verified.
     hashers = {array.name: sha256() for array in arrays if own(array)}
     macs = {}
     if hmac_key is not None:
         macs = {array.name: digest.array_hmac(hmac_key, array.claim.salt) for array in arrays}
-    # The first piece of an array sets it to 0: fastxor depends on where bytes stand.
+    # Reset at the first piece of each array: fastxor depends on the position in the array.
     offset = 0
 
     def to_all(piece: _ArrayPiece) -> None:
@@ -301,7 +300,7 @@ def _pieces(arrays: Sequence[SideArray]) -> Iterator[Callable[[], _ArrayPiece]]:
     for array in arrays:
         is_first = True
         for raw in array.raw(0, array.chunks):
-            # Nothing is read here: tasks are listed by whichever thread is free, and run on any.
+            # Must not read: any free thread lists the tasks, and any thread runs them.
             yield partial(_piece_of, array, is_first, raw)
             is_first = False
 

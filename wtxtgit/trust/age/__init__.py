@@ -1,7 +1,7 @@
-"""age files (C2SP, age.md): who may open one, and what is in it. No git, no files but keys.
+"""age files (C2SP, age.md): who can decrypt one, and reading what is in it.
 
-Files for recipients are written by pyrage, which does so piece by piece. It opens them piece
-by piece as well, but in order only, and it neither writes nor opens files behind a passphrase
-in less than all of their memory. So what it can't do is here, on `cryptography`'s primitives:
-opening at any place (`payload`), and passphrases (`scrypt`).
+No git, no files but keys. Files for recipients are written by pyrage, piece by piece. pyrage also
+decrypts piece by piece, but only from start to end; and files with a passphrase it neither writes
+nor reads without holding all of them in memory. What it can't do is implemented here with
+`cryptography`'s primitives: random access (`payload`), and passphrases (`scrypt`).
 """

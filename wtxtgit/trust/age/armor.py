@@ -1,8 +1,8 @@
 """age's ASCII armor (C2SP, age.md, "ASCII armor"; RFC 7468, strict encoding).
 
-The same bytes have one armor but for the ends of lines, which are LF or CRLF in all of it, and
-for white space around it, both of which mail and git may change. Lines have 64 characters, so
-the place of each byte is known, and a part is read without what is before it.
+The armor of given bytes is unique, except for line endings, LF or CRLF throughout, and white space
+around it: mail and git may change both. All lines but the last have 64 characters, so the position
+of each byte is known, and a part can be read without what precedes it.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ _SPACE = b" \t\r\n"
 
 
 def is_age(data: ByteView) -> bool:
-    """Whether a file begins as age's do, with armor or without."""
+    """Tell whether a file begins like an age file, with or without armor."""
     return is_armored(data) or bytes(data[: len(MAGIC)]) == MAGIC
 
 
 def is_armored(data: ByteView) -> bool:
-    """Whether a file begins as armor does."""
+    """Tell whether a file begins with armor."""
     head = bytes(data[: len(BEGIN)])
     if head[:1] in (b"-", b""):
         return head == BEGIN
-    # White space before it is rare, and not worth a larger look at every file.
+    # Leading white space is rare, and does not justify reading more of every file.
     if head[:1] not in (b" ", b"\t", b"\r", b"\n"):
         return False
     return bytes(data[: _MAX_SPACE + len(BEGIN)]).lstrip(_SPACE).startswith(BEGIN)
 
 
 def dearmored(data: ByteView, name: str) -> ByteView:
-    """The bytes in an armor, which are decoded where they are looked at.
+    """Return a view of the bytes in an armor, which are decoded when they are read.
 
-    A file without armor stays as it is. Raises AgeError here for what is no armor, and when
-    a line is looked at that is not as it has to be.
+    A file without armor is returned unchanged. Raises AgeError here if the armor is malformed, and
+    when an invalid line is read.
     """
     return Windowed(_Lines(data, name)) if is_armored(data) else data
 
 
 def armored(content: Iterable[Buffer]) -> Iterator[bytes]:
-    """The armor of bytes that come in pieces."""
+    """Yield the armor of bytes that come in pieces."""
     yield BEGIN + b"\n"
     rest = bytearray()
     for piece in content:
@@ -69,21 +69,21 @@ def armored(content: Iterable[Buffer]) -> Iterator[bytes]:
 
 
 def _wrapped(content: bytearray) -> bytes:
-    # With a line end after each 64 characters; encodebytes would have 76.
+    # Lines have 64 characters; encodebytes would make 76.
     body = pybase64.b64encode(content)
     lines = [body[at : at + _COLUMNS] for at in range(0, len(body), _COLUMNS)]
     return b"\n".join([*lines, b""])
 
 
 def check_all(binary: ByteView) -> None:
-    """Look at every line of what `dearmored` gave; raises AgeError."""
+    """Read and check every line of what `dearmored` returned; raises AgeError."""
     for _ in pieces(binary):
         pass
 
 
 @final
 class _Lines:
-    """`Windows` of the bytes that lines of base64 stand for."""
+    """`Windows` over the bytes that base64 lines encode."""
 
     def __init__(self, data: ByteView, name: str) -> None:
         self._name = name
@@ -110,11 +110,11 @@ class _Lines:
             raise self._error("its lines are not all 64 characters long")
         self.nbytes = full * _BYTES + len(self._last)
         if full and not rest:
-            # Where the last line is a full one, its padding may be what is not as it has to be.
+            # If the last line is a full one it may have padding, which has to be canonical.
             self.nbytes += len(self._decoded_last(self._line(full - 1))) - _BYTES
 
     def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end); raises AgeError where a line is not as it has to be."""
+        """Return bytes [start, end); raises AgeError if a line in that part is invalid."""
         first, last = start // _BYTES, -(-end // _BYTES)
         lines = min(last, self._full) - first
         found = self._decoded(first, lines) if lines > 0 else b""
@@ -136,7 +136,8 @@ class _Lines:
             raw[_COLUMNS + at :: self._stride] == self._eol[at : at + 1] * count
             for at in range(len(self._eol))
         )
-        # With all ends of lines in their places, one more would make the rest shorter.
+        # If all line endings are where they belong, an additional one would leave too few
+        # characters.
         if not ends or len(body) != count * _COLUMNS:
             raise self._error("its lines are not all 64 characters long")
         return self._decode(body)
@@ -147,7 +148,7 @@ class _Lines:
             raise self._error("its last line is too long or too short")
         body = raw.removesuffix(self._eol)
         decoded = self._decode(body)
-        # Unused bits, and padding that is left out, would be a second spelling.
+        # Nonzero unused bits or missing padding would be another spelling of the same bytes.
         if not body or pybase64.b64encode(decoded) != body:
             raise self._error("the base64 of its last line is not canonical")
         return decoded

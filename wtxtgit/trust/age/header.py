@@ -1,4 +1,4 @@
-"""The head of an age file (C2SP, age.md, "header"): for whom it is, which anybody can read."""
+"""The header of an age file (C2SP, age.md, "header"): its recipients, which anybody can read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GREASE = re.compile(r"(?:.*-)?grease")
 
 @dataclass(frozen=True, slots=True)
 class Stanza:
-    """The file key, wrapped for one recipient: its type, arguments, and bytes."""
+    """The file key wrapped for one recipient: type, arguments and bytes."""
 
     kind: str
     arguments: tuple[str, ...]
@@ -32,13 +32,16 @@ class Stanza:
 
     @property
     def is_grease(self) -> bool:
-        """Whether it is for nobody: writers add such, so that readers pass over what is new."""
+        """Whether it is for nobody.
+
+        Writers add such stanzas so that readers ignore unknown ones.
+        """
         return _GREASE.fullmatch(self.kind) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What stands before the payload: `mac` is over `covered`."""
+    """What precedes the payload; `mac` authenticates `covered`."""
 
     stanzas: tuple[Stanza, ...]
     covered: bytes = field(repr=False)
@@ -47,22 +50,22 @@ class Header:
 
     @property
     def recipients(self) -> tuple[Stanza, ...]:
-        """Those that are for somebody."""
+        """The stanzas that are for somebody."""
         return tuple(stanza for stanza in self.stanzas if not stanza.is_grease)
 
     @property
     def is_passphrase(self) -> bool:
-        """Whether a passphrase opens it, and no key."""
+        """Whether it is decrypted by a passphrase instead of a key."""
         return any(stanza.kind == SCRYPT for stanza in self.stanzas)
 
     def counts(self) -> tuple[tuple[str, int], ...]:
-        """How many recipients of each type there are, by type."""
+        """Return the number of recipients of each type, sorted by type."""
         return tuple(sorted(Counter(stanza.kind for stanza in self.recipients).items()))
 
 
 def parse(binary: ByteView, name: str) -> Header:
-    """Parse the header at the begin of an age file without armor; raises AgeError."""
-    # A part first: most have some hundred bytes, and all that is looked at has to be decoded.
+    """Parse the header of an age file without armor; raises AgeError."""
+    # A part first: most headers have some hundred bytes, and all that is read has to be decoded.
     for size in (16 * 1024, MAX_HEADER):
         lines = _HeaderLines(
             bytes(binary[:size]), name, is_all=size >= min(len(binary), MAX_HEADER)
@@ -73,7 +76,7 @@ def parse(binary: ByteView, name: str) -> Header:
 
 
 def format_stanza(stanza: Stanza) -> bytes:
-    """The lines of a stanza."""
+    """Return the lines of a stanza."""
     body = encode(stanza.body)
     lines = [body[at : at + _COLUMNS] for at in range(0, len(body) + 1, _COLUMNS)]
     return b"".join(
@@ -83,12 +86,12 @@ def format_stanza(stanza: Stanza) -> bytes:
 
 
 def encode(data: bytes) -> bytes:
-    """Base64 without padding, as all of a header has it."""
+    """Encode to base64 without padding, as everywhere in a header."""
     return pybase64.b64encode(data).rstrip(b"=")
 
 
 def decode(text: bytes) -> bytes | None:
-    """What `encode` made a text of, None for any other text."""
+    """Decode unpadded base64; returns None unless `encode` would give the same text."""
     try:
         data = pybase64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except ValueError:
@@ -97,14 +100,14 @@ def decode(text: bytes) -> bytes | None:
 
 
 class _HeaderLines:
-    """Reads lines; gives up without an error where the bytes end before the header does."""
+    """Reads header lines; stops without an error if the data ends and the file has more."""
 
     def __init__(self, data: bytes, name: str, *, is_all: bool) -> None:
         self._data, self._name, self._is_all = data, name, is_all
         self._at = 0
 
     def header(self) -> Header | None:
-        """The header, None where more bytes are needed."""
+        """Return the header; None if more bytes are needed."""
         try:
             return self._header()
         except _NotAllError:
@@ -159,4 +162,4 @@ class _HeaderLines:
 
 
 class _NotAllError(Exception):
-    """The bytes at hand end within the header."""
+    """The data ends within the header."""

@@ -1,7 +1,7 @@
-"""Who opens a file: identities, and files that hold them (C2SP, age.md, "recipient types").
+"""Identities, which decrypt files, and the files that hold them (C2SP, age.md, "recipient types").
 
-An identity file has AGE-SECRET-KEY lines as age-keygen writes them, or is an OpenSSH ed25519
-key; either may be encrypted with a passphrase by age. Secrets are in no repr.
+An identity file has AGE-SECRET-KEY lines as age-keygen writes them, or is an OpenSSH ed25519 key;
+either may be encrypted by age with a passphrase. No repr shows a secret.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ _CHECKSUM = 6
 
 
 class AgeIdentity(Protocol):
-    """What may open a file."""
+    """Something that may decrypt a file."""
 
     @property
     def kind(self) -> str:
-        """The type of the stanzas that it opens."""
+        """The type of the stanzas that it unwraps."""
 
     def unwrapped(self, stanza: Stanza, name: str) -> bytes | None:
-        """The file key in a stanza of its type, None where the stanza is for another identity.
+        """Return the file key in a stanza of its type; None if the stanza is for another identity.
 
-        Raises AgeError for a stanza that breaks its type's rules.
+        Raises AgeError if the stanza breaks the rules of its type.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class X25519Identity:
-    """A key of age's own: `secret` is 32 bytes, `recipient` its public half as age spells it."""
+    """An age key: `secret` is 32 bytes, `recipient` its public half in age's notation."""
 
     secret: bytes = field(repr=False)
     recipient: str
     kind: str = X25519
 
     def unwrapped(self, stanza: Stanza, name: str) -> bytes | None:
-        """As the protocol says."""
+        """See `AgeIdentity.unwrapped`."""
         share = header.decode(stanza.arguments[0].encode()) if stanza.arguments else None
         _check(stanza, name, len(stanza.arguments) == 1, share)
         key = X25519PrivateKey.from_private_bytes(self.secret)
@@ -68,19 +68,19 @@ class X25519Identity:
 
 @dataclass(frozen=True, slots=True)
 class SshIdentity:
-    """An ed25519 key of OpenSSH's."""
+    """An OpenSSH ed25519 key."""
 
     key: SecretKey
     kind: str = SSH_ED25519
 
     def unwrapped(self, stanza: Stanza, name: str) -> bytes | None:
-        """As the protocol says."""
+        """See `AgeIdentity.unwrapped`."""
         tag, share = (*stanza.arguments, "", "")[:2]
         point = header.decode(share.encode())
         _check(stanza, name, len(stanza.arguments) == 2, point)
         if tag != ssh_tag(self.key.public_key):
             return None
-        # RFC 8032, 5.1.5: the scalar is the first half of the seed's hash. X25519 clamps it.
+        # RFC 8032, 5.1.5: the scalar is the first half of the hash of the seed. X25519 clamps it.
         own = X25519PrivateKey.from_private_bytes(sha512(self.key.seed).digest()[:32])
         blob = public_blob(self.key.public_key)
         tweak = X25519PrivateKey.from_private_bytes(payload.derived(b"", blob, _SSH_LABEL))
@@ -91,25 +91,25 @@ class SshIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Passphrase:
-    """What opens files that are behind a passphrase."""
+    """A passphrase for files that are encrypted with one."""
 
     words: str = field(repr=False)
     kind: str = header.SCRYPT
 
     def unwrapped(self, stanza: Stanza, name: str) -> bytes | None:
-        """As the protocol says."""
+        """See `AgeIdentity.unwrapped`."""
         return scrypt.unwrapped(stanza, self.words, name)
 
 
 def ssh_tag(public_key: bytes) -> str:
-    """What a stanza shows of the SSH key that it is for."""
+    """Return the tag by which a stanza names its SSH key."""
     return header.encode(sha256(public_blob(public_key)).digest()[:_TAG_BYTES]).decode()
 
 
 def file_key(head: Header, identities: Iterable[AgeIdentity], name: str) -> bytes | None:
-    """The file key, by the first identity that has it; None where none has.
+    """Return the file key, by the first identity that can unwrap it; None if none can.
 
-    Raises AgeError for a header that was changed, or breaks a rule.
+    Raises AgeError if the header was modified or breaks a rule.
     """
     if head.is_passphrase and len(head.stanzas) > 1:
         raise AgeError(
@@ -130,9 +130,9 @@ def file_key(head: Header, identities: Iterable[AgeIdentity], name: str) -> byte
 
 
 def opened(data: ByteView, identities: Iterable[AgeIdentity], name: str) -> ByteView:
-    """The content of an age file, armored or not, which is opened where it is looked at.
+    """Return a view of the content of an age file, armored or not, which is decrypted when read.
 
-    Raises AgeError, as looking at a part of the content does. Nothing of the content is on disk.
+    Raises AgeError here, and when damaged content is read. Content is never written to disk.
     """
     binary = dearmored(data, name)
     head = header.parse(binary, name)
@@ -147,7 +147,7 @@ def _why_closed(head: Header, keys: Iterable[AgeIdentity]) -> str:
     is_passphrase = any(one.kind == header.SCRYPT for one in keys)
     if not head.is_passphrase:
         return "it opens with a key, not a passphrase" if is_passphrase else NO_MATCH
-    # Who gives the wrong words can't be told from who damaged the words' stanza.
+    # A wrong passphrase can't be told from damage to the passphrase's stanza.
     return "the passphrase is wrong or the file is damaged" if is_passphrase else NO_KEY
 
 
@@ -156,11 +156,11 @@ NO_KEY = "it opens with a passphrase, not a key"
 
 
 class NoIdentityError(AgeError):
-    """None of the identities at hand opens a file, of which nothing else is known to be wrong."""
+    """None of the identities can decrypt a file; nothing else is known to be wrong with it."""
 
 
 def parse_file(content: bytes, name: str) -> tuple[X25519Identity | SshIdentity, ...]:
-    """Parse an identity file that is not encrypted; raises KeyFileError, for an empty one too."""
+    """Parse an unencrypted identity file; raises KeyFileError, also if it is empty."""
     if content.lstrip().startswith(_OPENSSH):
         return (SshIdentity(parse_secret_key(content, name)),)
     try:
@@ -181,14 +181,14 @@ def parse_file(content: bytes, name: str) -> tuple[X25519Identity | SshIdentity,
 def _parse_secret(word: str, where: str) -> X25519Identity:
     import pyrage
 
-    # Nothing of the line is shown: it may be a secret with a mistyped character.
+    # No part of the line is shown: it may be a mistyped secret.
     if word.startswith("AGE-PLUGIN-"):
         raise KeyFileError(f"{where}: an identity for an age plugin, which wtxtgit does not run")
     try:
         identity = pyrage.x25519.Identity.from_str(word)
     except pyrage.IdentityError:
         raise KeyFileError(f"{where}: not an identity (AGE-SECRET-KEY-1...)") from None
-    # pyrage has checked the spelling, and gives no bytes: five bits a character (BIP 173).
+    # pyrage has validated the string but returns no bytes: each character is five bits (BIP 173).
     number = 0
     for character in word.upper().removeprefix(_SECRET)[:-_CHECKSUM]:
         number = number << 5 | _BECH32.index(character)
@@ -204,7 +204,7 @@ def _exchange(key: X25519PrivateKey, share: bytes, name: str) -> bytes:
     try:
         return key.exchange(X25519PublicKey.from_public_bytes(share))
     except ValueError:
-        # A point of small order: anybody would know what comes of it.
+        # A point of small order, for which the shared secret would be known to anybody.
         raise AgeError(f"{name}: the age header is damaged: a recipient without a secret") from None
 
 

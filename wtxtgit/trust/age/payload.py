@@ -1,7 +1,9 @@
-"""The payload of an age file (C2SP, age.md, "payload"): chunks of 64 KiB, each sealed by itself.
+"""The payload of an age file (C2SP, age.md, "payload"): chunks of 64 KiB, each encrypted
+separately.
 
-A chunk's nonce is its number and whether it is the last, so one that was changed, moved, left
-out, or cut off at the end does not open. Any chunk is opened without the others.
+A chunk's nonce consists of its number and whether it is the last. So a chunk that was changed,
+moved or left out does not decrypt, nor does the end of a truncated file. Any chunk can be decrypted
+without the others.
 """
 
 from __future__ import annotations
@@ -31,26 +33,29 @@ _KEPT = 8
 
 
 def derived(secret: bytes, salt: bytes | None, info: bytes) -> bytes:
-    """A key of 32 bytes, by HKDF over SHA-256."""
+    """Derive a 32-byte key with HKDF-SHA-256."""
     return HKDF(SHA256(), 32, salt, info).derive(secret)
 
 
 def plain_size(nbytes: int, name: str) -> int:
-    """How many bytes a payload of `nbytes` bytes gives; raises AgeError where none can."""
+    """Return the plaintext size of a payload of `nbytes` bytes.
+
+    Raises AgeError for impossible sizes.
+    """
     sealed = nbytes - _NONCE
     chunks = -(-sealed // _SEALED)
     last = sealed - (chunks - 1) * _SEALED
-    # An empty chunk stands for an empty file, and nowhere else.
+    # Only an empty file has an empty last chunk.
     if chunks < 1 or last < _TAG or (last == _TAG and chunks > 1):
         raise _cut_short(name)
     return sealed - chunks * _TAG
 
 
 def opened(payload: ByteView, file_key: bytes, name: str) -> ByteView:
-    """What a payload gives, opened where it is looked at.
+    """Return a view of a payload's plaintext, decrypted when it is read.
 
-    The last chunk is opened here: a file that was cut short is refused. Raises AgeError, as
-    looking at a part does.
+    The last chunk is decrypted here, so that a truncated file is refused. Raises AgeError here, and
+    when a damaged part is read.
     """
     chunks = _SealedChunks(payload, file_key, name)
     chunks.window(max(0, chunks.nbytes - 1), chunks.nbytes)
@@ -58,7 +63,7 @@ def opened(payload: ByteView, file_key: bytes, name: str) -> ByteView:
 
 
 def sealed(content: Iterable[Buffer], file_key: bytes) -> Iterator[bytes]:
-    """The payload of a content that comes in pieces."""
+    """Yield the payload that encrypts a content given in pieces."""
     nonce = os.urandom(_NONCE)
     cipher = ChaCha20Poly1305(derived(file_key, nonce, b"payload"))
     yield nonce
@@ -66,7 +71,7 @@ def sealed(content: Iterable[Buffer], file_key: bytes) -> Iterator[bytes]:
     number = 0
     for piece in content:
         rest += piece
-        # A full chunk may be the last one, which is known when there is a byte more.
+        # A full chunk may be the last: that is only known when another byte follows.
         while len(rest) > _CHUNK:
             yield cipher.encrypt(_nonce(number, is_last=False), bytes(rest[:_CHUNK]), None)
             del rest[:_CHUNK]
@@ -84,7 +89,7 @@ def _cut_short(name: str) -> AgeError:
 
 @final
 class _SealedChunks:
-    """`Windows` of what a payload gives."""
+    """`Windows` over the plaintext of a payload."""
 
     def __init__(self, payload: ByteView, file_key: bytes, name: str) -> None:
         self.nbytes = plain_size(len(payload), name)
@@ -96,7 +101,7 @@ class _SealedChunks:
         self._lock = Lock()
 
     def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end); raises AgeError for a chunk that does not open."""
+        """Return bytes [start, end); raises AgeError if a chunk does not decrypt."""
         first = start // _CHUNK
         last = max(first + 1, -(-end // _CHUNK))
         parts = [self._chunk(number) for number in range(first, last)]

@@ -1,6 +1,6 @@
-"""For whom a file is encrypted: recipients, and files that list them.
+"""Recipients, for whom files are encrypted, and files that list them.
 
-A list has a recipient a line; empty lines and those that begin with # say nothing, as age has it.
+A list has one recipient per line; empty lines and those that begin with # are ignored, as in age.
 Nothing is looked up, and no plugin is started.
 """
 
@@ -26,9 +26,9 @@ _SHOWN = 24
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """One for whom files are encrypted.
+    """A recipient of encrypted files.
 
-    `kind` is the type of its stanzas; `tag` is what those of an SSH key show of it.
+    `kind` is the type of its stanzas; `tag` is what stanzas for an SSH key show of the key.
     """
 
     kind: str
@@ -37,13 +37,13 @@ class Recipient:
 
 
 def parse(spelled: str, where: str) -> Recipient:
-    """Parse a recipient as age spells it; `where` stands in errors. Raises KeyFileError."""
+    """Parse a recipient in age's notation; `where` begins error messages. Raises KeyFileError."""
     import pyrage
 
     word = spelled.strip(" \t")
     if word.startswith("ssh-"):
         key = parse_public(word, where)
-        # The comment says nothing of the key: two lines with the same key are one recipient.
+        # Without the comment: two lines with the same key are the same recipient.
         line = " ".join(format_public(key).split(" ")[:2])
         return Recipient(SSH_ED25519, line, ssh_tag(key.key))
     if word.startswith("AGE-SECRET-KEY-"):
@@ -62,7 +62,7 @@ def parse(spelled: str, where: str) -> Recipient:
 
 
 def parse_file(content: bytes, name: str) -> tuple[Recipient, ...]:
-    """Parse a list of recipients; raises KeyFileError, for an empty one too."""
+    """Parse a list of recipients; raises KeyFileError, also if it is empty."""
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -80,9 +80,9 @@ def parse_file(content: bytes, name: str) -> tuple[Recipient, ...]:
 def encrypt(
     content: Iterable[Buffer], recipients: Iterable[Recipient], write: Callable[[bytes], object]
 ) -> None:
-    """Encrypt a content that comes in pieces, and `write` the armored file piece by piece.
+    """Encrypt a content given in pieces; `write` gets the armored file in pieces.
 
-    Raises UsageError for no recipients, and whatever `content` and `write` raise.
+    Raises UsageError if there are no recipients, and whatever `content` and `write` raise.
     """
     import pyrage
 
@@ -99,8 +99,7 @@ def encrypt(
         pyrage.encrypt_io(source, sink, keys, armored=True)
     except (pyrage.EncryptError, OSError) as error:
         refused = error
-    # pyrage has words alone for what these two raised, and of the last pieces it does not tell
-    # that they could not be written.
+    # pyrage turns their exceptions into text, and does not report that its last writes failed.
     for failed in (source.failure, sink.failure):
         if failed is not None:
             raise failed
@@ -110,7 +109,7 @@ def encrypt(
 
 @final
 class _ReadPieces:
-    """A content in pieces as a file that is read."""
+    """A readable file over a content in pieces."""
 
     def __init__(self, content: Iterable[Buffer]) -> None:
         self._coming = iter(content)
@@ -133,7 +132,7 @@ class _ReadPieces:
 
 @final
 class _WrittenPieces:
-    """A function that takes pieces as a file that is written."""
+    """A writable file that calls a function with each piece."""
 
     def __init__(self, write: Callable[[bytes], Any]) -> None:
         self._write = write
@@ -148,4 +147,4 @@ class _WrittenPieces:
         return len(piece)
 
     def flush(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no buffer."""

@@ -1,7 +1,7 @@
-"""Files behind a passphrase (C2SP, age.md, "The scrypt recipient type").
+"""Files encrypted with a passphrase (C2SP, age.md, "The scrypt recipient type").
 
-scrypt's cost is chosen by who wrote the file, so it is read before any work is done: one over
-MAX_WORK is refused.
+The writer of a file chooses the cost of scrypt, so it is read before any work is done, and refused
+if it exceeds MAX_WORK.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _WORK = re.compile(r"[1-9][0-9]?")
 
 
 def unwrapped(stanza: Stanza, passphrase: str, name: str) -> bytes | None:
-    """The file key in a stanza, None for another passphrase.
+    """Return the file key in a stanza; None if it has another passphrase.
 
-    Raises AgeError for a stanza that is damaged, or asks for too much work.
+    Raises AgeError if the stanza is damaged or asks for too much work.
     """
     salt, work = (*stanza.arguments, "", "")[:2]
     salt_bytes = header.decode(salt.encode())
@@ -52,7 +52,7 @@ def unwrapped(stanza: Stanza, passphrase: str, name: str) -> bytes | None:
 
 
 def encrypted(content: Iterable[Buffer], passphrase: str, work: int = WORK) -> Iterator[bytes]:
-    """The armored file of a content that comes in pieces, behind a passphrase."""
+    """Yield the armored file that encrypts a content, given in pieces, with a passphrase."""
     yield from armored(_encrypted(content, passphrase, work))
 
 

@@ -1,0 +1,52 @@
+"""Files `index` of stores that lie, each with the SHA-256 of what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from wtxtgit.store.folder import INDEX, ChunkTable, format_table, parse_table
+
+Row = tuple[bytes, int, int]
+"""A chunk's name, the number of its pack, and its row there."""
+
+
+def _other_rows(rows: list[Row]) -> list[Row]:
+    held = [row for _, _, row in rows]
+    return [(name, pack, row) for (name, pack, _), row in zip(rows, held[::-1], strict=True)]
+
+
+def _other_packs(rows: list[Row]) -> list[Row]:
+    packs = 1 + max(pack for _, pack, _ in rows)
+    return [(name, (pack + 1) % packs, row) for name, pack, row in rows]
+
+
+LIES: dict[str, Callable[[list[Row]], Sequence[Row]]] = {
+    "rows of others": _other_rows,
+    "packs of others": _other_packs,
+    "rows past the end": lambda rows: [(name, pack, 2**32 - 1) for name, pack, _ in rows],
+    "chunks that are missing": lambda rows: rows[::2],
+    "no chunk": lambda rows: rows[:0],
+    "other names": lambda rows: [(bytes([n]) * 32, p, r) for n, (_, p, r) in enumerate(rows)],
+    "chunks too many": lambda rows: sorted([*rows, *((bytes([n]) * 32, 0, 0) for n in range(9))]),
+    "one place of all": lambda rows: [(name, 0, 0) for name, _, _ in rows],
+    "each twice": lambda rows: [row for row in rows for _ in range(2)],
+    "in no order": lambda rows: rows[::-1],
+    "one name of all": lambda rows: [(rows[0][0], pack, row) for _, pack, row in rows],
+}  # fmt: skip
+
+
+def forge(store: Path, lie: str | Callable[[list[Row]], Sequence[Row]]) -> None:
+    """Have the index of a store's folder say something else of the packs that it lists."""
+    path = store / INDEX
+    told = parse_table(memoryview(path.read_bytes()))
+    names = [bytes(told.names[at : at + 32]) for at in range(0, len(told.names), 32)]
+    made = LIES[lie] if isinstance(lie, str) else lie
+    rows = made(list(zip(names, told.packs, told.rows, strict=True)))
+    held = b"".join(name for name, _, _ in rows)
+    packs, places = (np.array([row[n] for row in rows], "<u4") for n in (1, 2))
+    table = ChunkTable(told.files, held, packs.data, places.data)
+    path.unlink()
+    path.write_bytes(b"".join(format_table(table)))
