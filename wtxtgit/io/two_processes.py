@@ -1,7 +1,7 @@
-"""Tasks that two processes share: this one, and one that is forked of it.
+"""Tasks that are shared between this process and a forked one.
 
-Threads take turns with the interpreter. Where tasks are many short calls, as decoding and hashing
-chunks of payload is, waiting for their turn costs two threads a fourth of their time.
+Threads take turns with the interpreter. If tasks consist of many short calls, such as decoding and
+hashing chunks of payload, waiting for their turn costs two threads a fourth of their time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SLOT = 2 * 1024 * 1024
 """Bytes of a task's result that the other process hands over; larger ones are made here."""
 _SLOTS = 4
 _FIRST = 2
-"""Results that are made here while the other process begins: mostly a file's head, and a block."""
+"""Results that are made here while the other process starts: mostly a header and a block."""
 _KEPT = 2
 """Results that are made here before it is their turn."""
 _ASKED, _TOLD = Struct("<II"), Struct("<I")
@@ -35,21 +35,22 @@ _NOT_DONE = 0xFFFFFFFF
 
 
 def can_be_forked() -> bool:
-    """Whether this process has no other threads, whose locks would stay locked in a copy of it."""
+    """Tell whether this process has no other threads, whose locks would stay locked in a fork."""
     return sys.platform == "linux" and threading.active_count() == 1
 
 
 def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview]]:
-    """What tasks give, in order, each good until the next is asked for.
+    """Yield the results of tasks, in order; each is valid until the next is asked for.
 
-    `tasks` gives the same ones in both processes. Whatever goes wrong in the other one, or if there
-    is none to be had, its task is done here, and an error of a task raised when its turn comes.
+    `tasks` has to return the same tasks in both processes. If anything goes wrong in the other
+    process, or there is none, its tasks are done here; an error of a task is raised when it is its
+    turn.
     """
     with contextlib.ExitStack() as until:
         other = _OtherProcess(tasks, until)
         mine: dict[int, Sequence[memoryview]] = {}
         left = enumerate(tasks())
-        # Whoever waits for the first ones has them while the other process begins.
+        # Whoever waits for the first ones gets them while the other process starts.
         first = deque(islice(left, _FIRST))
         due = 0
         while True:
@@ -64,7 +65,7 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
                     return
                 yield following[1]()
             elif not other.has_told and len(mine) < _KEPT and (following := next(left, None)):
-                # Instead of waiting.
+                # Work instead of waiting.
                 mine[following[0]] = following[1]()
                 continue
             else:
@@ -73,9 +74,9 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
 
 
 class _OtherProcess:
-    """The forked process; it is asked for results, and tells them in that order.
+    """The forked process; it is asked for results, and returns them in that order.
 
-    It ends with `until`. Where there is none to be had, it has no room for a task.
+    It ends with `until`. If there can't be one, it has no room for a task.
     """
 
     def __init__(self, tasks: Callable[[], Iterator[Task]], until: contextlib.ExitStack) -> None:
@@ -107,15 +108,15 @@ class _OtherProcess:
             os.close(descriptor)
 
     def _fork(self, tasks: Callable[[], Iterator[Task]], asked: int, told: int) -> None:
-        # A collection in either of them would copy all objects.
+        # A garbage collection in either process would copy all objects.
         gc.freeze()
         try:
-            # What a handler raises would have the other one go on with its parent's work.
+            # If a handler raised in the other process, that would go on with its parent's work.
             with signals_later():
                 try:
                     self._process = os.fork()
                     if self._process == 0:
-                        # Who waits for the end of our output need not wait for this process.
+                        # Whoever waits for the end of our output must not have to wait for it.
                         self._close(self._ask, self._told)
                         for descriptor in (0, 1):
                             os.close(descriptor)
@@ -127,10 +128,10 @@ class _OtherProcess:
             gc.unfreeze()
 
     def _end(self) -> None:
-        # It ends where nobody asks it any more.
+        # It ends when nobody can ask it any more.
         self._close(*self._descriptors)
         if self._process is not None:
-            # Where SIGCHLD is ignored, as some parents leave it, nobody is left to wait for.
+            # If SIGCHLD is ignored, as some parents leave it, there is no process to wait for.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._process, 0)
 
@@ -150,12 +151,12 @@ class _OtherProcess:
     def ask(self, number: int, task: Task) -> None:
         slot = self._free.pop()
         self._asked.append((task, slot))
-        # If it has ended, that is seen when it is to tell.
+        # If the process has ended that is noticed when its result is read.
         with contextlib.suppress(OSError):
             os.write(self._ask, _ASKED.pack(number, slot))
 
     def told(self) -> Iterator[Sequence[memoryview]]:
-        """The first result that was asked for."""
+        """Yield the earliest result that was asked for."""
         task, slot = self._asked.popleft()
         told = os.read(self._told, _TOLD.size)
         size = _TOLD.unpack(told)[0] if len(told) == _TOLD.size else _NOT_DONE
@@ -177,7 +178,7 @@ class _OtherProcess:
             os.write(told, _TOLD.pack(_NOT_DONE if size is None else size))
 
     def _run(self, task: Task, start: int) -> int | None:
-        """Put what a task gives at a place, and say how much it is; None where that fails."""
+        """Store the result of a task at `start`; returns its size, None if that fails."""
         try:
             blocks = task()
         except Exception:  # noqa: BLE001 - it is done again by who can tell of it
