@@ -336,7 +336,7 @@ class _CheckoutWork:
             self._index(entry, blob)
             self.lacking.append(entry.path)
         elif made.warning is not None:
-            warn_of_text(entry.path, made, self.warn)
+            warn_of_text(entry.path, made, self.warn, self.repo.prefix)
 
     def _index(self, entry: TreeEntry, blob: ByteView) -> TextIndex | None:
         """Return the index of a detached text.
