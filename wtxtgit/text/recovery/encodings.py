@@ -160,12 +160,15 @@ def is_plain(text: bytes) -> bool:
 
     Its audit line, which may say anything, is no sign of one then.
     """
-    return _PLAIN.search(text) is not None and _IN_HTML.search(text) is None
+    if _PLAIN.search(text) is None:
+        return False
+    return b"&" not in text or _IN_HTML.search(text) is None
 
 
 def from_html(text: bytes) -> bytes:
     """Without tags and character references."""
-    if _HTML.search(text) is None:
+    # Found many times faster than by a pattern, as below.
+    if not any(mark in text for mark in (b"<", b">", b"&")) or _HTML.search(text) is None:
         return text
     text = replaced(_TAG, b"", replaced(_BREAK, b"\n", text, b"<"), b"<")
     for name, character in _NAMED.items():
@@ -220,7 +223,7 @@ def from_base64(text: bytes) -> bytes:
 
 def from_quoted_printable(text: bytes) -> bytes:
     """Of a mail as it was sent, also where its lines were broken within `=3D` since."""
-    if _PRINTABLE.search(text) is None:
+    if b"=3D" not in text or _PRINTABLE.search(text) is None:
         return text
     return a2b_qp(_CUT.sub(_joined, text))
 
