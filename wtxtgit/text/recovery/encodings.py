@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64, a2b_qp
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from wtxtgit.io.view import PIECE
 
@@ -95,7 +95,10 @@ _FEW = 3
 
 
 def replaced(
-    pattern: re.Pattern[bytes], instead: bytes, text: bytes, start: bytes | None = None
+    pattern: re.Pattern[bytes],
+    instead: bytes | Callable[[re.Match[bytes]], bytes],
+    text: bytes,
+    start: bytes | None = None,
 ) -> bytes:
     """`pattern.sub` for matches within one line, or that begin with the byte `start`.
 
@@ -230,6 +233,28 @@ def from_quoted_printable(text: bytes) -> bytes:
 
 def _joined(cut: re.Match[bytes]) -> bytes:
     return b"=3" if cut[0] == b"=3\n" else (cut["before"] or b"") + b"="
+
+
+_CAPITAL = re.compile(
+    rb"(?m)^(?:arr|ch|root|WSUM|detached|WTXT-DELTA|WLEDGER) [^\n]*?\b"
+    rb"(?:sha256|sha256_all|base_sha256_all|repo)=(?=[0-9]*+[A-F])[0-9A-F]{64}(?:[ \n]|$)"
+)
+_HASH_LINE = re.compile(rb"(?m)^(?:arr|ch|root|sign|WSUM|detached|WTXT-DELTA|WLEDGER) [^\n]*+$")
+_HASH = re.compile(
+    rb"\b((?:base_)?sha256(?:_all)?|merkle_prev|merkle_this|fastxor|crc32c|hmac|salt|keyid|repo)"
+    rb"=([0-9A-Fa-f]{8,64})(?=[ \n]|$)"
+)
+
+
+def with_small_hashes(text: bytes) -> bytes:
+    """With hashes as a text spells them, where those near its start are in capitals."""
+    if _CAPITAL.search(text[:_NEAR]) is None:
+        return text
+    return replaced(_HASH_LINE, lambda line: _HASH.sub(_small, line[0]), text)
+
+
+def _small(found: re.Match[bytes]) -> bytes:
+    return found[1] + b"=" + found[2].lower()
 
 
 def with_plus(text: bytes) -> bytes:

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
-from wtxtgit.io.view import PIECE, ByteView
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import PIECE, ByteView, pieces
 from wtxtgit.text import grammar
 from wtxtgit.text.recovery import encodings
 from wtxtgit.text.recovery.encodings import replaced
@@ -45,6 +46,9 @@ _START = re.compile(
     rb"(?m)^[^\nA-Za-z0-9]*+(?:WTXT(?:-DETACHED)? 1\s*$|WTXT-DELTA 2 |WLEDGER 1 )"
     rb"|(?<=[^\nA-Za-z0-9])(?:WTXT(?:-DETACHED)? 1(?=\s++[^\nA-Za-z0-9]*+meta )"
     rb"|WTXT-DELTA 2 (?=base_)|WLEDGER 1 (?=repo=))"
+)
+_START_OF_COPY = re.compile(
+    rb"WTXT(?:-DETACHED)? 1\nmeta schema=|WTXT-DELTA 2 base_sha256_all=|WLEDGER 1 repo="
 )
 _END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*+(endwtxt|enddelta)(?:\s*$|[\"'<\\])")
 _FIRST_SIGNS = (b"WTXT", b"WLEDGER 1 ")
@@ -154,6 +158,7 @@ def _undone(
         if not encodings.is_plain(plain):
             change("quoted-printable", encodings.from_quoted_printable)
         change("characters of base64", encodings.with_plus)
+        change("hashes in capitals", encodings.with_small_hashes)
         if plain is before:
             break
     return plain, tuple(changes)
@@ -277,6 +282,30 @@ def _end_of(text: ByteView) -> int | None:
 
 # Bytes of a last line, with what may stand around it.
 _LINE = 80
+
+
+def copies(text: ByteView) -> list[ByteView]:
+    """What may be the text, where it stands more than once in what `undone` gives.
+
+    One behind the other, or within it: each up to the next last line, and what is left without it.
+    """
+    starts = list(islice(_starts(text), _MOST_FIRST_LINES))
+    if starts in ([], [0]):
+        return []
+    parts = [(start, start + (_end_of(text[start:]) or len(text) - start)) for start in starts]
+    found = [text[start:end] for start, end in parts]
+    for start, end in parts:
+        if start:
+            found.append(spooled(chain(pieces(text[:start]), pieces(text[end:]))))
+    return found
+
+
+def _starts(text: ByteView) -> Iterator[int]:
+    """Where a text begins, anywhere in a line; an audit line may say the same."""
+    for at in range(0, len(text), PIECE):
+        for found in _START_OF_COPY.finditer(bytes(text[at : at + PIECE + _LINE])):
+            if found.start() < PIECE:
+                yield at + found.start()
 
 
 def _is_lined(start: bytes) -> bool:
