@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module, metadata
@@ -60,6 +61,8 @@ MODULES = {
     "markupsafe": "markupsafe",
     "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
 }
+if sys.version_info < (3, 14):
+    MODULES["backports.zstd"] = "backports.zstd"
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
 
 
@@ -146,11 +149,14 @@ def _configured(repo: Repository | None) -> CheckResult:
     foreign = [key for key, value in values.items() if value and not driver.is_ours(key, value)]
     missing = [key for key, value in values.items() if value is None]
     if foreign:
+        # A repository's own value is what git takes.
+        local = {} if repo is None else install.driver_values(scope="local", cwd=repo.home)
+        where = " --local" if any(local.get(key) for key in foreign) else ""
         return CheckResult(
             "driver",
             Level.ERROR,
             f"not set by wtxtgit: {', '.join(foreign)}",
-            "wtxtgit install --force",
+            f"wtxtgit install{where} --force",
         )
     if missing:
         what = "is not set up" if len(missing) == len(values) else f"lacks {', '.join(missing)}"
@@ -238,11 +244,13 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             paths=tuple(plain),
         )
     if absent := _absent_attributes(repo, entries):
+        patterns = arguments([b"/" + path for path in absent])
         return CheckResult(
             "attributes",
             Level.WARN,
             f"outside the sparse checkout, so git merges without the driver: {listed(absent)}",
-            f"git sparse-checkout add {arguments([b'/' + path for path in absent])}",
+            # Outside of cone mode git takes patterns at the top level alone.
+            f"{_gone_to(repo, b'')}git sparse-checkout add {patterns}",
             paths=tuple(absent),
         )
     return CheckResult("attributes", Level.OK, f"-text is set for {counted_files(entries)}")

@@ -42,7 +42,8 @@ ATTRIBUTES = {
     "content", "d", "data-key", "data-label", "data-noun", "data-sort",
     "for", "height", "hidden", "href", "http-equiv", "id",
     "lang", "name", "open", "overflow", "placeholder", "preserveaspectratio", "role", "scope",
-    "spellcheck", "text-anchor", "type", "viewbox", "width", "x", "x1", "x2", "y", "y1", "y2",
+    "spellcheck", "tabindex", "text-anchor", "type", "viewbox", "width", "x", "x1", "x2", "y", "y1",
+    "y2",
 }  # fmt: skip
 MOST_BYTES = 6_000_000
 

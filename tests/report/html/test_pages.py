@@ -67,9 +67,7 @@ def test_hostile_text_is_text(made: Callable[[tuple[str, ...]], str]) -> None:
     assert all(c.isprintable() or c == "\n" for c in page)
     found = parsed(page)
     assert {element.tag for element in found.elements} <= TAGS
-    assert {name for element in found.elements for name in element.attributes} <= ATTRIBUTES | {
-        "tabindex"
-    }
+    assert {name for element in found.elements for name in element.attributes} <= ATTRIBUTES
     names = [element.text for element in found.of("bdi")]
     for name in HOSTILE_NAMES:
         assert escaped(clipped(name, MOST_NAME)) in names
