@@ -61,7 +61,8 @@ class FilterSettings(NamedTuple):
     content, its text, and the blob that this became. With `keeping`, which stores the payload of a
     path, texts are detached as the driver `wtxt-detached` does; `payload` returns where that of
     blobs is, None if it can't be had, and `fetched` where it is fetched from a remote, None if
-    nothing may be; `proved` returns the detached texts that need not be verified again.
+    nothing may be; `proved` returns the detached texts that need not be verified again. `here` is
+    the folder, from the top level, in which the command was given that hints are for.
     """
 
     skip_smudge: bool = False
@@ -75,6 +76,7 @@ class FilterSettings(NamedTuple):
     payload: Callable[[], PayloadSource | None] = lambda: None
     fetched: FindFetched = lambda: None
     proved: Callable[[], ProvedTexts | None] = lambda: None
+    here: bytes = b""
 
 
 _SHOWN = {"clean": "making text", "smudge": "restoring"}
@@ -316,7 +318,7 @@ def smudged(
     elif outcome.lacks_payload:
         warn_of_payload([path], warn)
     elif outcome.warning is not None:
-        warn_of_text(path, outcome, warn)
+        warn_of_text(path, outcome, warn, settings.here)
     return outcome.pieces(may_fork=True)
 
 
@@ -336,11 +338,11 @@ def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) 
     )
 
 
-def warn_of_text(path: bytes, made: Smudged, warn: Warn) -> None:
-    """Warn why a text is left as it is."""
+def warn_of_text(path: bytes, made: Smudged, warn: Warn, here: bytes) -> None:
+    """Warn why a text is left as it is; a command that helps is given in the folder `here`."""
     hint = "wtxtgit fetch sets the damaged pack aside, and fetches its data again"
     if not made.damaged_payload:
-        name = shlex.quote(shown_path(path))
+        name = shlex.quote(shown_path(os.path.relpath(path, here or b".")))
         hint = f"wtxtgit recover -- {name} shows what can be mended, or healed from other copies"
     warn(f"{shown_path(path)}: {made.warning}", hint)
 
