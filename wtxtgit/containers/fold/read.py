@@ -199,7 +199,7 @@ class ChunkReader:
                 offset=self._index_off,
                 field="offset",
             )
-        # A name goes into the layout of the text, which is UTF-8.
+        # A name becomes part of the text, which can't hold a lone surrogate.
         json_text.check_name(name, "chunk name", offset=self._index_off)
         field = f"header of {quoted(name)}"
         check_inside(offset, CHUNK_HEADER.size, len(self._data), field, self._index_off)

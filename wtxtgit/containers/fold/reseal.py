@@ -123,7 +123,7 @@ def reseal(
     hold, for content of encrypted chunks, for HMACs to be computed without `options.integrity_key`,
     and (limit) for what is over `options.max_chunk` or overlaps too much.
     """
-    # Only if lengths stay can offsets stay, and with them the spelling of the index.
+    # Only with the file's own chunks and metadata can offsets and the index's spelling stay.
     own = values is None and [(one.source, one.number) for one in placed] == [
         (container, number) for number in range(len(container.chunks))
     ]
