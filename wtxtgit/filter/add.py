@@ -74,6 +74,8 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     Raises EnvironmentFailure if there is no work tree, or the filter is not set up.
     """
     repo.check_worktree()
+    # Importing takes a while, in which git is asked and the first file is read.
+    in_background(partial(import_module, "wtxtgit.filter.clean"))
     # Here too, because `add` may have nothing to do and then does not write the index.
     sweep(repo)
     tracked, untracked, refused, doubtful = index.candidates(repo, wanted)
@@ -113,8 +115,8 @@ def add(
     leaves something out.
     """
     if planned.filtered:
-        # Importing takes a while, in which git is asked and the first file is read.
-        in_background(partial(_load, is_detached=bool(planned.detached)))
+        if planned.detached:
+            in_background(partial(import_module, "wtxtgit.store.writer"))
         modes = _modes(repo, planned.filtered)
         with (
             ContentCache(repo, key_file) as known,
@@ -244,12 +246,6 @@ class _AddWork:
                 digest, size, oid, is_binary=is_binary and not is_detached, detached=is_detached
             )
         self.known.put_facts(self.facts)
-
-
-def _load(*, is_detached: bool) -> None:
-    import_module("wtxtgit.filter.clean")
-    if is_detached:
-        import_module("wtxtgit.store.writer")
 
 
 def _changed(name: Path) -> EnvironmentFailure:

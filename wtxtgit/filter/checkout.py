@@ -7,6 +7,7 @@ index updated so that git sees them as unchanged.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from wtxtgit.text.grammar import is_detached, is_text
 if TYPE_CHECKING:
     from wtxtgit.text.index import TextIndex
 
+_SMUDGE = "wtxtgit.filter.smudge"
 _LARGE = 32 * 1024 * 1024
 """A blob of so many bytes is given all threads; smaller ones are read side by side."""
 _ARRIVING = 8 * 1024 * 1024
@@ -98,6 +100,7 @@ def checkout(
     the texts' bytes. Raises UsageError for pathspecs that match nothing.
     """
     repo.check_worktree()
+    _load_ahead()
     sweep(repo)
     listed = index.entries(repo, pathspecs)
     if pathspecs and not listed:
@@ -173,8 +176,7 @@ def write_files(
     written: list[StagedFile] = []
     failed: list[tuple[bytes, str]] = []
     if entries:
-        # Importing takes a while, in which git is asked and objects are inflated.
-        in_background(partial(import_module, "wtxtgit.filter.smudge"))
+        _load_ahead()
     why = None
     with ObjectStore(repo) as store:
         lacking: list[bytes] = []
@@ -202,6 +204,12 @@ def write_files(
     whole = tuple(path for path in heads if path not in texts)
     lacked = tuple(sorted(lacking))
     return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed), unnoted, lacked)
+
+
+def _load_ahead() -> None:
+    """Import what most files need while git is asked and objects are inflated: it takes a while."""
+    if _SMUDGE not in sys.modules:
+        in_background(partial(import_module, _SMUDGE))
 
 
 class _WaitsForPayload(Exception):

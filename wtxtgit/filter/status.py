@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.content import ContentCache, file_digest, written_facts
-from wtxtgit.git import history, index, work_tree
+from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.driver import is_ours
 from wtxtgit.git.index import FileChange, TreeEntry, touched
@@ -384,6 +384,8 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
         repo.check_worktree()
         entries = [entry for entry in tracked(repo) if entry.stage == 0]
     else:
+        # A checkout and a status need no history.
+        from wtxtgit.git import history
         from wtxtgit.io.temporary import temporary_folder
 
         # With an index of its own, check-attr reads the gitattributes of that tree.

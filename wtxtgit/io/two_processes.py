@@ -15,7 +15,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from struct import Struct
+
+from wtxtgit.io.workers import signals_later
 
 Task = Callable[[], Sequence[memoryview]]
 """Gives bytes that follow one another."""
@@ -23,6 +26,8 @@ Task = Callable[[], Sequence[memoryview]]
 _SLOT = 2 * 1024 * 1024
 """Bytes of a task's result that the other process hands over; larger ones are made here."""
 _SLOTS = 4
+_FIRST = 2
+"""Results that are made here while the other process starts: mostly a header and a block."""
 _KEPT = 2
 """Results that are made here before it is their turn."""
 _ASKED, _TOLD = Struct("<II"), Struct("<I")
@@ -41,14 +46,19 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
     process, or there is none, its tasks are done here; an error of a task is raised when it is its
     turn.
     """
-    with contextlib.closing(_OtherProcess(tasks)) as other:
+    with contextlib.ExitStack() as until:
+        other = _OtherProcess(tasks, until)
         mine: dict[int, Sequence[memoryview]] = {}
         left = enumerate(tasks())
+        # Whoever waits for the first ones gets them while the other process starts.
+        first = deque(islice(left, _FIRST))
         due = 0
         while True:
             while other.has_room and (following := next(left, None)) is not None:
                 other.ask(*following)
-            if due in mine:
+            if first:
+                yield first.popleft()[1]()
+            elif due in mine:
                 yield mine.pop(due)
             elif not other.is_asked:
                 if (following := next(left, None)) is None:
@@ -64,38 +74,62 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
 
 
 class _OtherProcess:
-    """The forked process; it is asked for results, and returns them in that order."""
+    """The forked process; it is asked for results, and returns them in that order.
 
-    def __init__(self, tasks: Callable[[], Iterator[Task]]) -> None:
-        self._memory = memoryview(mmap.mmap(-1, _SLOT * _SLOTS))
-        self._free = list(range(_SLOTS))
+    It ends with `until`. If there can't be one, it has no room for a task.
+    """
+
+    def __init__(self, tasks: Callable[[], Iterator[Task]], until: contextlib.ExitStack) -> None:
+        self._process: int | None = None
+        self._descriptors: set[int] = set()
         self._asked: deque[tuple[Task, int]] = deque()
+        self._free: list[int] = []
         self._ready = select.poll()
+        until.callback(self._end)
+        try:
+            self._memory = memoryview(mmap.mmap(-1, _SLOT * _SLOTS))
+            asked, self._ask = self._pipe()
+            self._told, told = self._pipe()
+            self._fork(tasks, asked, told)
+        except OSError:
+            return
+        self._close(asked, told)
+        self._ready.register(self._told, select.POLLIN)
+        self._free += range(_SLOTS)
+
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe()
+        self._descriptors.update(ends)
+        return ends
+
+    def _close(self, *descriptors: int) -> None:
+        for descriptor in descriptors:
+            self._descriptors.remove(descriptor)
+            os.close(descriptor)
+
+    def _fork(self, tasks: Callable[[], Iterator[Task]], asked: int, told: int) -> None:
         # A garbage collection in either process would copy all objects.
         gc.freeze()
-        asked, self._ask = os.pipe()
-        self._told, told = os.pipe()
-        self._process: int | None = None
         try:
-            self._process = os.fork()
-        except OSError:
-            self._free.clear()
-        if self._process == 0:
-            try:
-                # Whoever waits for the end of our output must not have to wait for this process.
-                for descriptor in (0, 1, self._ask, self._told):
-                    os.close(descriptor)
-                self._serve(tasks(), asked, told)
-            finally:
-                os._exit(0)
-        gc.unfreeze()
-        os.close(asked)
-        os.close(told)
-        self._ready.register(self._told, select.POLLIN)
+            # If a handler raised in the other process, that would go on with its parent's work.
+            with signals_later():
+                try:
+                    self._process = os.fork()
+                    if self._process == 0:
+                        # Whoever waits for the end of our output must not have to wait for it.
+                        self._close(self._ask, self._told)
+                        for descriptor in (0, 1):
+                            os.close(descriptor)
+                        self._serve(tasks(), asked, told)
+                finally:
+                    if self._process == 0:
+                        os._exit(0)
+        finally:
+            gc.unfreeze()
 
-    def close(self) -> None:
-        os.close(self._ask)
-        os.close(self._told)
+    def _end(self) -> None:
+        # It ends when nobody can ask it any more.
+        self._close(*self._descriptors)
         if self._process is not None:
             # If SIGCHLD is ignored, as some parents leave it, there is no process to wait for.
             with contextlib.suppress(ChildProcessError):

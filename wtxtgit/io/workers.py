@@ -2,18 +2,19 @@
 
 `Workers` runs tasks on several threads and yields their results in order. The caller's thread is
 one of them: it takes results, as for a running hash, and works on tasks whenever it would have to
-wait. `in_background` runs what only saves time.
+wait. `in_background` runs what only saves time. `signals_later` is for starting another process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from threading import Condition, Event, Lock, Thread
-from types import TracebackType
+from threading import Condition, Event, Lock, Thread, current_thread, main_thread
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ SMALL_TASK = 128 * 1024
 _THREAD_SPACE = 128 * 1024 * 1024
 # Results per thread that are made before the slowest follower has taken them.
 _AHEAD = 3
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Below glibc's upper bound of 32 MiB, beyond which freeing a block has no effect.
 _KEPT_BLOCK = 24 * 1024 * 1024
 
@@ -142,6 +144,29 @@ def _are_to_have(threads: int) -> bool:
         for thread in started:
             thread.join()
     return True
+
+
+@contextlib.contextmanager
+def signals_later() -> Iterator[None]:
+    """Delay signals: their handlers are called when the block ends.
+
+    A handler that raises while a process is being started would leave it running, unknown to us.
+    In a process that is forked in the block, and ends there, they do nothing.
+    """
+    # Only the main thread runs and may set handlers.
+    is_main = current_thread() is main_thread()
+    handlers = {number: signal.getsignal(number) for number in _ENDING} if is_main else {}
+    came: list[tuple[int, FrameType | None]] = []
+    usual = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in usual:
+        signal.signal(number, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+        for first, frame in came[:1]:
+            usual[signal.Signals(first)](first, frame)
 
 
 def in_background(task: Callable[[], object]) -> Thread | None:

@@ -17,10 +17,12 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
-from itertools import repeat
+from itertools import islice, repeat
+from operator import eq
 from pathlib import Path
-from struct import Struct
+from struct import Struct, iter_unpack
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +66,8 @@ _KEPT_OPEN = 16
 _YOUNG = 24 * 60 * 60
 # Names whose rows are cached: those of 2 GiB, in chunks of 64 KiB.
 _MOST_KNOWN = 32 * 1024
+# Of a table that has at most so many times the names that are asked for all are taken.
+_MANY_OF = 4
 
 
 class ChunkTable:
@@ -106,6 +110,15 @@ class ChunkTable:
         asked = [name for name in names if name not in known]
         if not asked:
             return known
+        if self.count <= min(_MANY_OF * len(asked), _MOST_KNOWN - len(names)):
+            # A checkout mostly wants what came by one add: so many are not looked for one by one.
+            last = self.count - 1
+            ordered = [name for (name,) in iter_unpack(f"{NAME_SIZE}s", self.names)]
+            found = dict.fromkeys(names, self.count)
+            found.update(zip(reversed(ordered), range(last, -1, -1), strict=True))
+            # Other threads ask, too.
+            self._known = found
+            return found
         if len(known) + len(asked) > _MOST_KNOWN:
             known, asked = {}, list(names)
             if len(asked) <= _MOST_KNOWN:
@@ -132,7 +145,15 @@ class ChunkTable:
     def holding(self, names: Sequence[bytes]) -> set[str]:
         """Return the packs that hold any of these names."""
         rows = self._rows_of(names)
-        return {pack for name in names for pack, _ in self._from(rows[name], name)}
+        if self._has_copies:
+            return {pack for name in names for pack, _ in self._from(rows[name], name)}
+        found = set(map(rows.__getitem__, names)) - {self.count}
+        return {self.files[number][0] for number in set(map(self.packs.__getitem__, found))}
+
+    @cached_property
+    def _has_copies(self) -> bool:
+        """Whether two packs may hold one chunk."""
+        return any(map(eq, self.heads, islice(self.heads, 1, None)))
 
     def among(self, names: Sequence[bytes]) -> set[bytes]:
         """Return those of the names that are in the table."""
