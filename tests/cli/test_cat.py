@@ -7,6 +7,7 @@ import os
 import pty
 import shutil
 import subprocess
+import warnings
 import zipfile
 from hashlib import sha256
 from io import BytesIO
@@ -148,6 +149,25 @@ def test_names_that_are_there_twice_need_an_array(wtxtgit: Command) -> None:
     arrays = [part["array"] for part in listed["parts"] if part.get("name") == twice]
     for array in set(arrays) - {twice}:
         assert wtxtgit("cat", fold, array).code == 0
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_each_of_those_named_alike_has_a_name(wtxtgit: Command, method: int) -> None:
+    values = [np.full(3, n, "f4") for n in range(3)]
+    with zipfile.ZipFile(wtxtgit.folder / "m.npz", "w", method) as zipped:
+        for value in values:
+            member = BytesIO()
+            np.save(member, value)
+            with warnings.catch_warnings(action="ignore"):
+                zipped.writestr("w.npy", member.getvalue())
+    done = wtxtgit("cat", "m.npz", "w")
+    assert (done.code, "3 parts are named 'w'" in done.complaint()) == (2, True)
+    assert "w__1 names the first" in done.err
+    for n, value in enumerate(values, 1):
+        assert wtxtgit("cat", "m.npz", f"w__{n}").out == value.tobytes()
+        assert wtxtgit("cat", "m.npz", f"w.npy__{n}").out.endswith(value.tobytes())
+    for none in ("w__0", "w__4", "w__01", "x__1", f"w__{10**30}"):
+        assert "no part is named" in wtxtgit("cat", "m.npz", none).complaint()
 
 
 def test_texts_commits_and_folders_give_the_same(wtxtgit: Command) -> None:

@@ -59,7 +59,7 @@ def test_the_session_that_the_documents_promise(repository: Command) -> None:
     for done in (made, added):
         assert facts["fingerprint"] in done.out.decode()
         assert f"keyid {facts['keyid']}" in done.out.decode()
-    for step in ("git add .wtxt", "wtxtgit seal --staged", "git commit"):
+    for step in ("git add -- :/.wtxt", "wtxtgit seal --staged", "git commit"):
         assert step in added.err
     lines = (repository.folder / ".wtxt/signers").read_text().splitlines()
     assert lines[-1] == f"alice@example.com {facts['public']}"
@@ -79,7 +79,7 @@ def test_the_session_that_the_documents_promise(repository: Command) -> None:
     repository("signers", "add", "bob@example.com", "bob")
     raised = repository("signers", "threshold", "2")
     assert (raised.code, raised.out) == (0, b"threshold: 2\n")
-    assert "git add .wtxt" in raised.err
+    assert "git add -- :/.wtxt" in raised.err
     assert repository("signers", "list").out.decode().splitlines()[-1] == "threshold: 2"
     assert repository("signers", "remove", facts["keyid"]).code == 1
     lowered = repository("signers", "threshold", "1", "--json")

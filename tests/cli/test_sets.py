@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cli.command import Command
@@ -177,6 +178,7 @@ def test_folders_with_no_set_or_with_several(folders: Command) -> None:
     done = folders("verify", "ranks")
     assert done.code == 3
     assert f"a folder with 2 indexes: .metadata, {INDEX}" in done.err
+    assert "hint: name the index, such as ranks/.metadata" in done.err
 
 
 @pytest.mark.slow
@@ -220,6 +222,24 @@ def test_shards_of_mlcp_are_one_checkpoint(wtxtgit: Command, repo: Repo) -> None
     done = wtxtgit("verify", "a/m_shard_0.shard")
     assert (done.code, done.out.split()[0]) == (3, b"unknown")
     assert b"a shard of a sharded-mlcp checkpoint" in done.out
+
+
+def test_two_checkpoints_of_mlcp_in_one_folder(wtxtgit: Command) -> None:
+    """Neither is taken for the folder; each is there under the name of its index."""
+    (wtxtgit.folder / "raw").mkdir()
+    for name, value in (("a", 1), ("b", 3)):
+        content = np.full(2, value, "i4").tobytes()
+        tensor = {"name": "w", "shape": [2], "dataType": 5, "offset": 0, "size": len(content)}
+        shard = {"rank": 0, "filePath": "s.bin", "fileSize": len(content), "tensors": [tensor]}
+        index = {"ddpRank": 0, "shards": [shard]}
+        (wtxtgit.folder / f"raw/{name}_shard_0.bin").write_bytes(content)
+        (wtxtgit.folder / f"raw/{name}.metadata.json").write_text(json.dumps(index))
+        assert wtxtgit("cat", f"raw/{name}.metadata.json", "w").out == content
+    for command in ("verify", "inspect"):
+        done = wtxtgit(command, "raw")
+        assert (done.code, done.out) == (3, b"")
+        assert "2 indexes: a.metadata.json, b.metadata.json" in done.complaint()
+        assert "name the index, such as raw/a.metadata.json" in done.err
 
 
 def test_a_name_alone_makes_no_index(folders: Command) -> None:

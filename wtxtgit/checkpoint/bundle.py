@@ -1,6 +1,6 @@
-"""Release bundles: which bytes files have, signed by one key, as OpenSSF Model Signing has it.
+"""Release bundles: the hashes of files, signed by one key, in the format of OpenSSF Model Signing.
 
-The format and what it proves are in `docs/spec/release.md`; the numbers are those of its rules, of
+The format and what it proves are in `docs/spec/release.md`; numbers are those of its rules, of
 which 5 and 6 are in `released_files`. Pure: bytes and keys in, a value out.
 """
 
@@ -41,7 +41,7 @@ ReleaseKey: TypeAlias = "EcPublicKey | bytes"
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A file that a bundle names, by its path from the top level, and the SHA-256 (hex) of it."""
+    """A file named by a bundle: its path from the top level, and its SHA-256 in hex."""
 
     name: str
     sha256: str
@@ -49,7 +49,9 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a bundle says: its name, its files, and what the signer tells of the repository."""
+    """The content of a bundle: its name, its files, and what the signer states about the
+    repository.
+    """
 
     name: str
     resources: tuple[Resource, ...]
@@ -57,31 +59,31 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all digests, in hex."""
+        """SHA-256 of all digests joined, in hex."""
         return sha256(b"".join(bytes.fromhex(one.sha256) for one in self.resources)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle whose signature nobody has looked at."""
+    """A bundle whose signature has not been verified."""
 
     payload: bytes
     signature: bytes
 
 
 def is_bundle(data: ByteView) -> bool:
-    """Whether a file is taken for a bundle."""
+    """Tell whether a file looks like a bundle."""
     head = bytes(data[:_MAGIC_WITHIN])
     return head.startswith(b"{") and _MAGIC in head
 
 
 def in_order(resources: Iterable[Resource]) -> tuple[Resource, ...]:
-    """The files of a release in the order in which they are written."""
+    """Return the files of a release in the order in which they are written."""
     return tuple(sorted(resources, key=lambda one: one.name.split("/")))
 
 
 def signed_bundle(release: Manifest, sign: Callable[[bytes], bytes], hint: str) -> bytes:
-    """The bytes of a bundle; `sign` gives the signature over what it is called with."""
+    """Return the bytes of a bundle; `sign` returns the signature of a message."""
     statement = {
         "_type": _STATEMENT,
         "subject": [{"name": release.name, "digest": {"sha256": release.digest}}],
@@ -109,7 +111,7 @@ def signed_bundle(release: Manifest, sign: Callable[[bytes], bytes], hint: str) 
 
 
 def parse_bundle(data: ByteView) -> Bundle:
-    """Read a bundle; raises FormatError, and proves nothing of what is in it: 1."""
+    """Parse a bundle without verifying anything: rule 1. Raises FormatError."""
     if len(data) > MAX_SIZE:
         raise FormatError(f"{len(data)} bytes, but a bundle has at most {MAX_SIZE}", kind="limit")
     bundle = _object(_json(data, "bundle"), "bundle")
@@ -125,9 +127,9 @@ def parse_bundle(data: ByteView) -> Bundle:
 
 
 def verified(bundle: Bundle, keys: Sequence[ReleaseKey]) -> tuple[Manifest, ReleaseKey]:
-    """What a bundle says, and which of the keys has signed that.
+    """Return what a bundle states, and the key that signed it.
 
-    Raises TrustError where none of them has, and FormatError for what is no statement.
+    Raises TrustError if none of the keys has, and FormatError if the payload is no statement.
     """
     # 2.
     message = _covered(bundle.payload)
@@ -144,7 +146,7 @@ def verified(bundle: Bundle, keys: Sequence[ReleaseKey]) -> tuple[Manifest, Rele
 
 
 def _covered(payload: bytes) -> bytes:
-    """What a signature is over: DSSE's pre-authentication encoding."""
+    """Return the bytes that a signature covers: DSSE's pre-authentication encoding."""
     head = f"DSSEv1 {len(_PAYLOAD_TYPE)} {_PAYLOAD_TYPE} {len(payload)} "
     return head.encode("ascii") + payload
 
@@ -192,7 +194,7 @@ def _resource(one: object) -> Resource:
 
 
 def check_file_name(name: str) -> None:
-    """Refuse a name that is no path below the top level; raises FormatError."""
+    """Raise FormatError unless a name is a path below the top level."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -230,7 +232,7 @@ def _refuse(what: str, why: str) -> NoReturn:
 
 
 def parse_release_key(content: bytes, name: str) -> ReleaseKey:
-    """The key of a public key's file, in PEM or as OpenSSH has it; raises KeyFileError."""
+    """Parse a public key file in PEM or OpenSSH's format; raises KeyFileError."""
     from wtxtgit.trust.pem_keys import is_pem, parse_pem_public
 
     if is_pem(content):
@@ -239,5 +241,7 @@ def parse_release_key(content: bytes, name: str) -> ReleaseKey:
 
 
 def shown_key(key: ReleaseKey) -> str:
-    """How people know a key: an EC key by its hint, as model-signing tells it."""
+    """Return the name of a key as people know it: an EC key by its hint, as model-signing shows
+    it.
+    """
     return fingerprint(key) if isinstance(key, bytes) else f"EC key {key.hint[:_HINT_SHOWN]}"

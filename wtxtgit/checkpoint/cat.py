@@ -1,7 +1,8 @@
-"""Cat: some of what a checkpoint holds, by name: tensors, parts, arrays of its text, metadata."""
+"""Cat: parts of a checkpoint by name: tensors, other parts, arrays of its text, metadata."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 
 from wtxtgit.checkpoint import convert, packed
@@ -25,6 +27,8 @@ from wtxtgit.tensors import tensor_bytes
 from wtxtgit.text.layout import placed
 from wtxtgit.trust.age.armor import is_age
 
+_NUMBERED = re.compile(r"(.+)__([1-9][0-9]{0,8})", re.DOTALL)
+_place = attrgetter("offset")
 _GUESSES = 3
 _HOLDS_ALL = ".safetensors"
 _MOST_GUESSED = 20_000
@@ -34,7 +38,7 @@ _MOST_NAME = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Named:
-    """What has a name: a tensor, bytes that `blocks` gives, or a value of the metadata."""
+    """Something with a name: a tensor, bytes that `blocks` yields, or a value of the metadata."""
 
     name: str
     blocks: Callable[[], Iterator[Buffer]]
@@ -53,10 +57,11 @@ def opened(
 ) -> Iterator[list[Named]]:
     """Find what has these names in a target, which stays open meanwhile.
 
-    A name is that of a tensor; else of a chunk, a member or a value of the format; else of an
-    array of the text; else a key of the metadata. Of a text no more is decoded than they are made
-    of, and of a detached one fetched. Raises UsageError for a name that nothing has, or
-    several things have, CheckError for a damaged text, and InputError and EnvironmentFailure.
+    A name is that of a tensor; else of a chunk, a member or a value of the format; else of an array
+    of the text; else, as NAME__2, of the second of several that are called NAME; else a key of the
+    metadata. Of a text only what they consist of is decoded; of a detached text, only that is
+    fetched. Raises UsageError if a name is unknown or ambiguous, CheckError for a damaged text,
+    and InputError and EnvironmentFailure.
     """
     data = read_checkpoint(target, threads=threads)
     if is_age(data):
@@ -70,7 +75,7 @@ def opened(
 def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> None:
     """Write tensors as a file of the format that its ending names.
 
-    Raises as `convert` does, and UsageError for what is no tensor.
+    Raises as `convert` does, and UsageError for anything but a tensor.
     """
     sources = []
     for one in found:
@@ -92,7 +97,7 @@ def write_tensors(out: Path, found: Sequence[Named], options: ReadOptions) -> No
 
 
 class _Finder:
-    """What has a name in one checkpoint."""
+    """Finds things by name in one checkpoint."""
 
     def __init__(
         self, target: str, data: ByteView, checkpoint: Checkpoint, options: ReadOptions
@@ -107,34 +112,56 @@ class _Finder:
         self._parts = list(_parts(self._file, options))
 
     def find(self, name: str) -> Named:
-        """What is called so; raises UsageError where nothing is, or several things are."""
-        tensors = [tensor for tensor in self._checkpoint.tensors if tensor.name == name]
-        parts = [part for part in self._parts if part.name == name]
-        several = tensors if len(tensors) > 1 else [] if tensors else parts
-        if len(several) > 1:
+        """Return what has this name; raises UsageError if nothing has, or several things have."""
+        there = self._called(name)
+        if len(there) > 1:
+            first = shlex.quote(clipped(f"{name}__1", MAX_NAME))
             raise UsageError(
-                f"{self._target}: {len(several)} parts are named {quoted(name)}",
-                hint=f"wtxtgit inspect --parts {shlex.quote(self._target)} shows unambiguous names",
+                f"{self._target}: {len(there)} parts are named {quoted(name)}",
+                hint=f"wtxtgit inspect --parts {shlex.quote(self._target)} shows them in their "
+                f"order; {first} names the first",
             )
-        if tensors:
-            return self._tensor(name, tensors[0])
-        if parts:
-            return Named(name, partial(self._named, self._of_part, parts[0]))
+        if there:
+            return self._one(name, there[0])
         array = self._arrays().get(name)
         if array is not None:
             return self._array(name, *array)
+        of_several = self._numbered(name)
+        if of_several is not None:
+            return self._one(name, of_several)
         values = list(self._values(name))
         if len(values) == 1:
             return Named(name, lambda: iter(()), value=values[0])
         raise UsageError(f"{self._target}: no part is named {quoted(name)}", hint=self._hint(name))
 
+    def _called(self, name: str) -> Sequence[Tensor | NamedPart]:
+        """The tensors that are called so, else the parts, in the order of the file."""
+        tensors = [tensor for tensor in self._checkpoint.tensors if tensor.name == name]
+        if tensors:
+            # What is compressed in one piece has no place of its own, and keeps its order.
+            return sorted(tensors, key=lambda one: one.offset or 0)
+        return sorted((part for part in self._parts if part.name == name), key=_place)
+
+    def _numbered(self, name: str) -> Tensor | NamedPart | None:
+        """NAME__2, the second of several that are called NAME, as arrays of texts are named."""
+        called = _NUMBERED.fullmatch(name)
+        if called is None:
+            return None
+        there, n = self._called(called[1]), int(called[2])
+        return there[n - 1] if 1 < len(there) >= n else None
+
+    def _one(self, name: str, what: Tensor | NamedPart) -> Named:
+        if isinstance(what, Tensor):
+            return self._tensor(name, what)
+        return Named(name, partial(self._named, self._of_part, what))
+
     def _tensor(self, name: str, tensor: Tensor) -> Named:
-        # Of several the budget counts all.
+        # The budget counts all tensors together.
         reason = tensor.absent or self._checkpoint.budget.take(tensor)
         if reason is not None:
             raise InputError(f"{self._target}: tensor {quoted(name)}: {reason}")
         self._checkpoint.prepare(tensor)
-        # Padding that writers count in is none of its items.
+        # Without the padding that some writers count in.
         tensor = tensor_bytes.as_numbers(tensor) or tensor
         return Named(name, partial(self._named, tensor_bytes.blocks, tensor), tensor)
 
@@ -157,7 +184,7 @@ class _Finder:
             yield from blocks(what)
 
     def _arrays(self) -> dict[str, tuple[int, int]]:
-        """Where the arrays that a text of the file has stand in the file, and their sizes."""
+        """Return where the arrays of a file's text stand in the file: start and size."""
         text = self._checkpoint.text
         if text is not None:
             sizes = {name: array.nbytes for name, array in text.by_name.items()}
@@ -171,7 +198,7 @@ class _Finder:
         }
 
     def _values(self, name: str) -> Iterator[object]:
-        """Values of the metadata with this key, at the top or one level below."""
+        """Yield values of the metadata with this key, at the top or one level below."""
         metadata = self._checkpoint.metadata
         if name in metadata:
             yield metadata[name]
@@ -205,5 +232,5 @@ def _parts(data: ByteView, options: ReadOptions) -> Iterator[NamedPart]:
     try:
         yield from known.parts().named_parts(any_format.read(data), options)
     except FormatError:
-        # A file that was not finished; what there is of it has been listed.
+        # An incomplete file, of which everything that exists has been yielded.
         return

@@ -1,8 +1,7 @@
-"""What a checkpoint holds, whatever holds it: its tensors, and what it says of itself.
+"""The contents of a checkpoint in any form: its tensors, and what it says about itself.
 
-Of a text no more is decoded than is asked for. Metadata that only tell where
-bytes stand, how many there are and what they hash to are left out: they change
-with every tensor, and are not what anybody wrote down.
+Of a text only what is asked for is decoded. Metadata that only tell positions, sizes and hashes of
+bytes are left out: they change with every tensor, and nobody wrote them on purpose.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ Shared = Mapping[str, int]
 
 
 class NoCheckpoint(InputError):
-    """A file of no format that we know."""
+    """A file is of no known format."""
 
 
 def refuse_part(path: str) -> None:
-    """Raise NoCheckpoint for a file that its set's index alone tells how to read."""
+    """Raise NoCheckpoint for a part that can only be read through its set's index."""
     alone = registry.part_note(path)
     if alone is not None:
         raise NoCheckpoint(f"{path}: {alone}")
@@ -65,7 +64,7 @@ def refuse_part(path: str) -> None:
 
 @dataclass(slots=True)
 class ReadBudget:
-    """Bytes of tensors that may be read, `left` of them still."""
+    """A limit on the bytes of tensors that are read; `left` of them remain."""
 
     most: int
     left: int = field(init=False)
@@ -75,17 +74,17 @@ class ReadBudget:
 
     @classmethod
     def of(cls, description: Description, options: ReadOptions, size: int) -> ReadBudget:
-        """What is read of a file of `size` bytes, or of its set."""
+        """Return the budget for a file of `size` bytes, or for its set."""
         most = max(_READ_TIMES * (description.size or size), _LEAST_READ)
-        # What is compressed may be any number of times larger than what is stored.
+        # Compressed tensors may be any number of times larger than what is stored.
         packed = sum(part.is_compressed for part in description.parts)
         is_packed = bool(description.nested) or packed > 0
         decoded = most_decoded(description.size or size, options) if is_packed else 0
         return cls(most + decoded)
 
     def take(self, tensor: Tensor) -> str | None:
-        """Count the reading of a tensor; gives the reason where it is not to be read."""
-        # Of a view the items that are read, which may be more than what is stored.
+        """Count the reading of a tensor; returns the reason if it exceeds the budget, else None."""
+        # For a strided view this counts the items that are read, which may exceed what is stored.
         size = content_size(tensor)
         if size > self.left:
             return f"not read: over {self.most} bytes"
@@ -95,10 +94,9 @@ class ReadBudget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """An input of a comparison: what messages call it, its bytes, and the text if they are one.
+    """An input of a comparison: its name in messages, its bytes, and the text if they are one.
 
-    `open_member` opens a file that it lists, by its path there; it raises
-    InputError.
+    `open_member` opens a file of the set that it lists, by its path there; it raises InputError.
     """
 
     name: str
@@ -108,7 +106,7 @@ class Side:
 
     @property
     def size(self) -> int:
-        """Bytes of the file that a checkout has."""
+        """The size in bytes of the file as a checkout writes it."""
         if self.text is not None and self.text.is_container:
             return self.text.size
         return len(self.data)
@@ -124,10 +122,10 @@ def open_side(
     payload: PayloadSource = NO_PAYLOAD,
     indexed: TextIndex | None = None,
 ) -> Side:
-    """Open a side, which stays so until `until` is closed; raises CheckError for a broken text.
+    """Open a side, which stays open until `until` is closed; raises CheckError for a broken text.
 
-    Of a detached text's `payload` no more is read than is asked for. `indexed` is the index of a
-    text, where that is made already.
+    Of a detached text's `payload` only what is asked for is read. `indexed` is the index of a text,
+    if it was made already.
     """
     pages.watch(data)
     text = None
@@ -140,10 +138,10 @@ def open_side(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A checkpoint that is open.
+    """An open checkpoint.
 
-    `shared` and `text` are there for texts, of which tensors are decoded by
-    `prepare`. `nested` names the chunks whose own tensors are among `tensors`.
+    `shared` and `text` are set for texts, whose tensors `prepare` decodes. `nested` names the
+    chunks whose own tensors are in `tensors`.
     """
 
     name: str
@@ -158,31 +156,33 @@ class Checkpoint:
     nested: tuple[str, ...] = ()
 
     def content(self, tensor: Tensor) -> Hashable:
-        """What stands for the tensor's bytes on both sides, None where nothing does."""
+        """Return a value that is equal for equal bytes on both sides; None if they have to be
+        compared.
+        """
         if self.text is None or tensor.offset is None or isinstance(tensor.held, PackedBytes):
             return None
         place = self.text.array_at(tensor.offset, tensor.nbytes)
         if place is None or place[0] not in self.shared:
             return None
-        # Equal stored bytes are equal items only where both sides read them in one way.
+        # Equal stored bytes mean equal items only if both sides interpret them in the same way.
         layout = (tensor.order, tensor.byteorder, tensor.strides)
         return self.shared[place[0]], place[1], tensor.nbytes, layout
 
     def prepare(self, tensor: Tensor) -> None:
-        """Bring a tensor's bytes to where its view looks for them; raises CheckError."""
+        """Bring a tensor's bytes to where its view reads them; raises CheckError."""
         if self.text is None:
             return
         if tensor.offset is None:
-            # What it is decoded from may stand anywhere.
+            # The bytes that it is decoded from may be anywhere.
             self.text.fill_all()
         else:
             self.text.fill_range(tensor.offset, tensor.nbytes)
 
 
 def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pages) -> Checkpoint:
-    """List what a side holds; raises InputError where it is no checkpoint.
+    """List what a side contains; raises InputError if it is no checkpoint.
 
-    Of a text's arrays those in `shared` stay undecoded where they are tensors.
+    Arrays of a text that are in `shared` are not decoded if they are tensors.
     """
     text = side.text
     if text is None:
@@ -197,11 +197,11 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
         return Checkpoint(
             side.name, NATIVE, tensors, metadata, {}, ReadBudget(text.size), (), text, shared
         )
-    # Structure is decoded always, tensors only where the other side has other bytes.
+    # The structure is always decoded, tensors only if the other side has other bytes.
     extents = text.layout.extents if text.layout is not None else ()
     late = {e.array for e in extents if e.array is not None and e.is_tensor} & shared.keys()
     text.fill(array for array in text.by_name if array not in late)
-    # Where the structure is not what the layout says, tensors may be part of it.
+    # If the structure does not match the layout, tensors may be part of the structure.
     is_apart = any_format.split(text.view).layout == text.layout
     if not is_apart or _reads_tensors(text.view):
         text.fill_all()
@@ -218,10 +218,10 @@ def opened_lazily(
     pages: Pages | None = None,
     indexed: TextIndex | None = None,
 ) -> Iterator[Checkpoint]:
-    """Open what was read of a target; of a text its tensors stay undecoded until they are prepared.
+    """Open what was read of a target; tensors of a text are not decoded until they are prepared.
 
-    `indexed` is the index of a text, with its payload, where that is made already.
-    Raises as `open_checkpoint` does.
+    `indexed` is the index of a text, with its payload, if it was made already. Raises as
+    `open_checkpoint` does.
     """
     from wtxtgit.checkpoint.members import members
     from wtxtgit.checkpoint.open import payload_for
@@ -231,13 +231,13 @@ def opened_lazily(
         opener = members(name, threads=threads)
         payload = payload_for(name, data) if indexed is None else indexed.payload
         side = open_side(name, data, opener, pages, threads, until, payload, indexed)
-        # As if another side had all of them, too.
+        # As if another side had all of them too.
         apart = {} if side.text is None else dict.fromkeys(side.text.by_name, 0)
         yield open_checkpoint(side, apart, options, pages)
 
 
 def _reads_tensors(data: ByteView) -> bool:
-    """Whether listing tensors reads their bytes: where parity mends what is damaged."""
+    """Tell whether listing tensors reads their bytes, because parity mends damaged ones."""
     known = registry.detected(data)
     if known is None or known.parity is None:
         return False
@@ -264,7 +264,7 @@ def _of_file(
         description = any_format.describe(data, options, opener)
         tensors = list(any_format.tensors(description, options, refused=refused))
     except FormatError as error:
-        # A file that its writer did not finish still has tensors worth comparing.
+        # An incomplete file still has tensors that can be compared.
         unfinished = any_format.unfinished(data, options)
         if unfinished is None:
             hint = f"wtxtgit verify -- {shlex.quote(name)} lists all problems"
@@ -294,7 +294,9 @@ def _of_file(
 
 
 def native_tensors(index: TextIndex, layout: Layout | None) -> Iterator[tuple[ArrayIndex, Tensor]]:
-    """The arrays of a native text, and each as it was given to be written, without its bytes."""
+    """Yield the arrays of a native text, each with the tensor it was written from, without its
+    bytes.
+    """
     extents = {} if layout is None else {extent.array: extent for extent in layout.extents}
     for array in index.arrays:
         if array.name == LAYOUT_ARRAY:
@@ -314,7 +316,7 @@ def native_tensors(index: TextIndex, layout: Layout | None) -> Iterator[tuple[Ar
 def metadata_of(
     data: ByteView, description: Description, options: ReadOptions
 ) -> dict[str, object]:
-    """A container's metadata, that of files and of JSON in its chunks included."""
+    """Return a container's metadata, including those of files and JSON in its chunks."""
     metadata: dict[str, object] = dict(description.metadata)
     known = registry.by_name(description.format)
     if known is not None:
@@ -328,7 +330,7 @@ def metadata_of(
         try:
             tags = any_format.describe(chunk.open(), options).tags
         except FormatError:
-            # Why a chunk has no tensors is told elsewhere.
+            # Why a chunk has no tensors is reported elsewhere.
             continue
         if tags:
             inner[chunk.name] = tags
@@ -340,7 +342,7 @@ def metadata_of(
 
 
 def native_metadata(index: TextIndex) -> dict[str, object]:
-    """What a native text says of its generation."""
+    """Return what a native text states about its generation."""
     meta = index.meta
     metadata: dict[str, object] = {
         key: getattr(meta, key) for key in ("schema", "gen", "ts", "build", "host", "cuda")
@@ -351,7 +353,7 @@ def native_metadata(index: TextIndex) -> dict[str, object]:
 
 
 def _without(value: object, path: tuple[str, ...]) -> object:
-    """The value without what is at a path; nothing is changed in place."""
+    """Return the value without what is at a path; nothing is changed in place."""
     head, rest = path[0], path[1:]
     if head == ANY:
         return [_without(item, rest) for item in value] if isinstance(value, list) else value

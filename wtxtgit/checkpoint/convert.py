@@ -1,7 +1,7 @@
-"""Convert: the tensors of one file in a file of another format.
+"""Convert: writes the tensors of one file to a file of another format.
 
-Nothing is rounded: a dtype that the other format lacks is refused. The written
-file is read again and its tensors compared before it takes its place.
+Nothing is rounded: a dtype that the other format lacks is refused. The written file is read again
+and its tensors are compared before it gets its name.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Digests = dict[str, tuple[str, tuple[int, ...], bytes]]
 
 
 def quoted(name: str) -> str:
-    """A name from a file as messages show it."""
+    """Quote a name from a file for a message."""
     return ascii(clipped(name, MAX_NAME))
 
 
@@ -65,12 +65,12 @@ def sources_of(
     untold: list[str] | None = None,
     unfit: list[str] | None = None,
 ) -> list[TensorSource]:
-    """All tensors of a file, or a set with an index, of `size` bytes.
+    """Return all tensors of a file, or of a set with an index, of `size` bytes.
 
-    `untold` is given what chunks hold beside tensors, `unfit` words on tensors that no other file
-    could be written from: those without bytes, or of packed dtypes that nobody knows. Raises
-    InputError for those where there is no `unfit`, for tensors of equal names, and for what is far
-    larger than the file.
+    `untold` receives what chunks contain besides tensors, `unfit` messages about tensors that can't
+    be written to any file: those without bytes, or of unknown packed dtypes. Raises InputError for
+    these if `unfit` is None, for tensors with equal names, and for content far larger than the
+    file.
     """
     # Checked while they are listed: a file of a few bytes may list views of any size.
     most = max(_MOST_CONTENT * (description.size or size), _LEAST_CONTENT)
@@ -98,11 +98,11 @@ def sources_of(
 
 
 def common_chunk(description: Description, sources: Sequence[TensorSource]) -> str | None:
-    """The chunk that all tensors are in, if the format puts them into one."""
+    """Return the chunk that contains all tensors, if the format puts them into one."""
     known = registry.by_name(description.format)
     if known is None or not known.wraps_tensors:
         return None
-    # Formats that wrap tensors name them `chunk/tensor`; one chunk for all says nothing.
+    # Formats that wrap tensors name them `chunk/tensor`; a single chunk for all means nothing.
     chunks = {source.name.partition("/")[0] for source in sources}
     if len(chunks) != 1 or not all("/" in source.name for source in sources):
         return None
@@ -110,12 +110,12 @@ def common_chunk(description: Description, sources: Sequence[TensorSource]) -> s
 
 
 def without_chunk(sources: Iterable[TensorSource], chunk: str) -> list[TensorSource]:
-    """The tensors under their own names in a chunk."""
+    """Return the tensors under their own names in a chunk."""
     return [replace(source, name=source.name[len(chunk) + 1 :]) for source in sources]
 
 
 def digests(sources: Iterable[TensorSource], progress: Progress | None = None) -> Digests:
-    """What each tensor is, to be compared with what was written."""
+    """Return element, shape and SHA-256 of each tensor, to compare with what was written."""
     return {
         source.name: (
             source.element,
@@ -127,13 +127,16 @@ def digests(sources: Iterable[TensorSource], progress: Progress | None = None) -
 
 
 def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
-    """Raise CheckError unless everything in a file that was just written holds."""
+    """Raise CheckError unless a file that was just written is valid."""
     for problem in any_format.check(data, options).errors:
         raise CheckError(f"{name}: the new file is not valid: {problem}")
 
 
 def source_of(name: str, tensor: Tensor) -> TensorSource:
-    """A tensor to be written, without padding; raises InputError for bytes that are too few."""
+    """Return a tensor as a source for writing, without padding.
+
+    Raises InputError for too few bytes.
+    """
     element = tensor.element or tensor.packing or "u8"
     shape = tensor.logical_shape
     if element in QUANTISED:
@@ -154,7 +157,7 @@ def source_of(name: str, tensor: Tensor) -> TensorSource:
 
 @dataclass(frozen=True, slots=True)
 class Conversion(JsonObject):
-    """What was written, and what of the source is not in it."""
+    """What was written, and what of the source was left out."""
 
     source: str
     format: str
@@ -167,7 +170,7 @@ class Conversion(JsonObject):
 
 
 def target_of(out: Path) -> tuple[Format, FileWriter]:
-    """The format that an output's ending names, and what writes it; raises UsageError."""
+    """Return the format that an output's ending names, and its writer; raises UsageError."""
     named = registry.by_ending(out.suffix)
     if named is None or named.write is None:
         endings = [ending for f in registry.FORMATS if f.write for ending in f.endings]
@@ -178,7 +181,7 @@ def target_of(out: Path) -> tuple[Format, FileWriter]:
 
 
 def set_writer_of(target: Format) -> SetWriter:
-    """What writes sets of a format; raises UsageError for one that has none."""
+    """Return the writer of a format's sets; raises UsageError if it has none."""
     if target.write_set is None:
         with_sets = " and ".join(f.name for f in registry.FORMATS if f.write_set)
         raise UsageError(f"{target.name} has no sets of files: --max-shard is for {with_sets}")
@@ -197,15 +200,13 @@ def convert(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
-    """Write the tensors of `source` (a file or REV:PATH) to `out`, by its ending.
+    """Write the tensors of `source` (a file or REV:PATH) to `out`, in the format of its ending.
 
-    With `max_shard` bytes the tensors go to several files beside one another,
-    named after `out`. `inline_data` writes the bytes of tensors into MLCP. Tensors that
-    the other format can't hold are left out where they are to be skipped (`skip`).
-    `extras` are among the `write_options` of the format (those that are None or
-    False are not asked for). Raises UsageError for endings and options,
-    InputError for what the other format can't hold, CheckError where the source
-    does not hold.
+    With `max_shard` bytes the tensors go to several files beside one another, named after `out`.
+    `inline_data` writes the bytes of tensors into MLCP. With `skip`, tensors that the other format
+    can't hold are left out. `extras` are among the `write_options` of the format (None or False
+    mean not requested). Raises UsageError for endings and options, InputError for what the other
+    format can't hold, CheckError if the source is not valid.
     """
     target, writer = target_of(out)
     set_writer = None if max_shard is None else set_writer_of(target)
@@ -218,14 +219,14 @@ def convert(
     description, sources, dropped, unfit = _read(source, options, threads)
     notes = []
     is_own = description.own is not None and by_name(description.format) is target
-    # A file of the same format has its chunks again, unless its tensors are the whole of it.
+    # A file of the same format keeps its chunks, unless its tensors are all that it has.
     chunk = None if is_own else common_chunk(description, sources)
     if chunk is not None:
         sources = without_chunk(sources, chunk)
         notes.append(f"tensors are named as if inside chunk {quoted(chunk)}")
     sources, tags = packed.unpacked(target, sources, description.tags)
     kept, without = kept_tags(target, tags)
-    # Before any hashing, which takes as long as reading all of the file.
+    # Before hashing, which takes as long as reading the whole file.
     fitted = packed.fitted(target, sources, kept)
     unfit += [f"{shown(out)}: {one}" for one in fitted.unfit]
     sources = fitted.sources
@@ -236,13 +237,13 @@ def convert(
     notes += fitted.notes
     values: Mapping[str, object] = fitted.tags
     if description.own is not None and is_own:
-        # All that the file says goes along, not only texts.
+        # All metadata is kept, not only strings.
         values = description.own()
         dropped = [what for what in dropped if what not in description.untold]
     else:
         dropped += without
     wanted = digests(sources, progress)
-    # Shards hold whole tensors: one may be over the limit by itself.
+    # A shard holds whole tensors, so a single one may exceed the limit.
     if set_writer is not None and max_shard is not None:
         notes += [
             f"tensor {quoted(source.name)} alone is larger than a file may be"
@@ -268,7 +269,7 @@ def convert(
 
 
 def asked_of(target: Format, extras: Mapping[str, object]) -> dict[str, object]:
-    """What of the extras is asked for; raises UsageError for what the format does not write."""
+    """Return the extras that are requested; raises UsageError if the format can't write one."""
     asked = {key: value for key, value in extras.items() if value not in (None, False)}
     for key in asked:
         if key not in target.write_options:
@@ -280,7 +281,7 @@ def asked_of(target: Format, extras: Mapping[str, object]) -> dict[str, object]:
 def _accepted(
     writer: FileWriter, sources: Sequence[TensorSource]
 ) -> tuple[list[TensorSource], list[str]]:
-    """The tensors that a writer takes, and words on the others."""
+    """Split tensors into those that a writer accepts, and messages about the others."""
     with contextlib.suppress(FormatError):
         writer.build_model(sources, {})
         return list(sources), []
@@ -304,7 +305,7 @@ def _refuse_unfit(unfit: Sequence[str], *, skip: bool, is_some_left: bool) -> No
 
 
 def kept_tags(target: Format, tags: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The tags that a format can hold, and words on the others."""
+    """Split tags into those that a format can hold, and messages about the others."""
     keeps = target.keeps_tag
     kept = {key: value for key, value in tags.items() if keeps and keeps(key)}
     return kept, [f"tag {quoted(key)}" for key in tags if key not in kept]
@@ -320,10 +321,10 @@ def write_file(
     inline_data: bool,
     asked: Mapping[str, object] | None = None,
 ) -> list[str]:
-    """Write tensors as a file, proved before it is there; gives words on what is not in it.
+    """Write tensors as a file, checked before it gets its name.
 
-    `wanted` is what the tensors are, as `digests` gives it. Raises UsageError, InputError and
-    CheckError as `convert` does.
+    Returns messages about what is left out. `wanted` describes the tensors, as returned by
+    `digests`. Raises UsageError, InputError and CheckError as `convert` does.
     """
     target, writer = target_of(out)
     dropped = []
@@ -334,7 +335,7 @@ def write_file(
     has_bytes = inline_data or not target.lists_only
     if not has_bytes:
         dropped.append(f"bytes of all {len(sources)} tensors: --inline-data includes them")
-    # Such a format holds one array without a name: npy.
+    # Such a format, npy, holds one array without a name.
     if target.sole_name is not None and target.sole_name not in wanted:
         dropped += [f"name {quoted(key)}" for key in wanted]
         (digest,) = wanted.values()
@@ -346,7 +347,9 @@ def write_file(
 def _read(
     name: str, options: ReadOptions, threads: int | None
 ) -> tuple[Description, list[TensorSource], list[str], list[str]]:
-    """What the source says, its tensors, what they do not tell, and which tensors are none."""
+    """Read the source: its description, tensors, what is left out, and which tensors can't be
+    written.
+    """
     target = open_target(name, threads=threads)
     if target.report is not None:
         if target.report.lacks_payload:
@@ -376,7 +379,7 @@ def _read(
     dropped = [what for what in description.untold if what not in closed]
     unfit: list[str] = []
     sources = sources_of(name, description, options, len(target.data), dropped, unfit)
-    # An empty file of another format would look like a conversion that went well.
+    # An empty output would look like a successful conversion.
     if not sources and not unfit:
         encrypted = any(part.is_encrypted for part in description.parts)
         hint = "--key F decrypts the encrypted parts" if encrypted else None
@@ -385,7 +388,7 @@ def _read(
 
 
 def refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: FileWriter) -> None:
-    """Raise InputError where the format has no dtype for a tensor."""
+    """Raise InputError if the format lacks the dtype of a tensor."""
     for source in sources:
         if source.element not in writer.DTYPES:
             raise InputError(
@@ -397,13 +400,13 @@ def refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: FileWriter
 def _write(
     out: Path, pieces: Iterable[Buffer], wanted: Digests | None, options: ReadOptions
 ) -> None:
-    """Write a file, read it again, and put it in its place if it is what it has to be.
+    """Write a file, read it again, and give it its name if it is correct.
 
-    `wanted` is None for a file without bytes of tensors.
+    `wanted` is None for a file without the bytes of tensors.
     """
 
     def write(descriptor: int) -> None:
-        # Proved in the temporary file: a wrong one never has the name that was asked for.
+        # Checked as a temporary file: a wrong one never gets the requested name.
         write_all(descriptor, pieces)
         data = view_of(descriptor)
         refuse_errors(shown(out), data, options)
@@ -423,14 +426,14 @@ def write_set(
     options: ReadOptions,
     asked: Mapping[str, object],
 ) -> list[Path]:
-    """Write the files of a set, read the set again, and put them in their places.
+    """Write the files of a set, read the set again, and move the files into place.
 
-    Arguments are as those of `write_file`, which raises the same; gives the files, the index last.
+    Arguments and errors are as in `write_file`. Returns the files, the index last.
     """
     with named(out):
         build: Callable[..., Iterable[tuple[str, Iterator[Buffer]]]] = writer.build_set
         built = build(sources, tags, out.stem, max_shard, **asked)
-    # The set is proved in a folder of its own; its index comes into its place last.
+    # The set is checked in a folder of its own.
     with contextlib.ExitStack() as until:
         with failures(out, missing=EnvironmentFailure):
             folder = until.enter_context(new_folder(out.parent))
@@ -445,7 +448,7 @@ def write_set(
         description = any_format.describe(data, options, open_member)
         _prove(shown(out), description, len(data), wanted, options)
         files = [out.with_name(file_name) for file_name in names]
-        # The index comes last: until then readers find the set that was there before.
+        # The index is moved last: until then readers find the previous set.
         for file in files:
             with failures(file, missing=EnvironmentFailure):
                 (folder / file.name).replace(file)
@@ -453,7 +456,10 @@ def write_set(
 
 
 def _index_of(folder: Path, names: Sequence[str]) -> tuple[str, ByteView]:
-    """The file that lists those of a set, and what is in it: of numbered ones none does."""
+    """Return the name and content of the file that lists a set.
+
+    For numbered files it is constructed.
+    """
     made = registry.index_made(names) if len(names) > 1 else None
     if made is not None and not names[-1].endswith(registry.index_endings()):
         return str(folder / names[-1]), made
@@ -463,7 +469,7 @@ def _index_of(folder: Path, names: Sequence[str]) -> tuple[str, ByteView]:
 def _prove(
     name: str, description: Description, size: int, wanted: Digests, options: ReadOptions
 ) -> None:
-    """Raise CheckError unless a file's tensors are those that are wanted."""
+    """Raise CheckError unless a file's tensors are the wanted ones."""
     sources = sources_of(name, description, options, size)
     chunk = common_chunk(description, sources)
     if chunk is not None and wanted.keys() != {source.name for source in sources}:

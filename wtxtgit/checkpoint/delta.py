@@ -1,8 +1,8 @@
-"""Delta: what changed between two checkpoints as a text, and that put on the first again.
+"""Delta: the difference between two checkpoints as a text, and applying it to the first one.
 
-Either side is a file or a blob as REV:PATH. A container is taken as the text
-that git stores for it, which is not written down; a blob that is the text of a
-container counts as the container, as a checkout gives it.
+Either side is a file or a blob as REV:PATH. A container is treated as the text that git stores for
+it, which is not written to disk; a blob that is the text of a container counts as the container, as
+in a checkout.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ENDING = ".wtxtdelta"
 
 @dataclass(frozen=True, slots=True)
 class TargetGeneration:
-    """What `apply` is told of the target of a plain delta; `hmac_key` is a key file."""
+    """What the user states about the target of a plain delta; `hmac_key` is a key file."""
 
     ts: str | None = None
     build: str | None = None
@@ -46,7 +46,7 @@ class TargetGeneration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenedSide:
-    """A side; `is_file` tells that it stands for a file that is no text."""
+    """A side; `is_file` means that it stands for a file that is no text."""
 
     side: DeltaSide
     is_file: bool
@@ -60,17 +60,17 @@ def make(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Making, Iterable[Buffer]]:
-    """Make the delta from `base` to `target`; gives its text in pieces, too.
+    """Make the delta from `base` to `target`; also returns the pieces of its text.
 
-    Raises CheckError for a text that does not verify, UsageError for what the
-    delta can't say, and for a target that is no text where the base is one.
+    Raises CheckError for a text that does not verify, and UsageError for what a delta can't
+    express, or if the base is a text and the target is not.
     """
     before, after = (
         opened_side(name, read_attached(name, threads=threads), threads=threads, progress=progress)
         for name in (base, target)
     )
     if after.is_file and not before.is_file:
-        # Applied to a text it would give a text.
+        # Applied to a text, the delta would give a text.
         raise UsageError(
             f"{base} is a text and {target} is not: a delta leads from a text to a text",
             hint=f"wtxtgit emit -o TEXT -- {shlex.quote(target)}, then make the delta to TEXT",
@@ -92,17 +92,16 @@ def apply(
     progress: Progress | None = None,
     note: Callable[[str], object] = lambda _: None,
 ) -> Iterable[Buffer]:
-    """Put a delta on its base; gives the target in pieces, proved before the first.
+    """Apply a delta to its base.
 
-    `note` is told what is in the target by the delta's word alone.
-
-    Raises InputError for what is no delta, CheckError where delta or base do
-    not hold, or do not go together.
+    Returns the pieces of the target, which is verified before the first. `note` is called with what
+    is known of the target only from the delta. Raises InputError if `delta` is no delta, CheckError
+    if delta or base are not valid, or don't belong together.
     """
     text = read(delta)
     if not grammar.is_delta(text):
         raise InputError(f"{delta}: not a WTXT delta: {start_of(text)}")
-    # The delta first: the base may be large, and is read for nothing otherwise.
+    # The delta first: if it is invalid, the large base need not be read.
     report = checked(delta, text)
     data = read_attached(base, threads=threads)
     opened = opened_side(base, data, threads=threads, progress=progress)
@@ -116,14 +115,15 @@ def apply(
     layout = target.layout
     if target.uncovered:
         note(f"no hash covers {', '.join(target.uncovered)}: it is known only from the delta")
-    # Of a file a file is made, of a text a text: the user need not know what git stores.
+    # The result is a file if the base was one, and a text if it was a text, so that users need not
+    # know what git stores.
     if opened.is_file and layout is not None and layout.is_container:
         return sides.file_pieces(target.side, layout, threads=threads)
     return sides.text_pieces(target.side, threads=threads)
 
 
 def checked(name: str, delta: ByteView) -> DeltaReport:
-    """What a delta says; raises CheckError where it alone shows that it does not hold."""
+    """Return what a delta contains; raises CheckError if it is invalid by itself."""
     report = check(delta)
     if not report.ok:
         raise _refusal(name, report.problems[0])
@@ -133,7 +133,7 @@ def checked(name: str, delta: ByteView) -> DeltaReport:
 def opened_side(
     name: str, data: ByteView, *, threads: int | None = None, progress: Progress | None = None
 ) -> OpenedSide:
-    """A file, or an attached text that is verified first, as a side; `name` is what it is called.
+    """Return a file, or an attached text after verifying it, as a side; messages call it `name`.
 
     Raises CheckError for a text that does not verify, InputError for a pending one.
     """
@@ -142,7 +142,7 @@ def opened_side(
         writer = TextWriter(snapshot, threads=threads, progress=progress)
         return OpenedSide(side_of_writer(writer), True)
     report = verify(data, threads=threads, progress=progress)
-    # Asked before the verdict: pending is all that is wrong with such a text.
+    # Before the verdict: a pending text may be valid otherwise.
     if report.is_pending:
         raise InputError(
             f"{name}: a pending text has no root, so no delta can be made from it or to it",
@@ -161,7 +161,8 @@ def _given(generation: TargetGeneration, base: DeltaSide, *, plain: bool) -> Reg
         try:
             grammar.format_meta(given.meta_after(base.meta))
         except TextError as error:
-            # A generation too many is the base's; a wrong time or build is the caller's.
+            # Reaching the last possible generation is the base's fault; a wrong time or build is
+            # the caller's.
             raised = CheckError if error.kind == "limit" else UsageError
             raise raised(error.message) from error
     return given

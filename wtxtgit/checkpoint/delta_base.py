@@ -1,8 +1,8 @@
-"""What a delta in a repository is to be put on, wherever that is, and the change that it makes.
+"""Finding the base of a delta in a repository, and the change that the delta makes.
 
-A delta names its base by a hash alone. A blob whose content has that hash is its base, at any
-path of any commit; so is what another delta there makes. What a blob says of itself finds
-it; it is proved when the delta is put on it.
+A delta names its base only by a hash. Any blob whose content has that hash is its base, at any path
+of any commit; so is what another delta there makes. Blobs are found by what their first lines
+state; the base is proved when the delta is applied.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _FIRST_LINE = 256
 
 @dataclass(frozen=True, slots=True)
 class StoredBase:
-    """A blob that holds a delta's base: the base itself, or a delta that makes it of `on`.
+    """A blob that holds a delta's base: the base itself, or a delta that makes it from `on`.
 
-    `name` is REV:PATH, as it can be asked for.
+    `name` is REV:PATH, by which it can be opened.
     """
 
     name: str
@@ -53,23 +53,23 @@ class StoredBase:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a blob's first lines say: the root of what it stands for, and the base of a delta."""
+    """What a blob's first lines state: the root of its content, and the base if it is a delta."""
 
     root: bytes | None
     base: bytes | None = None
 
 
 def base_of(delta: ByteView) -> bytes | None:
-    """The sha256_all of the base that a delta names; None where its first line is none."""
+    """Return the sha256_all of the base that a delta names; None if its first line is invalid."""
     first = delta_index.parse_first(bytes(delta[:_FIRST_LINE]), 0)
     return None if first is None else first[0]
 
 
 @dataclass(slots=True)
 class BaseFinder:
-    """Looks for bases in some commits of a repository first, then in all that they descend from.
+    """Searches for bases: first in some commits, then in all that they descend from.
 
-    In the last place in all that `further` ones descend from.
+    Last in all that the `further` commits descend from.
     """
 
     repo: Repository
@@ -81,11 +81,14 @@ class BaseFinder:
     _places: Iterator[Iterable[tuple[str, str, _Said]]] | None = None
 
     def find(self, wanted: bytes) -> StoredBase | None:
-        """The content with this sha256_all, None where it is nowhere; raises EnvironmentFailure."""
+        """Return the content with this sha256_all; None if it is not found.
+
+        Raises EnvironmentFailure.
+        """
         return self._find(wanted, frozenset())
 
     def _find(self, wanted: bytes, before: frozenset[bytes]) -> StoredBase | None:
-        # A delta may be on what another makes of its own target.
+        # Deltas may be based on each other in a circle.
         if wanted in before or len(before) > MOST_STEPS:
             return None
         tried = 0
@@ -111,7 +114,7 @@ class BaseFinder:
         return place is not None
 
     def _all_places(self) -> Iterator[Iterable[tuple[str, str, _Said]]]:
-        """What is said where: first what takes least to find out."""
+        """Yield what is found in each place, cheapest places first."""
         trees = {oid: blobs_of_tree(self.repo, oid, ()) for oid in self.commits}
         raw: dict[str, str] = {}
         for commit, blobs in trees.items():
@@ -119,7 +122,7 @@ class BaseFinder:
         yield list(
             self._of_heads(blobs_of_commits(self.repo, [*self.commits, *self.further]), None, {})
         )
-        # Of a file that is no text the hash has to be made.
+        # For a file that is no text the hash has to be computed.
         for oid, name in raw.items():
             yield list(self._of_file(name, oid))
 
@@ -130,7 +133,7 @@ class BaseFinder:
         self._looked_at.update(fresh)
         for oid, head in _heads(self.repo, fresh).items():
             path = os.fsdecode(paths[oid])
-            # Of a history git tells a path and no commit.
+            # For a whole history git lists paths without commits.
             name = path if commit is None else f"{commit[:_OID_SHOWN]}:{path}"
             said = _said(head.head)
             if said is not None:
@@ -143,7 +146,7 @@ class BaseFinder:
         yield name, oid, _Said(facts.sha256_all)
 
     def _named(self, name: str, oid: str) -> str:
-        """REV:PATH, of the first commit that had the blob where none is known."""
+        """Return REV:PATH; if no commit is known, that of the first commit with the blob."""
         if ":" in name and name.partition(":")[0] in {c[:_OID_SHOWN] for c in self.commits}:
             return name
         first = history.first_with(self.repo, [*self.commits, *self.further], oid)
@@ -151,12 +154,12 @@ class BaseFinder:
 
 
 def _heads(repo: Repository, oids: Sequence[str]) -> dict[str, BlobHead]:
-    # A history lists folders, too.
+    # For a history folders are listed too.
     return blob_heads(repo, known_sizes(repo, oids)) if oids else {}
 
 
 def _said(head: bytes) -> _Said | None:
-    """What the first bytes of a text or a delta say; None for anything else."""
+    """Return what the first bytes of a text or a delta state; None for anything else."""
     base = None
     if grammar.is_delta(head):
         first = delta_index.parse_first(head, 0)
@@ -175,9 +178,9 @@ def _said(head: bytes) -> _Said | None:
 
 @dataclass(frozen=True, slots=True)
 class MadeChange:
-    """The change that a delta makes: the text, or file, before, and the text after.
+    """The change that a delta makes: the text or file before, and the text after.
 
-    `uncovered` says what is in it by the delta's word alone.
+    `uncovered` lists what is known only from the delta.
     """
 
     before: ByteView
@@ -186,7 +189,7 @@ class MadeChange:
 
 
 def has_root(data: ByteView, wanted: bytes) -> bool:
-    """Whether a text says that it has this sha256_all, or a file's text has it."""
+    """Tell whether a text states this sha256_all, or a file's text has it."""
     said = _said(bytes(data[:HEAD_SIZE]))
     return (examine(data).sha256_all if said is None else said.root) == wanted
 
@@ -201,10 +204,10 @@ def change_made(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> MadeChange:
-    """Put a delta on its base, a file or an attached text, and prove what that gives.
+    """Apply a delta to its base, a file or an attached text, and verify the result.
 
-    `report` is what `checked` gave of the delta, where that was asked already. Raises
-    CheckError where either does not hold, or they do not go together.
+    `report` is the result of `checked`, if it was called before. Raises CheckError if either is
+    invalid, or they don't belong together.
     """
     report = report or checked(name, delta)
     side = opened_side(base_name, base, threads=threads).side
@@ -218,7 +221,7 @@ def change_made(
 
 
 def opened_base(repo: Repository, base: StoredBase, *, threads: int | None = None) -> ByteView:
-    """The base: the attached text, or file, that a blob holds or that deltas make.
+    """Return the base, an attached text or a file, from its blob or by applying deltas.
 
     Raises CheckError, and EnvironmentFailure.
     """
@@ -230,7 +233,10 @@ def opened_base(repo: Repository, base: StoredBase, *, threads: int | None = Non
 
 
 def delta_in(data: ByteView, name: str, repo: Repository, threads: int | None) -> ByteView:
-    """What a blob holds: a delta that the filter made a text of, taken out of that."""
+    """Return the delta in a blob, even if the filter made a text of it.
+
+    Else the blob's own bytes.
+    """
     if not grammar.is_text(data):
         return data
     opened = as_checked_out(name, data, threads, payload=payload_in(repo, data)).data

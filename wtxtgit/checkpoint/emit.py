@@ -1,7 +1,7 @@
 """Emit: any supported file as WTXT.
 
-Without options the text is what clean gives. Options make a generation of it:
-number, time, build, chain, signature, authentication.
+Without options the text is the one that clean makes. Options make a generation of it: number, time,
+build, chain, signature, authentication.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ TEXT_SUFFIX = ".wtxt"
 
 @dataclass(frozen=True, slots=True)
 class NewGeneration:
-    """What `emit` is told of a generation; None and empty leave what clean gives.
+    """What the user states about a generation; None and empty values keep what clean gives.
 
-    `prev` is merkle_prev (32 bytes), `sign` the path of a secret key,
-    `hmac_key` that of a file whose bytes are the key.
+    `prev` is merkle_prev (32 bytes), `sign` the path of a secret key, `hmac_key` that of a file
+    whose bytes are the key.
     """
 
     gen: int | None = None
@@ -65,16 +65,15 @@ def emit(
     ask: AskPassphrase | None = None,
     keep: Keep | None = None,
 ) -> Cleaned:
-    """Make the text of a file, a URL or a blob as REV:PATH; a path starts from `folder`, if given.
+    """Make the text of a file, a URL or REV:PATH; relative paths start from `folder`, if given.
 
-    Raises InputError, for a pointer of git-lfs, too, and EnvironmentFailure.
-
-    `ask` gives the passphrase of the key that signs. With `keep` the text is a detached one:
-    `keep` gets its payload, all of it once the writer's root is asked for.
+    Raises InputError, also for a git-lfs pointer, and EnvironmentFailure. `ask` returns the
+    passphrase of the signing key. With `keep` the text is detached: `keep` receives its payload,
+    all of it once the writer's root is asked for.
     """
     name = str(path)
     data = read_attached(name, TargetPlace(folder), threads=threads)
-    # As clean: whoever emits a file gets the text that git would store.
+    # As in clean: the result is the text that git would store.
     if generation.is_plain:
         plain = replace(text_of(data, threads=threads, progress=progress), source=data)
         if keep is None:
@@ -92,13 +91,13 @@ def emit(
             _with(snapshot, generation), threads=threads, hmac_key=key, sign=sign, progress=progress
         )
     except TextError as error:
-        # The file's own snapshot can be written: what can't be was asked for.
+        # The file's own snapshot can be written, so the options are wrong.
         raise UsageError(error.message) from error
     return Cleaned(text if keep is None else text.detached(keep), data, reason)
 
 
 def write_text(emitted: Cleaned, out: Path | str) -> None:
-    """Write what `emit` gave to a file or URL, where it appears only when it is complete."""
+    """Write the result of `emit` to a file or URL, which only appears when it is complete."""
 
     def write(descriptor: int) -> None:
         if emitted.writer is None:
@@ -113,13 +112,13 @@ def write_text(emitted: Cleaned, out: Path | str) -> None:
 
 
 def signer(path: Path, ask: AskPassphrase | None = None) -> Callable[[bytes], Signature]:
-    """Sign with the secret key in the file at `path`."""
+    """Return a function that signs with the secret key in the file at `path`."""
     key = key_of_file(path, ask)
     return digest.signer(key.sign, key.public_key)
 
 
 def audit_line(fields: Iterable[tuple[str, str]]) -> str | None:
-    """The audit line's fields in order: a value with spaces is quoted."""
+    """Return the fields of the audit line, in order; values with spaces are quoted."""
     line = " ".join(
         f'{key}="{value}"' if " " in value or not value else f"{key}={value}"
         for key, value in fields
@@ -128,7 +127,7 @@ def audit_line(fields: Iterable[tuple[str, str]]) -> str | None:
 
 
 def out_in(folder: str, path: str) -> str:
-    """Where the text of a file goes in a folder, or below a URL: NAME.wtxt."""
+    """Return the output path for a file's text in a folder, or below a URL: NAME.wtxt."""
     name = urls.file_name(path) if urls.is_url(path) else Path(path).name
     return f"{folder.rstrip('/')}/{name}{TEXT_SUFFIX}"
 
@@ -137,11 +136,11 @@ def _snapshot(name: str, data: ByteView, threads: int | None) -> tuple[Snapshot,
     if data[: len(MAGIC)] != MAGIC:
         cut = any_format.split(data)
         return snapshot_of(cut), cut.reason
-    # A text given again: another generation of the same arrays.
+    # Emitting a text gives another generation of the same arrays.
     try:
         snapshot = read(data, threads=threads).snapshot
     except TextError as error:
-        # What is pending has no place in the chain that another generation could follow.
+        # A pending text has no root that another generation could follow.
         verb = "finalize --inline" if error.kind == "pending" else "verify"
         hint = f"wtxtgit {verb} -- {shlex.quote(name)}"
         raise InputError(f"{name}: {error}", hint=hint) from error

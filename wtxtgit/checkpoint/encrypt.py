@@ -1,8 +1,9 @@
-"""Encrypt: whole texts in age files, and back; changed recipients.
+"""Encrypt: whole texts to age files, and back; changing recipients.
 
-Plaintext is only where it is asked for: texts are made and opened piece by piece, never as a
-temporary file. An encrypted file that holds the same text for the same recipients stays as it
-is, since another ciphertext would be another blob that says nothing new.
+Plaintext is only written where the user asks for it: texts are encrypted and decrypted piece by
+piece, never through a temporary file. An encrypted file that has the same text for the same
+recipients is left alone, since another ciphertext would be a different blob without new
+information.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ File = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Whom a file is for: recipients, or who knows a passphrase.
+    """For whom a file is encrypted: recipients, or whoever knows a passphrase.
 
-    `listed` says that they are those of the repository's own list.
+    `listed` is the repository if the recipients are those of its own list.
     """
 
     recipients: tuple[Recipient, ...] = ()
@@ -59,9 +60,9 @@ class Audience:
 def audience(
     named: Sequence[str], files: Sequence[Path], piped: Callable[[], bytes] | None = None
 ) -> Audience:
-    """Recipients by name and from files, else those in `.wtxt/recipients`.
+    """Return the recipients given by name and in files, else those in `.wtxt/recipients`.
 
-    Raises KeyFileError, and UsageError where nobody is named and there is no such file.
+    Raises KeyFileError, and UsageError if nobody is named and there is no such file.
     """
     found = [age_recipients.parse(one, "--recipient") for one in named]
     for file in files:
@@ -85,7 +86,7 @@ def audience(
 
 
 class Encryption(StrEnum):
-    """What became of an encrypted file."""
+    """What happened to an encrypted file."""
 
     ENCRYPTED = "encrypted"
     UNCHANGED = "unchanged"
@@ -101,11 +102,11 @@ def encrypt_file(
     progress: Progress | None = None,
     write: Write | None = None,
 ) -> tuple[Encryption, str | None]:
-    """Encrypt the text of a file to `out`, or through `write` where it is None.
+    """Encrypt the text of a file to `out`, or through `write` if it is None.
 
-    Gives what was done, and a warning that `emit` has of the file. With `keys` an `out` that
-    holds the same text for the same recipients stays. Raises AgeError for a file that is
-    encrypted, CheckError for a text that does not verify, and what `emit` raises.
+    Returns what was done, and the warning that `emit` gives about the file, if any. With `keys`, an
+    `out` that has the same text for the same recipients is left alone. Raises AgeError if the file
+    is already encrypted, CheckError for a text that does not verify, and as `emit` does.
     """
     name = shown_name(str(source))
     data = _read(source)
@@ -113,10 +114,11 @@ def encrypt_file(
     if is_age(data):
         raise AgeError(f"{name}: already encrypted", hint="wtxtgit rekey changes its recipients")
     if is_detached(data):
-        # An age file is opened where there is no store: it holds all of the text.
+        # Attached first: an age file is decrypted where there is no store, so it contains the whole
+        # text.
         data = attached_text(str(source), data, threads=threads)
     if data[: len(MAGIC)] == MAGIC:
-        # What does not verify would be opened for nothing.
+        # Decrypting a text that does not verify would be of no use.
         checked_text(data, name, threads=threads, progress=progress)
         text, warning = Cleaned(None, data).pieces, None
     else:
@@ -134,7 +136,7 @@ def encrypt_file(
 def write_encrypted(
     text: Iterable[Buffer], out: Path | str | None, whom: Audience, write: Write | None = None
 ) -> None:
-    """Encrypt a text that comes in pieces to a file or URL, or through `write`."""
+    """Encrypt a text given in pieces to a file or URL, or through `write`."""
     if out is None:
         if write is not None:
             _encrypt(text, whom, lambda piece: write((piece,)))
@@ -167,9 +169,10 @@ def decrypt_file(
     progress: Progress | None = None,
     write: Write | None = None,
 ) -> None:
-    """Write the text in an age file to `out`, or through `write`; if `restored` its checkpoint.
+    """Write the text in an age file, or with `restored` its checkpoint, to `out` or through
+    `write`.
 
-    Nothing is written unless the text is whole and verifies. Raises what `opened_text` does.
+    Nothing is written unless the text is complete and verifies. Raises as `opened_text` does.
     """
     name = shown_name(str(source))
     data = _read(source)
@@ -262,7 +265,7 @@ def _keys(given: Iterable[File | bytes]) -> tuple[AgeIdentity, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RekeyedFile(JsonObject):
-    """An encrypted file, and what became of it."""
+    """An encrypted file, and what happened to it."""
 
     path: str
     outcome: Encryption
@@ -270,13 +273,13 @@ class RekeyedFile(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RekeyReport(JsonObject):
-    """What became of all files."""
+    """What happened to all files."""
 
     files: tuple[RekeyedFile, ...]
 
     @property
     def changed(self) -> int:
-        """How many were encrypted again."""
+        """The number of files that were encrypted again."""
         return sum(file.outcome is Encryption.ENCRYPTED for file in self.files)
 
 
@@ -288,11 +291,10 @@ def rekey(
     is_forced: bool = False,
     threads: int | None = None,
 ) -> RekeyReport:
-    """Encrypt files again for other recipients; those that are for them already stay.
+    """Encrypt files again for other recipients; files that are for them already are left alone.
 
-    Without `paths` these are the repository's encrypted texts. All are opened and verified
-    before the first is written. If `is_forced` all are encrypted again. Raises what
-    `opened_text` does.
+    `paths` default to the repository's encrypted texts. All are decrypted and verified before the
+    first is written. With `is_forced` all are encrypted again. Raises as `opened_text` does.
     """
     chosen = list(paths) or _tracked()
     opened: list[tuple[Path, ByteView | None]] = []
@@ -313,7 +315,7 @@ def rekey(
 
 
 def _tracked() -> list[Path]:
-    """The encrypted texts of the work tree that git tracks."""
+    """Return the encrypted texts in the work tree that git tracks."""
     repo = Repository.discover()
     repo.check_worktree()
     found = [
@@ -330,12 +332,12 @@ def _tracked() -> list[Path]:
 
 
 def is_for(data: ByteView, path: Path, whom: Audience, keys: Collection[AgeIdentity]) -> bool:
-    """Whether an age file is known to be for exactly these recipients.
+    """Tell whether an age file is known to be for exactly these recipients.
 
-    The header tells how many there are, of what type, and tags of SSH keys. Of X25519 keys it
-    tells nothing: such a recipient is known by an identity that opens the file, or, where the
-    recipients are the repository's list, by the list having been the same when this very file was
-    committed. What is not known is taken for other recipients.
+    The header tells their number and types, and tags of SSH keys, but nothing about X25519 keys.
+    Such a recipient is known by an identity that decrypts the file or, if the recipients are the
+    repository's list, if the list was the same when this very file was committed. Anything unknown
+    counts as different.
     """
     head = head_of(data, shown(path))
     if whom.passphrase is not None:
@@ -353,14 +355,14 @@ def is_for(data: ByteView, path: Path, whom: Audience, keys: Collection[AgeIdent
         and age_identities.file_key(head, [one], shown(path)) is not None
     }
     unproven = {one.spelled for one in whom.recipients if one.kind == X25519} - proven
-    # One whom the file is for, and who is not wanted any more.
+    # A recipient of the file who is no longer wanted.
     if proven - {one.spelled for one in whom.recipients}:
         return False
     return not unproven or _was_listed(data, path, whom)
 
 
 def _was_listed(data: ByteView, path: Path, whom: Audience) -> bool:
-    """Whether the commit that brought this very file had the same list of recipients."""
+    """Tell whether the commit that introduced this very file had the same list of recipients."""
     repo = whom.listed
     head = None if repo is None else history.head(repo)
     if repo is None or head is None:
@@ -383,7 +385,7 @@ def _was_listed(data: ByteView, path: Path, whom: Audience) -> bool:
 def _holds(
     data: ByteView, content: Iterable[Buffer], keys: Collection[AgeIdentity], path: Path | str
 ) -> bool:
-    """Whether an age file holds these bytes; one that does not open is not known to."""
+    """Tell whether an age file contains these bytes; False if it can't be decrypted."""
     at = 0
     with suppress(InputError):
         text = age_identities.opened(data, keys, shown(path)) if is_age(data) else data

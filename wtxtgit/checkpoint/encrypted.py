@@ -1,7 +1,7 @@
-"""Texts in age files: what can be said of one without a key, and its content with one.
+"""Texts in age files: what is known of one without a key, and its content with one.
 
-What is in an age file counts once it is a whole text that verifies: age proves that nobody
-without its key changed it, not that who wrote it wrote a checkpoint.
+The content is only accepted if it is a whole text that verifies: age proves that nobody without the
+key changed it, not that its writer wrote a checkpoint.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from wtxtgit.trust.signing import AskPassphrase
 
 @dataclass(frozen=True, slots=True)
 class Envelope(JsonObject):
-    """What an age file shows of itself: for how many keys of each type, and how much is in it.
+    """What an age file shows without a key: the number of recipients of each type, and its size.
 
-    `content_size` is that of the text, in bytes.
+    `content_size` is the size of the text in bytes.
     """
 
     recipients: dict[str, int]
@@ -45,10 +45,10 @@ class Envelope(JsonObject):
 
 
 def envelope(data: ByteView, name: str) -> Envelope:
-    """Read what an age file shows without a key; raises AgeError where it is damaged.
+    """Read what an age file shows without a key; raises AgeError if it is damaged.
 
-    All of an armor is looked at: what is missing or changed in it is found. Changes of the
-    content that leave the armor whole are found with a key alone.
+    The whole armor is checked, so what is missing or changed there is detected. Changes of the
+    ciphertext in an intact armor are only detected with a key.
     """
     binary = armor.dearmored(data, name)
     head = header.parse(binary, name)
@@ -58,9 +58,9 @@ def envelope(data: ByteView, name: str) -> Envelope:
 
 
 def refuse_encrypted(before: ByteView | None, after: ByteView | None) -> None:
-    """Raise NoCheckpoint where a side of a comparison is encrypted, with what can be said of it.
+    """Raise NoCheckpoint if a side of a comparison is encrypted, saying what can be known.
 
-    Raises AgeError for a side that is damaged.
+    Raises AgeError if a side is damaged.
     """
     sides = [
         envelope(side, name) if side is not None and armor.is_age(side) else None
@@ -68,7 +68,7 @@ def refuse_encrypted(before: ByteView | None, after: ByteView | None) -> None:
     ]
     if sides == [None, None]:
         return
-    # What takes numbers to load, and most comparisons have by then.
+    # Imported here: this needs numpy, which most comparisons have loaded by then.
     from wtxtgit.checkpoint.contents import NoCheckpoint
 
     was, now = sides
@@ -87,7 +87,7 @@ def refuse_encrypted(before: ByteView | None, after: ByteView | None) -> None:
 
 
 def head_of(data: ByteView, name: str) -> Header:
-    """The header of an age file; raises AgeError."""
+    """Return the header of an age file; raises AgeError."""
     return header.parse(armor.dearmored(data, name), name)
 
 
@@ -99,10 +99,10 @@ def opened_text(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[ByteView, TextReport]:
-    """The text in an age file, verified; it is decrypted again wherever it is looked at.
+    """Return the verified text in an age file; it is decrypted again wherever it is read.
 
-    Raises AgeError for a file that does not open, InputError for another content than a text,
-    and CheckError for a text that does not verify.
+    Raises AgeError for a file that can't be decrypted, InputError if its content is no text, and
+    CheckError for a text that does not verify.
     """
     text = identities.opened(data, keys, name)
     return text, checked_text(text, name, threads=threads, progress=progress)
@@ -111,7 +111,7 @@ def opened_text(
 def checked_text(
     text: ByteView, name: str, *, threads: int | None = None, progress: Progress | None = None
 ) -> TextReport:
-    """Verify the text that is in an age file, or is to be; raises InputError and CheckError."""
+    """Verify the text that is in an age file, or will be; raises InputError and CheckError."""
     if text[: len(MAGIC)] != MAGIC:
         raise InputError(f"{name}: the encrypted content is not a WTXT text")
     report = verify(text, threads=threads, progress=progress)
@@ -123,9 +123,9 @@ def checked_text(
 def read_identities(
     path: Path, ask: AskPassphrase | None, piped: Callable[[], bytes] | None = None
 ) -> tuple[AgeIdentity, ...]:
-    """The identities in a file; `-` is what `piped` gives, `ask` gives a file's passphrase.
+    """Return the identities in a file; `-` is read by `piped`, `ask` returns a file's passphrase.
 
-    Raises KeyFileError, and EnvironmentFailure for a file that others may read.
+    Raises KeyFileError, and EnvironmentFailure for a file that others can read.
     """
     name = shown(path)
     if str(path) == "-" and piped is not None:
@@ -133,7 +133,7 @@ def read_identities(
     elif path.is_file():
         content = read_secret_file(path)
     else:
-        # A pipe of the shell's, which belongs to who reads it; what is not there is told so.
+        # A pipe of the shell, which belongs to the reader. A missing file gives an error here.
         content = read_small(path, MAX_KEY_FILE, "identities")
     if is_protected(content):
         if ask is None:
@@ -143,9 +143,9 @@ def read_identities(
 
 
 class EncryptedTexts:
-    """Opens encrypted texts with some identities, and remembers of which that went.
+    """Decrypts encrypted texts with some identities, and counts which could be decrypted.
 
-    `opened` are those that were whole texts, `closed` those for which no identity is.
+    `opened` are those that were whole texts, `closed` those for which there is no identity.
     """
 
     def __init__(self, keys: Collection[AgeIdentity] = ()) -> None:
@@ -154,9 +154,9 @@ class EncryptedTexts:
         self.closed: set[Hashable] = set()
 
     def fault(self, data: ByteView, name: str, known_as: Hashable) -> str | None:
-        """What is wrong with an encrypted text, as far as that can be seen; None for nothing.
+        """Return what is known to be wrong with an encrypted text; None if nothing is.
 
-        `known_as` is what it is counted by, once.
+        `known_as` identifies the text in the counts.
         """
         try:
             if not armor.is_armored(data):
@@ -173,7 +173,7 @@ class EncryptedTexts:
         return None
 
     def note(self) -> str | None:
-        """What was looked at, for a reader who has to know; None where nothing is encrypted."""
+        """Return how far encrypted texts were checked, to be reported; None if there are none."""
         told = []
         if self.opened:
             told.append(f"the content of {len(self.opened)} was decrypted and verified")

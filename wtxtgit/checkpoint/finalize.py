@@ -1,4 +1,4 @@
-"""Finalize: a pending text gets its root, in a WSUM beside it or in a line of its own."""
+"""Finalize: adds the root of a pending text, in a WSUM beside it or in a line of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Finalized(JsonObject):
-    """What a text's root is, and the file that says so."""
+    """The root of a text, and the file that states it."""
 
     KEYS = "path output gen sha256_all:hex merkle_prev:hex merkle_this:hex"
 
@@ -48,7 +48,7 @@ def finalize(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Finalized:
-    """Give a pending text its root, as `wtxtgit.finalize` does."""
+    """Add the root of a pending text; see `wtxtgit.finalize`."""
     if prev is not None and len(prev) != HASH_SIZE:
         raise UsageError(f"prev has {len(prev)} bytes, not {HASH_SIZE}")
     text = view_file(file)
@@ -62,7 +62,7 @@ def finalize(
         prev = bytes(32) if standing is None else standing.merkle_prev
     has_root = report.ok and report.index.root is not None
     if report.index.root is not None and has_root and inline and standing is not None:
-        # Ended before its WSUM was taken away.
+        # An earlier run ended before it had removed the WSUM.
         is_signed = report.index.signature is not None
         if _take_away(file, standing, report.index.root, is_signed=is_signed):
             return _finalized(file, file, report, report.index.root)
@@ -78,7 +78,7 @@ def finalize(
             write_wsum(wsum_path(file), wsum_line(root, sign))
         return _finalized(file, wsum_path(file), report, root)
     header = final_header(text, report, root, sign)
-    # A view of a file that changed since it was verified raises, so what follows is what held.
+    # If the file has changed since it was verified, reading the view raises an error.
     rest = pieces(text[report.index.covered :])
     content: Iterator[Buffer] = chain((header,), rest)
     replace_file(file, lambda descriptor: write_all(descriptor, content))
@@ -89,9 +89,9 @@ def finalize(
 def _take_away(
     text: Path, wsum: grammar.Wsum | None, root: grammar.Root, *, is_signed: bool
 ) -> bool:
-    """Take away the WSUM beside a text that has this root, unless a signature is lost with it.
+    """Remove the WSUM beside a text that has this root, unless a signature would be lost with it.
 
-    `wsum` is None for one that is of another text.
+    `wsum` is None if it is that of another text.
     """
     is_same = wsum is not None and wsum.merkle_this == root.merkle_this
     if (is_same and wsum is not None and wsum.signature is not None and not is_signed) or (
@@ -109,12 +109,12 @@ def _finalized(file: Path, output: Path, report: TextReport, root: grammar.Root)
 
 
 def prev_of(given: str, text: Path, *, threads: int | None = None) -> bytes:
-    """The merkle_this (32 bytes) of the generation before that of `text`.
+    """Return the merkle_this (32 bytes) of the generation before that of `text`.
 
-    `given` is that hash itself, a file or REV:PATH, which is a text or a WSUM,
-    or a revision in which the text stands at the same path. A text is
-    verified, with the WSUM beside it. Raises CheckError for one that does not
-    hold, InputError for what is neither, EnvironmentFailure for what names nothing.
+    `given` is that hash itself, a file or REV:PATH that is a text or a WSUM, or a revision in which
+    the text stands at the same path. A text is verified, with the WSUM beside it. Raises CheckError
+    for one that does not verify, InputError if it is neither, EnvironmentFailure if the name means
+    nothing.
     """
     if _HASH.fullmatch(given):
         return bytes.fromhex(given)
@@ -140,7 +140,7 @@ def _merkle_of(target: str, data: ByteView, threads: int | None) -> bytes:
 
 
 def _in_revision(revision: str, text: Path) -> str:
-    """A text as a revision has it, as REV:PATH."""
+    """Return a text in a revision, as REV:PATH."""
     from wtxtgit.checkpoint.other_copies import path_in
     from wtxtgit.git.repository import Repository
 
@@ -152,7 +152,7 @@ def _in_revision(revision: str, text: Path) -> str:
 
 
 def _wsum_of(text: Path, report: TextReport) -> grammar.Wsum | None:
-    """The WSUM beside a text, if it is of that text."""
+    """Return the WSUM beside a text, if it belongs to that text."""
     content = wsum_at(wsum_path(text))
     wsum = None if content is None else read_wsum(content)
     if wsum is None or report.sha256_all is None or wsum.sha256_all != report.sha256_all:

@@ -1,11 +1,12 @@
-"""A folder that is a checkpoint in several files: which file of it lists the others.
+"""Folders that are a checkpoint in several files: finds the file that lists the others.
 
-Where none does, shards that are numbered are taken together by their numbers.
-Spec: `docs/spec/containers.md`, "Sets".
+If none does, numbered shards are combined by their numbers. Spec: `docs/spec/containers.md`,
+"Sets".
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from wtxtgit.containers import registry
@@ -20,18 +21,19 @@ _TOLD = 3
 
 
 def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
-    """The name of the index among the files of a folder, or the index itself where it has none.
+    """Return the name of the index among a folder's files, or a constructed index of numbered
+    shards.
 
-    `folder` is what messages call it. Raises InputError where there is no set, or more than one.
+    Messages call the folder `folder`. Raises InputError if there is no set, or more than one.
     """
     present = sorted(names)
     endings = registry.index_endings()
     indexes = [name for name in present if name.endswith(endings)]
-    # The ranks of one checkpoint may have indexes of their own beside that of all.
+    # Ranks of one checkpoint may have indexes of their own beside the common one.
     common = tuple(ending for ending in endings if ending in indexes)
     indexes = [name for name in indexes if name in common or not name.endswith(common)]
     made = registry.index_made(present)
-    # Other programs end names so, too: such a file counts least where no part stands beside it.
+    # Other programs use such names too: an index counts less if no part stands beside it.
     proper = registry.endings_with_parts(present)
     with_parts = [name for name in indexes if name.endswith(proper)]
     if with_parts or made is not None:
@@ -41,7 +43,7 @@ def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
     if indexes:
         raise InputError(
             f"{folder}: a folder with {len(indexes)} indexes: {_listed(indexes)}",
-            hint="name the index",
+            hint=f"name the index, such as {shlex.quote(within(folder, indexes[0]))}",
         )
     if made is not None:
         return made
@@ -52,7 +54,7 @@ def index_of(folder: str, names: Iterable[str]) -> str | ByteView:
 
 
 def within(folder: str, name: str) -> str:
-    """A file of a folder, both as targets."""
+    """Return the target for a file in a folder, which is a target too."""
     return f"{folder}{name}" if folder.endswith(("/", ":")) else f"{folder}/{name}"
 
 

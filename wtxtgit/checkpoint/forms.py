@@ -1,6 +1,6 @@
-"""Attach and detach: a text file in its other form. Its payload is in the repository's store.
+"""Attach and detach: a text file in its other form, with its payload in the repository's store.
 
-What takes a text's place is read again and has the same root, so nothing is lost on the way.
+A text is only replaced by one that was read again and has the same root, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def attach(
     progress: Progress | None = None,
     write: Write | None = None,
 ) -> None:
-    """Write the attached text of a detached one to `out`, or through `write` where it is None.
+    """Write the attached form of a text to `out`, or through `write` if it is None.
 
-    A text that is attached is given as it is. Raises InputError for what is no text, CheckError
-    for one that does not verify, or whose payload is not at hand.
+    An attached text is written as it is. Raises InputError if the file is no text, CheckError for
+    one that does not verify, or whose payload is not at hand.
     """
     text = _read(path)
     if is_detached(text):
@@ -55,11 +55,11 @@ def detach(
     progress: Progress | None = None,
     write: Write | None = None,
 ) -> None:
-    """Write the detached text of an attached one, once its payload is in the store.
+    """Write the detached form of a text, after putting its payload into the store.
 
-    The store is that of the repository that `path` is in, else of that of this process;
-    EnvironmentFailure without one.
-    Otherwise as `attach`: what is detached already needs no payload.
+    The store is that of the repository that `path` is in, else that of the current folder;
+    EnvironmentFailure if there is none. Otherwise as `attach`; a text that is detached already
+    needs no payload.
     """
     text = _read(path)
     report = verify(text, threads=threads, progress=progress)

@@ -1,4 +1,4 @@
-"""Inspect: what a file holds, as data."""
+"""Inspect: the contents of a file, as data."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def inspect(
     progress: Progress | None = None,
     pictured: int = 0,
 ) -> Inspection:
-    """Inspect a file, or a blob of a repository as REV:PATH.
+    """Inspect a file, a URL or a blob as REV:PATH.
 
-    A file that exists wins over a revision. A blob is looked at as the file
-    that a checkout would give. So many tensors, the largest, are `pictured`, for which they
-    are read once more. Raises InputError and EnvironmentFailure.
+    An existing file takes precedence over a revision. A blob is inspected as the file that a
+    checkout would write. The `pictured` largest tensors get pictures, for which they are read once
+    more. Raises InputError and EnvironmentFailure.
     """
     target = open_target(name, threads=threads)
     if is_age(target.data):
@@ -129,19 +129,19 @@ def _inspect_text(
     progress: Progress | None,
     pictured: int,
 ) -> Inspection:
-    """A native text, or one that is damaged: its own arrays, as they were given to be written."""
+    """Inspect a native text, or a damaged one: its own arrays, as they were given to be written."""
     index = report.index
     if index.stop is not None and not index.has_header:
         raise InputError(f"{target.name}: {index.stop}")
     layout = report.layout
     if layout is not None and layout.is_container:
-        # Of a container's text that is left as a text the arrays are all there is.
+        # The text of a container that could not be restored: only its arrays are shown.
         layout = None
     pages = Pages(progress)
     facts = []
     with ExitStack() as until:
         text = None
-        # Values of a text that does not verify would be anybody's.
+        # Values are only shown of a text that verifies.
         if report.ok:
             text = TextFile(target.name, target.data, pages, threads, until, index.payload)
         listed = list(native_tensors(index, layout))
@@ -183,7 +183,7 @@ def _inspect_text(
 
 
 def _header(report: TextReport) -> dict[str, object]:
-    """What the text says of its generation, and the hashes of its root."""
+    """Return what the text states about its generation, and the hashes of its root."""
     index = report.index
     header: dict[str, object] = {**native_metadata(index), "pending": index.pending}
     audit = header.pop("audit", None)
@@ -210,7 +210,7 @@ def _part(extent: Extent, offset: int, sizes: dict[str, int]) -> FilePart:
 def _with_details(
     parts: Iterable[FilePart], facts: Iterable[TensorFacts], description: Description
 ) -> Iterator[FilePart]:
-    """The parts with what the container says of them, and the tensors in them."""
+    """Yield the parts with the container's description of them, and the tensors in them."""
     details = {part.offset: part.about for part in description.parts}
     inside: defaultdict[str, list[str]] = defaultdict(list)
     for tensor in facts:
@@ -252,10 +252,10 @@ def tensor_facts(
     *,
     is_pictured: bool = False,
 ) -> TensorFacts:
-    """What is to be told of a tensor, which is read as far as the budget goes."""
+    """Return the facts about a tensor, which is read if the budget allows it."""
     length = content_size(tensor)
     digest = values = shown = None
-    # The budget is asked last: what has no bytes costs nothing.
+    # The budget comes last: a tensor without bytes costs nothing.
     absent = tensor.absent or budget.take(tensor)
     if absent is None:
         try:
@@ -287,13 +287,13 @@ class _Sized(Protocol):
 
 
 def largest(things: Sequence[_Sized], most: int) -> frozenset[int]:
-    """The numbers of the `most` largest, the first ones of equal size."""
+    """Return the numbers of the `most` largest things; among equal ones the first."""
     order = sorted(range(len(things)), key=lambda number: -things[number].nbytes)
     return frozenset(order[:most])
 
 
 def _picture(tensor: Tensor, values: Statistics | None) -> TensorPicture | None:
-    # Most inspections draw nothing.
+    # Imported here: most inspections draw nothing.
     from wtxtgit.tensors.pictures import picture
 
     return None if values is None else picture(tensor, values)

@@ -1,4 +1,4 @@
-"""Inspect some tensors of a checkpoint: nothing else of it is read but its structure."""
+"""Inspecting some tensors of a checkpoint, of which only these and the structure are read."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def inspect_tensors(
     progress: Progress | None = None,
     pictured: int = 0,
 ) -> Inspection:
-    """Inspect the tensors of these names, or of these arrays of a text, of a target.
+    """Inspect the tensors of a target with these names, or in these arrays of a text.
 
-    Of a text the blocks that are read are checked, and of a detached one fetched. Raises as
-    `inspect` does, CheckError where what is read of a text is damaged, and UsageError for
-    a name that no tensor has.
+    Of a text the blocks that are read are checked; of a detached text only these are fetched.
+    Raises as `inspect` does, CheckError if what is read of a text is damaged, and UsageError for an
+    unknown name.
     """
     data = read_checkpoint(name, threads=threads)
     if is_age(data):
@@ -80,7 +80,7 @@ def inspect_tensors(
 
 
 def _arrays_of(data: ByteView) -> dict[tuple[int | None, str | None], str | None]:
-    """The arrays that clean makes of a file's tensors, by where these start and their names."""
+    """Return the arrays that clean makes of a file's tensors, by offset and name of the tensor."""
     cut = any_format.split(data)
     sizes = {array.name: array.data.nbytes for array in cut.arrays}
     return {

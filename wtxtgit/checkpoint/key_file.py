@@ -1,4 +1,4 @@
-"""Files with keys that are shared secrets: of encrypted FOLD chunks (AES-256), and of HMACs."""
+"""Files with shared secrets: keys of encrypted FOLD chunks (AES-256), and of HMACs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _HEX = re.compile(rb"[0-9A-Fa-f]{64}")
 
 
 def aes_key(path: Path) -> bytes:
-    """The key in a file of 32 bytes or 64 hex digits; raises InputError for any other file."""
+    """Return the key in a file of 32 bytes or 64 hex digits.
+
+    Raises InputError for any other file.
+    """
     content = read_small(path, _MAX_KEY_FILE, "a key")
     if len(content) == _KEY_BYTES:
         return content
@@ -26,7 +29,7 @@ def aes_key(path: Path) -> bytes:
 
 
 def key_bytes(path: Path | None) -> bytes | None:
-    """The bytes of a key file, as they are; raises InputError for an empty one."""
+    """Return the bytes of a key file unchanged; raises InputError for an empty one."""
     if path is None:
         return None
     key = read_small(path, _MAX_HMAC_KEY, "a key")

@@ -1,4 +1,4 @@
-"""The files of a set: opened by their paths in it, as a checkout has them, and nowhere else."""
+"""The files of a set, opened by their paths in it, as a checkout has them; never other files."""
 
 from __future__ import annotations
 
@@ -36,19 +36,18 @@ if TYPE_CHECKING:  # files alone take no git
 
 
 def members(target: str, place: TargetPlace = HERE, *, threads: int | None = None) -> SetFolder:
-    """A function that opens a file listed in the set `target`, by its path there.
+    """Return an object that opens files listed in the set `target`, by their paths there.
 
-    `target` is the set's index, or the folder with it. The function raises InputError for what is
-    not in the set's folder: paths that lead out of it, by themselves or through a symbolic link,
-    included.
+    `target` is the set's index, or the folder with it. Opening raises InputError for what is not in
+    the set's folder, including paths that lead out of it, directly or through a symbolic link.
     """
-    # file:// is this file system: the rules for links hold there as well.
+    # file:// is this file system, where the rules for links apply as well.
     if is_url(target, place) and (local := urls.local_path(target)) is not None:
         return members(str(local), place, threads=threads)
 
     @cache
     def index() -> str:
-        # Only sets have files: of all other targets nobody asks.
+        # Only evaluated for sets, which have other files.
         from wtxtgit.checkpoint import folders
 
         is_folder = folder_names(target, place) is not None
@@ -93,7 +92,7 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
         if not there.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{shown(path)} leads out of the set's folder")
         if not there.is_file():
-            # A pipe or a device would be read without end.
+            # A pipe or a device might never end.
             raise InputError(f"{shown(path)} is not a file")
         data = view_file(file, place.folder)
         beside = partial(wsum_at, wsum_path(there))
@@ -111,7 +110,7 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
         try:
             return opener(path)
         except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
-            # Of a set a file that can't be opened is a finding, not the end.
+            # A file of a set that can't be opened is a finding, and does not end the command.
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
     @cache
@@ -137,9 +136,9 @@ def members(target: str, place: TargetPlace = HERE, *, threads: int | None = Non
 def tree_members(
     repo: Repository, tree: str, index: bytes, *, threads: int | None = None
 ) -> SetFolder:
-    """The same for a set in a tree, by the tree's object id and the path there.
+    """Return the opener for a set in a tree, given by the tree's object id and the index's path.
 
-    No file of the work tree comes in, whatever it is called.
+    Files of the work tree are never used.
     """
     from wtxtgit.git import history
 
@@ -157,7 +156,7 @@ def entry_members(
     *,
     threads: int | None = None,
 ) -> SetFolder:
-    """The same for a set whose files are entries that `find` gives by their paths."""
+    """Return the opener for a set whose files are entries that `find` returns by path."""
 
     def open_member(path: str) -> ByteView:
         _refuse_outside(path)
@@ -176,6 +175,6 @@ def entry_members(
 
 def _refuse_outside(path: str) -> None:
     parts = path.split("/")
-    # Backslashes lead out of a folder on some systems, and stores read them as slashes.
+    # Some systems treat backslashes as separators, and stores read them as slashes.
     if not path or "\0" in path or "\\" in path or path.startswith("/") or ".." in parts:
         raise InputError(f"{shown(path.replace(chr(0), '?'))} leads out of the set's folder")

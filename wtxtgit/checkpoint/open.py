@@ -1,7 +1,7 @@
-"""Opening what a command is pointed at: a file, a URL, or a blob of a repository as REV:PATH.
+"""Opening what a command is given: a file, a URL, or a blob of a repository as REV:PATH.
 
-A text that stands for a container is looked at as that container. Files that
-a set lists are found beside it, and nowhere else.
+A text that stands for a container is opened as that container. Files that a set lists are looked
+for beside it, and nowhere else.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ if TYPE_CHECKING:  # Files alone take neither git nor what reads texts.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenedTarget:
-    """What a target holds: the file that a checkout would give.
+    """The content of a target: the file that a checkout would write.
 
-    `report` is there for a text that stands for no container, `warning` where
-    it should stand for one.
+    `report` is set for a text that stands for no container, `warning` if it should stand for one.
     """
 
     name: str
@@ -51,9 +50,8 @@ class OpenedTarget:
 class TargetPlace:
     """Where targets are looked for.
 
-    `folder` is where relative paths start. `clone` is a folder of the
-    repository, and `prefix` the path in it where `./PATH` starts. Without them
-    they are those of this process.
+    Relative paths start from `folder`. `clone` is a folder of the repository, and `prefix` the path
+    in it from which `./PATH` starts. The defaults are those of this process.
     """
 
     folder: Path | None = None
@@ -61,11 +59,11 @@ class TargetPlace:
     prefix: bytes = b""
 
     def file(self, path: Path | str) -> Path:
-        """Where the file is that is named by `path`."""
+        """Return the file that is named by `path`."""
         return Path(path) if self.folder is None else self.folder / path
 
     def repository(self) -> Repository:
-        """The repository; raises EnvironmentFailure where there is none."""
+        """Return the repository; raises EnvironmentFailure if there is none."""
         from wtxtgit.git.repository import Repository
 
         if self.clone is None:
@@ -79,17 +77,17 @@ HERE = TargetPlace()
 
 
 def is_url(target: str, place: TargetPlace = HERE) -> bool:
-    """Whether a target is a URL; a file that exists wins."""
+    """Tell whether a target is a URL; an existing file takes precedence."""
     return urls.is_url(target) and not _exists(target, place)
 
 
 def is_blob(target: str, place: TargetPlace = HERE) -> bool:
-    """Whether a target is REV:PATH; a file that exists wins."""
+    """Tell whether a target is REV:PATH; an existing file takes precedence."""
     return ":" in target and not urls.is_url(target) and not _exists(target, place)
 
 
 def is_file(target: str, place: TargetPlace = HERE) -> bool:
-    """Whether a target is a path, whatever stands there."""
+    """Tell whether a target is a path, whatever stands there."""
     return not (is_url(target, place) or is_blob(target, place))
 
 
@@ -98,7 +96,7 @@ def _exists(target: str, place: TargetPlace) -> bool:
 
 
 def file_of(target: str, otherwise: str) -> Path:
-    """The file that a target is, which something else is to stand beside or replace.
+    """Return the path of a target beside which something is written, or that is replaced.
 
     Raises UsageError for a blob or URL; `otherwise` says what the user can do.
     """
@@ -109,10 +107,10 @@ def file_of(target: str, otherwise: str) -> Path:
 
 
 def output_beside(target: str, ending: str) -> Path:
-    """The file beside a text or delta that is made of it: its name without `ending`.
+    """Return the output path beside a text or delta: its name without `ending`.
 
-    Raises UsageError for what is no file, for another ending, and where that file is there already:
-    what is overwritten has to be named.
+    Raises UsageError if the target is no file, for another ending, and if that file exists: what is
+    overwritten has to be named.
     """
     path = file_of(target, "name the output with -o")
     if path.suffix != ending or not path.stem:
@@ -126,19 +124,19 @@ def output_beside(target: str, ending: str) -> Path:
 
 
 def public_name(target: str) -> str:
-    """What a report calls a target: a URL without what may be credentials."""
+    """Return the name of a target for reports: a URL without possible credentials."""
     return urls.shown_url(target) if urls.is_url(target) else target
 
 
 def shown_name(target: str) -> str:
-    """What a message calls a target."""
+    """Return the name of a target for messages."""
     return shown(public_name(target))
 
 
 def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) -> ByteView:
-    """The bytes of a target as they are; `threads` may inflate a blob.
+    """Return the bytes of a target as they are; a blob is inflated on up to `threads` threads.
 
-    Raises InputError, of a pointer of git-lfs too, and EnvironmentFailure.
+    Raises InputError, also for a git-lfs pointer, and EnvironmentFailure.
     """
     if is_url(target, place):
         data = _read_url(target)
@@ -166,15 +164,18 @@ def _read_url(target: str) -> ByteView:
 def read_checkpoint(
     target: str, place: TargetPlace = HERE, *, threads: int | None = None
 ) -> ByteView:
-    """The same, of a folder the index of the set in it; stores of URLs but file:// have none."""
-    # Stores name folders in ways of their own: there the index is named.
+    """Return the bytes of a target, for a folder those of the index of its set.
+
+    Of URLs only file:// can name a folder.
+    """
+    # Stores name folders in ways of their own: there the index has to be named.
     if is_url(target, place) and (local := urls.local_path(target)) is not None:
         return read_checkpoint(str(local), place, threads=threads)
     try:
         if not _is_folder(target, place):
             return read(target, place, threads=threads)
     except EnvironmentFailure:
-        # Of a blob git is asked once: only where there is none a folder is looked for.
+        # Git is asked for the blob first; only if there is none a folder is looked for.
         if not is_blob(target, place) or (names := folder_names(target, place)) is None:
             raise
     else:
@@ -187,7 +188,7 @@ def _is_folder(target: str, place: TargetPlace) -> bool:
 
 
 def folder_names(target: str, place: TargetPlace = HERE) -> list[str] | None:
-    """The names of the files in a folder, of the work tree or of a commit; None for what is none.
+    """Return the names of files in a folder of the work tree or a commit; None if it is no folder.
 
     Raises EnvironmentFailure.
     """
@@ -205,7 +206,7 @@ def folder_names(target: str, place: TargetPlace = HERE) -> list[str] | None:
 
 
 def _index_in(target: str, names: list[str], place: TargetPlace, threads: int | None) -> ByteView:
-    """The index of the set in a folder, as a checkout has it; raises InputError where none is."""
+    """Return the index of the set in a folder, as a checkout has it; raises InputError if none."""
     from wtxtgit.checkpoint import folders
 
     index = folders.index_of(shown_name(target), names)
@@ -218,9 +219,10 @@ def _index_in(target: str, names: list[str], place: TargetPlace, threads: int | 
 
 
 def wsum_beside(text: str, place: TargetPlace = HERE) -> bytes | None:
-    """The WSUM beside a text that is a file or REV:PATH, well-formed or not; None without one.
+    """Return the WSUM beside a text (a file or REV:PATH), well-formed or not; None if there is
+    none.
 
-    Of a URL nothing else is fetched. Raises EnvironmentFailure for a file that can't be read.
+    Nothing is fetched for URLs. Raises EnvironmentFailure for a file that can't be read.
     """
     if is_file(text, place):
         return wsum_at(wsum_path(place.file(text)))
@@ -233,16 +235,16 @@ def wsum_beside(text: str, place: TargetPlace = HERE) -> bytes | None:
         with BlobReader(repo) as blobs:
             content = blobs.read(blob_oid(text + ENDING, repo), MAX_WSUM)
     except EnvironmentFailure:
-        # Nothing is there, or a folder, or what is too large.
+        # There is none, or it is a folder or too large.
         return None
     return content if content.startswith(WSUM_MAGIC) else None
 
 
 def payload_for(target: str | None, data: ByteView, place: TargetPlace = HERE) -> PayloadSource:
-    """Where the payload of a target is looked for, if its content `data` is a detached text.
+    """Return where the payload of a target is looked for, if its content `data` is a detached text.
 
-    That is the store of the repository that a file or blob is in, and its remote; of any other
-    target, of that of this process, as for no target. Without a repository there is no payload.
+    This is the store of the repository of a file or blob, and its remote; for any other target, or
+    none, that of `place`. Without a repository there is no payload.
     """
     if not is_detached(data):
         return NO_PAYLOAD
@@ -253,9 +255,9 @@ def payload_for(target: str | None, data: ByteView, place: TargetPlace = HERE) -
 
 
 def repository_of(target: str | None, place: TargetPlace = HERE) -> Repository:
-    """The repository that a target is in, else that of this process.
+    """Return the repository that a target is in, else that of `place`.
 
-    Raises EnvironmentFailure where there is none.
+    Raises EnvironmentFailure if there is none.
     """
     from wtxtgit.git.repository import Repository
 
@@ -270,7 +272,7 @@ def repository_of(target: str | None, place: TargetPlace = HERE) -> Repository:
 
 
 def payload_in(repo: Repository, data: ByteView) -> PayloadSource:
-    """That of a repository, for a content that is a detached text."""
+    """Return the payload source of a repository, if a content is a detached text."""
     if not is_detached(data):
         return NO_PAYLOAD
     from wtxtgit.remotes.payload.on_demand import FetchedPayload
@@ -281,10 +283,10 @@ def payload_in(repo: Repository, data: ByteView) -> PayloadSource:
 def read_attached(
     target: str, place: TargetPlace = HERE, *, threads: int | None = None
 ) -> ByteView:
-    """The bytes of a target as `read` gives them, of a detached text the attached one.
+    """Return the bytes of a target as `read` does, but the attached form of a detached text.
 
-    For what takes the lines of a text apart. Raises CheckError for a detached text
-    that does not verify, or whose payload is not at hand.
+    For callers that work on the lines of a text. Raises CheckError for a detached text that does
+    not verify, or whose payload is not at hand.
     """
     return attached_text(target, read(target, place, threads=threads), place, threads=threads)
 
@@ -292,7 +294,10 @@ def read_attached(
 def attached_text(
     target: str, data: ByteView, place: TargetPlace = HERE, *, threads: int | None = None
 ) -> ByteView:
-    """What `read_attached` gives, of what was read of a target."""
+    """Return the attached form of a detached text that was read of a target.
+
+    Other data unchanged.
+    """
     payload = payload_for(target, data, place)
     return attached_with(shown_name(target), data, payload, threads=threads)
 
@@ -300,7 +305,7 @@ def attached_text(
 def attached_with(
     name: str, data: ByteView, payload: PayloadSource, *, threads: int | None = None
 ) -> ByteView:
-    """The same of data that messages call `name`, with the payload given."""
+    """Return the attached form of `data`, which messages call `name`, with the payload given."""
     if not is_detached(data):
         return data
     return spooled(attached_pieces(name, data, payload, threads=threads))
@@ -314,7 +319,10 @@ def attached_pieces(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Buffer]:
-    """The same of a detached text, in pieces; what raises does so before the first one."""
+    """Yield the attached form of a detached text in pieces.
+
+    Errors are raised before the first one.
+    """
     from wtxtgit.text.detached import attached
     from wtxtgit.text.index import index
     from wtxtgit.text.verify import verify
@@ -327,7 +335,7 @@ def attached_pieces(
 
 
 def refuse_text(report: TextReport, name: str) -> None:
-    """Raise CheckError for a text that does not verify, with a hint at what helps."""
+    """Raise CheckError for a text that does not verify, with a helpful hint."""
     if report.ok:
         return
     problem = report.problems[0]
@@ -341,14 +349,14 @@ def refuse_text(report: TextReport, name: str) -> None:
 
 
 def blob_oid(target: str, repo: Repository) -> str:
-    """The object id of REV:PATH; `./PATH` starts where the command does, as for git itself."""
+    """Return the object id of REV:PATH; `./PATH` starts from the current folder, as in git."""
     from wtxtgit.git import history
 
     return history.resolve_blob(repo, _from_here(target, repo))
 
 
 def checkpoint_oid(target: str, repo: Repository) -> str:
-    """The same, of a folder that of its tree."""
+    """Return the object id of a blob, or for a folder that of its tree."""
     from wtxtgit.git import history
 
     name = _from_here(target, repo)
@@ -366,7 +374,7 @@ def _from_here(target: str, repo: Repository) -> str:
 
 
 def blob(repo: Repository, oid: str, threads: int | None = None) -> ByteView:
-    """The content of a blob; raises EnvironmentFailure."""
+    """Return the content of a blob; raises EnvironmentFailure."""
     from wtxtgit.git.store.reader import ObjectStore
 
     with ObjectStore(repo) as store:
@@ -374,7 +382,7 @@ def blob(repo: Repository, oid: str, threads: int | None = None) -> ByteView:
 
 
 def open_target(target: str, *, threads: int | None = None) -> OpenedTarget:
-    """Open a target as the file that a checkout would give, a pending text with its WSUM."""
+    """Open a target as the file that a checkout would write, a pending text with its WSUM."""
     data = read_checkpoint(target, threads=threads)
     payload = payload_for(target, data)
     return as_checked_out(target, data, threads, partial(wsum_beside, target), payload)
@@ -387,12 +395,12 @@ def as_checked_out(
     wsum: Callable[[], bytes | None] = lambda: None,
     payload: PayloadSource = NO_PAYLOAD,
 ) -> OpenedTarget:
-    """What a checkout makes of bytes that git stores, or that stand in a file.
+    """Return what a checkout makes of bytes that git stores, or that are in a file.
 
-    Of a text `wsum` gives the WSUM that goes with it: together they are as a text with a root.
+    `wsum` returns the WSUM that belongs to a text; together they count as a text with a root.
     """
     if not is_text(data):
-        # A member of a set, which was not read as a target.
+        # A member of a set, for which this was not checked yet.
         refuse_pointer(shown(name), data)
         return OpenedTarget(name, data)
     from wtxtgit.filter.smudge import smudge_verified
@@ -409,7 +417,7 @@ def as_checked_out(
 
 
 def refuse_itself(out: Path, source: str) -> None:
-    """Raise UsageError where the damaged file would be written over."""
+    """Raise UsageError if the damaged file would be overwritten."""
     same = False
     with contextlib.suppress(OSError):
         same = is_file(source) and out.samefile(source)

@@ -1,9 +1,8 @@
-"""Where bytes that a damaged text has lost may still be: other texts and files.
+"""Other places where the lost bytes of a damaged text may be: other texts and files.
 
-Every chunk and array of a text is named by its SHA-256, so whatever else is at hand
-can give it: the store of the repository, an older generation in git's history, another
-file of the repository, what stands in the work tree, a file, commit or URL that the user
-names. Bytes are hashed before they are given.
+A text names every chunk and array by its SHA-256, so anything at hand may provide them: the
+repository's store, an older generation in git's history, another file of the repository, the work
+tree, or a file, commit or URL that the user names. Bytes are hashed before they are used.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _Told = tuple[grammar.ArrayLine, "Rows | None"]
 class Place:
     """Something that may hold lost bytes: its name, and how it is opened.
 
-    One that the user named has to be there.
+    If the user named it, it has to exist.
     """
 
     name: str
@@ -59,10 +58,10 @@ class Place:
 
 
 class FoundCopies:
-    """Bytes by their SHA-256, from places that are opened one by one, as far as need be.
+    """Finds bytes by their SHA-256, in places that are opened one by one as needed.
 
-    `places` gives all of them, each time it is called. Only what is wanted is kept of
-    them, as a view: there may be many places. `store` gives one that has chunks by name.
+    `places` yields all of them each time it is called. Only what is wanted is kept of them, as
+    views, because there may be many places. `store` returns one that has chunks by name.
     """
 
     def __init__(
@@ -77,14 +76,14 @@ class FoundCopies:
         self._arrays: dict[str, tuple[grammar.ArrayLine, Rows | None, ByteView, str]] = {}
 
     def want(self, digests: Collection[str], names: Collection[str]) -> None:
-        """Say which SHA-256, in hex, and arrays will be asked for."""
+        """Declare which SHA-256, in hex, and arrays will be asked for."""
         self._digests.update(digests)
         self._names.update(names)
-        # What was looked at for something else was not looked at for these.
+        # Places searched before were not searched for these.
         self._places = iter(self._all_places())
 
     def array(self, name: str) -> tuple[grammar.ArrayLine, Rows | None, ByteView, str] | None:
-        """An array called so that is whole, with what is said of it, and the place."""
+        """Return an intact array with this name: its line, rows, bytes, and where it was found."""
         while name not in self._arrays and self._look_further():
             pass
         given = self._arrays.get(name)
@@ -93,7 +92,7 @@ class FoundCopies:
         return given
 
     def bytes_of(self, digest: str, nbytes: int) -> tuple[ByteView, str] | None:
-        """The bytes with a SHA-256, in hex, and the place that they are from."""
+        """Return the bytes with a SHA-256, in hex, and where they were found; None if nowhere."""
         if (stored := self._stored(digest, nbytes)) is not None:
             return stored, STORE
         while True:
@@ -113,12 +112,12 @@ class FoundCopies:
         try:
             raw = store.read(name)
         except PayloadError:
-            # Damaged there: it may be elsewhere.
+            # Damaged in the store: it may be elsewhere.
             return None
         return raw if len(raw) == nbytes else None
 
     def _look_further(self) -> bool:
-        """Take in one more place; tells whether there was one."""
+        """Search one more place; returns whether there was one."""
         place = next(self._places, None)
         if place is None:
             return False
@@ -130,14 +129,14 @@ class FoundCopies:
                     claim, rows = array
                     self._arrays.setdefault(claim.name, (claim, rows, raw, place.name))
         except (WtxtgitError, OSError):
-            # What can't be read has nothing to give; what is asked for may be elsewhere.
+            # An unreadable place has nothing to offer; another may.
             if place.is_named:
                 raise
         return True
 
 
 def _hash(raw: ByteView) -> str | None:
-    """The SHA-256 in hex, None where lines are not as they should be."""
+    """Return the SHA-256 in hex; None if lines are malformed."""
     try:
         return hashed(sha256(), pieces(raw)).hexdigest()
     except TextError:
@@ -145,9 +144,9 @@ def _hash(raw: ByteView) -> str | None:
 
 
 def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
-    """SHA-256 and bytes of each chunk and array that a text, a delta or a file has.
+    """Yield SHA-256 and bytes of each chunk and array in a text, a delta or a file.
 
-    Of an array what is said of it, too. Whether it has that SHA-256 is not looked at.
+    For an array also its line and rows. The stated SHA-256 is not checked.
     """
     if grammar.is_text(data) or grammar.is_delta(data):
         for found in read(data).arrays:
@@ -172,25 +171,25 @@ def _parts_of(data: ByteView) -> Iterator[tuple[_Told | None, str, ByteView]]:
 
 
 def store_of_target(target: str) -> PayloadSource | None:
-    """The store of the repository that a target is in, None where there is none."""
+    """Return the store of the repository that a target is in; None if there is none."""
     repo = _repository(target)
     return None if repo is None else store_of(repo)
 
 
 def places(target: str, given: Iterable[str], threads: int | None = None) -> Iterator[Place]:
-    """Where to look for what `target` has lost: what the user named, then what is at hand.
+    """Yield where to look for what `target` has lost: what the user named, then what is at hand.
 
-    At hand are, of the repository around, the file's own history, its index and work
-    tree, and then all other files that it keeps as text, and its deltas. Raises UsageError for
-    what was named and is no place. A folder that the user names is another clone, bare or not,
-    and so is the URL of a repository.
+    At hand are, in the repository of the target, the file's own history, its index and work tree,
+    and then all other files that it keeps as text, and its deltas. A folder that the user names is
+    another clone, bare or not, and so is the URL of a repository. Raises UsageError for what was
+    named and is no place.
     """
     repo = _repository(target)
     path = None if repo is None else path_in(target, repo)
     seen: set[str] = set()
     for one in given:
         if (url := repository_url(one)) is not None:
-            # Without a repository around, what it is called is all that is known.
+            # Outside of a repository only the file's name is known.
             name = os.fsencode(Path(target).name) if path is None else path
             shown_name = shown_url(one)
             for place in _of_repository(branches_of(url), name, seen, threads):
@@ -214,7 +213,9 @@ def places(target: str, given: Iterable[str], threads: int | None = None) -> Ite
 def _of_repository(
     repo: Repository, path: bytes | None, seen: set[str], threads: int | None
 ) -> Iterator[Place]:
-    """What stood at a path in any commit of a repository, then its files that are kept as text."""
+    """Yield what stood at a path in any commit, then the repository's files that are kept as
+    text.
+    """
     if path is not None:
         yield from _blobs(repo, _history(repo, path), seen, threads)
     if repo.is_bare:
@@ -227,7 +228,7 @@ def _of_repository(
 
 
 def _open_given(place: str, target: str, threads: int | None) -> ByteView:
-    """Open a file, a URL or REV:PATH; a bare revision is that of the same path."""
+    """Open a file, a URL or REV:PATH; a bare revision means the same path in it."""
     if opener.is_file(place) and not Path(place).exists():
         repo = _repository(target)
         path = None if repo is None else path_in(target, repo)
@@ -244,7 +245,7 @@ def _repository(target: str) -> Repository | None:
 
 
 def path_in(target: str, repo: Repository) -> bytes | None:
-    """The path of a target from the top level of its repository."""
+    """Return the path of a target from the top level of its repository; None if outside of it."""
     if opener.is_blob(target):
         path = target.partition(":")[2]
         if path.startswith(("./", "../")):
@@ -258,7 +259,7 @@ def path_in(target: str, repo: Repository) -> bytes | None:
 
 
 def _history(repo: Repository, path: bytes) -> Iterator[tuple[str, str]]:
-    """Names and object ids of what stood at a path in any commit, newest first."""
+    """Yield names and object ids of what stood at a path in any commit, newest first."""
     log = repo.git(
         *("log", "--all", "--full-history", "--no-renames", "--raw", "-z", "-m", "--no-abbrev"),
         *("--format=%x01%H", f"--max-count={_MOST}", "--", f":(top,literal){os.fsdecode(path)}"),

@@ -1,8 +1,8 @@
-"""Quantised tensors on their way to another file: as what its format holds, or as bytes with a tag.
+"""Quantised tensors when converting: as the other format's own types, or as bytes with a tag.
 
-A format without quantised types gets a tensor of u8, whose rows are those that are stored, and a
-tag `wtxtgit.packed:NAME` that says of which type they are; from there it becomes the same again.
-Spec: `docs/spec/containers.md`, "Packed tensors".
+A format without quantised types gets a tensor of u8, whose rows are the stored ones, and a tag
+`wtxtgit.packed:NAME` that states their type; converting back restores it. Spec:
+`docs/spec/containers.md`, "Packed tensors".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TAG = "wtxtgit.packed:"
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Tensors as a format holds them, with tags; `unfit` are words on the others."""
+    """Tensors as a format holds them, with tags; `unfit` are messages about the others."""
 
     sources: list[TensorSource]
     tags: dict[str, str]
@@ -32,9 +32,9 @@ class Fitted:
 def unpacked(
     target: Format, sources: Iterable[TensorSource], tags: Mapping[str, str]
 ) -> tuple[list[TensorSource], dict[str, str]]:
-    """The tensors as what tags say that their bytes are, and all other tags.
+    """Return the tensors with the types that tags state for their bytes, and all other tags.
 
-    On the way to a format that could not say that again they stay bytes.
+    They stay bytes if the target format could not state that again.
     """
     left = dict(tags)
     if not target.holds_quantised and target.keeps_tag is None:
@@ -53,7 +53,7 @@ def unpacked(
 
 
 def fitted(target: Format, sources: Sequence[TensorSource], tags: Mapping[str, str]) -> Fitted:
-    """What of the tensors a format holds; those of numbers are as they are if it has the dtype."""
+    """Return the tensors as a format can hold them; numbers are unchanged if it has their dtype."""
     dtypes = target.write().DTYPES if target.write is not None else {}
     done = Fitted([], dict(tags), [], [])
     for source in sources:
@@ -73,7 +73,7 @@ def fitted(target: Format, sources: Sequence[TensorSource], tags: Mapping[str, s
 
 
 def as_bytes(source: TensorSource) -> TensorSource:
-    """A quantised tensor as rows of bytes."""
+    """Return a quantised tensor as rows of bytes."""
     _, ggml_type = QUANTISED[source.element]
     shape = stored_shape(ggml_type, source.shape)
     return source if shape is None else replace(source, element="u8", shape=shape)

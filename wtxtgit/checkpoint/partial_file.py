@@ -1,7 +1,7 @@
-"""The file of a text of which parts are lost, with zeros in their place.
+"""The file of a text that has lost parts, with zeros in their place.
 
-The text alone says how long what is lost was, and anybody may have written it: zeros have
-the bound that a file of its size has for what it decodes to (`containers/budget.py`).
+Only the text states how long the lost parts were, and anybody may have written it. So the number of
+zeros has the same limit as the decoded size of such a file (`containers/budget.py`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from wtxtgit.text.recovery.rebuilding import PartialText
 def write_partial(
     done: RecoveredText, out: Path, source: str, limit: Decoding | None = None
 ) -> TextRecovery:
-    """Write the file of a text with zeros for what is lost; gives the report with these ranges.
+    """Write the file of a text with zeros for what is lost; returns the report with their ranges.
 
-    The text alone says how many these are: no more than a file of its size may decode to
-    (`containers/budget.py`). Raises CheckError where the text's layout is not known or there
-    would be more of them, UsageError for a text as output.
+    Raises CheckError if the text's layout is unknown, or if there would be more zeros than a file
+    of its size may decode to (`containers/budget.py`), and UsageError if the output is a text.
     """
     refuse_itself(out, source)
     if out.suffix == TEXT_ENDING:
@@ -59,7 +58,7 @@ _NOTHING = memoryview(b"")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Bytes of a file, or so many zeros: of the file itself or, where they are lost, for them."""
+    """A part of a file: bytes, or a number of zeros, which with `is_lost` replace lost bytes."""
 
     raw: ByteView = _NOTHING
     zeros: int = 0
@@ -71,7 +70,7 @@ class _Part:
 
 
 def _each(whole: Iterable[_Part | ArrayPieces]) -> Iterator[_Part]:
-    """The parts of a file, those of an array chunk by chunk: there may be very many of them."""
+    """Yield the parts of a file, those of an array chunk by chunk, since there may be very many."""
     for one in whole:
         if isinstance(one, _Part):
             yield one
@@ -94,7 +93,7 @@ def _lost_ranges(parts: Iterable[_Part]) -> tuple[tuple[int, int], ...]:
 
 
 def _written(parts: Iterable[_Part]) -> Iterator[Buffer]:
-    """The bytes of the parts in order, in pieces of bounded size."""
+    """Yield the bytes of the parts in order, in pieces of bounded size."""
     for part in parts:
         yield from pieces(part.raw)
         for start in range(0, part.zeros, PIECE):
@@ -105,7 +104,7 @@ _ZEROS = memoryview(bytes(PIECE))
 
 
 def _file_parts(recovery: PartialText) -> list[_Part | ArrayPieces] | None:
-    """The file's parts and arrays in order; None where it is not known what they are."""
+    """Return the file's parts and arrays in order; None if they are not known."""
     layout = recovery.layout
     if layout is None or layout.size is None:
         return None
@@ -126,7 +125,7 @@ def _file_parts(recovery: PartialText) -> list[_Part | ArrayPieces] | None:
             unknown = len(parts)
         else:
             return None
-    # Of one array the size follows from that of the file.
+    # If one array's size is unknown it follows from the size of the file.
     rest = layout.size - given
     if rest < 0 or (rest and unknown is None):
         return None

@@ -1,17 +1,19 @@
-"""Recovering what a damaged text holds, from itself and from whatever else is at hand.
+"""Recovering the content of a damaged text, from itself and from anything else at hand.
 
-What comes out is whole and proved, or it is told what is lost. The damaged file is
-never written over.
+The result is whole and proved, or it is reported what is lost. The damaged file is never
+overwritten.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from array import array as numbers
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import final, overload
 
@@ -22,15 +24,16 @@ from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TextError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import read_small, write_output
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import Buffer, ByteView, Pages, pieces, same_bytes, write_all
+from wtxtgit.io.view import Buffer, ByteView, Pages, mapped, pieces, same_bytes, write_all
 from wtxtgit.model.array import Snapshot
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger
 from wtxtgit.text.grammar import MAX_INLINE, is_delta, is_detached
 from wtxtgit.text.index import start_of
-from wtxtgit.text.recovery import deltas, ledgers
+from wtxtgit.text.recovery import deltas, ledgers, transport
 from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
+from wtxtgit.text.recovery.reading import distance
 from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.verify import TextReport, read_wsum, verify
@@ -42,10 +45,10 @@ LEDGER_ENDING = ".wsum"
 
 @dataclass(frozen=True, slots=True)
 class ChunkFate(JsonObject):
-    """What became of a chunk that is not intact.
+    """What happened to a chunk that is not intact.
 
-    `start` and `end` are bytes of the array, `rows` how many rows of its first dimension they are
-    of, `source` where a healed one is from.
+    `start` and `end` are byte offsets in the array, `rows` the range of rows (first dimension) that
+    they touch, `source` where a healed chunk was found.
     """
 
     KEYS = "ix state start end rows source?"
@@ -60,7 +63,7 @@ class ChunkFate(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ArrayFate(JsonObject):
-    """An array of a text: how many of its chunks are what, and those that are not intact."""
+    """An array of a text: the number of chunks in each state, and those that are not intact."""
 
     name: str
     bytes: int | None
@@ -73,12 +76,12 @@ class ArrayFate(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class TextRecovery(JsonObject):
-    """What became of a damaged text.
+    """The outcome for a damaged text.
 
-    `state` is `intact` where nothing had to be done, `whole` where all of it is there and proved,
-    `partial` otherwise. `undone` is what a transport had done to it, `notes` what no hash covers
-    and could not be kept, `missing` arrays of which no line is left. `lost` are ranges of the file
-    that `output` holds as zeros.
+    `state` is `intact` if nothing had to be done, `whole` if everything is there and proved,
+    `partial` otherwise. `undone` lists changes by a transport that were reverted, `notes` what no
+    hash covers and could not be kept, `missing` arrays of which no line is left. `lost` are ranges
+    of zeros in the file `output`.
     """
 
     KEYS = "path state undone notes arrays missing sha256_all? lost output?"
@@ -96,7 +99,9 @@ class TextRecovery(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredText:
-    """A recovery of a text of `nbytes` as it stood, and the whole text where there is one."""
+    """The recovery of a text of `nbytes` (as it was damaged), and the whole text if there is
+    one.
+    """
 
     recovery: PartialText
     report: TextRecovery
@@ -110,14 +115,74 @@ def recover_text(
 ) -> RecoveredText:
     """Recover the text `data`, which `target` names.
 
-    `given` are files, URLs and revisions to look in first. Raises InputError where
-    nothing of a text is left.
+    `given` are files, URLs and revisions to search first. Raises InputError if no line of a text is
+    left.
     """
-    heal = other_copies.FoundCopies(
-        partial(other_copies.places, target, tuple(given), threads),
-        partial(other_copies.store_of_target, target),
-    )
     plain, changes = undone(data)
+    at_hand = partial(other_copies.places, target, tuple(given), threads)
+    best = _recovered(target, data, plain, changes, at_hand, threads)
+    if best.text is not None:
+        return best
+    copies = transport.copies(plain)
+    # Of another text, as of an older version that a mail quotes, nothing is taken as a whole.
+    claimed = _claimed(plain)
+    copies = [copy for copy in copies if _is_near(_claimed(copy), claimed)]
+    fewest = None
+    for copy in copies:
+        others = [
+            other_copies.Place("another copy in it", partial(_itself, other))
+            for other in copies
+            if other is not copy
+        ]
+        places = partial(_first_of, others, at_hand)
+        # What is none after all has nothing to give.
+        with contextlib.suppress(InputError):
+            done = _recovered(target, data, copy, (*changes, _COPIES), places, threads)
+            if done.text is not None:
+                return done
+            lost = sum(array.lost for array in done.report.arrays) + len(done.report.missing)
+            if fewest is None or lost < fewest:
+                best, fewest = done, lost
+    return best
+
+
+_COPIES = "other copies of it"
+_Places = Callable[[], Iterable[other_copies.Place]]
+
+
+_NEAR_START = 64 * 1024
+_HASH = re.compile(rb"=([0-9a-f]{64})[ \n]")
+_MOST_WRONG = 16
+
+
+def _claimed(text: ByteView) -> bytes | None:
+    """The first hash of a text, which tells it from others: its root, base, or repository."""
+    found = _HASH.search(mapped(text[:_NEAR_START]))
+    return None if found is None else found[1]
+
+
+def _is_near(one: bytes | None, other: bytes | None) -> bool:
+    return one is None or other is None or distance(one, other) <= _MOST_WRONG
+
+
+def _itself(text: ByteView) -> ByteView:
+    return text
+
+
+def _first_of(first: Iterable[other_copies.Place], others: _Places) -> Iterable[other_copies.Place]:
+    return chain(first, others())
+
+
+def _recovered(
+    target: str,
+    data: ByteView,
+    plain: ByteView,
+    changes: tuple[str, ...],
+    places: _Places,
+    threads: int | None,
+) -> RecoveredText:
+    """The same of `data` as it was before its transport, with the places to look in."""
+    heal = other_copies.FoundCopies(places, partial(other_copies.store_of_target, target))
     if is_delta(plain):
         return _recover_delta(target, data, bytes(plain), changes, heal)
     if plain[: len(ledger.MAGIC)] == ledger.MAGIC:
@@ -127,17 +192,17 @@ def recover_text(
     try:
         recovery = recover_plain(plain, changes, heal, _sealed(target) | _finalized(target))
     except TextError as error:
-        # What a compressing program made shows no line.
+        # In the output of a compressor no line can be found.
         why = str(error) if error.kind != "syntax" else f"{error}; {start_of(data)}"
         raise InputError(f"{opener.shown_name(target)}: {why}") from None
     text = verified = None
     if (snapshot := recovery.snapshot) is not None:
         text = spooled(_giving_up(data, text_of(snapshot)))
         if not is_detached(plain):
-            # All of it is in the text: of very many arrays it need not be there twice.
+            # The text contains everything: very many arrays should not be in memory twice.
             recovery.snapshot = snapshot = None
         verified = verify(text, threads=threads)
-        # A layout that does not fit, for one: nothing is whole that `verify` refuses.
+        # What `verify` refuses is not whole; a layout may not fit, for example.
         if not verified.ok and any(p.kind != "pending" for p in verified.problems):
             text = None
         elif snapshot is not None:
@@ -152,7 +217,7 @@ def recover_text(
 
 
 def _giving_up(data: ByteView, written: Iterable[Buffer]) -> Iterator[Buffer]:
-    """What is written of a damaged text, whose pages are not kept meanwhile."""
+    """Yield what is written of a damaged text, without keeping its pages in memory."""
     pages = Pages()
     pages.watch(data)
     for piece in written:
@@ -167,9 +232,9 @@ _MAY_BE_FETCHED = "the repository's remote may have its lost data: wtxtgit fetch
 def _detached(
     target: str, snapshot: Snapshot, threads: int | None
 ) -> tuple[ByteView, TextReport] | None:
-    """The detached text of what was recovered, with all of its payload in the repository's store.
+    """Return the detached form of what was recovered, with its payload in the repository's store.
 
-    None where there is no repository: then the text keeps its data.
+    Returns None if there is no repository: then the text keeps its data.
     """
     try:
         repo = opener.repository_of(target)
@@ -198,7 +263,7 @@ def _recover_delta(
 def _as_it_is(
     target: str, data: ByteView, parts: PartialText, whole: bytes | None
 ) -> RecoveredText:
-    """Of what stands for no file: a ledger, a delta."""
+    """Report on what stands for no file: a ledger or a delta."""
     state = "partial"
     if whole is not None:
         state = "intact" if same_bytes(data, memoryview(whole)) else "whole"
@@ -207,7 +272,7 @@ def _as_it_is(
 
 
 def _sealed(target: str) -> frozenset[bytes]:
-    """What the records of the ledger beside a text say that its content is."""
+    """Return the content hashes in the ledger beside a text."""
     with contextlib.suppress(WtxtgitError, OSError):
         name = target + LEDGER_ENDING
         raw = (
@@ -222,7 +287,7 @@ def _sealed(target: str) -> frozenset[bytes]:
 
 
 def _finalized(target: str) -> frozenset[bytes]:
-    """What the WSUM beside a text says that its content is."""
+    """Return the content hash in the WSUM beside a text."""
     with contextlib.suppress(WtxtgitError, OSError):
         wsum = read_wsum(opener.wsum_beside(target) or b"")
         if wsum is not None:
@@ -255,7 +320,7 @@ def _report(
 
 
 def _array_fate(name: str, array: ArrayPieces, *, is_payload: bool) -> ArrayFate:
-    """What became of an array; the chunks of one that is payload should be in the store."""
+    """Describe the state of an array; chunks found in the store count as intact for payload."""
     counts: Counter[ChunkState] = Counter()
     others = numbers("q")
     for number, slot in enumerate(array.slots):
@@ -277,7 +342,7 @@ def _array_fate(name: str, array: ArrayPieces, *, is_payload: bool) -> ArrayFate
 
 @final
 class _ChunkFates(Sequence[ChunkFate]):
-    """What became of some chunks of an array; there may be more than fit into memory."""
+    """The states of some chunks of an array, computed when asked for: there may be very many."""
 
     def __init__(self, array: ArrayPieces, of: Sequence[int]) -> None:
         self._array, self._of = array, of
@@ -298,7 +363,7 @@ class _ChunkFates(Sequence[ChunkFate]):
 
 
 def _row_size(array: ArrayPieces) -> int | None:
-    """Bytes of one step of an array's first dimension."""
+    """Return the size in bytes of one step of an array's first dimension; None if unknown."""
     claim = array.claim
     if claim is None or not claim.shape or not claim.shape[0] or not claim.nbytes:
         return None
@@ -313,9 +378,9 @@ def _chunk_fate(slot: Slot, chunk_size: int, row: int | None) -> ChunkFate:
 
 
 def write_whole(done: RecoveredText, out: Path, source: str) -> None:
-    """Write a text that is whole to `out`: as text where its name ends so, else as its file.
+    """Write a whole text to `out`: as text if its name ends so, else as its file.
 
-    Raises CheckError for a text that is not whole, UsageError for the damaged file itself.
+    Raises CheckError if the text is not whole, UsageError if `out` is the damaged file itself.
     """
     opener.refuse_itself(out, source)
     if done.text is None:

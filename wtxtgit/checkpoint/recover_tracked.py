@@ -1,4 +1,4 @@
-"""A damaged text that git has at a path: recovered, staged with its file, and committed."""
+"""Recovering a damaged text that git has at a path: staging it with its file, and committing it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def put_back(
 ) -> RecoveredText:
     """Recover the text that the index has at a path, and stage it with its file.
 
-    Where not all of it can be recovered nothing is changed. One that was staged and whose file
-    was not written is written. Raises CheckError where the work tree holds something else than
-    what git has, UsageError for a path that is not tracked.
+    If not all of it can be recovered nothing is changed. If it was staged before and its file was
+    not written, the file is written. Raises CheckError if the work tree has content that git does
+    not have, UsageError for a path that is not tracked.
     """
     name = shown(os.fsdecode(path))
     entry = next((one for one in index.entries(repo) if one.path == path and not one.stage), None)
@@ -47,7 +47,7 @@ def put_back(
 
 
 def _is_kept(repo: Repository, path: bytes, oid: str) -> bool:
-    """Whether git has what stands at a path: there, staged or in HEAD, as a file or as its text."""
+    """Tell whether git has what stands at a path, staged or in HEAD, as a file or as its text."""
     file = repo.file(path)
     change = index.changes(repo).get(path, FileChange.NONE)
     if change is FileChange.NONE or not os.path.lexists(file):
@@ -57,10 +57,10 @@ def _is_kept(repo: Repository, path: bytes, oid: str) -> bool:
 
 
 def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None) -> RecoveredText:
-    """Recover a tracked file as `put_back` does, and commit that alone.
+    """Recover a tracked file as `put_back` does, and commit only that.
 
-    History is not rewritten: commits of before keep the damaged text. Raises UsageError
-    where something else is staged.
+    History is not rewritten: earlier commits keep the damaged text. Raises UsageError if something
+    else is staged.
     """
     if not opener.is_file(target):
         raise UsageError("--as-commit needs a path in the work tree")
@@ -90,7 +90,7 @@ def commit(target: str, given: Iterable[str] = (), *, threads: int | None = None
 def _staged_before(
     repo: Repository, path: bytes, given: Iterable[str], threads: int | None
 ) -> RecoveredText | None:
-    """What is staged, where that is what HEAD's text is recovered to: nobody came to commit it."""
+    """Return what is staged if HEAD's text is recovered to it: an earlier run did not commit it."""
     old = history.find(repo, f"HEAD:{os.fsdecode(path)}")
     if old is None:
         return None

@@ -1,6 +1,6 @@
-"""The files that a release is of: as a folder has them, or as a checkout of a commit would.
+"""The files of a release: as a folder has them, or as a checkout of a commit would.
 
-`docs/spec/release.md`, whose rules have the numbers that stand here.
+Numbers are those of the rules in `docs/spec/release.md`.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class ReleasedFiles(Protocol):
     """Files by their paths from the top level."""
 
     def sha256(self, name: str, progress: Progress | None) -> str:
-        """That of a file, in hex; raises FileMissing where there is none."""
+        """Return the SHA-256 of a file in hex; raises FileMissing if there is none."""
 
     def beside(self, names: frozenset[str]) -> Iterator[str]:
-        """The other files."""
+        """Yield the names of all other files."""
 
 
 class FileMissing(CheckError):
-    """A file is not there, or is no regular file."""
+    """A file is missing, or is no regular file."""
 
 
 class FilesOfFolder:
-    """The files of a folder, as they stand there."""
+    """The files in a folder, as they are."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -69,7 +69,7 @@ class FilesOfFolder:
 
     def sha256(self, name: str, progress: Progress | None) -> str:
         file = self.file(name)
-        # Nothing out of the folder, and nothing that another name would be changed by.
+        # Refuse what is outside of the folder, and what can be changed under another name.
         if os.path.realpath(file) != os.fspath(file):
             raise FileMissing("it or a folder above it is a symbolic link")
         try:
@@ -80,7 +80,7 @@ class FilesOfFolder:
             raise FileMissing(reason(error)) from error
 
     def file(self, name: str) -> Path:
-        """Where a file stands."""
+        """Return the path of a file."""
         return self._real / name
 
     def beside(self, names: frozenset[str]) -> Iterator[str]:
@@ -91,12 +91,12 @@ class FilesOfFolder:
 
         for name, folders, files in os.walk(self._real, onerror=note):
             folder = Path(name)
-            # The repository's own is none of the model's; what is called so further down is.
+            # The repository's own .git is not part of the model; others further down are.
             if folder == self._real:
                 folders[:] = [one for one in folders if one != _GIT]
                 files = [one for one in files if one != _GIT]
             folders.sort()
-            # What stands for a folder somewhere else is not walked into.
+            # A link to a folder is not followed.
             links = [one for one in folders if (folder / one).is_symlink()]
             yield from self._others((folder / one for one in files + links), names)
         yield from self._others(unread, names)
@@ -123,9 +123,9 @@ class FilesOfCommit:
 
     @classmethod
     def at(cls, repo: Repository, revision: str, names: Iterable[str]) -> FilesOfCommit:
-        """Those of a revision, of which some are asked for by their names.
+        """Return the files of a revision; `names` are those that will be asked for.
 
-        Raises EnvironmentFailure where it names no commit.
+        Raises EnvironmentFailure if it names no commit.
         """
         from wtxtgit.git.attributes import CHECKOUT
         from wtxtgit.git.commit_files import CommitFilesReader
@@ -159,15 +159,16 @@ class FilesOfCommit:
         return hashed(sha256(), smudged.pieces(), progress).hexdigest()
 
     def beside(self, names: frozenset[str]) -> Iterator[str]:
-        # A commit has code, ledgers and pages, too: what of it is no checkpoint is no surprise.
+        # A commit also has code, ledgers and documents, so only unnamed checkpoints are of
+        # interest.
         yield from sorted({os.fsdecode(path) for path in self._filtered & set(self._blobs)} - names)
 
 
 def _altering(values: tuple[bytes, ...]) -> str | None:
-    """The attribute by which every checkout writes other bytes than the filter gives."""
+    """Return the attribute by which every checkout writes other bytes than the filter returns."""
     from wtxtgit.git.attributes import altering
 
-    # What text makes of a file is a matter of the configuration, and export-subst of archives.
+    # The effect of text depends on the configuration, and export-subst only concerns archives.
     mild = ("text", "export-subst")
     return next((one for one in altering(values) if not one.startswith(mild)), None)
 
@@ -177,9 +178,10 @@ def _sha256(content: ByteView, progress: Progress | None) -> str:
 
 
 def released_from(against: str | None, names: Iterable[str]) -> ReleasedFiles:
-    """What --against names: a folder, or a revision; the work tree, or this folder, without it.
+    """Return the files that --against names: a folder or a revision.
 
-    `names` are those that are asked for.
+    The default is the work tree or, outside of one, the current folder. `names` are the files that
+    will be asked for.
     """
     from wtxtgit.git.repository import Repository
 
@@ -202,7 +204,10 @@ def bundle_verdict(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> FileVerdict:
-    """What becomes of a bundle and of the files that it names; raises nothing of what it reads."""
+    """Return the verdict on a bundle and the files that it names.
+
+    Nothing in them raises an error.
+    """
     try:
         return _verdict(path, parse_bundle(data), tuple(keys), against, strict, progress)
     except TrustError as error:
@@ -263,7 +268,7 @@ def _not_named(beside: list[str]) -> Problem:
 
 
 def _wrong(one: Resource, files: ReleasedFiles, progress: Progress | None) -> Problem | None:
-    """What is wrong with a file, if anything."""
+    """Return what is wrong with a file; None if nothing is."""
     try:
         has = files.sha256(one.name, progress)
     except FileMissing as error:

@@ -1,7 +1,7 @@
-"""A container written again: with another compression, or mended from its parity.
+"""Rewriting a container: with another compression, or mended by its parity.
 
-Compressed payloads make poor deltas: a small change of the weights changes
-all of them. Without compression git stores what changed alone.
+Compressed payloads make poor deltas: a small change of the weights changes all of them. Without
+compression git stores only what changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wtxtgit.tensors.tensor_bytes import Content, contents_of
 
 @dataclass(frozen=True, slots=True)
 class Repacking(JsonObject):
-    """What became of a file; `broken` names fields of it that no longer hold."""
+    """What happened to a file; `broken` names fields of it that are no longer valid."""
 
     KEYS = "path format size_before=before size_after=after tensors broken"
 
@@ -47,9 +47,9 @@ def repack(
 ) -> Repacking:
     """Write the container at `path` to `out` (which may be `path`) with another compression.
 
-    The file must hold, and what was written is checked and its tensors are
-    compared before it takes its place. Raises InputError for formats without
-    compression, CheckError for a file that does not hold.
+    The file must be valid, and the written file is checked and its tensors are compared before it
+    gets its name. Raises InputError for formats without compression, CheckError for an invalid
+    file.
     """
     data = view_file(path)
     refuse_pointer(shown(path), data)
@@ -58,7 +58,7 @@ def repack(
         kind = "files of unknown format have" if known is None else f"{known.name} files have"
         raise InputError(f"{shown(path)}: {kind} no compression to change")
     repacker = known.repack()
-    # Before the file is read whole.
+    # Before the whole file is read.
     if compression not in repacker.COMPRESSIONS:
         raise UsageError(
             f"{known.name} files can't use {compression}, only {', '.join(repacker.COMPRESSIONS)}"
@@ -68,7 +68,7 @@ def repack(
             f"{shown(path)}: {problem}",
             hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all problems",
         )
-    # The facts are taken from the source as it is now, and compared with the file that is written.
+    # The tensors' hashes are taken from the source now, and compared with the written file.
     container = any_format.read(data)
     before = _contents(data, options, progress)
     sizes = []
@@ -94,17 +94,17 @@ def _contents(data: ByteView, options: ReadOptions, progress: Progress | None) -
 
 @dataclass(frozen=True, slots=True)
 class Recovery(JsonObject):
-    """What became of a file: the chunks that were mended."""
+    """What happened to a file: the chunks that were mended."""
 
     path: str
     mended: tuple[str, ...]
 
 
 def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
-    """Mend the FOLD file at `path` from its parity and index, into `out` (which may be `path`).
+    """Mend the FOLD file at `path` by its parity and index, into `out` (which may be `path`).
 
-    Raises InputError for other files, CheckError where a chunk can't be
-    mended, or where something else does not hold; nothing is written then.
+    Raises InputError for other files, CheckError if a chunk can't be mended or anything else is
+    invalid; then nothing is written.
     """
     data = view_file(path)
     known = registry.detected(data)
@@ -113,7 +113,7 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
         raise InputError(f"{shown(path)}: not a {names} file, and no other format has parity")
     with named(path):
         pieces, mended, lost = known.parity().repair(data, options)
-    # All or nothing: a file that is mended in part would pass for a whole one.
+    # All or nothing: a partly mended file would look like a whole one.
     for name in lost:
         raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
     if not mended:
@@ -127,7 +127,7 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
         write_all(descriptor, pieces)
         refuse_errors(shown(out), view_of(descriptor), options)
 
-    # Nothing to mend and nowhere else to go: the file stays as it is, with its times.
+    # With nothing to mend and no other output the file is left alone, with its times.
     if mended or out != path:
         (replace_file if out == path else write_output)(out, write)
     return Recovery(str(out), tuple(mended))

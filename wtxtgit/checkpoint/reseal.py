@@ -1,8 +1,8 @@
-"""Reseal: the index of a set made anew, once its files were changed one by one.
+"""Reseal: makes the index of a set again, after its files were changed one by one.
 
-Where git has the index in conflict, both sides changed what it lists. As long as they differ in
-nothing but hashes, sizes and tensors, which follow from the files, no side needs to be taken: what
-is made anew is staged, and ends the conflict.
+If git has the index in conflict, both sides changed what it lists. If they differ only in hashes,
+sizes and tensors, which follow from the files, no side has to be chosen: the new index is staged,
+which ends the conflict.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _OURS, _THEIRS = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Resealing(JsonObject):
-    """What became of a set: `changed` are the files that were written, of none where all fits.
+    """What happened to a set: `changed` are the files that were written, none if all were right.
 
-    `staged` are the files that were staged, in a conflict those of them that this ended.
+    `staged` are the files that were staged; in a conflict, those for which that ended it.
     """
 
     path: str
@@ -48,11 +48,11 @@ class Resealing(JsonObject):
 
 
 def reseal(target: str, options: ReadOptions, *, stage: bool = False) -> Resealing:
-    """Make the index of a set anew, of its files as they are; the set is proved before.
+    """Make the index of a set again from its present files; the set is checked before.
 
-    `target` is the file that lists the others, or its folder. What is made anew is staged where
-    that is asked for (`stage`), or ends a conflict. Raises InputError for what is no such set,
-    CheckError where a file of it does not hold, or is in conflict.
+    `target` is the file that lists the others, or its folder. What is made is staged if `stage` is
+    set, or if that ends a conflict. Raises InputError if there is no such set, CheckError if a file
+    of it is invalid, or in conflict.
     """
     path = file_of(target, "only a set in the work tree can be changed")
     if path.is_dir():
@@ -78,7 +78,7 @@ def reseal(target: str, options: ReadOptions, *, stage: bool = False) -> Reseali
     if conflict is not None and known.read_set is not None:
         parts = set(known.read_set().read(memoryview(listed), opened).members)
         conflict.refuse_parts(path, parts - {name})
-    # Before anything is written: what does not hold now did not before, either.
+    # Before anything is written: what is invalid now was so before.
     for problem in any_format.check(memoryview(listed), options, opened).errors:
         raise CheckError(
             f"{shown(path)}: {problem}",
@@ -87,7 +87,7 @@ def reseal(target: str, options: ReadOptions, *, stage: bool = False) -> Reseali
     description = any_format.describe(memoryview(listed), options, opened)
     changed = []
     with failures(path):
-        # The JSON comes last: it is what says that the others are right.
+        # The JSON last: it vouches for the other files.
         for file, content in ((path.parent / name, index_bytes), (path, listed)):
             if not same_bytes(read(str(file)), memoryview(content)):
                 replace_file(file, partial(_write, content))
@@ -99,7 +99,7 @@ def reseal(target: str, options: ReadOptions, *, stage: bool = False) -> Reseali
 
 
 def _staged(files: tuple[Path, ...]) -> tuple[str, ...]:
-    """Have git add files, which need not have been changed just now; gives them."""
+    """Have git add files, even unchanged ones; returns them."""
     from wtxtgit.git import staging
     from wtxtgit.git.repository import Repository
 
@@ -112,9 +112,9 @@ def _staged(files: tuple[Path, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _UnmergedSet:
-    """What git has in conflict in a set's folder: the stages of each file, by its name there.
+    """The conflicts in a set's folder: the stages of each file, by its name there.
 
-    `folder` is the set's, from the top level, with a slash at its end where it is not that.
+    `folder` is the path from the top level, empty or with a slash at its end.
     """
 
     repo: Repository
@@ -123,7 +123,7 @@ class _UnmergedSet:
 
     @classmethod
     def at(cls, path: Path) -> _UnmergedSet | None:
-        """The conflicts in the folder of a set's index; None where there are none."""
+        """Return the conflicts in the folder of a set's index; None if there are none."""
         from wtxtgit.git import index
         from wtxtgit.git.repository import Repository
 
@@ -143,7 +143,10 @@ class _UnmergedSet:
         return f":{stage}:{self.folder}{name}"
 
     def listing(self, path: Path) -> ByteView:
-        """The JSON, ours where it is in conflict; raises CheckError where it is not to be told."""
+        """Return the JSON, ours if it is in conflict.
+
+        Raises CheckError if the sides differ in essence.
+        """
         if path.name not in self.stages:
             return read(str(path))
         place = TargetPlace(path.parent)
@@ -158,12 +161,12 @@ class _UnmergedSet:
         )
 
     def opener(self, path: Path, otherwise: OpenMember) -> OpenMember:
-        """Opens files of the set; those that are in conflict as ours has them."""
+        """Return an opener for files of the set; those in conflict are opened as ours."""
         ours = members(self._at(_OURS, path.name), TargetPlace(path.parent))
         return lambda member: ours(member) if member in self.stages else otherwise(member)
 
     def refuse_parts(self, path: Path, parts: Set[str]) -> None:
-        """Raise CheckError where a part is in conflict: nobody knows yet what will be in it."""
+        """Raise CheckError if a part is in conflict: its final content is not known yet."""
         for name in sorted(self.stages.keys() & parts):
             file = shown(path.parent / name)
             raise CheckError(
@@ -171,7 +174,7 @@ class _UnmergedSet:
             )
 
     def end(self, path: Path, names: Iterable[str]) -> tuple[str, ...]:
-        """Stage what was made anew and was in conflict; gives those files."""
+        """Stage the new files that were in conflict; returns them."""
         from wtxtgit.git import staging
 
         ended = [name for name in names if name in self.stages]
@@ -180,7 +183,7 @@ class _UnmergedSet:
 
 
 def _shape_of(data: ByteView) -> object:
-    """What the JSON of a set says but what follows from its files."""
+    """Return the JSON of a set without what follows from its files."""
     from wtxtgit.containers import json_text
     from wtxtgit.errors import FormatError
 

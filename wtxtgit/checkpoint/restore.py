@@ -1,7 +1,7 @@
-"""Restore: a text back to the file that it stands for.
+"""Restore: turns a text back into the file that it stands for.
 
-No file takes its name unless the whole text verifies. A native snapshot becomes
-an .npz or .safetensors file, by the ending of the output.
+No file gets its name unless the whole text verifies. A native snapshot becomes an .npz or
+.safetensors file, by the ending of the output.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def restore(
     progress: Progress | None = None,
     write: Callable[[Iterable[Buffer]], None] | None = None,
 ) -> None:
-    """Restore a text to the file `out`, or through `write` where it is None.
+    """Restore a text to the file `out`, or through `write` if it is None.
 
     `target` is a file, a URL, or a blob as REV:PATH.
     """
@@ -51,9 +51,10 @@ def restore(
     wsum_bytes = wsum_beside(target) if wsum is None else given_wsum(wsum)
     indexed = index(text, payload=payload_for(target, text))
     indexed.want_payload()
-    # The layout is read before it is verified; what is written by it counts only if all verifies.
+    # The layout is used before it is verified; the written file only counts if everything verifies.
     assumed = None if out is None else assumed_layout(text, indexed)
-    # One pass: the file is written while the text is verified, and gets its name only if all holds.
+    # In one pass: the file is written while the text is verified, and gets its name only if all is
+    # valid.
     if out is not None and assumed is not None:
 
         def fill(descriptor: int) -> None:
@@ -86,7 +87,10 @@ def restore_verified(
     write: Callable[[Iterable[Buffer]], None] | None = None,
     threads: int | None = None,
 ) -> None:
-    """As `restore`, of a text that `report` says nothing is wrong with; messages name it `name`."""
+    """Restore a text that `report` says is valid; messages call it `name`.
+
+    Otherwise as `restore`.
+    """
     layout = report.layout
     # A native snapshot stands for no file: one is made of its arrays.
     if layout is None or layout.size is None:
@@ -100,7 +104,7 @@ def restore_verified(
 
 
 def restore_native(weights: Weights, name: str, out: Path | None) -> None:
-    """Write a file of arrays, in the format of its ending; messages name them `name`.
+    """Write a file of arrays, in the format of its ending; messages call them `name`.
 
     Raises UsageError for another ending, or a name that such a file can't hold.
     """
@@ -113,7 +117,7 @@ def restore_native(weights: Weights, name: str, out: Path | None) -> None:
         )
     writer = writes()
     for name in weights:
-        # Checked for all names before a byte is written.
+        # All names are checked before a byte is written.
         if not writer.can_hold(name):
             shown_name = clipped(name, MAX_NAME)
             raise UsageError(f"an {out.suffix} file can't hold an array named {shown_name!r}")

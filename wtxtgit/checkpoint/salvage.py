@@ -1,7 +1,7 @@
-"""What a damaged container still holds, and a file of its tensors that are whole.
+"""What a damaged container still has, and writing its intact tensors to a file.
 
-A tensor is given whole or not at all. What no hash of the file proves is told, and given
-where all its bytes are there: most formats have no hashes. The damaged file is never written over.
+A tensor is kept whole or not at all. A tensor that no hash proves is kept if all its bytes are
+there, and this is reported: most formats have no hashes. The damaged file is never overwritten.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class TensorFate(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ContainerRecovery(JsonObject):
-    """What a damaged container still holds.
+    """What a damaged container still has.
 
-    `state` is `intact` where all holds that `verify` checks, `whole` where no tensor is lost,
-    `partial` where something is, `lost` where nothing can be told. `missing` has words on what is
-    lost beside the tensors that are listed, `dropped` on what is not in `output`.
+    `state` is `intact` if `verify` finds no error, `whole` if no tensor is lost, `partial` if
+    something is, `lost` if nothing can be read. `missing` describes what is lost beside the listed
+    tensors, `dropped` what is not in `output`.
     """
 
     KEYS = "path format state tensors missing notes dropped output?"
@@ -64,13 +64,13 @@ class ContainerRecovery(JsonObject):
     output: str | None = None
 
     def count(self, state: TensorState) -> int:
-        """How many tensors are in a state."""
+        """Return the number of tensors in a state."""
         return sum(tensor.state is state for tensor in self.tensors)
 
 
 @dataclass(frozen=True, slots=True)
 class SalvagedContainer:
-    """A damaged container, what is left of it, and the report that says so."""
+    """A damaged container, what is left of it, and the report about that."""
 
     data: ByteView
     left: Salvage
@@ -78,13 +78,13 @@ class SalvagedContainer:
 
 
 def is_container(data: ByteView) -> bool:
-    """Whether a file has the first bytes of a format of which tensors can be salvaged."""
+    """Tell whether a file has the magic of a format whose tensors can be salvaged."""
     known = registry.detected(data)
     return known is not None and known.salvage is not None
 
 
 def salvage(target: str, data: ByteView, options: ReadOptions) -> SalvagedContainer:
-    """Find out what the container `data`, which `target` names, still holds; raises nothing."""
+    """Find what the container `data`, which `target` names, still has; raises nothing."""
     kind = registry.detect(data)
     try:
         left = any_format.salvage(data, options)
@@ -113,18 +113,17 @@ def write(
     options: ReadOptions,
     progress: Progress | None = None,
 ) -> ContainerRecovery:
-    """Write the tensors that are whole, in the format that the output's ending names.
+    """Write the intact tensors, in the format that the output's ending names.
 
-    Where none is whole nothing is written. Raises UsageError for an ending of no format and for
-    the damaged file itself,
-    InputError for tensors that the format can't hold.
+    If there are none nothing is written. Raises UsageError for an unknown ending and if `out` is
+    the damaged file itself, InputError for tensors that the format can't hold.
     """
     refuse_itself(out, done.report.path)
     left, name = done.left, shown_name(done.report.path)
     known = registry.by_ending(out.suffix)
     numbers = [n for n, one in enumerate(left.tensors) if one.state.is_whole]
     is_own = known is not None and known.name == done.report.format
-    # An index has rows, and no tensors.
+    # An index of tars has rows instead of tensors.
     if left.keep is not None and is_own and (numbers or not left.tensors):
         with named(out):
             pieces = left.keep(numbers)
@@ -159,7 +158,7 @@ def write(
 
 
 def _decoded(one: SalvagedTensor) -> SalvagedTensor:
-    """The tensor, lost where its bytes were to be decoded and can't be."""
+    """Return the tensor, as lost if its bytes can't be decoded."""
     if not one.state.is_whole:
         return one
     if one.tensor.absent is not None:
@@ -183,7 +182,7 @@ def _fate(one: SalvagedTensor) -> TensorFate:
 def _keep(
     out: Path, pieces: Iterable[Buffer], tensors: Iterable[Tensor], options: ReadOptions
 ) -> None:
-    """Write a file in its own format with these tensors alone, and read it again."""
+    """Write a file of the same format with only these tensors, and read it again."""
     wanted = contents_of(tensors)
 
     def write(descriptor: int) -> None:

@@ -1,7 +1,7 @@
 """Indexes of tar shards: making one, finding a member, checking one against its shards.
 
-Shards are files of one folder, named by its listing alone: nothing that an
-index says is used as a path, and links are not followed.
+Shards are files of one folder and are only named by its listing: nothing in an index is used as a
+path, and links are not followed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENDING = _FORMAT.endings[0]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hit:
-    """A member that was found: its bytes, and what a user should know of the choice."""
+    """A member that was found: its bytes, and warnings about the choice."""
 
     data: ByteView
     warnings: tuple[str, ...]
@@ -42,7 +42,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class _ShardListing:
-    """The shards of a folder; `guessed` where none is called after the index."""
+    """The shards of a folder; `guessed` if none is named after the index."""
 
     paths: tuple[Path, ...]
     guessed: bool
@@ -56,17 +56,17 @@ def build(
     write_out: Callable[[Iterable[Buffer]], None] | None = None,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Index tars into the file `out`, or through `write_out` where it is None.
+    """Index tars into the file `out`, or through `write_out` if it is None; returns warnings.
 
-    Shards are taken in the order that readers find them in. Gives warnings.
-    Raises UsageError for two shards of one name, InputError for what is no tar.
+    Shards are taken in the order in which readers find them. Raises UsageError for two shards with
+    the same name, InputError for a file that is no tar.
     """
     indexing = _INDEXING()
     ordered = sorted(shards, key=lambda path: indexing.shard_order(path.name))
     for path, following in pairwise(ordered):
         if path.name == following.name:
             raise UsageError(f"two shards are named {shown(path.name)}")
-    # By what they are, not by name: a link or another spelling may lead to a shard.
+    # By file identity, not by name: a link or another spelling may lead to a shard.
     if out is not None and any(out.exists() and out.samefile(path) for path in ordered):
         raise UsageError(f"{shown(out)} is one of the shards, which the index would overwrite")
     index = indexing.index(_opened(ordered, progress), contiguous=contiguous)
@@ -88,7 +88,7 @@ def build(
 
 
 def open_index(target: str) -> TarIndex:
-    """The index in a file or a blob, with tables that can be read; raises InputError."""
+    """Return the index in a file or a blob, with readable tables; raises InputError."""
     data = _opened_index(target)
     try:
         index: TarIndex = _INDEXING().read(data)
@@ -100,10 +100,10 @@ def open_index(target: str) -> TarIndex:
 
 
 def find(target: str, name: str, folder: Path) -> Hit:
-    """The member STEM.EXT of an index, checked against its header in the shards.
+    """Find the member STEM.EXT of an index, checked against its header in the shards.
 
-    Of several the one whose whole name is `name` is taken, else the first row's.
-    Raises CheckError where there is none.
+    Among several the one whose whole name is `name` is preferred, else the first row's. Raises
+    CheckError if there is none.
     """
     index = open_index(target)
     indexing = _INDEXING()
@@ -120,7 +120,7 @@ def find(target: str, name: str, folder: Path) -> Hit:
             hint=f"wtxtgit taridx verify {shlex.quote(shown_name(target))} "
             f"--shards {shlex.quote(shown(folder))} lists all problems",
         )
-    # Several members may have the same STEM.EXT: the one asked for by its whole name wins.
+    # Several members may have the same STEM.EXT.
     best = next((member for member in members if member.name == wanted), members[0])
     warnings = []
     if len(members) > 1:
@@ -136,7 +136,7 @@ def find(target: str, name: str, folder: Path) -> Hit:
 def verify(target: str, folder: Path, *, progress: Progress | None = None) -> Verdict:
     """Check an index by itself, and each row against the header that it points to.
 
-    Raises InputError where there is no index, or no folder of shards.
+    Raises InputError if there is no index, or no folder of shards.
     """
     data = _opened_index(target)
     listing = _list(folder, fold_of(target))
@@ -148,7 +148,7 @@ def verify(target: str, folder: Path, *, progress: Progress | None = None) -> Ve
     alone = _FORMAT.check().check(index, ReadOptions())
     together = _INDEXING().check_shards(index, _map(listing.paths), progress)
     warnings = [*alone.warnings, *together.warnings]
-    # Not wrong by itself: shards may have been renamed together.
+    # No error by itself: shards may have been renamed together.
     if listing.guessed:
         message = f"no shard is named {fold_of(target)}_*.tar, so all tars were taken in order"
         warnings.append(Problem("structure", message, field="fid"))
@@ -157,7 +157,7 @@ def verify(target: str, folder: Path, *, progress: Progress | None = None) -> Ve
 
 
 def shards_size(target: str, folder: Path) -> int:
-    """Bytes of the shards of an index, 0 where they can't be listed."""
+    """Return the total size of an index's shards in bytes; 0 if they can't be listed."""
     try:
         return sum(path.stat().st_size for path in _list(folder, fold_of(target)).paths)
     except (OSError, InputError):
@@ -165,23 +165,23 @@ def shards_size(target: str, folder: Path) -> int:
 
 
 def folder_of(target: str) -> Path:
-    """Where the shards of an index are unless the user says otherwise: beside it.
+    """Return the default folder of an index's shards, beside the index.
 
-    Raises UsageError for a blob or a URL of another store than this file system.
+    Raises UsageError for a blob, or a URL that is not in this file system.
     """
     local = urls.local_path(target) if is_url(target) else None
     return (local or file_of(target, "--shards says where the tars are")).parent
 
 
 def fold_of(target: str) -> str:
-    """What the shards of an index are called after: its name without endings."""
+    """Return the name that the shards share with their index: its own without endings."""
     path = target.partition(":")[2] if is_blob(target) else target
     name = urls.file_name(target) if is_url(target) else Path(path).name
     return name.removesuffix(TEXT_ENDING).removesuffix(_ENDING)
 
 
 def _opened_index(target: str) -> ByteView:
-    """The bytes of an index; raises InputError where the target is none."""
+    """Return the bytes of an index; raises InputError if the target is none."""
     data = open_target(target).data
     if registry.detected(data) is not _FORMAT:
         name = _FORMAT.name.upper()
@@ -190,7 +190,7 @@ def _opened_index(target: str) -> ByteView:
 
 
 def _list(folder: Path, fold: str) -> _ShardListing:
-    """The shards of an index in a folder, in the order of their fids."""
+    """Return the shards of an index in a folder, ordered by fid."""
     with failures(folder), os.scandir(folder) as entries:
         modes = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
     indexing = _INDEXING()
@@ -201,7 +201,7 @@ def _list(folder: Path, fold: str) -> _ShardListing:
         chosen = sorted(tars, key=indexing.shard_order)
     for name in chosen:
         if not stat.S_ISREG(modes[name]):
-            # Leaving it out would give all later shards another fid.
+            # Skipping it would shift the fids of all later shards.
             raise InputError(
                 f"{shown(folder / name)}: a shard has to be a regular file, not a link"
             )
@@ -215,7 +215,7 @@ def _map(paths: Sequence[Path]) -> list[Tar]:
 
 
 def _opened(paths: Sequence[Path], progress: Progress | None) -> Iterable[tuple[str, ByteView]]:
-    """Shards one after the other, told as done when the next is asked for."""
+    """Yield shards one after the other; each is reported as done when the next is asked for."""
     for path in paths:
         data = view_file(path)
         yield shown(path), data

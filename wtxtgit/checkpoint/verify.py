@@ -1,9 +1,8 @@
 """Verify: everything that can be checked of files, as a verdict.
 
-A text is checked to its last hash; a ledger in its order, its chain and its
-signatures; a delta as far as that goes without its base; a container in its
-structure, its limits and every hash that it holds; a set with all files that it
-lists.
+A text is checked to its last hash; a ledger in its order, its chain and its signatures; a delta as
+far as possible without its base; a container in its structure, its limits and every hash that it
+contains; a set with all files that it lists.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a verification knows and demands; it needs no other file."""
+    """What a verification knows and demands, so that it reads no other file."""
 
     wsum: bytes | None
     hmac_key: bytes | None = field(repr=False)
@@ -101,13 +100,13 @@ def demands(
     release_key: Path | None = None,
     against: str | None = None,
 ) -> Demands:
-    """Read the files that say what is demanded; raises InputError, KeyFileError or
-    EnvironmentFailure.
+    """Read the files that state what is demanded.
 
-    `reading` are limits and keys for containers; `hmac_key` is their HMAC key
-    as well. If `strict` notes on containers are errors. `identities` open encrypted texts.
-    With `require_payload` detached texts have to have all of theirs. Release bundles are by the
-    public key in `release_key`, or by signers, and of the files of a folder or revision, `against`.
+    `reading` has limits and keys for containers; `hmac_key` is also their HMAC key. With `strict`
+    notes about containers are errors. `identities` decrypt encrypted texts. With `require_payload`
+    all payload of detached texts has to be at hand. Release bundles are verified with the public
+    key in `release_key`, or with those of signers, for the files of the folder or revision
+    `against`. Raises InputError, KeyFileError or EnvironmentFailure.
     """
     public_keys = public_keys_of(signers)
     return Demands(
@@ -132,7 +131,7 @@ def verify_files(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Verify each file, URL, or blob as REV:PATH; what can't be read is a finding, not the end."""
+    """Verify files, URLs, or blobs as REV:PATH; an unreadable one is a finding and ends nothing."""
     return Verdict(
         tuple(verify_file(str(p), asked, threads=threads, progress=progress) for p in paths)
     )
@@ -146,7 +145,7 @@ def verify_file(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> FileVerdict:
-    """Verify a file, URL or REV:PATH; raises nothing because of it."""
+    """Verify a file, URL or REV:PATH; nothing in it raises an error."""
     try:
         data = read_checkpoint(name, place)
     except WtxtgitError as error:
@@ -155,7 +154,7 @@ def verify_file(
 
 
 def unreadable(name: str, error: WtxtgitError) -> FileVerdict:
-    """The verdict of what could not be read at all."""
+    """Return the verdict on something that could not be read at all."""
     problem = Problem("structure", error.message)
     return FileVerdict(public_name(name), "unreadable", (problem,), known=False, failure=error)
 
@@ -170,7 +169,7 @@ def verify_data(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> FileVerdict:
-    """Verify what was read of `name`; of a set whose files were `checked` already the rest."""
+    """Verify what was read of `name`; `checked` are findings on files of a set checked before."""
     path = public_name(name)
     if is_text(data):
         report = verify(
@@ -187,7 +186,7 @@ def verify_data(
     if data[: len(ledger.MAGIC)] == ledger.MAGIC:
         verdict = _ledger_verdict(path, data, asked.public_keys, asked.require_signed)
         verdict = _with_demands(asked, verdict)
-    # Texts, ledgers and deltas have magics that no container shares, so their order is free.
+    # Texts, ledgers and deltas have magics that no container shares, so the order does not matter.
     elif is_delta(data):
         verdict = _delta_verdict(path, check_delta(data, public_keys=asked.public_keys), asked)
     elif is_bundle(data):
@@ -210,7 +209,7 @@ def verify_data(
 def _bundle_verdict(
     path: str, data: ByteView, asked: Demands, progress: Progress | None
 ) -> FileVerdict:
-    # What reads commits: few files are bundles.
+    # Imported here: few files are bundles, and this reads commits.
     from wtxtgit.checkpoint.released_files import bundle_verdict
 
     keys, strict = asked.release_keys, asked.strict
@@ -226,7 +225,7 @@ def _release_keys(path: Path | None) -> tuple[ReleaseKey, ...]:
 def _encrypted_verdict(
     path: str, data: ByteView, asked: Demands, threads: int | None
 ) -> FileVerdict:
-    """The verdict of an age file, and with identities of the text in it."""
+    """Return the verdict on an age file and, with identities, on the text in it."""
     from wtxtgit.checkpoint.encrypted import envelope
     from wtxtgit.trust.age.identities import opened
 
@@ -262,12 +261,12 @@ def _problem(path: str, error: InputError) -> Problem:
 
 
 def _with_demands(asked: Demands, verdict: FileVerdict) -> FileVerdict:
-    """A verdict, and as errors what is asked for that no file of its kind has."""
+    """Add errors for demands that no file of this kind can satisfy."""
     return replace(verdict, errors=(*verdict.errors, *_demands(asked, verdict)))
 
 
 def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
-    # A ledger's records carry signatures of their own, which were looked at one by one.
+    # The signatures of a ledger's records are checked one by one.
     is_signed = verdict.format == LEDGER or verdict.signature == "valid"
     if asked.require_signed and not is_signed:
         yield Problem("signature", "a signature is required, but only texts can have one")
@@ -277,7 +276,7 @@ def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
 
 
 def public_keys_of(path: Path | None) -> tuple[bytes, ...]:
-    """The keys of a file of signers, 32 bytes each; none without a file."""
+    """Return the keys in a file of signers, 32 bytes each; none if `path` is None."""
     if path is None:
         return ()
     content = read_small(path, MAX_SIGNERS_FILE, "a signers file")
@@ -333,7 +332,7 @@ def _ledger_verdict(
             None if record.detached is None else record.detached.hex(),
         )
         records.append(facts)
-    # One record without a good signature is what the user has to know of.
+    # One record without a good signature is what the user needs to know.
     worst = next(state for state in _WORST_FIRST if state in states)
     return FileVerdict(path, LEDGER, tuple(errors), signature=str(worst), records=tuple(records))
 
@@ -349,7 +348,7 @@ def _delta_verdict(path: str, report: DeltaReport, asked: Demands) -> FileVerdic
             "apply --hmac-key does it"
         )
         errors.append(Problem("hmac", what))
-    # Cut short in its head: there are no facts to tell.
+    # Truncated in its header: there are no facts to report.
     if index.base is None or index.stop is not None:
         return FileVerdict(path, DELTA, tuple(errors))
     head = index.head
@@ -377,7 +376,7 @@ def _delta_verdict(path: str, report: DeltaReport, asked: Demands) -> FileVerdic
 
 
 def _missing(state: SignatureState) -> str | None:
-    """What a demand for a signature says of its state; None where it needs no word."""
+    """Return what a demand for a signature says about its state; None if it is met or reported."""
     if state in (SignatureState.VALID, SignatureState.INVALID):
         return None
     what = "not signed" if state is SignatureState.ABSENT else "by an unknown key"
@@ -409,7 +408,7 @@ def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVer
 
 
 def _unknown(data: ByteView) -> str:
-    """What to say of a file that is nothing that we know."""
+    """Return the message for a file of no known kind."""
     if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
         return "a WSUM means nothing without its text: verify the text, with --wsum and this file"
     return f"not a WTXT text, ledger, delta or known container; {start_of(data)}"

@@ -1,4 +1,4 @@
-"""The WSUM of a text as a file: where it stands, reading and writing it.
+"""The WSUM of a text as a file: its path, reading and writing it.
 
 `docs/spec/wtxt.md`, section "Pending and WSUM". `checkpoint.open` finds the one beside a text.
 """
@@ -17,16 +17,16 @@ ENDING = os.fsdecode(WSUM_SUFFIX)
 
 
 def wsum_path(text: Path) -> Path:
-    """Where the WSUM of a text stands: beside it."""
+    """Return the path of the WSUM beside a text."""
     return text.with_name(text.name + ENDING)
 
 
 def wsum_at(path: Path) -> bytes | None:
-    """What stands at a path and begins as a WSUM, well-formed or not; None where nothing does.
+    """Return what stands at a path and begins as a WSUM, well-formed or not; None if nothing does.
 
     Raises EnvironmentFailure for a file that can't be read.
     """
-    # A link is none in a tree of git, and what is larger is none.
+    # A link or a larger file is not accepted as a WSUM.
     if path.is_symlink() or not path.is_file():
         return None
     with failures(path), opened_regular(path) as (descriptor, status):
@@ -35,12 +35,12 @@ def wsum_at(path: Path) -> bytes | None:
 
 
 def given_wsum(path: Path) -> bytes:
-    """The content of a WSUM that the user named; raises InputError."""
+    """Return the content of a WSUM that the user named; raises InputError."""
     return read_small(path, MAX_WSUM, "a WSUM")
 
 
 def write_wsum(path: Path, line: bytes) -> None:
-    """Write a WSUM; raises UsageError where anything but a WSUM stands there."""
+    """Write a WSUM; raises UsageError if anything but a WSUM stands there."""
     # Any other file of that name is somebody's, such as a ledger.
     if os.path.lexists(path) and wsum_at(path) is None:
         raise UsageError(f"{shown(path)} already exists, and is not a WSUM")

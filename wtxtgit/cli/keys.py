@@ -313,5 +313,5 @@ def _tell_signers(report: SignersReport) -> None:
     if report.changed:
         note(
             "a change of the signers counts once it is sealed",
-            "git add .wtxt, then wtxtgit seal --staged, then git commit",
+            "git add -- :/.wtxt, then wtxtgit seal --staged, then git commit",
         )

@@ -1,7 +1,7 @@
-"""What a merge left open, kept beside git's own state of the merge.
+"""Records of what a merge left open, stored beside git's own state of the merge.
 
-`wtxt-conflicts/<path>.json` in the worktree's own git folder. It is a report,
-and has what was settled so far; all else follows from the index.
+They are `wtxt-conflicts/<path>.json` in the worktree's own git folder. A record is a report, plus
+what has been settled so far; everything else follows from the index.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def save(
 ) -> None:
     """Write the record of a path; raises EnvironmentFailure.
 
-    `policy` has what was settled so far. `blobs` are object ids of the merge's
-    stages: ours, or all where something was settled.
+    `policy` has what has been settled so far. `blobs` are object ids of the merge's stages: only
+    ours, or all of them if something has been settled.
     """
     place = _place(repo, path)
     record = {
@@ -46,23 +46,24 @@ def save(
         "blobs": dict(blobs),
     }
     content = json.dumps(record, indent=2).encode("ascii")
-    # The path may have folders of its own, which are made below ours.
+    # The path may have folders, which are created below ours.
     with failures(place, missing=EnvironmentFailure):
         place.parent.mkdir(parents=True, exist_ok=True)
     replace_file(place, lambda descriptor: write_all(descriptor, (content, b"\n")))
 
 
 def settled(repo: Repository, path: bytes, blobs: Mapping[str, str]) -> Policy | None:
-    """What was settled so far of the conflict of these blobs, by stage; None of others.
+    """Return what has been settled so far in the conflict of these blobs (by stage).
 
-    Raises InputError for a file that is no record.
+    Returns None if there is no record, or if it is about other blobs. Raises InputError for a file
+    that is not a record.
     """
     place = _place(repo, path)
     try:
         if not place.is_file():
             return None
     except OSError:
-        # The name is too long for a file here, so there can be no record.
+        # The name is too long for a file in this folder, so there can be no record.
         return None
     try:
         record = json.loads(read_small(place, _MOST, "a record of conflicts"))
@@ -76,9 +77,10 @@ def settled(repo: Repository, path: bytes, blobs: Mapping[str, str]) -> Policy |
 
 
 def forget(repo: Repository, path: bytes) -> None:
-    """Remove the record of a path, if any, and folders that are empty then.
+    """Remove the record of a path, if any, and the folders that become empty.
 
-    One that can't be removed is left: it says of which blobs it is.
+    A record that can't be removed stays: it names its blobs, so it can't be taken for another
+    conflict.
     """
     place = _place(repo, path)
     folder = place.parent
@@ -90,17 +92,17 @@ def forget(repo: Repository, path: bytes) -> None:
 
 
 def dropped(repo: Repository) -> list[bytes]:
-    """Conflicts of the merge under way that are staged as our own file, nothing of theirs in it."""
+    """Return paths of the current merge where our file was staged and all of theirs was dropped."""
     if not any((repo.git_dir / head).is_file() for head in _UNDER_WAY):
         return []
     ours: dict[bytes, str] = {}
     for place in (repo.git_dir / FOLDER).rglob("*" + _SUFFIX):
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError, WtxtgitError):
             record = json.loads(read_small(place, _MOST, "a record of conflicts"))
-            # With nothing open it was resolved so, and then broken off before it was forgotten.
+            # With nothing open, it was resolved, and then interrupted before it was forgotten.
             if record["conflicts"]:
                 ours[os.fsencode(record["path"])] = record["blobs"][OURS]
-    from wtxtgit.git import index  # a driver does without: it knows its one path
+    from wtxtgit.git import index  # a driver does not need it: it knows its one path
 
     staged = {entry.path: entry.oid for entry in index.entries(repo)} if ours else {}
     return sorted(path for path, oid in ours.items() if staged.get(path) == oid)

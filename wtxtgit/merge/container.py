@@ -1,12 +1,11 @@
 """Three-way merge of container files.
 
-One version's file is the skeleton; what another version changed goes into it,
-and the format's own writer makes its hashes anew. Nothing is given that was
-not read again and compared.
+One version's file is the skeleton: what another version changed is put into it, and the format's
+own writer computes its hashes anew. No result is returned before it was read again and compared.
 
-Of each entry two things are merged: what it holds, and its form, which is all
-else that the file says of it. Where one side changed what the entry holds and
-the other side its form, the result has both.
+Two things are merged for each entry: what it holds, and its form, which is everything else that
+the file says of it. If one side changed what the entry holds and the other side its form, the
+result has both changes.
 """
 
 from __future__ import annotations
@@ -48,25 +47,25 @@ _PASSES = 4
 
 @dataclass(frozen=True, slots=True)
 class Merged(MergeReport):
-    """How a merge ended: `data` is the file, ours where there are conflicts."""
+    """The result of a merge: `data` is the merged file, or ours if there are conflicts."""
 
     data: ByteView = field(default=memoryview(b""), repr=False)
 
 
 @dataclass(slots=True, eq=False)
 class Merger:
-    """Merges one file by one policy, and the files in it."""
+    """Merges one file, and the files in it, by one policy."""
 
     policy: Policy
     options: ReadOptions = field(default_factory=ReadOptions)
     opener: Opener = field(init=False)
 
     def merge(self, base: ByteView | None, ours: ByteView, theirs: ByteView) -> Merged:
-        """Merge three files; `base` is None where both sides added it.
+        """Merge three files; `base` is None if both sides added the file.
 
-        Raises nothing because of content: what can't be merged is a conflict.
+        Never raises because of content: what can't be merged is a conflict.
         """
-        # All passes over the three files and what they decode to share one budget.
+        # All passes over the three files, and everything decoded from them, share one budget.
         sizes = [len(version) for version in (base, ours, theirs) if version is not None]
         left = _PASSES * sum(most_decoded(size, self.options) for size in sizes)
         self.opener = Opener(self.options, left)
@@ -80,18 +79,18 @@ class Merger:
         prefix: str,
         depth: int,
     ) -> Merged:
-        """Merge files that stand `depth` files deep; `prefix` stands before all names."""
-        # A change of one side alone needs no format, and nothing is decoded for it.
+        """Merge files that are nested `depth` deep; `prefix` is put before all names."""
+        # A change by only one side needs no format, and nothing is decoded for it.
         side = side_taken(base, ours, theirs)
         if side is not None:
             taken = ours if side == "ours" else theirs
             return Merged(registry.detect(taken), side, data=taken)
         formats = {registry.detect(file) for file in (base, ours, theirs) if file is not None}
-        # A checkpoint that changed its format has no entries in common with what it was.
+        # A checkpoint that changed its format has no entries in common with its former self.
         if len(formats) > 1:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
-        # The depth is bounded before anything is opened: files in files may go on without end.
+        # The depth is checked before anything is opened: files may be nested without end.
         known = registry.detected(ours)
         if known is None or known.reseal is None or depth > _MAX_DEPTH:
             what = "files in unknown formats" if known is None else f"{known.name} files"
@@ -122,7 +121,7 @@ class Merger:
         reason: str,
         prefix: str = "",
     ) -> Merged:
-        """Settle a file that can't be looked into, by a side of the policy."""
+        """Settle a file that can't be parsed by taking the side that the policy chooses."""
         name = prefix.removesuffix("/") or WHOLE
         kind = MergedKind.PART if prefix else MergedKind.FILE
         choice = self.policy.choose(name)
@@ -143,7 +142,7 @@ _SIDES = frozenset({Strategy.OURS, Strategy.THEIRS, Strategy.BASE})
 
 @dataclass(slots=True, eq=False)
 class EntryMerge:
-    """The merge of one file under way."""
+    """The merge of one file in progress."""
 
     merger: Merger
     resealer: Resealer
@@ -160,7 +159,7 @@ class EntryMerge:
     skeleton: Version = field(init=False)
 
     def run(self, name: str, ours: ByteView) -> Merged:
-        """Merge all; raises FormatError for what can't be put together."""
+        """Merge all entries; raises FormatError for what can't be put together."""
         self.skeleton = self._skeleton()
         other = self.theirs if self.skeleton is self.ours else self.ours
         placed = {
@@ -174,7 +173,7 @@ class EntryMerge:
         changed = None if equal_values(values, self.skeleton.values) else values
         options = self.merger.options
         container = self.skeleton.container
-        # Spooled, since it is read again whole before any of it is given.
+        # Spooled, since all of it is read again before any of it is returned.
         data = spooled(self.resealer.reseal(container, list(placed.values()), changed, options))
         versions = [one for one in (self.base, self.ours, self.theirs) if one is not None]
         written = self.merger.opener.prove(
@@ -204,9 +203,9 @@ class EntryMerge:
         return Merged(name, None, *lists, data)
 
     def _skeleton(self) -> Version:
-        """The file that the result is made from: all that is no entry and no metadata is its.
+        """Choose the file from which the result is made: it provides all but entries and metadata.
 
-        Where both sides changed such bytes there is none, which is a conflict.
+        If both sides changed such bytes there is none, which is a conflict.
         """
         wanted: dict[str, Version] = {}
         before = {} if self.base is None else self.base.rest
@@ -224,18 +223,19 @@ class EntryMerge:
                 continue
             wanted[what] = self.theirs if choice is Strategy.THEIRS else self.ours
             self.settled.append(Settled(name, MergedKind.FILE, wanted[what].name, choice))
-        # Only one file can be the skeleton: bytes that have no name can't be put together.
+        # Only one file can be the skeleton: unnamed bytes of two files can't be combined.
         if len({id(side) for side in wanted.values()}) > 1:
             changes = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
             raise FormatError(f"{changes}: these changes can't be combined")
         if wanted:
             return next(iter(wanted.values()))
-        # What is only added to can't lose anything: it has to be the file that did.
+        # With `adds_last` a file can only gain entries: the skeleton has to be the file that lost
+        # some.
         if self.adds_last and self.base is not None:
             names = self.base.numbers.keys()
             if names - self.theirs.numbers.keys() and names <= self.ours.numbers.keys():
                 return self.theirs
-        # What only theirs did to the structure comes with their file.
+        # If only theirs changed the structure, the change comes with their file.
         is_old = self.base is not None and self.ours.is_built_as(self.base)
         return self.theirs if is_old else self.ours
 
@@ -252,7 +252,7 @@ class EntryMerge:
         ours: Mapping[str, object],
         theirs: Mapping[str, object],
     ) -> dict[str, object]:
-        """Values of the metadata, or of a `chunk`; `named` stands before their pointers."""
+        """Merge values of the metadata, or of a `chunk`; `named` is put before their pointers."""
 
         def ruled(pointer: str, mine: object, other: object) -> tuple[object, str] | None:
             return None if self.rules is None else self.rules.ruled(chunk, pointer, mine, other)
@@ -270,19 +270,20 @@ class EntryMerge:
         return merged
 
     def _decide(self, key: Key) -> PlacedEntry | None:
-        """What becomes of an entry, None where it is left out; notes what was decided."""
+        """Decide what becomes of an entry, None if it is dropped; notes the decision."""
         b = None if self.base is None else self.base.entry(key)
         o, t = self.ours.entry(key), self.theirs.entry(key)
         # (1) Added or removed on one side.
         if o is None or t is None:
             return self._one_sided(key, b, o, t)
-        # (2) What both hold is compared before its form: equal content may be stored in two ways.
+        # (2) Contents are compared before forms: equal content may be stored in two ways.
         is_alike = self._is_same(o, t)
         is_old = b is not None and self._is_same(b, o), b is not None and self._is_same(b, t)
         if not (is_alike or any(is_old)) and kind_of(o) != kind_of(t):
             return self._by_side(key, o, f"{described(o)} in ours, {described(t)} in theirs")
-        # (3) Two kinds of tensor share no rows, so only a side can settle them; see above.
-        # (4) The form is merged on its own, as a whole: it has no parts that could be exchanged.
+        # (3) Tensors of different kinds share no rows, so only choosing a side settles them; see
+        # above.
+        # (4) The form is merged separately, as a whole: it has no parts that could be exchanged.
         former = self._former(b, o, t)
         if former is None:
             return self._by_side(key, o, "both sides changed its metadata")
@@ -303,7 +304,7 @@ class EntryMerge:
         return self._file(key, b, o, t, former)
 
     def _former(self, b: Entry | None, o: Entry, t: Entry) -> Version | None:
-        """The side whose form the entry gets, None where both changed it."""
+        """Return the side whose form the entry gets, None if both changed it."""
         if o.form == t.form:
             return self.skeleton
         if b is not None and b.form == o.form:
@@ -311,14 +312,14 @@ class EntryMerge:
         return self.ours if b is not None and b.form == t.form else None
 
     def _put_together(self, key: Key, holder: Version, former: Version) -> PlacedEntry:
-        """An entry with what one side holds in the form of another."""
+        """Combine what one side holds in an entry with the form of another side."""
         former = self._preferred(key, former)
         content, like = holder.entries[holder.numbers[key]], former.entries[former.numbers[key]]
         if holder is former:
             return holder.placed(key)
         if content.tensor is None or like.tensor is None:
             if content.form == like.form:
-                # As it is stored there: nothing is compressed again.
+                # Copied as stored there: nothing is compressed again.
                 return holder.placed(key)
             if content.unread is None and like.unread is None:
                 return former.placed(key, _of_file(self.merger.opener.content(content)))
@@ -337,7 +338,7 @@ class EntryMerge:
         )
 
     def _preferred(self, key: Key, side: Version) -> Version:
-        """The skeleton where its entry has the same form: then it stays where it is."""
+        """Return the skeleton if its entry has the same form, so that the entry keeps its place."""
         mine = self.skeleton.entry(key)
         is_alike = mine is not None and mine.form == side.entries[side.numbers[key]].form
         return self.skeleton if is_alike else side
@@ -347,13 +348,13 @@ class EntryMerge:
     ) -> PlacedEntry | None:
         side, entry = (self.ours, o) if o is not None else (self.theirs, t)
         if entry is None:
-            # Both sides took it out.
+            # Both sides removed it.
             return None
         if b is None:
             self._settle(key, entry, side.name)
             return side.placed(key)
         remover = "theirs" if o is not None else "ours"
-        # One side took it out, the other left it as it was: it goes.
+        # One side removed it, the other did not change it: it is dropped.
         if b.form == entry.form and self._is_same(b, entry):
             self._settle(key, entry, remover)
             return None
@@ -370,7 +371,7 @@ class EntryMerge:
     def _rows(
         self, key: Key, b: Entry | None, o: Entry, t: Entry, former: Version
     ) -> PlacedEntry | None:
-        """A tensor that both sides changed; both have one dtype and shape."""
+        """Merge a tensor that both sides changed; both versions have one dtype and shape."""
         ours = None if o.tensor is None else as_numbers(o.tensor)
         theirs = None if t.tensor is None else as_numbers(t.tensor)
         if ours is None or theirs is None or overlaps(ours) or overlaps(theirs):
@@ -380,7 +381,7 @@ class EntryMerge:
         before = None
         if b is not None and b.tensor is not None and kind_of(b) == kind_of(o):
             before = as_numbers(b.tensor)
-        # A base of another kind says nothing of which rows a side changed.
+        # A base of another kind does not tell which rows a side changed.
         choice = self.merger.policy.choose(self._name(key))
         from wtxtgit.tensors.merge import RowMerge  # most merges have no such tensor
 
@@ -413,7 +414,7 @@ class EntryMerge:
     def _file(
         self, key: Key, b: Entry | None, o: Entry, t: Entry, former: Version
     ) -> PlacedEntry | None:
-        """A file in a chunk or member that both sides changed."""
+        """Merge a file in a chunk or member that both sides changed."""
         if o.unread is not None or t.unread is not None:
             return self._by_side(key, o, f"both sides changed it: {o.unread or t.unread}")
         opener = self.merger.opener
@@ -433,7 +434,7 @@ class EntryMerge:
         self.settled += merged.settled
         self.conflicts += merged.conflicts
         self.notes += merged.notes
-        # The side's own bytes are placed: what was compressed is not compressed anew.
+        # The side's own entry is placed, so that compressed bytes are not compressed again.
         if merged.taken in {"ours", "theirs"}:
             return self._put_together(
                 key, self.ours if merged.taken == "ours" else self.theirs, former
@@ -443,7 +444,7 @@ class EntryMerge:
     def _json(
         self, key: Key, before: memoryview | None, ours: memoryview, theirs: memoryview
     ) -> bytes | None:
-        """JSON that both sides changed, value by value; None where it can't be taken apart."""
+        """Merge JSON that both sides changed, value by value; None if it can't be parsed."""
         versions = [_json_object(each) for each in (before, ours, theirs)]
         base, mine, other = versions
         if mine is None or other is None or (before is not None and base is None):
@@ -455,7 +456,7 @@ class EntryMerge:
         return spelling(merged)
 
     def _by_side(self, key: Key, entry: Entry, reason: str) -> PlacedEntry:
-        """Settle what only a side can settle."""
+        """Settle by choosing a side what can't be settled otherwise."""
         choice = self.merger.policy.choose(self._name(key))
         sides = {Strategy.OURS: self.ours, Strategy.THEIRS: self.theirs, Strategy.BASE: self.base}
         side = sides.get(choice)
@@ -476,7 +477,7 @@ class EntryMerge:
     def _conflict(
         self, key: Key, entry: Entry, reason: str, choice: Strategy = Strategy.FAIL
     ) -> None:
-        """Note what stays open, though a strategy was chosen for it, unless that is to fail."""
+        """Record a conflict; a chosen strategy other than "fail" is mentioned as not applicable."""
         if choice is not Strategy.FAIL:
             reason += f", which {choice} does not settle"
         kind = MergedKind.PART if entry.tensor is None else MergedKind.TENSOR
@@ -496,7 +497,7 @@ _SPELLINGS: tuple[tuple[str, str, int | None], ...] = (
 
 
 def _json_object(data: memoryview | None) -> dict[str, object] | None:
-    """The object in a JSON text, of which no key is there twice; None for anything else."""
+    """Return the object in a JSON text if no key is repeated; None for anything else."""
     if data is None:
         return None
     from wtxtgit.containers import json_text
@@ -511,7 +512,7 @@ def _json_object(data: memoryview | None) -> dict[str, object] | None:
 def _spelling_of(
     data: memoryview, value: dict[str, object]
 ) -> Callable[[dict[str, object]], bytes] | None:
-    """What spells a value as `data` is spelled, as Python's library does; None for another."""
+    """Return a function that spells values as `data` does; None if Python would not spell it so."""
     import json
 
     text = bytes(data)

@@ -1,13 +1,12 @@
 """The merge drivers that git calls: they never ask, and always leave a valid file.
 
-Of checkpoints, what can't be merged is a conflict: then ours stays as it is,
-and a record beside git's own state of the merge says which tensors and rows it
-is about. Of ledgers the side is taken that has all records of the other;
-records are never put together here: one that joins diverged sides has to be
-signed, and names what it follows.
+For checkpoints, what can't be merged is a conflict: then ours stays as it is, and a record beside
+git's own state of the merge says which tensors and rows are concerned. For ledgers, the side is
+taken that has all records of the other. Records are never combined here: a record that joins
+diverged sides has to be signed, and has to name what it follows.
 
-Nearly all files of a merge were changed on one side alone: what only the
-others need is imported where it is used.
+Nearly all files of a merge were changed by only one side, so everything that only the others need
+is imported where it is used.
 """
 
 from __future__ import annotations
@@ -46,24 +45,23 @@ def merge(
     threads: int | None = None,
     store: Callable[[], ObjectStore | None] = lambda: None,
 ) -> MergeReport:
-    """Merge three contents as git stores them, given as files; the result stands in `ours`.
+    """Merge three files with contents as git stores them; the result is left in `ours`.
 
-    `base` is empty where both sides added the file. `path`, from the top
-    level of `repo`, is whose attribute and record it is. `store` gives where a merged
-    content becomes an object before git deflates it, None where git is to do that. Raises
-    UsageError for a strategy that there is not.
+    `base` is empty if both sides added the file. `path`, from the top level of `repo`, selects the
+    attribute and the record. `store` returns the object store to which a merged content is written
+    before git deflates it, None if that is left to git. Raises UsageError for an unknown strategy.
     """
     if repo is not None and path is not None:
-        # Of a merge before this one.
+        # A record of an earlier merge.
         conflicts.forget(repo, path)
     side = one_sided(base, ours, theirs)
     if side is not None:
         return MergeReport("", side)
-    # Numpy and the formats, which one-sided changes do without.
+    # Imports numpy and the formats, which one-sided changes do not need.
     from wtxtgit.merge.container import Merger
     from wtxtgit.merge.texts import merge_texts
 
-    # Asked only now: most files need no strategy, and git would be started for each.
+    # Only looked up when needed: most files need no strategy, and looking it up starts git.
     policy = Policy(strategy_of(repo, path))
     contents = view_file(base), view_file(ours), view_file(theirs)
     report, merged = merge_texts(
@@ -74,7 +72,7 @@ def merge(
         threads=threads,
     )
     if report.ok:
-        # What is taken whole is an object already.
+        # A side that is taken whole is already an object.
         content = _stored(merged, store, threads) if report.taken is None else pieces(merged)
         replace_file(ours, lambda descriptor: write_all(descriptor, content))
     elif repo is not None and path is not None:
@@ -83,7 +81,7 @@ def merge(
             blobs = {conflicts.OURS: oid.decode("ascii").strip()}
             conflicts.save(repo, path, policy, report, blobs)
         except WtxtgitError as error:
-            # The merge is what it is without a record of it.
+            # The merge is valid without its record.
             return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
     return report
 
@@ -91,7 +89,7 @@ def merge(
 def _stored(
     merged: ByteView, find: Callable[[], ObjectStore | None], threads: int | None
 ) -> Iterable[Buffer]:
-    """The bytes of a merged content; once they are taken, it is an object if that is worth it."""
+    """Yield a merged content's bytes; after the last one, store it as an object if worthwhile."""
     from wtxtgit.filter.process import WORTH_STORING
 
     if len(merged) < WORTH_STORING or (store := find()) is None:
@@ -104,7 +102,7 @@ def _stored(
 
 
 def reading_options(repo: Repository | None) -> ReadOptions:
-    """What the config says of keys; raises InputError for a file that holds none."""
+    """Return the keys that the config names; raises InputError for a file that holds none."""
     from wtxtgit.model.tensor import ReadOptions
 
     paths = [None if repo is None else repo.config.get(key) for key in (FOLD_KEY, FOLD_HMAC_KEY)]
@@ -112,7 +110,7 @@ def reading_options(repo: Repository | None) -> ReadOptions:
         return ReadOptions()
     from wtxtgit.checkpoint.key_file import aes_key, key_bytes
 
-    # From home, from the root, or from the top level.
+    # Paths are relative to home, absolute, or relative to the top level.
     top = repo.top or repo.git_dir
     opened, checked = (None if p is None else top / Path(p).expanduser() for p in paths)
     return ReadOptions(
@@ -122,7 +120,7 @@ def reading_options(repo: Repository | None) -> ReadOptions:
 
 
 def tracked_form(repo: Repository | None, path: bytes | None) -> bool | None:
-    """Whether attributes keep a path (from the top level) as a detached text; None: as no text."""
+    """Whether attributes keep a path (from the top level) as a detached text; None: not as text."""
     if repo is None or path is None:
         return None
     said = repo.attributes([path], ["filter"], from_index=repo.is_bare)[path]["filter"]
@@ -130,7 +128,7 @@ def tracked_form(repo: Repository | None, path: bytes | None) -> bool | None:
 
 
 def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
-    """Take a file that one side alone changed into `ours`; gives that side, None if both did."""
+    """Take a file that only one side changed into `ours`; returns that side, None if both did."""
     other = view_file(theirs)
     side = stored_side_taken(view_file(base), view_file(ours), other)
     if side == "theirs":
@@ -139,16 +137,17 @@ def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
 
 
 def has_ledger(repo: Repository, path: bytes) -> bool:
-    """Whether the index has a ledger of an artifact, settled or not."""
+    """Whether the index has a ledger of an artifact, in conflict or not."""
     from wtxtgit.model.ledger import LEDGER_SUFFIX
 
     return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
 
 
 def listing_set(repo: Repository, path: bytes, format_: str) -> str | None:
-    """The tracked index, beside a merged file, of a set whose index has hashes; None without one.
+    """Return the tracked index with hashes of the set that has the merged file; None without one.
 
-    From the top level. Other files of the set may yet be merged, so it is not made anew here.
+    Its path is from the top level. Other files of the set may still have to be merged, so the index
+    is not updated here.
     """
     from wtxtgit.containers import registry
 
@@ -165,11 +164,11 @@ def listing_set(repo: Repository, path: bytes, format_: str) -> str | None:
 
 
 def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
-    """What the attribute says of a path, or else the config; raises UsageError."""
+    """Return the strategy that a path's attribute says, or else the config; raises UsageError."""
     if repo is None:
         return Strategy.FAIL
     if path is not None:
-        # Without a work tree (git merge-tree) gitattributes files are those of the index.
+        # Without a work tree (git merge-tree), gitattributes files are read from the index.
         value = repo.attributes([path], [ATTRIBUTE], from_index=repo.is_bare)[path][ATTRIBUTE]
         if value == UNSET:
             return Strategy.FAIL
@@ -190,21 +189,21 @@ _MERGES = ("merge", "pull")
 
 
 class SideNames(NamedTuple):
-    """Words for the two sides of the merge that is under way."""
+    """Words for the two sides of the current merge."""
 
     ours: str
     theirs: str
 
 
 def side_names(repo: Repository, action: str = "") -> SideNames:
-    """Tell from git's own state what its two sides are.
+    """Find out from git's own state what its two sides are.
 
-    `action` is what git says that it does (GIT_REFLOG_ACTION): a merge may be
-    made while a rebase has stopped.
+    `action` is what git says that it is doing (GIT_REFLOG_ACTION): a merge may be made while a
+    rebase is stopped.
     """
     rebase = repo.git_dir / "rebase-merge"
     apply = repo.git_dir / "rebase-apply"
-    # git-am(1) is under way, not a rebase that applies patches.
+    # git-am(1) is running, not a rebase that applies patches.
     if (apply / "applying").is_file():
         return SideNames("ours (HEAD)", "theirs (the patch)")
     if action.startswith(_MERGES) or (repo.git_dir / "MERGE_HEAD").is_file():
@@ -215,12 +214,11 @@ def side_names(repo: Repository, action: str = "") -> SideNames:
 
 
 def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
-    """Merge two ledgers, given as files; gives the side that stands in `ours` then.
+    """Merge two ledgers, given as files; returns the side that is left in `ours`.
 
-    None is a conflict, and ours stays. What is no ledger, such as the WSUM
-    line of one text, is merged as any other file that only one side may
-    change. A ledger that does not hold is never taken, unless both sides have
-    the same.
+    None is a conflict, and ours stays. A file that is not a ledger, such as the WSUM line of one
+    text, is merged like any file that only one side may change. A ledger that does not hold is
+    never taken, unless both sides have the same one.
     """
     mine, other = read_whole(ours), read_whole(theirs)
     if len(mine) == len(other) and mine == other:
@@ -232,7 +230,7 @@ def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
         return one_sided(base, ours, theirs)
     reports = [ledger.read(bytes(one)) for one in (mine, other)]
     first, second = (report.ledger if report.ok else None for report in reports)
-    # Neither can be told to go on from one that does not read.
+    # If one can't be read, neither is known to continue the other.
     if first is None or second is None:
         return None
     if extends(first, second):

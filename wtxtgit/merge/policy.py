@@ -1,7 +1,7 @@
-"""What decides a merge: a side that alone changed something, else the strategy.
+"""What decides a merge: the side that alone changed something, else the strategy.
 
-Also the merge of plain data by that. Git starts a driver for each file of a
-merge, and most end with `side_taken`: nothing heavy is imported here.
+Also the merge of plain data by these rules. Git starts a driver for each file of a merge, and most
+end with `side_taken`: nothing slow is imported here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PATTERN = re.compile(r"[*?[]")
 
 
 def side_taken(base: ByteView | None, ours: ByteView, theirs: ByteView) -> str | None:
-    """The side that alone changed a content, ours where both are the same; None if both did.
+    """Return the side that alone changed a content, ours if both are the same; None if both did.
 
-    Without a base both sides added it, and only the same content is no conflict.
+    Without a base both sides added it; then only equal contents are no conflict.
     """
     if same_bytes(ours, theirs):
         return "ours"
@@ -37,17 +37,17 @@ def side_taken(base: ByteView | None, ours: ByteView, theirs: ByteView) -> str |
 
 
 def stored_side_taken(base: ByteView, ours: ByteView, theirs: ByteView) -> str | None:
-    """The same of contents as git stores them: an empty base mostly stands for none."""
-    # Where theirs is empty as well nothing came from there, whatever the empty base was.
+    """Do the same for contents as git stores them, where an empty base mostly means none."""
+    # If theirs is empty as well, theirs changed nothing, whatever the empty base means.
     is_base = len(base) > 0 or len(theirs) == 0
     return side_taken(base if is_base else None, ours, theirs)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The strategy, and what single things are settled with: (name or pattern, strategy).
+    """The strategy, and exceptions for single entries: (name or pattern, strategy).
 
-    A name wins over patterns, of patterns the last one that matches.
+    A name wins over patterns; among patterns the last one that matches wins.
     """
 
     strategy: Strategy = Strategy.FAIL
@@ -61,8 +61,8 @@ class Policy:
         object.__setattr__(self, "_patterns", patterns)
 
     def choose(self, name: str) -> Strategy:
-        """The strategy for what is called `name`."""
-        # A name that was given whole wins, even where it has the letters of a pattern.
+        """Return the strategy for the entry called `name`."""
+        # An exact name wins, even if it contains the characters of a pattern.
         exact = self._exact.get(name)
         if exact is not None:
             return exact
@@ -71,10 +71,10 @@ class Policy:
 
 
 def check_takes(takes: Sequence[tuple[str, Strategy]], report: MergeReport) -> None:
-    """Raise UsageError for a name or pattern that fits nothing in the report of their merge."""
+    """Raise UsageError for a name or pattern that matches nothing in the report of its merge."""
     names = [one.name for one in report.settled] + [one.name for one in report.conflicts]
     for wanted, _ in takes:
-        # A side that is taken whole leaves nothing that could have been settled.
+        # If a side is taken whole there is nothing to be settled.
         if names and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
             from difflib import get_close_matches
 
@@ -87,11 +87,11 @@ def check_takes(takes: Sequence[tuple[str, Strategy]], report: MergeReport) -> N
 
 
 def parse_strategy(text: str) -> Strategy:
-    """A strategy of a merge by its name; raises UsageError."""
+    """Return the strategy of this name; raises UsageError."""
     try:
         strategy = Strategy(text)
     except ValueError:
-        # Base is no strategy for a whole merge, so it stands for all that is refused below.
+        # BASE is not allowed for a whole merge, so it can stand for anything that is refused below.
         strategy = Strategy.BASE
     if strategy is Strategy.BASE:
         names = ", ".join(s for s in Strategy if s is not Strategy.BASE)
@@ -100,10 +100,10 @@ def parse_strategy(text: str) -> Strategy:
 
 
 def parse_takes(texts: Iterable[str]) -> tuple[tuple[str, Strategy], ...]:
-    """NAME=SIDE for each; a name may have `=` in it. Raises UsageError."""
+    """Parse NAME=SIDE, in which the name may contain `=`; raises UsageError."""
     takes = []
     for text in texts:
-        # From the right: the names of tensors may have an equals sign.
+        # Split from the right: names of tensors may contain an equals sign.
         name, equals, side = text.rpartition("=")
         if not equals or side not in set(Strategy) - {Strategy.FAIL}:
             sides = ", ".join(s for s in Strategy if s is not Strategy.FAIL)
@@ -120,12 +120,12 @@ _NOT_OF_VALUES = frozenset({Strategy.FAIL, Strategy.AVERAGE, Strategy.TASK})
 
 @dataclass(frozen=True, slots=True)
 class ValueMerge:
-    """Three-way merge of metadata: plain data, key by key of its objects.
+    """Three-way merge of metadata: plain data, key by key in its objects.
 
-    `choose` says of a JSON pointer (RFC 6901) what is done where both sides
-    changed what is there. After the merge `open` has the pointers where nothing
-    decides, and `settled` (pointer, how, the strategy that decided it or None). A `rule` goes
-    before a strategy that says nothing of values; it gives what is taken, and how that is called.
+    `choose` returns the strategy for a JSON pointer (RFC 6901) at which both sides changed
+    something. After the merge, `open` has the pointers that nothing decides, and `settled` has
+    (pointer, how, the strategy that decided it or None). A `rule` is applied before a strategy that
+    says nothing about values; it returns the value to take and a name for how it was chosen.
     """
 
     choose: Callable[[str], Strategy]
@@ -139,21 +139,21 @@ class ValueMerge:
         ours: Mapping[str, object],
         theirs: Mapping[str, object],
     ) -> dict[str, object]:
-        """Merge the metadata of two files; without `base` both changed all that differs.
+        """Merge the metadata of two files; without `base` both sides changed all that differs.
 
-        average and task say nothing of values that are no tensors: ours stays.
+        average and task do not apply to values that are not tensors: ours stays.
         """
         merged = self._value("", base or {}, ours, theirs)
         return merged if isinstance(merged, dict) else dict(ours)
 
     def _value(self, path: str, base: object, ours: object, theirs: object) -> object:
-        """What becomes of a value, _ABSENT where it goes."""
+        """Return the merged value, _ABSENT if it is dropped."""
         if equal_values(ours, theirs):
             if not equal_values(base, ours):
                 self.settled.append((path, "equal", None))
             return ours
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-            # Objects that both added are merged as well.
+            # Objects that both sides added are merged too.
             return self._object(path, base if isinstance(base, Mapping) else {}, ours, theirs)
         if equal_values(base, ours):
             self.settled.append((path, "theirs", None))
@@ -195,7 +195,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def in_order(mine: Iterable[_Key], other: Iterable[_Key]) -> Iterator[_Key]:
-    """The keys of one side in its order, each followed by what the other one has behind it."""
+    """Yield one side's keys in order, each followed by the other's keys that come after it."""
     keys = dict.fromkeys(mine)
     behind: dict[_Key | None, list[_Key]] = {}
     last: _Key | None = None

@@ -1,4 +1,4 @@
-"""Merges that a user asks for: of three checkpoints, and of a conflict again, with decisions."""
+"""Merges requested by a user: of three checkpoints, and of a conflict again, with decisions."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def merge_files(
 ) -> MergeReport:
     """Merge three checkpoints, each a file or REV:PATH; the result goes to `out`, or to `ours`.
 
-    `out` may be `-` for standard output. An empty base stands for none. The
-    result is a text where ours is one. With conflicts nothing is written.
-    Raises UsageError, InputError and EnvironmentFailure.
+    `out` may be `-` for standard output. An empty base means that there is none. The result is a
+    text if ours is one. If there are conflicts nothing is written. Raises UsageError, InputError
+    and EnvironmentFailure.
     """
     write = write_output
     if out is None:
@@ -61,7 +61,7 @@ def merge_files(
     report, merged = merge_texts(
         contents[0], contents[1], contents[2], merger, repo=repo, threads=threads
     )
-    # Before anything is written: a name that nothing has is most likely misspelled.
+    # Checked before anything is written: a name that matches nothing is most likely misspelled.
     check_takes(merger.policy.takes, report)
     if report.ok and out == STDOUT:
         write_all(1, pieces(merged))
@@ -76,7 +76,7 @@ _MARKER = b"\n<<<<<<< "
 
 @dataclass(frozen=True, slots=True)
 class Resolution(JsonObject):
-    """What became of a conflict: the merge again; it is staged if nothing is open."""
+    """The result of merging a conflict again; the file is staged if nothing is left open."""
 
     KEYS = "path staged=is_staged *report"
 
@@ -97,11 +97,11 @@ def resolve(
     *,
     settings: FilterSettings,
 ) -> Resolution:
-    """Merge the conflict at `path` (from here) again, with `takes` besides those of before.
+    """Merge the conflict at `path` (from here) again, with `takes` added to the earlier ones.
 
-    With nothing left open the file is written and staged. Otherwise what was
-    settled is kept for the next time, and the file stays. Raises InputError
-    where there is no such conflict, UsageError for names that nothing has.
+    If nothing is left open, the file is written and staged. Otherwise the decisions are kept for
+    the next time, and the file stays. Raises InputError if there is no such conflict, UsageError
+    for names that match nothing.
     """
     sweep(repo)
     from_top = repo.path_from_top(path)
@@ -111,10 +111,10 @@ def resolve(
     before = conflicts.settled(repo, from_top, blobs)
     if before is None:
         before = Policy(strategy_of(repo, from_top))
-    # Said once more it is no other thing: the record is then as it was.
+    # A decision that is repeated must not be recorded twice.
     earlier = tuple(take for take in before.takes if take not in takes)
     policy = Policy(strategy or before.strategy, (*earlier, *takes))
-    # Git has no stage of a base where both sides added the file.
+    # Git has no stage for the base if both sides added the file.
     base, ours, theirs = (
         blob(repo, stages[stage].oid) if stage in stages else memoryview(b"")
         for stage in (_BASE, _OURS, _THEIRS)
@@ -134,12 +134,12 @@ def resolve(
         conflicts.save(repo, from_top, policy, report, blobs)
         return resolution
     entry = stages[_OURS]._replace(oid=staging.write_blob(repo, mapped(merged)))
-    # Before it is looked at: what is written later is not what was looked at.
+    # Taken before the file is examined, so that a later write by somebody else is noticed.
     seen = work_tree.moment(repo.worktree, from_top)
-    # Only a merge that is complete would overwrite what somebody did to the file by hand.
+    # Only a complete merge would overwrite what somebody did to the file by hand.
     _refuse_edited(repo, from_top, {*(one.oid for one in stages.values()), entry.oid})
-    # Whenever this is broken off: what was settled is known, until the index has no conflict;
-    # but where it can't be kept, as under a name that is too long, nothing is open any more.
+    # Saved before the file is staged, so that an interruption loses no decision. If the record
+    # can't be saved, as for a name that is too long, that does not matter: nothing is left open.
     with contextlib.suppress(EnvironmentFailure):
         conflicts.save(repo, from_top, policy, report, blobs)
     _put(repo, entry, merged, seen, settings)
@@ -148,7 +148,7 @@ def resolve(
 
 
 def unmerged(repo: Repository) -> list[bytes]:
-    """Paths in conflict that are merged as checkpoints."""
+    """Return the paths in conflict that are merged as checkpoints."""
     paths = list(dict.fromkeys(e.path for e in index.entries(repo) if e.stage))
     drivers = repo.attributes(paths, ["merge"])
     return [path for path in paths if drivers[path]["merge"] == DRIVER]
@@ -165,7 +165,7 @@ def _check(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:
         )
     if _BASE not in stages and len(stages) == 1:
         raise InputError(f"{shown}: only one side has it here", hint="git status says why")
-    # Deleted on one side: git keeps the stage of the other, and the user decides.
+    # Deleted by one side: git keeps the stage of the other, and the user decides.
     if _OURS not in stages or _THEIRS not in stages:
         quoted = repo.quoted(path)
         side = "ours" if _OURS not in stages else "theirs"
@@ -179,19 +179,19 @@ def _check(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:
 
 
 def _refuse_edited(repo: Repository, path: bytes, oids: set[str]) -> None:
-    """Raise CheckError where the file is neither what a merge leaves nor one of these blobs."""
+    """Raise CheckError if the file is neither what a merge leaves nor one of these blobs."""
     file = repo.file(path)
     if not os.path.lexists(file) or any(work_tree.file_is_blob(file, oid) for oid in oids):
         return
     with contextlib.suppress(WtxtgitError):
         content = view_file(file)
         if grammar.is_text(content) and _has_marker(content):
-            # What git leaves without the driver.
+            # What git leaves if the driver is not installed.
             return
         cleaned = repo.git("hash-object", b"--path=" + path, "--", os.fsencode(file))
         if cleaned.decode("ascii").strip() in oids:
             return
-        # What the merge made of the attributes may keep files in the other form.
+        # The merged attributes may keep files in the other form.
         like = next(iter(oids))
         for made in (clean(content), clean_detached(content, None)):
             size = len(made.source) if made.writer is None else made.writer.size
@@ -205,7 +205,7 @@ def _refuse_edited(repo: Repository, path: bytes, oids: set[str]) -> None:
 
 
 def _has_marker(content: ByteView) -> bool:
-    # One may lie across the end of a piece.
+    # A marker may cross the end of a piece.
     starts = range(0, len(content), PIECE)
     parts = (content[max(start - len(_MARKER), 0) : start + PIECE] for start in starts)
     return any(bytes(part).find(_MARKER) >= 0 for part in parts)
@@ -218,11 +218,11 @@ def _put(
     seen: Moment | None,
     settings: FilterSettings,
 ) -> None:
-    """Put the merged file in the place of the one that was seen, and stage it."""
+    """Replace the file that was examined by the merged one, and stage it."""
     if filtered_alone(repo, [entry.path]) and not _is_behind_a_link(repo, entry.path):
         is_text = not (is_driven(repo) and is_smudged(entry.path, settings))
-        # The file first: while the index has the conflict status tells of it, and the next run
-        # ends it.
+        # The file first: while the index still has the conflict, status shows it and the next run
+        # completes it.
         with failures(repo.file(entry.path), missing=EnvironmentFailure):
             status = work_tree.write_file(
                 repo.worktree,
@@ -233,14 +233,14 @@ def _put(
             )
         stage_files(repo, [StagedFile(entry.path, entry.mode, entry.oid, status)])
         return
-    # From the index git writes what other conversions change on the way, and folders where
-    # something else stands.
+    # Git itself writes from the index files that other conversions change, and those whose folders
+    # are missing or replaced.
     staging.stage(repo, [entry])
     staging.checkout(repo, [entry.path])
 
 
 def _is_behind_a_link(repo: Repository, path: bytes) -> bool:
-    """Whether what should be a folder on the way to a path is none."""
+    """Whether something on the way to a path is not a folder, such as a link."""
     folders = list(Path(os.fsdecode(path)).parents)[:-1]
     return any(
         os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir())

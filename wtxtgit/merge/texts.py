@@ -1,4 +1,4 @@
-"""The merge of three contents as git stores them: each is merged as the file that it stands for."""
+"""The merge of three contents as git stores them, each as the file that it stands for."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ def merge_texts(
     tracked: Callable[[], bool | None] = lambda: None,
     threads: int | None = None,
 ) -> tuple[MergeReport, ByteView]:
-    """Merge three contents as git stores them; `base` is empty where both sides added the file.
+    """Merge three contents as git stores them; `base` is empty if both sides added the file.
 
-    Gives the report and the merged content: a text where ours is one, ours
-    itself where there are conflicts. A change of one side alone is taken as it
-    is. Raises nothing because of content.
+    Returns the report and the merged content: a text if ours is one, and ours itself if there are
+    conflicts. A change by only one side is taken as it is. Never raises because of content.
 
-    The payload of detached texts is in the store of `repo`. Which of the two forms a merged
-    text has is merged, too: `docs/merge.md`, section "Detached texts". `tracked` tells the one
-    that attributes say, True of detached texts, None where they say neither.
+    The payload of detached texts is in the store of `repo`. Whether the result is a detached text
+    is merged, too: `docs/merge.md`, section "Detached texts". `tracked` returns the form that
+    attributes say: True for detached texts, None if they say neither.
     """
     side = stored_side_taken(base, ours, theirs)
     if side is not None:
@@ -48,7 +47,7 @@ def merge_texts(
     becomes_detached = _becomes_detached(base, ours, theirs, tracked)
     fits = partial(_has_form, is_detached_form=becomes_detached)
     if any(one.lacks_payload for one in smudged.values()):
-        # What is the same in another form can be told without payload.
+        # Whether contents are equal in another form can be decided without payload.
         names = [memoryview(_detached_name(one, threads)) for one in stored.values()]
         side = side_taken(names[0] if len(base) else None, names[1], names[2])
         if side is not None:
@@ -66,7 +65,7 @@ def merge_texts(
     files = []
     for name, one in smudged.items():
         if one.layout is None and is_text(one.text):
-            # It stands for no file, or for none that can be trusted: a side is all there is.
+            # It stands for no file, or for none that can be trusted: only a side can be taken.
             reason = f"{name} is {_fault(one.warning)}"
             if one.lacks_payload:
                 reason += "; wtxtgit fetch fetches them"
@@ -76,7 +75,7 @@ def merge_texts(
     merged = merger.merge(files[0] if len(base) else None, files[1], files[2])
     if merged.conflicts:
         return merged, ours
-    # An empty ours is stored as it is, and says nothing of what is stored besides.
+    # An empty ours says nothing about the form in which the result is to be stored.
     form = ours if len(ours) else theirs
     taken_whole = stored.get(merged.taken or "")
     if taken_whole is not None and is_text(taken_whole) == is_text(form) and fits(taken_whole):
@@ -88,7 +87,7 @@ def merge_texts(
 
 
 def _form(content: ByteView) -> bool | None:
-    """Whether a content is a detached text; None where it would be the same in both forms."""
+    """Whether a content is a detached text; None if both forms of it would be the same."""
     if is_detached(content):
         return True
     return False if is_text(content) and len(content) > MOST_ATTACHED else None
@@ -103,7 +102,7 @@ def _becomes_detached(
 ) -> bool:
     forms = [_form(one) for one in (base, ours, theirs)]
     was, mine, other = forms
-    # One side switched, and its attributes with it: those of the work tree may be the other's.
+    # One side switched the form, and its attributes too: the work tree may have the other's.
     if None not in forms and mine != other:
         return bool(other if mine == was else mine)
     said = tracked()
@@ -111,8 +110,8 @@ def _becomes_detached(
 
 
 def _detached_name(content: ByteView, threads: int | None) -> bytes:
-    """The SHA-256 of a text's detached form, of any other content its own."""
-    # Hardly ever needed: mostly all payload is at hand.
+    """Return the SHA-256 of a text's detached form, and for any other content its own."""
+    # Imported late: rarely needed, since mostly all payload is available.
     from wtxtgit.filter.content import detached_hash
 
     name = None if is_detached(content) else detached_hash(content, threads=threads)
@@ -126,7 +125,7 @@ def _text(
     before: ByteView | None,
     threads: int | None,
 ) -> ByteView:
-    """The text of a file; what is in the store is encoded by how it differs from `before`."""
+    """Return the text of a file; the store encodes its data as a difference from `before`."""
     made: Cleaned
     if repo is not None and becomes_detached:
         from wtxtgit.filter.payload import keeping
@@ -140,21 +139,21 @@ def _text(
 def _payload(repo: Repository | None) -> PayloadSource | None:
     if repo is None:
         return None
-    # Asked for of detached texts alone.
+    # Only called for detached texts.
     from wtxtgit.remotes.payload.on_demand import FetchedPayload
 
     return FetchedPayload.of(repo)
 
 
 def _fetch(repo: Repository | None, contents: Iterable[ByteView]) -> None:
-    """Have the payload of texts at hand, that of all of them in one go."""
+    """Fetch the payload of texts, for all of them in one go."""
     payload = _payload(repo) or NO_PAYLOAD
     indexes = [index(content, payload=payload) for content in contents if is_detached(content)]
     want_payload(array for one in indexes if one.stop is None for array in one.arrays)
 
 
 def _fault(warning: str | None) -> str:
-    """Why there is no file that a text stands for, by the warning that smudge gives of it."""
+    """Return why a text has no file that it stands for, from the warning that smudge gives."""
     if warning is not None:
         return f"not the text of a file: {warning.replace(', left as text', '', 1)}"
     return "a native text, which has its own generation and perhaps its own signature"

@@ -1,7 +1,6 @@
-"""A version of a file that is merged: base, ours or theirs, read into its entries.
+"""A version of a file being merged (base, ours or theirs), read into its entries.
 
-Also what entries of two versions have in common, and the proof that a merged
-file holds what it has to.
+Also comparisons of entries of two versions, and the proof that a merged file holds what it must.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """A file that was read: its entries by key, its metadata, and what else it has."""
+    """A file that was read: its entries by key, its metadata, and everything else in it."""
 
     name: str
     container: Container
@@ -66,23 +65,23 @@ class Version:
 
 @dataclass(slots=True)
 class Opener:
-    """Reads versions, and the files in them, as long as `left` bytes are not spent.
+    """Reads versions, and the files in them, until `left` bytes have been decoded.
 
-    Files may be nested, each far larger than what is stored of it: one budget
-    is for all of them.
+    Files may be nested, and each may be far larger than its stored bytes: one budget covers all of
+    them.
     """
 
     options: ReadOptions
     left: int
 
     def spend(self, nbytes: int) -> None:
-        """Count bytes that are decoded; raises FormatError (limit) for too many."""
+        """Count bytes that are decoded; raises FormatError (limit) if there are too many."""
         self.left -= nbytes
         if self.left < 0:
             raise FormatError("the files in it decode to more than a merge may hold", kind="limit")
 
     def content(self, entry: Entry) -> memoryview:
-        """What a file in a file holds; raises FormatError where it can't be decoded."""
+        """Return what a file in a file holds; raises FormatError if it can't be decoded."""
         if entry.file is None:
             raise FormatError(f"{entry.name!a} can't be opened", field="payload")
         if not isinstance(entry.file, PackedBytes):
@@ -91,7 +90,7 @@ class Opener:
         return mapped(entry.file.open())
 
     def version(self, resealer: Resealer, name: str, data: ByteView) -> Version:
-        """Read a version; raises FormatError for one that does not hold."""
+        """Read and check a version; raises FormatError if it does not hold."""
         self.spend(len(data))
         container = self.checked(data, f"{name} is not valid")
         return Version(
@@ -103,28 +102,28 @@ class Opener:
         )
 
     def checked(self, data: ByteView, complaint: str) -> Container:
-        """Read a file of which everything holds; raises FormatError that starts as given."""
+        """Read a file and check it completely; raises FormatError that starts with `complaint`."""
         for problem in any_format.check(data, self.options).errors:
             raise FormatError(f"{complaint}: {problem}")
         return any_format.read(data)
 
     def is_same_entry(self, a: Entry, b: Entry) -> bool:
-        """Whether two entries hold the same, whatever form it has; raises FormatError."""
+        """Whether two entries hold the same, in whatever form; raises FormatError."""
         if kind_of(a) != kind_of(b):
             return False
         if a.stored is not None and b.stored is not None and a.form == b.form:
             if same_bytes(a.stored, b.stored):
                 return True
-            # Items that lie apart may be equal where the bytes between them are not.
+            # Strided items may be equal even if the bytes between them are not.
             if a.tensor is not None and a.tensor.strides is None:
                 return False
         if a.tensor is not None and b.tensor is not None:
             if a.tensor.absent is not None or b.tensor.absent is not None:
-                # Its form is all that a file knows of a tensor whose bytes are elsewhere.
+                # For a tensor whose bytes are elsewhere, the form is all that a file has.
                 return a.form == b.form
             x, y = (as_numbers(tensor) or tensor for tensor in (a.tensor, b.tensor))
             return is_same(x, y, lambda _count: None)
-        # What can't be opened is not known to be the same, unless its stored bytes are.
+        # Files that can't be opened are only known to be the same if their stored bytes are.
         if a.unread is not None or b.unread is not None:
             return False
         return same_bytes(self.content(a), self.content(b))
@@ -139,9 +138,9 @@ class Opener:
         *,
         adds_last: bool,
     ) -> Container:
-        """Read again what was merged; raises FormatError unless it is what it has to be.
+        """Read the merged file again; raises FormatError unless it is exactly what it has to be.
 
-        `versions` are those that something was taken from; `adds_last` as of a Format.
+        `versions` are those from which something was taken; `adds_last` is as in a Format.
         """
         # (1) The file holds by itself: structure, limits and every hash.
         container = self.checked(data, "the merged file is not valid")
@@ -163,26 +162,26 @@ class Opener:
         return container
 
     def _holds(self, entry: Entry, wanted: Entry, content: NewContent | None) -> bool:
-        """Whether an entry that was written holds what was wanted of it."""
+        """Whether an entry that was written holds what it should."""
         if kind_of(entry) != kind_of(wanted):
             return False
         if content is not None:
             data = self.content(entry) if entry.tensor is None else entry.tensor.data
             return _is_made_of(data, content.blocks())
         if entry.unread is not None and entry.stored is not None and wanted.stored is not None:
-            # What can't be opened is compared as it is stored.
+            # Files that can't be opened are compared as they are stored.
             return same_bytes(entry.stored, wanted.stored)
         return self.is_same_entry(entry, wanted)
 
 
 def kind_of(entry: Entry) -> object:
-    """What tensors have to share for their items to be exchanged; None for files."""
+    """Return what two tensors must have in common to exchange items; None for files."""
     tensor = entry.tensor
     return None if tensor is None else (tensor.label, tensor.logical_shape)
 
 
 def described(entry: Entry) -> str:
-    """Dtype and shape in words."""
+    """Return dtype and shape in words."""
     if entry.tensor is None:
         return "a file"
     return f"{entry.tensor.label} {extents(entry.tensor.logical_shape)}"
@@ -192,17 +191,17 @@ _STORAGE = attrgetter("label", "nbytes", "shape", "order", "byteorder", "strides
 
 
 def fits(a: Tensor, b: Tensor) -> bool:
-    """Whether the stored bytes of one can stand in the other's place."""
+    """Whether the stored bytes of one tensor can take the other's place."""
     return bool(_STORAGE(a) == _STORAGE(b))
 
 
 def overlaps(tensor: Tensor) -> bool:
-    """Whether items may share bytes: then no row is a thing of its own."""
+    """Whether items may share bytes; then rows are not independent of each other."""
     if tensor.strides is None:
         return False
     shape, strides = tensor_bytes.steps_of(tensor)
     span = 0
-    # In order of their strides each dimension has to step over all that those before it span.
+    # Sorted by stride, each dimension must step over everything that the previous ones span.
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1:
             if stride <= span:

@@ -1,7 +1,8 @@
-"""A folder as a target: of this machine, or of any store that fsspec knows by URL.
+"""A folder as a target: on this machine, or in any store that fsspec opens by URL.
 
-On this machine a file is on disk before its name is, and needs no package; elsewhere it is what the
-store makes of it: one that would show a part of a file gets it under another name first.
+On this machine no package is needed, and a file's content is on disk before its name appears.
+Elsewhere this is up to the store; if a store would show part of a file, the file is first written
+under another name.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ _NEVER = frozenset(
 
 
 class Folder(OneByOne):
-    """The folder at a path or URL; made when something is put there. See `Target`.
+    """The folder at a path or URL, created when something is put there. See `Target`.
 
-    A listing does not tell digests. Two writers of one name on this machine: the first wins, the
-    other one is refused. In a store the later one wins, as stores have no way to tell.
+    Listings have no digests. If two writers on this machine use the same name the first one wins,
+    and the other is refused. In a store the later one wins, since stores can't detect this.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -73,7 +74,7 @@ class _Files(Session):
         try:
             self.put(file, replace)
         except EnvironmentFailure:
-            # Another writer was faster: with the same content, mostly.
+            # Another writer was faster, mostly with the same content.
             if replace or not self.holds(file, replace=False):
                 raise
             return False
@@ -81,7 +82,7 @@ class _Files(Session):
 
     @abstractmethod
     def put(self, file: Outgoing, replace: bool) -> None:
-        """Have a file there, all of it or nothing."""
+        """Write a file, completely or not at all."""
 
     @abstractmethod
     def time(self, name: str) -> float | None: ...
@@ -91,7 +92,7 @@ class _Files(Session):
 
     @abstractmethod
     def ranges(self, name: str, spans: Sequence[Span]) -> Iterator[ByteView]:
-        """Parts of a file, as a `RangedTarget` gives them."""
+        """Yield parts of a file; see `RangedTarget`."""
 
 
 class _Disk(_Files):
@@ -133,7 +134,7 @@ class _Disk(_Files):
                 yield content[start:stop]
 
     def settle(self, files: Sequence[Outgoing], about: Mapping[str, str], *, is_new: bool) -> None:
-        """Have names on disk, and those of the folders that they stand in."""
+        """Sync the names to disk, and those of the folders that contain them."""
         folders = {folder for file in files for folder in (self._root / file.name).parents}
         for folder in sorted(f for f in folders if f == self._root or self._root in f.parents):
             with _failures():
@@ -184,7 +185,9 @@ class _Url(_Files):
 
 @contextlib.contextmanager
 def _failures() -> Iterator[None]:
-    """Say of what the system refuses whether it is for good."""
+    """Turn errors of the system into RemoteRefused if they are permanent, else
+    RemoteUnavailable.
+    """
     try:
         yield
     except (OSError, EnvironmentFailure) as error:

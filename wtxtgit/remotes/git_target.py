@@ -37,15 +37,13 @@ _WSUM = WSUM_SUFFIX.decode("ascii")
 
 
 class BranchFolder:
-    """The folder `path` of a branch of a remote, a configured one or a URL. See `Target`.
+    """The folder `path` on a branch of a remote, which is a configured one or a URL. See `Target`.
 
-    `repository` is a folder in the repository that the commits are made in, by default the one
-    around the working directory. Work tree, index, branches and hooks of it are left alone; the
-    branch is pushed to with git's own program and credentials. A delivery is one commit, all of it
-    or nothing. Where somebody else pushed meanwhile, it is made anew on top of that.
-
-    Raises EnvironmentFailure where there is no repository, and UsageError for a branch or a path
-    that can't be.
+    The commits are made in the repository that contains the folder `repository`, by default the
+    working directory. Its work tree, index, branches and hooks are not touched; git itself pushes,
+    with the user's credentials. A delivery is one commit, complete or nothing. If somebody else has
+    pushed meanwhile it is made again on top of that. Raises EnvironmentFailure if there is no
+    repository, and UsageError for an invalid branch or path.
     """
 
     _scheme: ClassVar[str]
@@ -71,8 +69,8 @@ class BranchFolder:
         about: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> Sequence[str]:
-        """Deliver files as one commit, whose message says what `about` does."""
-        # Git's process that reads objects stays for all of it.
+        """Deliver files as one commit; `about` goes into its message."""
+        # Keeps git's process for reading objects running for the whole delivery.
         with BlobReader(self._repo):
             return self._put(files, about or {}, None, replace=replace)
 
@@ -105,7 +103,7 @@ class BranchFolder:
                 ),
                 None,
             )
-            # What was seen a while ago settles nothing: the branch may be another one by now.
+            # What was seen some time ago decides nothing, because the branch may have moved since.
             if (other is None and new) or is_now:
                 if other is not None:
                     raise taken(self.label, other)
@@ -135,7 +133,7 @@ class BranchFolder:
         return self._listed({n: e for n, e in found if n.startswith(prefix) and is_name(n)})
 
     def has(self, name: str, sha256: str) -> bool:
-        """Whether it is there, by reading it."""
+        """Tell whether the file is there, by reading it."""
         try:
             self.get(name, sha256)
         except InputError:
@@ -146,7 +144,7 @@ class BranchFolder:
         return self._there(self._branch.fetch())
 
     def _there(self, tip: str | None) -> dict[str, TreeEntry]:
-        """All files by their names: those of the history, too, that have another path there."""
+        """Return all files by name, including those of the history that now have another path."""
         if tip is None:
             return {}
         return {
@@ -163,11 +161,14 @@ class BranchFolder:
 
     def _listed(self, found: Mapping[str, TreeEntry]) -> Sequence[StoredFile]:
         known = known_sizes(self._repo, [e.oid for e in found.values()]) if found else {}
-        # What a commit's message tells of need not be there.
+        # A file that is named in a commit's message need not exist.
         return [StoredFile(n, known[e.oid]) for n, e in found.items() if e.oid in known]
 
     def _send(self, files: Sequence[Outgoing]) -> None:
-        """What has to be done before files are committed: nothing, they are in the commit."""
+        """Do what has to be done before files are committed.
+
+        Here nothing, since the commit has them.
+        """
 
     def _blob(self, file: Outgoing) -> str:
         return self._branch.blob(checked_pieces(file))
@@ -179,7 +180,7 @@ class BranchFolder:
     def _places(
         self, tip: str | None, blobs: Mapping[str, str], sealing: FileSeals | None
     ) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Blobs by the paths that they get, ledgers among them, and lines that tell their names."""
+        """Return blobs, ledgers included, by their paths, and lines that state their names."""
         if sealing is None:
             return {self._start + name: oid for name, oid in blobs.items()}, ()
         ledgers = BranchLedgers(
@@ -192,7 +193,7 @@ class BranchFolder:
         places = {of: ledgers.place(self._start, of) for of in sealing.seals if of in blobs}
         placed, lines = {}, []
         for name, oid in blobs.items():
-            # A WSUM goes with its text, and has no seal of its own.
+            # A WSUM goes with its text, and is not sealed itself.
             of = next((of for of in places if name == of or name == of + _WSUM), None)
             place = name if of is None else places[of] + name.removeprefix(of)
             placed[self._start + place] = oid
@@ -206,14 +207,14 @@ class BranchFolder:
 
     def _commit(self, tip: str | None, blobs: Mapping[str, str], message: str) -> str:
         added = dict(blobs)
-        # A folder that was there has the attributes that its users want.
+        # An existing folder keeps the attributes that its users chose.
         if tip is None or not self._branch.files(tip, self._folder):
             added[self._start + ATTRIBUTES] = self._branch.blob([self._attributes])
         return self._branch.commit(tip, added, message)
 
 
 class Git(BranchFolder):
-    """A folder of a branch whose files are the contents of its commits. See `BranchFolder`."""
+    """A folder on a branch whose commits contain the files themselves. See `BranchFolder`."""
 
     _scheme = "git"
     _attributes = AS_THEY_ARE + SEALED_ATTRIBUTES

@@ -1,7 +1,7 @@
-"""Repositories at URLs, by partial clones in the user's cache; their files, `git+URL#REV:PATH`.
+"""Repositories at URLs, as partial clones in the user's cache; their files, `git+URL#REV:PATH`.
 
-`docs/git.md`, "Files of a repository elsewhere". A clone has commits and trees of what was asked
-for, and of blobs those that were read. It is bare, so nothing of it is checked out or run.
+`docs/git.md`, "Files of a repository elsewhere". A clone has the commits and trees that were asked
+for, and only the blobs that were read. It is bare, so nothing in it is checked out or run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ _OTHER_REPOSITORY = ("GIT_DIR", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_N
 
 
 class GitUrl(NamedTuple):
-    """A file of a repository elsewhere: its URL, a branch, tag or full id there, and the path."""
+    """A file of a repository elsewhere: the repository's URL, a branch, tag or full id, and the
+    path.
+    """
 
     url: str
     revision: str
@@ -61,7 +63,7 @@ class GitUrl(NamedTuple):
 
 
 def parse_git_url(target: str) -> GitUrl:
-    """Read `git+URL#REV:PATH`; raises UsageError for what is none, or is not to be trusted."""
+    """Parse `git+URL#REV:PATH`; raises UsageError for an invalid or unsafe target."""
     match = _SPELLED.fullmatch(target)
     if match is None or len(target) > _MOST:
         raise UsageError(f"{shown(target)} is not git+URL#REV:PATH")
@@ -75,9 +77,9 @@ def parse_git_url(target: str) -> GitUrl:
 
 
 def repository_url(spelled: str) -> str | None:
-    """The URL of the repository that is named, as git takes it; None for the name of a file.
+    """Return the URL of a repository as git takes it; None if `spelled` names a file.
 
-    A file that exists wins. Raises UsageError for what is not to be trusted.
+    An existing file takes precedence. Raises UsageError for an unsafe URL.
     """
     if _REPOSITORY.fullmatch(spelled) is None or os.path.lexists(spelled):
         return None
@@ -87,7 +89,7 @@ def repository_url(spelled: str) -> str | None:
 
 
 def _check(url: str) -> None:
-    """Raise UsageError for the URL of no repository, or one that is not to be trusted."""
+    """Raise UsageError for a URL that can't be that of a repository, or is unsafe."""
     if len(url) > _MOST or _NO_TEXT.search(url):
         raise UsageError(f"{shown(url)} is not a URL of a repository")
     if WITH_PASSWORD.match(url):
@@ -101,7 +103,8 @@ def _check(url: str) -> None:
             f"{shown(url)}: repositories are read only through https, ssh, git and file",
             hint="git+https://example.com/models.git#main:FILE",
         )
-    # What begins with a dash would be an option, of git, of ssh or of what is on the other side.
+    # What begins with a dash would be an option of git, of ssh, or of the program on the other
+    # side.
     is_named = _HOST.fullmatch(parts.netloc) or (parts.scheme == "file" and not parts.netloc)
     is_more = parts.query or parts.fragment
     if not is_named or is_more or parts.path.startswith("/-"):
@@ -109,10 +112,10 @@ def _check(url: str) -> None:
 
 
 def fetched(what: GitUrl) -> tuple[Repository, GitUrl]:
-    """The clone that has the commit of a file, and the file by that commit's id.
+    """Return the clone with the commit of a file, and the file with that commit's id as revision.
 
-    Only what the clone lacks is fetched: of a branch or tag it is asked what it is now. Raises
-    RemoteRefused, RemoteUnavailable and EnvironmentFailure.
+    Only what the clone lacks is fetched; for a branch or tag the remote is asked for its present
+    commit. Raises RemoteRefused, RemoteUnavailable and EnvironmentFailure.
     """
     repo = _clone(what.url)
     if _OID.fullmatch(what.revision) and _has_commit(repo, what.revision):
@@ -128,9 +131,9 @@ def fetched(what: GitUrl) -> tuple[Repository, GitUrl]:
 
 
 def read_git_url(target: str) -> ByteView:
-    """The bytes of a file of a repository elsewhere, as git stores them.
+    """Return the bytes of a file of a repository elsewhere, as git stores them.
 
-    Raises InputError where there is none, and as `fetched` does.
+    Raises InputError if there is none, and as `fetched` does.
     """
     repo, what = fetched(parse_git_url(target))
     with TreeReader(repo) as trees, ObjectStore(repo) as store:
@@ -142,9 +145,9 @@ def read_git_url(target: str) -> ByteView:
 
 
 def read_git_member(index: str, path: str) -> ByteView:
-    """The bytes of a file of the set whose index is at a URL, by its path in the set's folder.
+    """Return the bytes of a file of a set whose index is at a URL, by its path in the set's folder.
 
-    Raises as `read_git_url`.
+    Raises as `read_git_url` does.
     """
     what = parse_git_url(index)
     folder, slash, _ = what.path.rpartition("/")
@@ -152,14 +155,14 @@ def read_git_member(index: str, path: str) -> ByteView:
 
 
 def repository_at(target: str) -> Repository:
-    """The clone of what a target names; raises UsageError and EnvironmentFailure."""
+    """Return the clone of a target's repository; raises UsageError and EnvironmentFailure."""
     return _clone(parse_git_url(target).url)
 
 
 def branches_of(url: str) -> Repository:
-    """The clone of a URL with all branches that there are now; raises as `fetched` does."""
+    """Return the clone of a URL with its present branches; raises as `fetched` does."""
     repo = _clone(url)
-    # A branch that is gone may be in the way of one that came.
+    # A deleted branch may be in the way of a new one.
     _fetch(repo, url, shown_url(url), f"+refs/heads/*:{_BRANCHES}/*", "--prune")
     return repo
 
@@ -176,7 +179,7 @@ def _fetch(repo: Repository, url: str, label: str, refspec: str, *how: str) -> N
 
 
 def _has_commit(repo: Repository, oid: str) -> bool:
-    # Asked of what is here: else git would fetch it by itself.
+    # Only local objects are looked at: otherwise git would fetch the commit by itself.
     there = {**run.TRUE_OBJECTS, "GIT_NO_LAZY_FETCH": "1"}
     return repo.call("cat-file", "-e", f"{oid}^{{commit}}", ok=(0, 1, 128), env=there).code == 0
 
@@ -194,15 +197,15 @@ def _protocols(url: str) -> tuple[str, ...]:
 
 
 def _clone(url: str) -> Repository:
-    """The clone of a URL in the user's cache, made where there is none."""
+    """Return the clone of a URL in the user's cache, created if missing."""
     if any(os.environ.get(name) for name in _OTHER_REPOSITORY):
-        # Git would take that for the clone.
+        # Git would use these variables for the clone.
         raise EnvironmentFailure("git hooks don't read other repositories")
     folder = _cache() / f"{sha256(os.fsencode(url)).hexdigest()[:32]}.git"
     with failures(folder, missing=EnvironmentFailure):
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (folder / "config").is_file():
-        # No template: its hooks would be the user's, and run here.
+        # No template: the user's template may have hooks, which would run here.
         run.git("init", "--quiet", "--bare", "--template=", "--", str(folder))
     repo = Repository(folder, folder, None, b"")
     wanted = {
@@ -218,7 +221,7 @@ def _clone(url: str) -> Repository:
         if _names_by_sha256(repo, url):
             wanted = {"extensions.objectFormat": "sha256", **wanted}
         with turn(repo):
-            # The URL comes last: a clone that has it has all.
+            # The URL is written last: a clone that has it is complete.
             for key, value in wanted.items():
                 run.git("config", "--file", str(folder / "config"), key, value)
         repo = Repository(folder, folder, None, b"")
@@ -226,7 +229,10 @@ def _clone(url: str) -> Repository:
 
 
 def _names_by_sha256(repo: Repository, url: str) -> bool:
-    """Whether a repository at a URL has long ids; raises RemoteRefused and RemoteUnavailable."""
+    """Tell whether a repository at a URL uses SHA-256.
+
+    Raises RemoteRefused and RemoteUnavailable.
+    """
     done = transfer(repo, "ls-remote", "--end-of-options", url, "HEAD", env=_environment(url))
     if done.code:
         raise failure(shown_url(url), words_of(done.stderr))
@@ -234,7 +240,7 @@ def _names_by_sha256(repo: Repository, url: str) -> bool:
 
 
 def _cache() -> Path:
-    """Where clones are kept."""
+    """Return the folder of the clones."""
     folder = user_folder("XDG_CACHE_HOME", ".cache")
     if folder is None:
         raise EnvironmentFailure("no folder for the cache: HOME is not set")

@@ -1,4 +1,4 @@
-"""What targets that are spoken to over HTTP share: a client, and what answers and failures mean."""
+"""What targets over HTTP share: a client, and the meaning of answers and failures."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ GONE = (404, 410)
 
 
 def needed(label: str, package: str) -> EnvironmentFailure:
-    """The error for a package that is not installed."""
+    """Return the error for a package that is not installed."""
     return EnvironmentFailure(f"{label}: needs {package}", hint=_HINT)
 
 
 def failure(
     label: str, what: str, status: int, headers: Mapping[str, str]
 ) -> RemoteUnavailable | RemoteRefused:
-    """The error for an answer with a status that is none of those that were hoped for.
+    """Return the error for an unexpected status.
 
-    `headers` are found by any case. Nothing of the answer's body is told: it may repeat the
-    request.
+    `headers` are looked up regardless of case. Nothing of the answer's body is shown, because it
+    may repeat the request.
     """
     about = f"{label}: {what}: the server says {status}"
     wait = _retry_after(headers)
@@ -60,7 +60,7 @@ def failure(
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait; a time of day is held against the server's own clock."""
+    """Return the seconds to wait; a time of day is compared with the server's own clock."""
     told = headers.get("retry-after", "")
     if _SECONDS.fullmatch(told):
         return float(told)
@@ -81,15 +81,15 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 @contextlib.contextmanager
 def client(label: str) -> Iterator[httpx.Client]:
-    """A client for one operation; what goes wrong with a connection becomes ours.
+    """Open a client for one operation; connection errors become errors of ours.
 
-    Raises EnvironmentFailure where httpx is not installed.
+    Raises EnvironmentFailure if httpx is not installed.
     """
     try:
         import httpx
     except ImportError:
         raise needed(label, "httpx") from None
-    # It logs URLs, some of which are all that one needs for an upload.
+    # It logs URLs, some of which are all that is needed for an upload.
     log = logging.getLogger("httpx")
     if _WITHOUT_QUERY not in log.filters:
         log.addFilter(_WITHOUT_QUERY)
@@ -104,9 +104,9 @@ def client(label: str) -> Iterator[httpx.Client]:
 
 @contextlib.contextmanager
 def failures(label: str, what: str = "can't be reached") -> Iterator[None]:
-    """Make our errors of what goes wrong with a connection; `what` is said of it.
+    """Turn connection errors into errors of ours, whose message includes `what`.
 
-    Only the kind of an exception is told: its words may hold a URL with credentials.
+    Only the kind of an exception is shown, because its message may contain a URL with credentials.
     """
     import httpx
 
@@ -120,7 +120,7 @@ def failures(label: str, what: str = "can't be reached") -> Iterator[None]:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Whom to trust: reading them takes longer than a request."""
+    """Return the trusted certificates, cached because reading them takes longer than a request."""
     import httpx
 
     return httpx.create_ssl_context()
@@ -146,7 +146,10 @@ _WITHOUT_QUERY = _WithoutQuery()
 
 
 def received(label: str, name: str, blocks: Iterable[bytes], nbytes: int) -> ByteView:
-    """What a server sends, in a temporary file if it is large; InputError unless `nbytes`."""
+    """Return what a server sends, spooled to a file if large.
+
+    Raises InputError unless `nbytes` come.
+    """
 
     def bounded() -> Iterator[bytes]:
         left = nbytes
@@ -163,7 +166,7 @@ def received(label: str, name: str, blocks: Iterable[bytes], nbytes: int) -> Byt
 
 
 def at_most(label: str, blocks: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """What a server sends, in pieces; raises RemoteRefused for more than `most` bytes."""
+    """Yield what a server sends; raises RemoteRefused for more than `most` bytes."""
     for block in blocks:
         most -= len(block)
         if most < 0:
@@ -172,7 +175,7 @@ def at_most(label: str, blocks: Iterable[bytes], most: int) -> Iterator[bytes]:
 
 
 class HttpAnswer(NamedTuple):
-    """What a server says to a request, and the bytes that it sends, as they come."""
+    """The answer to a request; `blocks` yields its body as it arrives."""
 
     status: int
     headers: Mapping[str, str]
@@ -186,10 +189,10 @@ def ranges(
     spans: Iterable[Span],
     ask: Callable[[str], AbstractContextManager[HttpAnswer]],
 ) -> Iterator[ByteView]:
-    """Parts of a file of so many bytes, each whole; `ask` gets what is asked for (Range).
+    """Yield parts of a file of `nbytes` bytes, each complete; `ask` sends a request with a Range.
 
-    A server that gives none gives the whole file, once. Raises InputError where there is no such
-    file, or it is shorter.
+    From a server that sends no parts the whole file is fetched, once. Raises InputError if the file
+    does not exist, or is shorter.
     """
     whole: ByteView | None = None
     for start, end in spans:

@@ -1,4 +1,4 @@
-"""Which git-lfs server is that of a git remote, and what it is told where git goes by ssh.
+"""Finding the git-lfs server of a git remote, and its access data if git uses ssh.
 
 https://github.com/git-lfs/git-lfs/blob/main/docs/api/server-discovery.md
 """
@@ -23,7 +23,7 @@ _FRESH = 120
 
 
 class Granted(NamedTuple):
-    """What ssh gave for an operation: headers, and the server's URL where it says one."""
+    """What ssh returned for an operation: headers, and the server's URL if it states one."""
 
     headers: Mapping[str, str]
     url: str | None = None
@@ -36,10 +36,11 @@ NOTHING = Granted({})
 
 
 def server_of(repo: Repository, remote: str) -> tuple[str, SshPlace | None]:
-    """The server's URL that git-lfs would use, but for one that the work tree says (.lfsconfig).
+    """Return the server's URL as git-lfs finds it, except that .lfsconfig in the work tree is
+    ignored.
 
-    Empty where none is known. With it comes where ssh may be asked, unless the user's configuration
-    names the server.
+    The URL is empty if none is known. Also returns where to ask by ssh, unless the user's
+    configuration names the server.
     """
     known = repo.config.get(f"remote.{remote}.lfsurl") or repo.config.get("lfs.url")
     if known:
@@ -57,7 +58,10 @@ def server_of(repo: Repository, remote: str) -> tuple[str, SshPlace | None]:
 
 
 class SshGrants:
-    """Asks a remote's host by ssh, once in a while; for any number of threads."""
+    """Asks a remote's host for access data by ssh, and caches the answers.
+
+    Safe for many threads.
+    """
 
     def __init__(self, repo: Repository, place: SshPlace) -> None:
         self._repo, self._place = repo, place
@@ -68,7 +72,7 @@ class SshGrants:
         return type(self), (self._repo, self._place)
 
     def of(self, operation: str) -> Granted:
-        """What it gives for `upload` or `download`; NOTHING where it gives none."""
+        """Return the access data for `upload` or `download`; NOTHING if there are none."""
         with self._lock:
             asked, granted = self._known.get(operation, (0.0, None))
             if granted is None or time.monotonic() - asked > _FRESH:
@@ -91,7 +95,7 @@ def _parsed(told: bytes | None) -> Granted:
 
 
 def _address(told: object) -> str | None:
-    """The server's URL; raises ValueError for one to which nothing may be told."""
+    """Return the server's URL; raises ValueError if it is unsafe to send anything there."""
     if not isinstance(told, str) or not told:
         return None
     parts = urlsplit(told)

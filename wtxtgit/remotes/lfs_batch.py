@@ -1,4 +1,4 @@
-"""A server of git-lfs: objects by their SHA-256, which are uploaded and fetched in batches.
+"""A git-lfs server: objects by their SHA-256, uploaded and fetched in batches.
 
 The Batch API and its basic transfer:
 https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
@@ -39,11 +39,10 @@ _NOT_AS_SENT = (404, _NOT_SO)
 
 
 class LfsServer:
-    """The server at a URL, or of a remote, with the user's configuration of `repo`.
+    """The server at a URL, or of a remote, with the user's configuration in `repo`.
 
-    Where git goes to the remote by ssh, ssh is asked what to tell the server.
-
-    Raises UsageError where the remote has none that is known.
+    If git reaches the remote by ssh, the access data come from there. Raises UsageError if no
+    server is known for the remote.
     """
 
     def __init__(self, repo: Repository, remote: str, label: str, url: str | None = None) -> None:
@@ -62,9 +61,9 @@ class LfsServer:
         self._login: Login | None = None
 
     def upload(self, files: Sequence[Outgoing], ref: str | None = None) -> None:
-        """Have the server have these files' contents; what it has is not sent again.
+        """Upload the contents of files that the server lacks.
 
-        `ref` is what they are for, where that is a branch.
+        `ref` is the branch that they are for, if any.
         """
         for file in files:
             check_content(file)
@@ -81,9 +80,10 @@ class LfsServer:
                         session.verify(actions["verify"], found)
 
     def contents(self, wanted: Sequence[LfsObject]) -> Generator[tuple[LfsObject, Iterator[bytes]]]:
-        """Objects' contents as they come, from any thread; those that it has not are left out.
+        """Yield objects with their contents as they arrive.
 
-        What comes may be shorter or longer than the object; it is to be taken at once.
+        Objects that the server lacks are left out. Contents have to be read at once, and may be
+        shorter or longer than stated. Safe for many threads.
         """
         with self._session(_DOWNLOAD) as session:
             for found, actions in session.batch(_DOWNLOAD, wanted):
@@ -92,7 +92,10 @@ class LfsServer:
                         yield found, pieces
 
     def gives_parts(self, of: LfsObject) -> bool:
-        """Whether parts of an object can be had; raises InputError where there is none."""
+        """Tell whether the server sends parts of an object.
+
+        Raises InputError if it lacks the object.
+        """
         with (
             self._session(_DOWNLOAD) as session,
             session.answered(self._download(session, of), "bytes=0-0") as answer,
@@ -100,9 +103,9 @@ class LfsServer:
             return answer.status == _PART
 
     def ranges(self, of: LfsObject, spans: Sequence[Span]) -> Iterator[ByteView]:
-        """Parts of an object, from any thread, each whole.
+        """Yield parts of an object, each complete; safe for many threads.
 
-        Raises InputError where the server has no such object, or gives other parts.
+        Raises InputError if the server lacks the object, or sends other parts.
         """
         with self._session(_DOWNLOAD) as session:
             action = self._download(session, of)
@@ -110,7 +113,10 @@ class LfsServer:
             yield from ranges(self._label, of.sha256, of.nbytes, spans, ask)
 
     def fetch(self, wanted: LfsObject) -> ByteView:
-        """An object's content; raises InputError where the server has none, or gives too much."""
+        """Return an object's content.
+
+        Raises InputError if the server lacks it, or sends too much.
+        """
         if not wanted.nbytes:
             return memoryview(b"")
         with contextlib.closing(self.contents([wanted])) as found:
@@ -119,7 +125,7 @@ class LfsServer:
         raise self._none(wanted)
 
     def held(self, wanted: Sequence[LfsObject]) -> set[LfsObject]:
-        """Those objects that the server says that it has."""
+        """Return those objects that the server states it has."""
         asked = [one for one in wanted if one.nbytes]
         with self._session(_DOWNLOAD) as session:
             found = session.batch(_DOWNLOAD, asked)
@@ -147,7 +153,9 @@ class LfsServer:
 
 
 class _BatchSession:
-    """One operation. The server is told what ssh `granted`, and else what `login` knows."""
+    """One operation, with the access data that ssh `granted`, or else the credentials in
+    `login`.
+    """
 
     def __init__(
         self,
@@ -160,13 +168,13 @@ class _BatchSession:
         self._label, self._http, self._login = label, http, login
         self._granted = granted or (lambda: NOTHING)
         self._url = self._granted().url or url
-        # Of where a server leads, too.
+        # This includes redirects.
         http.event_hooks = {"request": [lambda request: self._check_scheme(request.url.scheme)]}
 
     def batch(
         self, operation: str, wanted: Sequence[LfsObject], ref: str | None = None
     ) -> Iterator[tuple[LfsObject, Mapping[str, Any] | None]]:
-        """What is to be done for each object; None for one that is not there."""
+        """Yield the actions for each object; None for an object that the server lacks."""
         left = dict.fromkeys(wanted)
         while left:
             asked = list(left)[:_AT_ONCE]
@@ -200,14 +208,14 @@ class _BatchSession:
         headers = {"accept": _MEDIA, "content-type": _MEDIA, **self._headers(action)}
         body = {"oid": sent.sha256, "size": sent.nbytes}
         answer = self._http.post(action["href"], headers=headers, json=body)
-        # What it took a moment ago is not there, or is not that: it can be sent again.
+        # What it accepted a moment ago is missing or different there: it can be sent again.
         if answer.status_code in _NOT_AS_SENT:
             raise RemoteUnavailable(f"{self._label}: {sent.sha256}: arrived with different content")
         self._check(answer.status_code, answer.headers, sent.sha256)
 
     def pieces(self, action: Mapping[str, Any], wanted: LfsObject) -> Generator[bytes]:
-        """An object as it comes; nothing of one that is gone."""
-        # Whoever takes them is not in the client's block.
+        """Yield an object as it arrives; nothing if it is gone."""
+        # The consumer is outside of the client's own `with` block.
         with failures(f"{self._label}: {wanted.sha256}"), self.answered(action) as answer:
             if answer.status not in GONE:
                 self._check(answer.status, answer.headers, wanted.sha256)
@@ -215,7 +223,7 @@ class _BatchSession:
 
     @contextlib.contextmanager
     def answered(self, action: Mapping[str, Any], part: str | None = None) -> Iterator[HttpAnswer]:
-        """What is said to a download, or to that of a part (Range)."""
+        """Open the answer to a download, or to that of a part (Range)."""
         headers = {**self._headers(action), **({"range": part} if part else {})}
         with self._http.stream(
             "GET", action["href"], headers=headers, follow_redirects=True
@@ -231,7 +239,7 @@ class _BatchSession:
             if answer.status_code in (*_OK, _UNAUTHORIZED):
                 self._login.settle(is_good=answer.status_code != _UNAUTHORIZED)
         if answer.status_code in GONE and body["operation"] == _DOWNLOAD:
-            # Some servers say so of all objects together.
+            # Some servers answer in this way for all objects together.
             error = {"code": answer.status_code}
             return {"objects": [{**one, "error": error} for one in body["objects"]]}
         self._check(answer.status_code, answer.headers, "objects/batch")
@@ -256,7 +264,7 @@ class _BatchSession:
         for one in objects:
             match one:
                 case {"oid": str() as oid, "error": {"code": int() as code}} if oid in left:
-                    # An object of another length is none of those that are asked for.
+                    # An object of another size is not the one that was asked for.
                     if code not in (*GONE, _NOT_SO):
                         raise failure(self._label, oid, code, {})
                     yield left.pop(oid), None
@@ -291,7 +299,7 @@ class _BatchSession:
 
     def _headers(self, action: Mapping[str, Any]) -> dict[str, str]:
         given = {key.lower(): value for key, value in (action.get("header") or {}).items()}
-        # Who asks is nobody else's business, and signed addresses say it themselves.
+        # Credentials are sent to the server itself only; signed addresses carry their own.
         ours, theirs = urlsplit(self._url), urlsplit(action["href"])
         is_same = (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
         if is_same and "authorization" not in given:
@@ -299,7 +307,7 @@ class _BatchSession:
         return given
 
     def _check_scheme(self, scheme: str) -> None:
-        # What may be read on the way to the server may not be read elsewhere either.
+        # If the connection to the server is encrypted, others have to be, too.
         if scheme not in ("https", urlsplit(self._url).scheme):
             raise RemoteRefused(f"{self._label}: redirects to an address without TLS")
 

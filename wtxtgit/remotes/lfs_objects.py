@@ -1,7 +1,7 @@
-"""Objects that git-lfs has in a repository, or can get there: by the pointers to them.
+"""Objects that git-lfs has in a repository, or can fetch, found by their pointers.
 
 Where they are: https://github.com/git-lfs/git-lfs/blob/main/docs/man/git-lfs-config.adoc
-(`lfs.storage`). Whatever is there is held against its pointer before it is used.
+(`lfs.storage`). Every object is compared with its pointer before it is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ORIGIN = "origin"
 
 
 class LfsObjects:
-    """The objects of a repository: those of its own, and of its alternates."""
+    """The objects of a repository, and of its alternates."""
 
     def __init__(self, repo: Repository) -> None:
         self._repo = repo
@@ -37,7 +37,10 @@ class LfsObjects:
         self._folders = [folder / _OBJECTS for folder in (own, *borrowed)]
 
     def held(self, wanted: LfsObject) -> ByteView | None:
-        """A file of its name and size; None where there is none. What is in it is not looked at."""
+        """Return the file with the object's name and size; None if there is none.
+
+        Its content is unchecked.
+        """
         for folder in self._folders:
             path = _place(folder, wanted)
             with suppress(OSError), opened_regular(path) as (descriptor, status):
@@ -46,13 +49,13 @@ class LfsObjects:
         return None
 
     def checked(self, wanted: LfsObject) -> tuple[ByteView | None, str]:
-        """The object, read through; None where it is not there, or another, and why."""
+        """Return the object after checking its content; else None, and why."""
         content = self.held(wanted)
         why = MISSING if content is None else _why_damaged(content, wanted)
         return (None, why) if why is not None else (content, "")
 
     def put(self, content: ByteView) -> LfsObject:
-        """Have a content among them, as if git-lfs had added it; raises EnvironmentFailure."""
+        """Store a content as if git-lfs had added it; raises EnvironmentFailure."""
         made = LfsObject(hashed(sha256(), pieces(content)).hexdigest(), len(content))
         if self.checked(made)[0] is None:
             path = _place(self._folders[0], made)
@@ -62,9 +65,9 @@ class LfsObjects:
         return made
 
     def fetch(self, wanted: Sequence[LfsObject]) -> str | None:
-        """Get objects from the git-lfs server of the remote, as far as that has them, in one go.
+        """Fetch objects from the remote's git-lfs server, as far as it has them, in one operation.
 
-        Gives why one of them did not come, if that is known.
+        Returns why one of them could not be fetched, if that is known.
         """
         names = self._repo.git("remote").decode("utf-8", "surrogateescape").splitlines()
         chosen = self._repo.config.get(_REMOTE_KEY) or _ORIGIN
@@ -72,7 +75,7 @@ class LfsObjects:
         if remote is None or not wanted:
             return None
         try:
-            # With what speaks HTTP, which most imports do without.
+            # Imported here: most users of this module need no HTTP.
             from wtxtgit.remotes.http import received
             from wtxtgit.remotes.lfs_batch import LfsServer
 
@@ -86,7 +89,7 @@ class LfsObjects:
                     try:
                         arrived = received(remote, one.sha256, content, one.nbytes)
                     except InputError as error:
-                        # Another one may be as it should be.
+                        # The others may be valid.
                         why = error.message
                         continue
                     if _why_damaged(arrived, one) is None:
@@ -99,7 +102,7 @@ class LfsObjects:
 
 
 def _why_damaged(content: ByteView, wanted: LfsObject) -> str | None:
-    """Why a content is not the object; None where it is."""
+    """Return why a content is not the object; None if it is."""
     is_it = hashed(sha256(), pieces(content)).hexdigest() == wanted.sha256
     return None if is_it else DAMAGED
 

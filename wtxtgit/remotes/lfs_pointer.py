@@ -1,6 +1,6 @@
-"""Pointers of git-lfs: the lines that stand in git for an object of a server.
+"""Pointers of git-lfs: the lines that git stores in place of an object on a server.
 
-`docs/spec/containers.md`, section "Pointers of git-lfs", says which files are some.
+`docs/spec/containers.md`, section "Pointers of git-lfs", defines which files are pointers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # clean asks of a content alone, and needs no repository
 _FIRST = "https://git-lfs.github.com/spec/v1"
 _VERSIONS = {
     _FIRST.encode("ascii"),
-    # What git-lfs wrote before its first release.
+    # Written by git-lfs before its first release.
     b"https://hawser.github.com/spec/v1",
     b"http://git-media.io/v/2",
 }
@@ -34,7 +34,7 @@ MOST_POINTER = 1024
 
 
 class LfsObject(NamedTuple):
-    """An object of a server: its name in lower-case hex, and its bytes."""
+    """An object on a server: its SHA-256 in lower-case hex, and its size in bytes."""
 
     sha256: str
     nbytes: int
@@ -42,14 +42,14 @@ class LfsObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """What a pointer says. Of an `is_extended` one the object is not the file: tools changed it."""
+    """The content of a pointer; if it `is_extended`, tools changed the file to get the object."""
 
     to: LfsObject
     is_extended: bool
 
     @property
     def file(self) -> LfsObject | None:
-        """The object that is the file."""
+        """The object if it is the file itself, else None."""
         return None if self.is_extended else self.to
 
     def __str__(self) -> str:
@@ -57,12 +57,12 @@ class Pointer:
 
 
 def format_pointer(to: LfsObject) -> bytes:
-    """The pointer to an object, which is not empty."""
+    """Return the pointer to an object, which must not be empty."""
     return f"version {_FIRST}\noid sha256:{to.sha256}\nsize {to.nbytes}\n".encode("ascii")
 
 
 def read_pointer(content: ByteView | bytes) -> Pointer | None:
-    """What a pointer says, None of a file that is none."""
+    """Parse a pointer; returns None if a file is none."""
     if content[: len(LFS_MAGIC)] != LFS_MAGIC or len(content) > MOST_POINTER:
         return None
     first, *lines = bytes(content).rstrip(b" \t\r\n").split(b"\n")
@@ -89,20 +89,24 @@ def read_pointer(content: ByteView | bytes) -> Pointer | None:
 
 
 def refuse_pointer(name: str, content: ByteView, hint: str = "git lfs pull") -> None:
-    """Raise InputError for a pointer, which is not the file that is asked for."""
+    """Raise InputError if a content is a pointer instead of the file itself."""
     pointer = read_pointer(content)
     if pointer is not None:
         raise InputError(f"{name}: {pointer}", hint=hint)
 
 
 def parse_pointer(content: ByteView | bytes) -> LfsObject | None:
-    """The object that is the file of a pointer; None for what is none, or one with extensions."""
+    """Return the object that is the file of a pointer; None for other files, and with
+    extensions.
+    """
     pointer = read_pointer(content)
     return None if pointer is None else pointer.file
 
 
 def pointed(repo: Repository, oids: Iterable[str]) -> dict[str, LfsObject | None]:
-    """The objects that blobs point to; None for those that are no pointers to their files."""
+    """Return the objects that blobs point to; None for blobs that are no pointers to their
+    files.
+    """
     return {
         oid: None if pointer is None else pointer.file
         for oid, pointer in pointers(repo, oids).items()
@@ -110,14 +114,16 @@ def pointed(repo: Repository, oids: Iterable[str]) -> dict[str, LfsObject | None
 
 
 def pointed_of(repo: Repository, sizes: Mapping[str, int]) -> dict[str, LfsObject]:
-    """The objects that blobs of these sizes point to, of those alone that are such pointers."""
+    """Return the objects that blobs of these sizes point to, without those that are no such
+    pointers.
+    """
     small = [oid for oid, size in sizes.items() if 0 < size <= MOST_POINTER]
     found = pointed(repo, small) if small else {}
     return {oid: to for oid, to in found.items() if to is not None}
 
 
 def pointers(repo: Repository, oids: Iterable[str]) -> dict[str, Pointer | None]:
-    """What blobs say that are pointers; None for those that are none."""
+    """Parse the pointers among blobs; None for blobs that are none."""
     from wtxtgit.git.store.reader import blob_heads
 
     return {

@@ -1,4 +1,4 @@
-"""A branch of a git remote whose files' contents are on its git-lfs server, as a target.
+"""A branch of a git remote as a target, with file contents on the remote's git-lfs server.
 
 The branch has pointers: whoever clones it with git-lfs gets the files.
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
@@ -18,11 +18,12 @@ from wtxtgit.remotes.target import Outgoing, StoredFile, check_fetched, check_na
 
 
 class LFS(BranchFolder):
-    """As `Git`, with contents on the git-lfs server of the remote; commits have pointers to them.
+    """As `Git`, with contents on the git-lfs server of the remote.
 
-    The server is `url`, or the one that git's configuration says (`remote.NAME.lfsurl`, `lfs.url`),
-    or that of the remote's own host. An address in `.lfsconfig` is not followed: it is the work
-    tree's. Passwords come from git's credential helpers. Contents are there before the commit is.
+    Commits contain pointers to them. The server is `url`, or the one in git's configuration
+    (`remote.NAME.lfsurl`, `lfs.url`), or that of the remote's own host. An address in `.lfsconfig`
+    is ignored, because it comes from the work tree. Passwords come from git's credential helpers.
+    Contents are uploaded before the commit.
     """
 
     _scheme = "lfs"
@@ -42,7 +43,7 @@ class LFS(BranchFolder):
         self._ref = f"refs/heads/{branch}"
 
     def has(self, name: str, sha256: str) -> bool:
-        """Whether there is a pointer to that content, and the server says that it has it."""
+        """Tell whether there is a pointer to that content, and the server states that it has it."""
         entry = self._entry(check_name(name))
         found = pointed(self._repo, [entry.oid])[entry.oid] if entry is not None else None
         if found is None:

@@ -1,8 +1,8 @@
 """A repository of a container registry, for one operation: its tags, manifests and blobs.
 
-oras has the registry's protocol, and the credentials that docker and oras keep. What it would read
-without a limit, or wait for without end, is bounded here, and a registry that is spoken to by TLS
-can't have anything asked for without. https://github.com/opencontainers/distribution-spec
+oras implements the registry's protocol, with the credentials that docker and oras keep. What it
+would read without a limit, or wait for without a timeout, is bounded here, and a registry that uses
+TLS can't redirect to anything without it. https://github.com/opencontainers/distribution-spec
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Reference(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A blob that an artifact has: its media type, SHA-256 in lower-case hex, and bytes."""
+    """A blob of an artifact: its media type, SHA-256 in lower-case hex, and size in bytes."""
 
     media: str
     sha256: str
@@ -59,7 +59,7 @@ class Layer(NamedTuple):
 
 
 def parse_reference(reference: str) -> Reference:
-    """Raises UsageError for what is no reference."""
+    """Parse `HOST/NAME[:TAG]`; raises UsageError."""
     found = _REFERENCE.fullmatch(reference)
     if found is None:
         raise UsageError(f'"{shown(reference)}" is not a HOST/NAME or HOST/NAME:TAG')
@@ -68,7 +68,7 @@ def parse_reference(reference: str) -> Reference:
 
 @contextlib.contextmanager
 def opened(label: str, where: Reference) -> Iterator[OciRepository]:
-    """The repository, for one operation; what oras and requests raise becomes ours."""
+    """Open the repository for one operation; errors of oras and requests become errors of ours."""
     made = None
     try:
         with _failures(label):
@@ -96,12 +96,12 @@ def _failures(label: str, what: str = "can't be reached") -> Iterator[None]:
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
         raise RemoteUnavailable(f"{label}: {what}: {type(error).__name__}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        # oras says so where an answer is none.
+        # oras raises these for malformed answers.
         raise RemoteRefused(f"{label}: {type(error).__name__} in oras") from None
 
 
 class OciRepository:
-    """Made by `opened`. Every method raises RemoteUnavailable and RemoteRefused."""
+    """A repository opened by `opened`. Every method raises RemoteUnavailable and RemoteRefused."""
 
     def __init__(self, label: str, where: Reference) -> None:
         from oras.container import Container
@@ -114,7 +114,7 @@ class OciRepository:
         self._client = self._opened("token")
 
     def enter(self) -> None:
-        """Find out how the registry wants to be told who is asking."""
+        """Find out how the registry authenticates its users."""
         answer = self._client.session.get(self._base)
         if answer.headers.get("www-authenticate", "").lower().startswith("basic"):
             self.close()
@@ -129,7 +129,10 @@ class OciRepository:
         self._client.session.close()
 
     def manifest(self, tag: str) -> dict[str, Any] | None:
-        """The artifact of a tag; None where there is none, InputError for what is no manifest."""
+        """Return the manifest of a tag; None if there is none.
+
+        Raises InputError if it is malformed.
+        """
         answer = self._ask("GET", f"manifests/{tag}", headers={"Accept": _MANIFEST}, ok=(200, 404))
         if answer.status_code == 404:
             return None
@@ -140,15 +143,15 @@ class OciRepository:
         raise InputError(f"{self.label}: {tag}: the registry's answer is not a manifest")
 
     def tag(self, tag: str, manifest: Mapping[str, Any]) -> None:
-        """Have an artifact under a tag; its blobs have to be there."""
+        """Store an artifact under a tag; its blobs have to exist."""
         content = json.dumps(manifest, sort_keys=True).encode()
         headers = {"Content-Type": _MANIFEST}
         self._ask("PUT", f"manifests/{tag}", data=content, headers=headers, ok=(201,))
 
     def remove(self, tag: str) -> None:
-        """Take an artifact away, if it is there; its blobs go when the registry collects garbage.
+        """Remove an artifact, if it exists; its blobs go with the registry's garbage collection.
 
-        By its digest: few registries take a tag away alone.
+        It is removed by its digest, because few registries can remove only a tag.
         """
         answer = self._ask("HEAD", f"manifests/{tag}", headers={"Accept": _MANIFEST}, ok=(200, 404))
         digest = answer.headers.get("docker-content-digest", "")
@@ -158,32 +161,37 @@ class OciRepository:
             raise RemoteRefused(f"{self.label}: {tag}: the registry does not state its digest")
 
     def tags(self) -> list[str]:
-        """All tags, page by page; raises RemoteRefused for more than `MAX_TAGS`."""
+        """List all tags, page by page; raises RemoteRefused for more than `MAX_TAGS`."""
         tags: dict[str, None] = {}
         query = f"n={_AT_ONCE}"
         while query:
             answer = self._ask("GET", f"tags/list?{query}", ok=(200, 404))
-            # A repository comes to be with its first artifact.
+            # A repository is only created with its first artifact.
             page = answer.json().get("tags") or [] if answer.status_code == 200 else []
             known = len(tags)
             tags.update((tag, None) for tag in page if isinstance(tag, str))
             if len(tags) > MAX_TAGS:
                 raise RemoteRefused(f"{self.label}: has more than {MAX_TAGS} tags")
-            # Of a link only what is asked counts, and not who: it is the same list. Without
-            # anything on a page there would be no end.
+            # Of the link only the query is used, not the host. An empty page ends the list: it
+            # might never end.
             link = answer.links.get("next", {}).get("url", "") if len(tags) > known else ""
             query = urlsplit(link).query
         return list(tags)
 
     def blob_size(self, sha256: str) -> int | None:
-        """Bytes of a blob, -1 where they are not told; None where there is none."""
+        """Return the size of a blob in bytes, -1 if it is not stated; None if there is no such
+        blob.
+        """
         answer = self._ask("HEAD", f"blobs/sha256:{sha256}", ok=(200, 404))
         told = answer.headers.get("content-length", "")
         size = int(told) if re.fullmatch("[0-9]{1,18}", told) else -1
         return size if answer.status_code == 200 else None
 
     def blob(self, sha256: str) -> Iterator[bytes]:
-        """A blob's bytes, as they come; raises InputError at once where there is none."""
+        """Return a blob's bytes as they arrive.
+
+        Raises InputError at once if there is no such blob.
+        """
         answer = self._asked_blob(sha256, {})
         if answer.status_code in GONE:
             raise InputError(f"{self.label}: no blob {sha256}")
@@ -192,7 +200,7 @@ class OciRepository:
 
     @contextlib.contextmanager
     def part(self, sha256: str, asked: str) -> Iterator[HttpAnswer]:
-        """Ask for a part of a blob: see `http.ranges`."""
+        """Request a part of a blob: see `http.ranges`."""
         answer = self._asked_blob(sha256, {"Range": asked})
         with contextlib.closing(answer):
             yield HttpAnswer(answer.status_code, answer.headers, self._came(answer, sha256))
@@ -207,9 +215,9 @@ class OciRepository:
             yield from answer.iter_content(PIECE)
 
     def upload(self, file: Outgoing) -> None:
-        """Upload a file as a blob, unless it is there: in one request, which the registry checks.
+        """Upload a file as a blob, unless it exists, in one request.
 
-        oras itself would hold the whole file in memory.
+        The registry checks its digest. oras itself would hold the whole file in memory.
         """
         if self.blob_size(file.sha256) in (len(file.content), -1):
             check_content(file)
@@ -224,13 +232,13 @@ class OciRepository:
         url = f"{place}{'&' if parts.query else '?'}digest=sha256:{file.sha256}"
         headers = {"Content-Type": "application/octet-stream"}
         body = _Body(file) if len(file.content) else b"".join(checked_pieces(file))
-        # Who asks is nobody's business but the registry's.
+        # Credentials are only sent to the registry itself.
         is_same = _authority(parts) == _authority(urlsplit(self._at))
         send = self._client.do_request if is_same else self._client.ask
         self._checked(send(url, "PUT", data=body, headers=headers), file.name, (201,))
 
     def upload_config(self) -> None:
-        """Have the config there that all artifacts share."""
+        """Upload the config that all artifacts share."""
         self.upload(_of(_CONFIG))
 
     def _ask(self, method: str, path: str, *, ok: tuple[int, ...], **options: Any) -> Any:
@@ -255,13 +263,16 @@ class OciRepository:
 
 @cache
 def _client_class() -> Any:
-    """oras's client, which asks once, and again only where its token is not good for a request."""
+    """Return oras's client, which asks once, and again only if its token does not fit the
+    request.
+    """
     from oras.logger import logger
     from oras.provider import Registry as Client
 
-    # What it would say is told by errors.
+    # Errors are reported by exceptions.
     logger.set_level(logging.CRITICAL)
-    # Its own waits between five attempts: up to two minutes, whatever went wrong.
+    # Without the decorator, which waits between five attempts: up to two minutes, whatever went
+    # wrong.
     once = Client.do_request.__wrapped__
 
     class Once(Client):  # type: ignore[misc]
@@ -271,11 +282,11 @@ def _client_class() -> Any:
             try:
                 answer = once(self, *args, **options)
                 if answer.status_code == 401 and getattr(self.auth, "token", None):
-                    # A token for reading is none for writing.
+                    # A token for reading does not allow writing.
                     self.auth.token = None
                     answer = once(self, *args, **options)
             except (ValueError, AttributeError) as error:
-                # So oras says that it has no credentials.
+                # This is how oras reports missing credentials.
                 if isinstance(error, OSError):
                     raise
                 raise RemoteRefused(
@@ -285,7 +296,7 @@ def _client_class() -> Any:
             return answer
 
         def ask(self, url: str, method: str, **options: Any) -> Any:
-            """Ask without saying who asks."""
+            """Send a request without credentials."""
             return self.session.request(method, url, **options)
 
     return Once
@@ -297,7 +308,9 @@ def _adapter_class() -> Any:
     from requests.adapters import HTTPAdapter
 
     class Bounded(HTTPAdapter):
-        """Waits for an end, and holds no large answer in memory but a blob that is read so."""
+        """An adapter with timeouts that limits answers held in memory, except for streamed
+        blobs.
+        """
 
         def __init__(self, label: str, *, is_allowed: bool) -> None:
             super().__init__()
@@ -310,7 +323,7 @@ def _adapter_class() -> Any:
             answer = super().send(request, stream=True, **options)
             if not stream or answer.status_code not in (200, 206):
                 content = io.BytesIO()
-                # Some registries break off what they say of a failure.
+                # Some registries truncate the body of an error.
                 broken = (urllib3.exceptions.HTTPError,) if answer.status_code >= 400 else ()
                 with contextlib.suppress(*broken):
                     blocks = answer.raw.stream(PIECE, decode_content=True)
@@ -323,7 +336,7 @@ def _adapter_class() -> Any:
 
 
 class _Body:
-    """A file's content for requests, which may send it twice."""
+    """A file's content as a request body, which may be sent twice."""
 
     def __init__(self, file: Outgoing) -> None:
         self._file = file
@@ -338,7 +351,7 @@ class _Body:
 def artifact(
     kind: str, layers: Sequence[tuple[str, Outgoing]], annotations: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The manifest of files, each with its media type; `kind` is that of the artifact's config."""
+    """Return the manifest for files, each with its media type; `kind` is that of the config."""
     return {
         "schemaVersion": 2,
         "mediaType": _MANIFEST,
@@ -352,7 +365,7 @@ def artifact(
 
 
 def layers_of(manifest: Mapping[str, Any], kind: str) -> list[Layer]:
-    """The layers of an artifact of a kind of ours; raises InputError for another one."""
+    """Return the layers of an artifact of this kind; raises InputError for other artifacts."""
     match manifest:
         case {"config": {"mediaType": media}, "layers": list() as layers} if media == kind:
             found = [_layer(layer) for layer in layers]

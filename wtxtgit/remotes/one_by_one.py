@@ -1,7 +1,7 @@
-"""What targets share that take files one after the other: only what is there is the place's own.
+"""What targets share that take files one by one; only the access to the place is their own.
 
-A `Session` is a place for the time of one operation, and does what its server offers; `OneByOne` is
-the `Target` that is made of it.
+A `Session` is a place during one operation, with what its server offers; `OneByOne` makes a
+`Target` of it.
 """
 
 from __future__ import annotations
@@ -26,40 +26,46 @@ from wtxtgit.remotes.target import (
 
 
 class Session(ABC):
-    """A place, for one operation. Every method raises RemoteUnavailable and RemoteRefused."""
+    """A place during one operation. Every method raises RemoteUnavailable and RemoteRefused."""
 
     label: str
 
     @abstractmethod
     def find(self, name: str) -> StoredFile | None:
-        """The file of a name, all of it; None where there is none, InputError for what is none."""
+        """Return the complete file with a name; None if there is none.
+
+        Raises InputError if invalid.
+        """
 
     @abstractmethod
     def read(self, stored: StoredFile) -> ByteView:
-        """The content of a file that was found."""
+        """Return the content of a file that was found."""
 
     @abstractmethod
     def all(self, prefix: str) -> Iterable[StoredFile]:
-        """All files whose name begins with `prefix`, and maybe others."""
+        """Yield all files whose name begins with `prefix`, and perhaps others."""
 
     @abstractmethod
     def write(self, file: Outgoing, about: Mapping[str, str], *, replace: bool) -> bool:
-        """Have a file there, in the place of what has its name; False where it came to be there."""
+        """Write a file, replacing one with its name; returns False if it appeared meanwhile."""
 
     def has(self, stored: StoredFile, sha256: str) -> bool:
-        """Whether a file that was found has that content."""
+        """Tell whether a file that was found has this content."""
         return is_same(stored.sha256, sha256, lambda: self.read(stored))
 
     def prepare(self) -> None:  # noqa: B027 - few places have to
-        """Have the place be there, before files are looked for that are to be written."""
+        """Create the place if needed, before it is searched for the files to be written."""
 
     def settle(  # noqa: B027
         self, files: Sequence[Outgoing], about: Mapping[str, str], *, is_new: bool
     ) -> None:
-        """Do what is left when all are there; `is_new` says whether one was not before."""
+        """Finish after all files are written; `is_new` says whether any was not there before."""
 
     def holds(self, file: Outgoing, *, replace: bool) -> bool:
-        """Whether a file is there; raises RemoteRefused for another one, unless to `replace` it."""
+        """Tell whether a file is there.
+
+        Raises RemoteRefused for another content unless `replace`.
+        """
         try:
             stored = self.find(file.name)
             if stored is None:
@@ -76,7 +82,7 @@ class Session(ABC):
 
 
 def is_same(told: str | None, sha256: str, read: Callable[[], ByteView]) -> bool:
-    """Whether a content is of `sha256`, by reading it where the place has not told its digest."""
+    """Tell whether a content has this SHA-256, reading it if the place did not state its digest."""
     found = told or hashed(hashlib.sha256(), pieces(read())).hexdigest()
     return found == sha256
 
@@ -88,10 +94,10 @@ class OneByOne(ABC):
 
     @abstractmethod
     def _session(self) -> AbstractContextManager[Session]:
-        """The place, for one operation."""
+        """Open the place for one operation."""
 
     def _check(self, name: str) -> None:
-        """Raise UsageError for a name that a file can't have there."""
+        """Raise UsageError for a name that is not possible there."""
         check_name(name)
 
     def __repr__(self) -> str:
@@ -104,7 +110,7 @@ class OneByOne(ABC):
         about: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> Sequence[str]:
-        """See `Target`. What is there is found out of all files before the first is written."""
+        """Deliver files; see `Target`. All names are looked up before the first file is written."""
         check_files(files)
         for file in files:
             self._check(file.name)
@@ -112,7 +118,7 @@ class OneByOne(ABC):
             session.prepare()
             wanted = [file for file in files if not session.holds(file, replace=replace)]
             new = [f.name for f in wanted if session.write(f, about or {}, replace=replace)]
-            # Also of what was there: a process that was killed may have had no time for it.
+            # Also for existing files: a killed process may not have done this.
             session.settle(files, about or {}, is_new=bool(wanted))
         return new
 
@@ -133,7 +139,7 @@ class OneByOne(ABC):
             )
 
     def has(self, name: str, sha256: str) -> bool:
-        """See `Target`; by reading the file where the place tells no digest."""
+        """See `Target`; reads the file if the place states no digest."""
         self._check(name)
         with self._session() as session:
             try:

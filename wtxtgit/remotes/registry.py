@@ -1,8 +1,8 @@
 """A repository of a container registry as a target: each file is an OCI artifact.
 
-The artifact's tag is the file's name, its one layer the file. So no two writers have to agree on a
-list, and any tool that knows OCI fetches a file: `oras pull HOST/NAME:FILE`. The tag of the target
-itself is an artifact of all files of the last delivery.
+The artifact's tag is the file's name, its only layer the file. So writers need not agree on a list,
+and any tool that knows OCI can fetch a file: `oras pull HOST/NAME:FILE`. The tag of the target
+itself is an artifact with all files of the last delivery.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ class Registry(OneByOne):
     """The repository `HOST/NAME`, or `HOST/NAME:TAG`. See `Target`; names have no folders.
 
     Credentials are those that `docker login` and `oras login` keep; for GitHub's registry also
-    GITHUB_TOKEN. A registry of this machine is spoken to without TLS, as docker does.
-
-    A registry tells nobody that another writer was faster: of two that put different contents under
-    one name at the same time, the later one wins. Raises UsageError for what is no reference.
+    GITHUB_TOKEN. A registry on this machine is used without TLS, as in docker. A registry does not
+    detect concurrent writers: if two put different contents under one name at the same time, the
+    later one wins. Raises UsageError for an invalid reference.
     """
 
     def __init__(self, reference: str) -> None:
@@ -71,7 +70,7 @@ class _RegistrySession(Session):
         return stored.sha256 == sha256 and self._there.blob_size(sha256) is not None
 
     def all(self, prefix: str) -> Iterator[StoredFile]:
-        """All files; each one is asked for by itself."""
+        """Yield all files; each needs a request."""
         for name in self._there.tags():
             if name.startswith(prefix) and name != self._tag:
                 with contextlib.suppress(InputError):
@@ -95,7 +94,7 @@ def _delivery(files: Sequence[Outgoing], about: Mapping[str, str]) -> dict[str, 
 
 
 def _stored(name: str, manifest: Mapping[str, Any]) -> StoredFile:
-    """The file that an artifact of ours has; raises InputError for another one."""
+    """Return the file in an artifact of ours; raises InputError for other artifacts."""
     with contextlib.suppress(InputError, ValueError):
         (layer,) = layers_of(manifest, DELIVERY)
         return StoredFile(name, layer.nbytes, layer.sha256)

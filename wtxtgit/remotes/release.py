@@ -1,8 +1,8 @@
 """A release of a GitHub repository as a target: each file is an asset.
 
 https://docs.github.com/en/rest/releases; GitHub Enterprise has the same at another address. An
-asset is there from the moment when all of it was sent. A new content for a name is sent under
-another name first, so whoever dies in between has only to do the same again.
+asset appears when it is complete. New content for an existing name is first uploaded under another
+name, so a process that dies in between only has to repeat its work.
 """
 
 from __future__ import annotations
@@ -53,14 +53,13 @@ _CREATED, _NOT_FOUND, _UNPROCESSABLE = 201, 404, 422
 
 
 class Release(OneByOne):
-    """The release `tag` of a repository OWNER/NAME; made when something is put there. See `Target`.
+    """The release `tag` of a repository OWNER/NAME, created when something is put there.
 
-    Names have no folders. The token is that in the file `token_file`, or in the environment
-    (GH_TOKEN, GITHUB_TOKEN), or the one that `gh auth token` gives. `api` is another server's
-    address, by default GITHUB_API_URL's, or GitHub's. `replace` takes a name away for the moment
-    between two requests. GitHub takes 1,000 assets in a release, of at most 2 GiB each.
-
-    Raises UsageError for a repository, a tag or an address that can't be.
+    See `Target`; names have no folders. The token is the one in the file `token_file`, or in the
+    environment (GH_TOKEN, GITHUB_TOKEN), or that of `gh auth token`. `api` is another server's
+    address, by default that in GITHUB_API_URL, or GitHub's. With `replace` a name is missing
+    between two requests. GitHub allows 1,000 assets in a release, of at most 2 GiB each. Raises
+    UsageError for an invalid repository, tag or address.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class _ReleasePlace(NamedTuple):
 
 
 class _ReleaseSession(Session):
-    """One operation on a release. What answers say is checked before it is used."""
+    """One operation on a release. Answers are checked before they are used."""
 
     def __init__(self, label: str, http: httpx.Client, base: str, tag: str) -> None:
         self.label, self._http, self._base, self._tag = label, http, base, tag
@@ -129,13 +128,14 @@ class _ReleaseSession(Session):
         return None if answer.status_code == _NOT_FOUND else self._release(answer)
 
     def create(self) -> _ReleasePlace:
-        # Snapshots are not what a visitor of the repository looks for.
+        # Visitors of the repository don't look for snapshots.
         wanted = {"tag_name": self._tag, "name": self._tag, "make_latest": "false"}
         answer = self._ask("POST", "releases", (_CREATED, _UNPROCESSABLE), json=wanted)
         if answer.status_code == _CREATED:
             return self._release(answer)
         found = self.release()
-        # Another writer was faster, or it can't be: a tag that rules forbid, an empty repository.
+        # Another writer was faster, or it is impossible: a tag that rules forbid, an empty
+        # repository.
         if found is None:
             raise failure(self.label, "a new release", answer.status_code, answer.headers)
         return found
@@ -153,7 +153,7 @@ class _ReleaseSession(Session):
         return asset.stored if asset is not None and asset.is_whole else None
 
     def all(self, prefix: str) -> Iterator[StoredFile]:
-        """All files, with their digests where the server tells those."""
+        """Yield all files, with their digests if the server states them."""
         for asset in self._found.values():
             if asset.is_whole and not _PART.fullmatch(asset.name):
                 yield asset.stored
@@ -181,7 +181,7 @@ class _ReleaseSession(Session):
     def content(self, asset: _Asset) -> ByteView:
         url = f"{self._base}/releases/assets/{asset.id}"
         headers = {"accept": "application/octet-stream"}
-        # Where the content is stored, and the client sends the token there to nobody else.
+        # Redirected to the storage; the client sends the token to the original host only.
         with self._http.stream("GET", url, headers=headers, follow_redirects=True) as answer:
             if answer.status_code != 200:
                 raise failure(self.label, asset.name, answer.status_code, answer.headers)
@@ -192,14 +192,14 @@ class _ReleaseSession(Session):
         release, assets = self._place or self.create(), self._found
         old = assets.get(file.name)
         if old is not None and not old.is_whole:
-            # An upload that broke off leaves an asset that is none.
+            # An interrupted upload leaves an incomplete asset.
             self._delete(old)
             old = None
         aside = f"{file.name}.{file.sha256[:16]}.part"
         new = assets.get(aside)
         for asset in assets.values():
             part = _PART.fullmatch(asset.name)
-            # Of an attempt that ended before its time, with another content or broken off.
+            # Left by an attempt that was interrupted, or had other content.
             if part and part["name"] == file.name and not (asset is new and self._is(new, file)):
                 self._delete(asset)
                 new = None if asset is new else new
@@ -235,7 +235,9 @@ class _ReleaseSession(Session):
     def _met(
         self, file: Outgoing, name: str, release: _ReleasePlace, answer: httpx.Response
     ) -> _Asset:
-        """The asset that has a name already: another writer was faster, or is at it."""
+        """Return the asset that has a name already: another writer was faster, or is uploading
+        it.
+        """
         there = self.assets(release).get(name)
         if there is None:
             raise failure(self.label, name, answer.status_code, answer.headers)
@@ -289,7 +291,7 @@ class _ReleaseSession(Session):
 
 
 def _check_address(url: str) -> None:
-    """Refuse to send a token where anybody may read it."""
+    """Raise UsageError if a token would be sent where others could read it."""
     parts = urlsplit(url)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not is_safe or parts.username is not None or not parts.hostname:
@@ -297,9 +299,9 @@ def _check_address(url: str) -> None:
 
 
 def _gh(api: str) -> str:
-    """The token that GitHub's own program keeps; empty where there is none."""
+    """Return the token kept by GitHub's own program; empty if there is none."""
     program = shutil.which("gh")
-    # An entry of PATH that is relative may be a folder of somebody else's repository.
+    # A relative entry of PATH may be a folder of somebody else's repository.
     if program is None or not os.path.isabs(program):  # noqa: PTH117 - of a string
         return ""
     host = (urlsplit(api).hostname or "").removeprefix("api.")

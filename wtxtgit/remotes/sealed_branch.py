@@ -1,10 +1,10 @@
-"""What makes a branch that gets deliveries one that `wtxtgit audit`, `log` and `verify` accept.
+"""What makes a branch with deliveries acceptable to `wtxtgit audit`, `log` and `verify`.
 
-The files of a delivery go on as the next content of paths that stay: `gen-000500.wtxt` becomes
-`snapshot.wtxt`, so a path's history is the generations, and its ledger (`docs/spec/ledger.md`) has
-a record of each, signed where there is a key. The first delivery with a key brings its signer into
-`.wtxt/signers`, sealed by that key: with that commit trust starts (`docs/spec/trust.md`, "The
-root"). Later ones change nothing of who is trusted; a key that is not is refused.
+The files of a delivery become the next content of paths that stay: `gen-000500.wtxt` becomes
+`snapshot.wtxt`, so the path's history is the generations, and its ledger (`docs/spec/ledger.md`)
+has a record of each, signed if there is a key. The first delivery with a key adds its signer to
+`.wtxt/signers`, sealed by that key: trust starts with that commit (`docs/spec/trust.md`, "The
+root"). Later deliveries never change who is trusted; a key that is not trusted is refused.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _SIGNERS_SCHEMA = "opaque/v1"
 class BranchLedgers:
     """Ledgers and signers of a commit, and what the next one adds to them.
 
-    `read` gives the content of a file of the commit by its path, None where there is none; `has`
-    says whether anything stands there. `known` are ledgers by their paths as they were read before,
-    which are read on from there. `added` are contents by their paths.
+    `read` returns the content of a file of the commit by path, None if there is none; `has` says
+    whether anything stands at a path. `known` are ledgers by path as they were last read; reading
+    continues from there. `added` are new contents by path.
     """
 
     label: str
@@ -63,10 +63,10 @@ class BranchLedgers:
     _repo_id: bytes | None = None
 
     def place(self, folder: str, name: str) -> str:
-        """Seal a file; gives the path, from the folder, at which it has to stand.
+        """Seal a file; returns the path, relative to the folder, at which it has to stand.
 
-        That is its own name where another file has the path that is meant, or a generation after
-        it does. Raises RemoteRefused where its ledger would not count, or can't go on.
+        That is its own name if the intended path belongs to another file, or has a later
+        generation. Raises RemoteRefused if its ledger would not count, or can't continue.
         """
         seal = self.sealing.seals[name]
         for place in (seal.place, name):
@@ -77,9 +77,9 @@ class BranchLedgers:
         raise taken(self.label, name)
 
     def _next(self, path: str, seal: FileSeal) -> bytes | None:
-        """The ledger of a path with one more record; None where none can follow."""
+        """Return the ledger of a path with one more record; None if none can follow."""
         told = self.read(path + LEDGER)
-        # What others keep there without a ledger is not ours to replace.
+        # Files that others keep there without a ledger are not ours to replace.
         if told is None and (self.has(path) or self.has(path + LEDGER)):
             return None
         ledger = None
@@ -88,7 +88,7 @@ class BranchLedgers:
             ledger = report.ledger
             if ledger is None or report.problems or ledger.place != path.encode("ascii"):
                 return None
-        # First: without a signer's key there is none to be made.
+        # First, since a ledger can't be made if the key is not a signer's.
         repo_id = self._trust(seal.meta.ts)
         head = LedgerHead(repo_id, path.encode("ascii")) if ledger is None else ledger.head
         try:
@@ -108,7 +108,7 @@ class BranchLedgers:
         return record
 
     def _trust(self, ts: str) -> bytes:
-        """What new ledgers say of their repository; signers are added where there are none."""
+        """Return what new ledgers name as their repository; signers are added if there are none."""
         if self._repo_id is None:
             self._repo_id = self._found_signers() or self._new_signers(ts)
         return self._repo_id
@@ -123,7 +123,7 @@ class BranchLedgers:
             listed = parse(content, SIGNERS).signers.public_keys
         except KeyFileError as error:
             raise RemoteRefused(f"{self.label}: {error.message}") from None
-        # A record of anybody else would have every audit of the branch fail from there on.
+        # With a record by anybody else every audit of the branch would fail from there on.
         if listed and (key is None or key.public_key not in listed):
             whose = "no key signs" if key is None else f"{key.name} ({keyid(key.public_key)}) signs"
             raise RemoteRefused(
@@ -151,7 +151,7 @@ class BranchLedgers:
 
 
 def _signers_with(key: SigningKey) -> SignersFile:
-    """A file of one signer, whom its key's name calls where a signer can have that."""
+    """Return a file with one signer, named after the key if that is a valid principal."""
     empty = parse(HEADER.encode("ascii"), SIGNERS)
     name = key.name.rpartition("/")[2]
     try:

@@ -1,4 +1,4 @@
-"""Targets as they are written on a command line or in a setting: docs/targets.md, "Spelling"."""
+"""Parsing targets as written on a command line or in a setting: docs/targets.md, "Spelling"."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from wtxtgit.io.files import shown
 from wtxtgit.remotes.target import Target
 from wtxtgit.remotes.urls import is_url, shown_url
 
-# A branch and a folder of a target have no colon: git-check-ref-format(1).
+# Neither the branch nor the folder of a target contains a colon: git-check-ref-format(1).
 _BRANCH = re.compile(r"(?P<remote>[^#].*)#(?P<branch>[^#:]+)(?::(?P<path>[^#:]+))?")
 _RELEASE = re.compile(r"(?P<repo>[^@]+)@(?P<tag>.+)")
 
 
 def parse_target(spelled: str, repository: Path | None = None) -> Target:
-    """The target that is meant. `repository` is a folder in the one that `git:` and `lfs:` work in.
+    """Parse a target. `repository` is a folder in the repository that `git:` and `lfs:` work in.
 
-    Raises UsageError for what is none, and as the target's class does.
+    Raises UsageError for an invalid target, and as the target's class does.
     """
     kind, colon, rest = spelled.partition(":")
     if colon and kind in _KINDS and not is_url(spelled):
@@ -69,7 +69,7 @@ _KINDS: Mapping[str, Callable[[str, Path | None], Target]] = {
 def _parts(pattern: re.Pattern[str], rest: str, wanted: str) -> Mapping[str, str]:
     found = pattern.fullmatch(rest)
     if found is None:
-        # It may have a password in it.
+        # It may contain a password.
         told = shown_url(rest) if is_url(rest) else shown(rest)
         raise UsageError(f'"{told}" is not a target; write {wanted}')
     return found.groupdict()

@@ -1,12 +1,12 @@
 """Where files are delivered to, and fetched from: one interface for all kinds of places.
 
-A target keeps files by name; what is known of a file's content is its SHA-256. The same name with
-the same content is no second delivery, with another content it is refused unless the caller says
-`replace`. So a delivery whose outcome nobody knows, since a process died, can simply be repeated.
+A target keeps files by name; a file's content is known by its SHA-256. Delivering the same content
+again under its name has no effect; other content is refused unless the caller says `replace`. So a
+delivery whose outcome is unknown, because a process died, can simply be repeated.
 
-What goes wrong is one of two: `RemoteUnavailable`, worth another try later, or `RemoteRefused`,
-which stays so until somebody changes something. Targets do not try again by themselves, but for
-what another writer of the same place causes. No message and no repr holds a credential.
+Errors are of two kinds: `RemoteUnavailable`, for which another try later makes sense, or
+`RemoteRefused`, which is permanent until somebody changes something. Targets only retry what a
+concurrent writer of the same place has caused. No message and no repr contains a credential.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Outgoing(NamedTuple):
-    """A file to deliver: `sha256`, in lower-case hex, is of all of `content`."""
+    """A file to deliver: `sha256`, in lower-case hex, is that of the whole `content`."""
 
     name: str
     content: ByteView
@@ -38,7 +38,7 @@ class Outgoing(NamedTuple):
 
 
 class StoredFile(NamedTuple):
-    """A file that a target has. `sha256` is None where its listing does not tell."""
+    """A file in a target. `sha256` is None if its listing does not state it."""
 
     name: str
     nbytes: int
@@ -48,14 +48,14 @@ class StoredFile(NamedTuple):
 class Target(Protocol):
     """A place that keeps files by name. Used by one thread at a time, by any number of processes.
 
-    Names are relative, of letters, digits and `._-`, with `/` between folders where the target has
-    those; `check_name` is the rule, and a name against it, or that a target has no room for,
-    raises UsageError. Every method raises RemoteUnavailable and RemoteRefused.
+    Names are relative, of letters, digits and `._-`, with `/` between folders if the target has
+    those; `check_name` is the rule, and an invalid name, or one that the target can't hold, raises
+    UsageError. Every method raises RemoteUnavailable and RemoteRefused.
     """
 
     @property
     def label(self) -> str:
-        """What the place is called in messages and logs: its spelling without credentials."""
+        """The name of the place in messages and logs: its spelling without credentials."""
 
     def put(
         self,
@@ -64,27 +64,27 @@ class Target(Protocol):
         about: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> Sequence[str]:
-        """Deliver files, all at once where the place can; gives the names that were not there yet.
+        """Deliver files, atomically if the place can; returns the names that were not there yet.
 
-        `about` says what they are, such as `gen` and `root`, for places that show such things.
-        A name that has another content is refused with RemoteRefused, before anything of the
-        call is delivered where that is known by then; with `replace` it gets the new content, and
-        at no time a part of it. Raises InputError where a content is not of its SHA-256: nothing
-        of such a file is ever seen under its name.
+        `about` describes them, such as `gen` and `root`, for places that show such things. A name
+        with other content is refused with RemoteRefused, before anything of the call is delivered
+        if that is known by then; with `replace` it gets the new content, and never shows a part of
+        it. Raises InputError if a content does not match its SHA-256: such a file never appears
+        under its name.
         """
 
     def get(self, name: str, sha256: str | None = None) -> ByteView:
-        """Fetch a file's content, in a temporary file if it is large.
+        """Fetch a file's content, into a temporary file if it is large.
 
-        Raises InputError where there is no such file, or its content is not of `sha256` or of
-        what the place itself says of it.
+        Raises InputError if there is no such file, or its content does not match `sha256` or what
+        the place itself states.
         """
 
     def list(self, prefix: str = "") -> Sequence[StoredFile]:
-        """All files whose name begins with `prefix`, in order of names."""
+        """List all files whose name begins with `prefix`, sorted by name."""
 
     def has(self, name: str, sha256: str) -> bool:
-        """Whether there is a file of that name with that content, all of it."""
+        """Tell whether there is a complete file with that name and content."""
 
 
 Span = tuple[int, int]
@@ -93,32 +93,32 @@ Span = tuple[int, int]
 
 @runtime_checkable
 class RangedTarget(Target, Protocol):
-    """A target that gives parts of files."""
+    """A target that returns parts of files."""
 
     def ranges(self, name: str, spans: Sequence[Span]) -> Iterator[ByteView]:
-        """Parts of a file, each whole, in the order in which they are asked for.
+        """Yield parts of a file, each complete, in the order of `spans`.
 
-        Raises InputError where there is no such file or it ends before a part does.
+        Raises InputError if there is no such file, or it ends before a part does.
         """
 
 
 @runtime_checkable
 class PrunableTarget(Target, Protocol):
-    """A target that tells how old files are, and takes them away."""
+    """A target that tells how old files are, and removes them."""
 
     def time(self, name: str) -> float | None:
-        """When a file was written, in seconds since 1970; None where nobody knows."""
+        """Return when a file was written, in seconds since 1970; None if unknown."""
 
     def remove(self, name: str) -> None:
-        """Take a file away, if it is there."""
+        """Remove a file, if it exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSeal:
-    """What the ledger's next record says of a file.
+    """What the ledger's next record states about a file.
 
-    `place` is the path that it is the next content of, from the target's folder. `sha256_all` (32
-    bytes) is the content's, with that of a WSUM beside it: `docs/spec/trust.md`, "Artifacts".
+    `place` is the path, from the target's folder, whose next content it is. `sha256_all` (32 bytes)
+    is the content's, together with a WSUM beside it: `docs/spec/trust.md`, "Artifacts".
     """
 
     place: str
@@ -130,7 +130,7 @@ class FileSeal:
 class FileSeals:
     """How files are sealed: by their names in the delivery, with a key if there is one.
 
-    `hash_of` gives the content of any bytes as a seal has it, 32 bytes.
+    `hash_of` returns the content hash of any bytes as in a seal, 32 bytes.
     """
 
     seals: Mapping[str, FileSeal]
@@ -140,37 +140,37 @@ class FileSeals:
 
 @runtime_checkable
 class LedgerTarget(Target, Protocol):
-    """A target that keeps a ledger beside what it gets."""
+    """A target that keeps a ledger beside its files."""
 
     def put_sealed(
         self, files: Sequence[Outgoing], sealing: FileSeals, *, about: Mapping[str, str]
     ) -> Sequence[str]:
-        """Deliver files as `put` does, and have each one sealed, all in one commit.
+        """Deliver files as `put` does, each of them sealed, all in one commit.
 
-        They are found by their names as those that `put` delivers, wherever they stand. Raises
-        RemoteRefused where the place trusts others than the key.
+        They are found by their names like those that `put` delivers, wherever they stand. Raises
+        RemoteRefused if the place does not trust the key.
         """
 
 
 def outgoing(name: str, content: ByteView) -> Outgoing:
-    """A file to deliver, of which only the content is known."""
+    """Return a file to deliver, computing its SHA-256."""
     return Outgoing(name, content, hashed(hashlib.sha256(), pieces(content)).hexdigest())
 
 
 def check_name(name: str) -> str:
-    """The name, if a file of a target may have it; raises UsageError."""
+    """Return the name unchanged; raises UsageError if a file of a target can't have it."""
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise UsageError(f'"{shown(clipped(name, 80))}" is not a valid file name for a target')
     return name
 
 
 def is_name(name: str) -> bool:
-    """Whether a file of a target may have that name; others, found in a place, are not ours."""
+    """Tell whether a file of a target may have that name; other files in a place are not ours."""
     return len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None
 
 
 def check_files(files: Sequence[Outgoing]) -> None:
-    """Raise UsageError for names that can't be, or not side by side, or what is no SHA-256."""
+    """Raise UsageError for names that are invalid or conflict, and for an invalid SHA-256."""
     names: set[str] = set()
     for name, _, sha256 in files:
         if check_name(name) in names:
@@ -184,15 +184,14 @@ def check_files(files: Sequence[Outgoing]) -> None:
 
 
 def folders_of(name: str) -> list[str]:
-    """The folders that a name is in: `a` and `a/b` for `a/b/c`."""
+    """Return the folders in a name: `a` and `a/b` for `a/b/c`."""
     return [name[:at] for at, sign in enumerate(name) if sign == "/"]
 
 
 def checked_pieces(file: Outgoing) -> Iterator[memoryview]:
-    """The content, piece by piece; the last piece is given only if all is of the SHA-256.
+    """Yield the content; the last piece only if the whole content matches the SHA-256.
 
-    So a transfer whose length was told before never becomes whole with another content. Raises
-    InputError.
+    So a transfer with a stated length never completes with other content. Raises InputError.
     """
     hasher, held = hashlib.sha256(), memoryview(b"")
     for piece in pieces(file.content):
@@ -207,13 +206,13 @@ def checked_pieces(file: Outgoing) -> Iterator[memoryview]:
 
 
 def check_content(file: Outgoing) -> None:
-    """Raise InputError unless the content is of the SHA-256."""
+    """Raise InputError unless the content matches the SHA-256."""
     for _ in checked_pieces(file):
         pass
 
 
 def check_fetched(label: str, name: str, content: ByteView, *expected: str | None) -> ByteView:
-    """The content, if it is of each SHA-256 that is known for it; raises InputError."""
+    """Return the content if it matches every SHA-256 known for it; raises InputError."""
     wanted = {sha256 for sha256 in expected if sha256 is not None}
     if wanted and wanted != {hashed(hashlib.sha256(), pieces(content)).hexdigest()}:
         raise InputError(f"{label}: {name}: the received content does not match its SHA-256")
@@ -221,10 +220,10 @@ def check_fetched(label: str, name: str, content: ByteView, *expected: str | Non
 
 
 def missing(label: str, name: str) -> InputError:
-    """The error for a file that is not there."""
+    """Return the error for a missing file."""
     return InputError(f"{label}: has no {name}")
 
 
 def taken(label: str, name: str) -> RemoteRefused:
-    """The error for a name that has another content."""
+    """Return the error for a name that has other content."""
     return RemoteRefused(f"{label}: already has {name}, with different content")

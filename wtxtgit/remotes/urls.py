@@ -1,8 +1,8 @@
-"""Files at URLs, as fsspec opens them: read whole into a spool, written whole.
+"""Files at URLs, as fsspec opens them: read completely into a spool, and written completely.
 
-fsspec is there with the extra `dask`, and a store's own package with it (s3fs,
-gcsfs, adlfs). Messages name a URL without user, password and query: those may
-be credentials. https://filesystem-spec.readthedocs.io/
+fsspec is installed with the extra `dask`, and each store's own package with it (s3fs, gcsfs,
+adlfs). Messages show a URL without user, password and query, which may be credentials.
+https://filesystem-spec.readthedocs.io/
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ _NOT_IN_MEMBERS = re.compile(r"[%?#:*{}\[\]\\\x00-\x1f\x7f]")
 
 
 def is_url(name: str) -> bool:
-    """Whether a file is named by a URL, such as s3://bucket/model.aero."""
+    """Tell whether a file is named by a URL, such as s3://bucket/model.aero."""
     return _URL.match(name) is not None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, without its port, is this machine: nobody listens on the way there."""
+    """Tell whether a host, without its port, is this machine, to which nobody can listen in."""
     return _LOOPBACK.fullmatch(host) is not None
 
 
 def shown_url(url: str) -> str:
-    """A URL for a message: without user, password and query."""
+    """Return a URL for a message: without user, password and query."""
     if url.startswith(GIT):
-        # What is behind the repository's own URL names the file; credentials are refused there.
+        # What follows the repository's own URL names the file; credentials are refused there.
         repository, sign, file = url.partition("#")
         return shown_url(repository.removeprefix(GIT)) + shown(sign + file)
     scheme, sign, rest = url.partition("://")
@@ -77,34 +77,33 @@ def shown_url(url: str) -> str:
 
 
 def file_name(url: str) -> str:
-    """The last part of a URL's path."""
+    """Return the last part of a URL's path."""
     if url.startswith(GIT):
         return url.rpartition("/" if "/" in url.partition("#")[2] else ":")[2]
     return _QUERY.sub("", url).rpartition("/")[2]
 
 
 def read_url(url: str) -> ByteView:
-    """The bytes of the file at `url`.
+    """Return the bytes of the file at `url`.
 
-    Raises InputError where there is no such file or it is not as long as the
-    store says, EnvironmentFailure where the store can't be read or the
-    temporary folder has no room.
+    Raises InputError if there is no such file or its length differs from what the store states,
+    EnvironmentFailure if the store can't be read or the temporary folder has no room.
     """
     with _failures(url):
         fs, path = _opened(url)
         if _is_local(fs):
-            # Mapped in place: a copy in the temporary folder would help nobody.
+            # Mapped in place: a copy in the temporary folder would be of no use.
             return view_file(Path(path))
         return _fetched(fs, path, url)
 
 
 def member_of(url: str, path: str) -> ByteView:
-    """The bytes of a file of the set whose index is at `url`, by its path in the set's folder.
+    """Return the bytes of a file of the set whose index is at `url`, by its path in the set's
+    folder.
 
-    Raises as `read_url` does, and InputError for a path that the store might
-    take for another one.
+    Raises as `read_url` does, and InputError for a path that the store might interpret otherwise.
     """
-    # The index is not trusted: its paths must mean one file of its own folder.
+    # The index is not trusted: each path must mean exactly one file in the index's own folder.
     if _NOT_IN_MEMBERS.search(path):
         raise InputError("its name has characters with a special meaning in URLs")
     with _failures(url):
@@ -115,7 +114,7 @@ def member_of(url: str, path: str) -> ByteView:
 
 
 def local_path(url: str) -> Path | None:
-    """The path that a file:// URL stands for; None for URLs of other stores."""
+    """Return the path that a file:// URL stands for; None for other URLs."""
     if url.startswith(GIT):
         return None
     with _failures(url):
@@ -124,9 +123,9 @@ def local_path(url: str) -> Path | None:
 
 
 def write_url(url: str, write: Callable[[int], None]) -> int:
-    """Call `write` with a descriptor of a temporary file, then store that at `url`; gives its size.
+    """Call `write` with the descriptor of a temporary file, then store that at `url`.
 
-    Raises EnvironmentFailure where the store does not take it.
+    Returns its size in bytes. Raises EnvironmentFailure if the store does not accept it.
     """
     with _failures(url, missing=RemoteRefused):
         fs, path = _opened(url)
@@ -141,7 +140,7 @@ def write_url(url: str, write: Callable[[int], None]) -> int:
                 write(file.fileno())
             size = content.stat().st_size
             _put_whole(fs, str(content), path)
-        # What was there before may be cached.
+        # The previous file may be cached.
         fs.invalidate_cache()
         stored = _size(fs, path, url)
         if stored != size:
@@ -150,10 +149,13 @@ def write_url(url: str, write: Callable[[int], None]) -> int:
 
 
 def size_at(url: str) -> int | None:
-    """Bytes of the file at `url`, None where there is none; raises as `read_url` does."""
+    """Return the size of the file at `url` in bytes, None if there is none.
+
+    Raises as `read_url`.
+    """
     with _failures(url):
         fs, path = _opened(url)
-        # Other processes write there, too.
+        # Other processes may write there, too.
         fs.invalidate_cache()
         try:
             return _size(fs, path, url)
@@ -162,9 +164,9 @@ def size_at(url: str) -> int | None:
 
 
 def time_at(url: str) -> float | None:
-    """When the file at `url` was written, in seconds since 1970.
+    """Return when the file at `url` was written, in seconds since 1970.
 
-    None where the store does not tell, or has no such file. Raises as `read_url` does.
+    Returns None if the store does not tell, or has no such file. Raises as `read_url` does.
     """
     with _failures(url):
         fs, path = _opened(url)
@@ -172,16 +174,16 @@ def time_at(url: str) -> float | None:
             told = fs.modified(path)
         except (FileNotFoundError, NotImplementedError):
             return None
-        # Some give no zone: it is UTC then.
+        # Without a time zone it is UTC.
         if isinstance(told, datetime):
             return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
         return None
 
 
 def remove_url(url: str) -> None:
-    """Take away the file at `url`, if there is one.
+    """Remove the file at `url`, if it exists.
 
-    Raises EnvironmentFailure where the store does not do it.
+    Raises EnvironmentFailure if the store does not do it.
     """
     with _failures(url):
         fs, path = _opened(url)
@@ -191,9 +193,9 @@ def remove_url(url: str) -> None:
 
 
 def ranges_at(url: str, spans: Sequence[tuple[int, int]]) -> Iterator[memoryview]:
-    """Parts of the file at `url`, each from a start to before an end, whole.
+    """Yield parts of the file at `url`, each complete; `spans` are pairs of start and end.
 
-    Raises as `read_url` does, and InputError where the store gives another number of bytes.
+    Raises as `read_url` does, and InputError if the store returns another number of bytes.
     """
     with _failures(url):
         fs, path = _opened(url)
@@ -202,7 +204,7 @@ def ranges_at(url: str, spans: Sequence[tuple[int, int]]) -> Iterator[memoryview
             with _failures(url):
                 part = memoryview(fs.cat_file(path, start=start, end=stop))
         except EnvironmentFailure:
-            # Each store has another error for what begins after a file's end.
+            # Stores have different errors for a range that begins after a file's end.
             if (size_at(url) or 0) >= stop:
                 raise
             raise InputError(f"{shown_url(url)}: ends before byte {stop}") from None
@@ -212,9 +214,9 @@ def ranges_at(url: str, spans: Sequence[tuple[int, int]]) -> Iterator[memoryview
 
 
 def files_below(url: str) -> list[tuple[str, int]]:
-    """The paths of all files below `url`, from there, and their bytes.
+    """List all files below `url`: their paths from there, and sizes in bytes.
 
-    Raises EnvironmentFailure where the store can't be read. A folder that is not there has none.
+    Raises EnvironmentFailure if the store can't be read. A missing folder has no files.
     """
     with _failures(url):
         fs, path = _opened(url)
@@ -232,7 +234,7 @@ def files_below(url: str) -> list[tuple[str, int]]:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path that it knows the file by."""
+    """Return the file system of a URL, and the file's path in it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
@@ -247,13 +249,13 @@ def _opened(url: str) -> tuple[Any, str]:
             f"{shown_url(url)}: no fsspec package for such URLs is installed"
         ) from None
     except ImportError as error:
-        # Its words name the package that is missing.
+        # The message names the missing package.
         raise EnvironmentFailure(f"{shown_url(url)}: {phrase(str(error))}") from None
     return fs, str(path)
 
 
 def _patient() -> dict[str, Any]:
-    """Options for HTTP: a large file may take any time, as long as something comes."""
+    """Return options for HTTP: a large file may take any time, as long as data keep coming."""
     from aiohttp import ClientTimeout
 
     timeout = ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
@@ -261,7 +263,7 @@ def _patient() -> dict[str, Any]:
 
 
 def _put_whole(fs: Any, file: str, path: str) -> None:
-    """Store a local file; where the store would show a part of it, under another name first."""
+    """Store a local file; first under another name if the store would show part of it."""
     if not _WHOLE_STORES.isdisjoint(_protocols(fs)):
         fs.put_file(file, path)
         return
@@ -290,7 +292,7 @@ def _size(fs: Any, path: str, url: str) -> int:
     size = info.get("size")
     if info.get("type") == "directory":
         raise InputError(f"{shown_url(url)}: is a folder")
-    # Chunked answers have no length; a file that is cut short would look whole.
+    # Chunked answers have no length, so a truncated file would look complete.
     if type(size) is not int or size < 0:
         raise InputError(f"{shown_url(url)}: the store does not state its length")
     return size
@@ -304,7 +306,7 @@ def _fetched(fs: Any, path: str, url: str) -> ByteView:
             f"{shown_url(url)}: {size} bytes, but the temporary folder has room for {free}",
             hint="set TMPDIR to another folder",
         )
-    # Not every server gives parts of a file; as a stream any does.
+    # Not every server sends parts of a file; any can stream it.
     options = {"block_size": 0} if _is_http(fs) else {}
     with fs.open(path, "rb", **options) as file:
         return spooled(_pieces(file, size, url))
@@ -320,17 +322,17 @@ def _pieces(file: Any, size: int, url: str) -> Iterator[bytes]:
         if left < 0:
             break
         yield piece
-    # A store that gives more than it told may have had the file replaced meanwhile.
+    # If the store sends more than it stated, the file may have been replaced meanwhile.
     if left < 0 or file.read(1):
         raise InputError(f"{shown_url(url)}: has more than the {size} bytes that the store stated")
 
 
 @contextlib.contextmanager
 def _failures(url: str, missing: type[WtxtgitError] = InputError) -> Iterator[None]:
-    """Turn what stores raise into our errors; `missing` where something is not there.
+    """Turn errors of stores into errors of ours; `missing` if something does not exist.
 
-    Only its kind is told: their words may hold the whole URL, or a request with
-    its credentials.
+    Only the kind of an error is shown: its message may contain the whole URL, or a request with
+    credentials.
     """
     try:
         yield

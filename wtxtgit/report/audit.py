@@ -33,13 +33,13 @@ _OF_WARNINGS = {
 }
 """What to do where a kind is told as a warning."""
 _SIGNERS = ".wtxt/signers"
-# Git takes `:/` before a path for the top level; what takes paths alone is told it from here.
+# Git reads `:/` before a path as the top level; commands that take plain paths get them from here.
 _PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH|(?<=-- )\.wtxt/signers")
 _TRACKS = "wtxtgit track"
 
 
 def _mended(command: str, about: str = "") -> str:
-    """A hint that mends what comes after a commit; what that did stays found there."""
+    """Return a hint about what a later commit can repair; the finding in the old one remains."""
     return f"{command}  # {about}; {_STAYS}" if about else f"{command}  # {_STAYS}"
 
 
@@ -90,7 +90,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding(JsonObject):
-    """One thing that does not hold: in which commit ("" for none), at which path (b"" for none)."""
+    """One thing that does not hold, with its commit ("" for none) and path (b"" for none)."""
 
     KEYS = "commit path kind severity message"
 
@@ -102,17 +102,17 @@ class Finding(JsonObject):
 
 
 def hint(finding: Finding, here: str = "") -> str:
-    """What to do about a finding, with its own names; `here` as for `pasted`."""
+    """Return what to do about a finding, with its own names filled in; `here` as for `pasted`."""
     return pasted(_spelled(finding), finding, here)
 
 
 def pasted(spelled: str, finding: Finding, here: str = "") -> str:
-    """A hint with a finding's own commit and path, quoted for a shell.
+    """Fill a finding's own commit and path into a hint, quoted for a shell.
 
-    `here` is the folder, from the top level, in which it will be pasted.
+    `here` is the folder, from the top level, in which the hint will be pasted.
     """
     command, mark, about = spelled.partition("  # ")
-    # Patterns are written where the command is, and lead down alone.
+    # Patterns are relative to the folder of the command, and only match below it.
     if here and _TRACKS in command:
         up = shlex.quote(os.path.relpath(".", here))
         return f"cd {up} && {pasted(command, finding)}{mark}{pasted(about, finding, here)}"
@@ -131,7 +131,7 @@ def pasted(spelled: str, finding: Finding, here: str = "") -> str:
 
 
 def hints(findings: Iterable[Finding]) -> dict[str, str]:
-    """What to do about each kind that was found: about its errors, if there are any."""
+    """Return what to do about each kind of finding; only about errors, if there are any."""
     by_kind: dict[str, str] = {}
     for finding in findings:
         if finding.severity is Severity.ERROR or finding.kind not in by_kind:
@@ -146,10 +146,9 @@ def _spelled(finding: Finding) -> str:
 
 
 def as_errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings, warnings as errors; what was told as both is told once.
+    """Return the findings with warnings turned into errors; duplicates that result are dropped.
 
-    That something is unsealed stays a warning: whether it has to be sealed is
-    for the signers to say.
+    That something is unsealed remains a warning: whether it has to be sealed is up to the signers.
     """
     made = (
         one if one.kind == UNSEALED else replace(one, severity=Severity.ERROR) for one in findings
@@ -158,7 +157,7 @@ def as_errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 class WithFindings:
-    """What has findings holds if none of them is an error."""
+    """A report with findings, which holds if none of them is an error."""
 
     __slots__ = ()
     findings: tuple[Finding, ...]
@@ -177,9 +176,9 @@ class WithFindings:
 
     @property
     def exit_code(self) -> int:
-        """0 all holds; 1 integrity; 4 only trust."""
+        """0 if all holds; 1 for an integrity error; 4 if only trust fails."""
         kinds = {finding.kind for finding in self.errors}
-        # Integrity comes first: who can't trust the bytes need not ask who signed them.
+        # Integrity comes first: if the bytes can't be trusted, it does not matter who signed them.
         if kinds - UNTRUSTED:
             return CheckError.exit_code
         return TrustError.exit_code if kinds else 0
@@ -187,10 +186,10 @@ class WithFindings:
 
 @dataclass(frozen=True, slots=True)
 class DetachedTexts(JsonObject):
-    """How many detached texts were judged, and by what; those that are damaged not counted.
+    """How many detached texts were judged, and by what; damaged ones are not counted.
 
-    Of those `verified` all of the payload was, those `held` were compared with their seals
-    alone, since not all of it is at hand.
+    `verified` texts had all of their payload checked. `held` texts were only compared with their
+    seals, since some of their payload is not available.
     """
 
     verified: int
@@ -205,12 +204,11 @@ class DetachedTexts(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class AuditReport(WithFindings, JsonObject):
-    """What became of a range of commits.
+    """The result of auditing a range of commits.
 
-    `commits` were judged, `unjudged` are those that the trust root reaches.
-    `artifacts` and `generations` are those at the tip, `signers` the
-    principals trusted there, `notes` what a reader has to know besides. `detached` is there
-    where a detached text was judged.
+    `commits` were judged; `unjudged` are those that the trust root reaches. `artifacts` and
+    `generations` count those at the tip, `signers` are the principals trusted there, and `notes`
+    are further facts that a reader has to know. `detached` is set if a detached text was judged.
     """
 
     KEYS = "ok commits unjudged artifacts generations signers notes detached? findings"
@@ -226,7 +224,7 @@ class AuditReport(WithFindings, JsonObject):
 
 
 def totals(report: AuditReport) -> str:
-    """What was judged, and with what outcome."""
+    """Return a sentence that says what was judged, and with what result."""
     judged = f"{counted(report.commits, 'commit')} judged"
     if report.unjudged:
         judged += f" (not the {counted(report.unjudged, 'commit')} up to the trust root)"

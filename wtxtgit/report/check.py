@@ -65,10 +65,10 @@ _UNSTAGED = {
 
 
 class Occasion(StrEnum):
-    """What kind of commit is about to be made.
+    """The kind of commit that is about to be made.
 
-    A merge; one of files that are not staged once it is refused (`git commit -a`, `git commit
-    PATH`); or any other.
+    A merge; a commit whose files are not staged any more if it is refused (`git commit -a`,
+    `git commit PATH`); or any other.
     """
 
     COMMIT = "commit"
@@ -77,18 +77,18 @@ class Occasion(StrEnum):
 
 
 def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT, here: str = "") -> str:
-    """What to do about a finding, as commands that can be pasted; `here` as for `pasted`."""
+    """Return what to do about a finding, as commands to paste; `here` as for `pasted`."""
     hints = {Occasion.MERGE: _IN_A_MERGE, Occasion.UNSTAGED: _UNSTAGED}.get(occasion, {})
     return pasted(hints.get(finding.kind) or HINTS[finding.kind], finding, here)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile(JsonObject):
-    """A file that was checked, and how it stands.
+    """A file that was checked, and its state.
 
-    `state` is what is wrong with it, or how it is sealed. `size` are the
-    blob's bytes, None where nothing is staged. `generation` is that of the
-    last record, `signers` are the principals of those trusted that signed it.
+    `state` is what is wrong with it, or how it is sealed. `size` is the size of the blob in bytes,
+    None if nothing is staged. `generation` is that of the last record, `signers` are the trusted
+    principals who signed it.
     """
 
     path: bytes
@@ -100,10 +100,10 @@ class CheckedFile(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class CheckReport(WithFindings, JsonObject):
-    """What became of the files of a commit about to be made.
+    """The result of checking the files of a commit that is about to be made.
 
-    `is_sealing` says whether anything is sealed there, or anybody may seal;
-    `notes` are what a reader has to know besides. Findings are of no commit.
+    `is_sealing` says whether anything is sealed there, or anybody is allowed to seal; `notes` are
+    further facts that a reader has to know. Findings belong to no commit.
     """
 
     KEYS = "ok files notes findings"

@@ -28,7 +28,7 @@ class TensorStatus(StrEnum):
 
 
 class ValueRisk(StrEnum):
-    """What must not be missed of a tensor's values, the worst first: `docs/diff.md`, "Risks"."""
+    """What a reviewer must not miss in tensor values, worst first: `docs/diff.md`, "Risks"."""
 
     NAN = "new-nan"
     INF = "new-inf"
@@ -57,13 +57,13 @@ _EQUAL = 1e-14
 
 @dataclass(frozen=True, slots=True)
 class RowIndices:
-    """How many rows, and the indices of the first ones."""
+    """How many rows there are, and the indices of the first ones."""
 
     count: int
     first: tuple[tuple[int, ...], ...] = ()
 
     def of(self, rows: int) -> str:
-        """`3 of 64 rows`, and which ones where they are few."""
+        """Return `3 of 64 rows`, with their indices if they are few."""
         named = [str(one[0]) if len(one) == 1 else str(list(one)) for one in self.first]
         more = ", ..." if self.count > len(named) else ""
         listed = "" if self.count == rows else f" ({', '.join(named)}{more})"
@@ -72,9 +72,9 @@ class RowIndices:
 
 @dataclass(frozen=True, slots=True)
 class RowStates:
-    """Of `rows` rows those that became something: see `tensors.row_risks`.
+    """How many of `rows` rows turned into a special state: see `tensors.row_risks`.
 
-    `at_limit` items have the largest number of their dtype, and had not.
+    `at_limit` is how many more items than before have the largest number of their dtype.
     """
 
     rows: int
@@ -107,9 +107,9 @@ def _became(new_nan: int, new_inf: int, total: int, what: str) -> Iterator[Conce
 
 @dataclass(frozen=True, slots=True)
 class ScaleStates:
-    """Blocks of packed numbers whose scales became NaN or infinite, and which are 0.
+    """Blocks of packed numbers whose scales became NaN or infinite, and blocks that are 0.
 
-    Of what has no scales that we know a block is a byte.
+    For types whose scales are not known, a block is one byte.
     """
 
     blocks: int
@@ -126,9 +126,9 @@ class ScaleStates:
 
 @dataclass(frozen=True, slots=True)
 class RowBlocks(JsonObject):
-    """Blocks of `rows` rows each, the last one maybe fewer: changed rows, and norms of the change.
+    """Changed rows, in blocks of `rows` rows (the last may have fewer), and norms of the change.
 
-    `l2` is None for what is compared as bytes.
+    `l2` is None if the tensor is compared as bytes.
     """
 
     KEYS = "rows changed_rows l2?"
@@ -142,8 +142,7 @@ class RowBlocks(JsonObject):
 class RowFacts(JsonObject):
     """Which of `rows` rows (of the first dimension) changed.
 
-    `ranges` are (first, last + 1) and hold all changed rows, and no other
-    where they are `exact`.
+    `ranges` are (first, last + 1). They contain all changed rows, and if `exact` no others.
     """
 
     KEYS = "rows changed_rows=changed row_ranges=ranges row_ranges_exact=exact row_blocks=blocks"
@@ -157,7 +156,7 @@ class RowFacts(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class SideFacts(JsonObject):
-    """A tensor's own values: mean and std of the finite ones, None where there is none."""
+    """A tensor's own values; mean and std are of the finite ones, None if there are none."""
 
     KEYS = "mean std zeros zeros_share nan inf"
 
@@ -179,14 +178,14 @@ class SideFacts(JsonObject):
 
     @property
     def is_constant(self) -> bool:
-        """Whether all items are one finite number, of at least two."""
+        """Whether all items are one finite number; there must be at least two items."""
         if self.mean is None or self.std is None or self.nan or self.inf or self.count < 2:
             return False
         return self.std <= _EQUAL * abs(self.mean)
 
     @property
     def root_mean_square(self) -> float:
-        """Of the finite items; 0 where there is none."""
+        """The root mean square of the finite items; 0 if there are none."""
         return hypot(self.mean or 0.0, self.std or 0.0)
 
 
@@ -194,12 +193,11 @@ class SideFacts(JsonObject):
 class Numbers(JsonObject):
     """How a tensor's numbers changed.
 
-    `base_norm` is that of the numbers before that are finite on both sides.
-    `relative_l2` and `cosine` are None where they would be divided by 0.
-    `max_abs` is exact, an integer of integers; `max_abs_at` its index, None
-    where nothing changed by any amount. `ulp` counts changed floats by their
-    distance: (least of a bucket, count), each bucket up to twice its least;
-    None for what is no float, or of two dtypes.
+    `base_norm` is the norm of the numbers before, of those that are finite on both sides.
+    `relative_l2` and `cosine` are None if they would divide by 0. `max_abs` is exact, and an
+    integer for integers; `max_abs_at` is its index, None if nothing changed by a finite amount.
+    `ulp` counts changed floats by their distance, as (least of a bucket, count), where each bucket
+    reaches up to twice its least; None for items that are not floats, or if the dtypes differ.
     """
 
     KEYS = (
@@ -234,11 +232,11 @@ class Numbers(JsonObject):
 
     @property
     def is_flat(self) -> bool:
-        """Whether all items became one number: of rows nothing more is said."""
+        """Whether all items became one number; then nothing more is said about rows."""
         return self.after.is_constant and not self.before.is_constant
 
     def concerns(self) -> Iterator[Concern]:
-        """What a reviewer must not miss, in the order of `ValueRisk`."""
+        """Yield what a reviewer must not miss, in the order of `ValueRisk`."""
         yield from _became(self.new_nan, self.new_inf, self.elements, "item")
         if self.after.is_zero:
             if not self.before.is_zero:
@@ -256,7 +254,10 @@ class Numbers(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ByteChange(JsonObject):
-    """How a tensor changed whose items are no numbers of whole bytes; `rows` if rows are bytes."""
+    """How a tensor changed whose items are not numbers of whole bytes.
+
+    `rows` is set if its rows are whole bytes.
+    """
 
     KEYS = "bytes=nbytes changed_bytes=changed changed_share *rows"
 
@@ -270,7 +271,7 @@ class ByteChange(JsonObject):
         return self.changed / self.nbytes
 
     def concerns(self) -> Iterator[Concern]:
-        """What a reviewer must not miss."""
+        """Yield what a reviewer must not miss."""
         yield from () if self.states is None else self.states.concerns()
 
 
@@ -278,9 +279,9 @@ class ByteChange(JsonObject):
 class TensorDiff(JsonObject):
     """A tensor and what became of it.
 
-    `dtype` and `shape` (as numpy has it, whatever the order of storage) are
-    those after, or before where it was removed. The `base_` fields are there
-    where that differs. `reason` says why values are not compared.
+    `dtype` and `shape` (as numpy has it, whatever the order of storage) are those after the change,
+    or before it for a removed tensor. A `base_` field is set if its value was different before.
+    `reason` says why values are not compared.
     """
 
     KEYS = (
@@ -300,31 +301,31 @@ class TensorDiff(JsonObject):
 
     @property
     def concerns(self) -> tuple[Concern, ...]:
-        """What a reviewer must not miss of its values."""
+        """What a reviewer must not miss in its values."""
         return () if self.change is None else tuple(self.change.concerns())
 
     @property
     def told_concerns(self) -> tuple[Concern, ...] | None:
-        """The same, None where there is nothing."""
+        """The concerns, None if there are none."""
         return self.concerns or None
 
     @property
     def weight(self) -> tuple[int, float, float]:
-        """What a table is sorted by: the worst risk, the relative change, the changed share."""
+        """The key by which a table is sorted: worst risk, relative change, changed share."""
         order = list(ValueRisk)
         worst = max((len(order) - order.index(one.risk) for one in self.concerns), default=0)
         if isinstance(self.change, Numbers):
             relative = self.change.relative_l2
             return worst, inf if relative is None else relative, self.change.changed_share
-        # What can't be measured is looked at first.
+        # A change that can't be measured sorts first.
         return worst, inf, 1.0 if self.change is None else self.change.changed_share
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataChange(JsonObject):
-    """A value of the metadata: `path` is a JSON pointer (RFC 6901), `change` as of a tensor.
+    """A value of the metadata: `path` is a JSON pointer (RFC 6901), `change` is as for a tensor.
 
-    `before` and `after` are plain values; strings among them are cut.
+    `before` and `after` are plain values; strings in them are truncated.
     """
 
     KEYS = "path change=kind before? after?"
@@ -337,7 +338,7 @@ class MetadataChange(JsonObject):
     def entries(self) -> Iterator[tuple[str, object]]:
         yield "path", self.path
         yield "change", str(self.kind)
-        # A value may be null itself, which is not the same as none: what is None is not left out.
+        # None stays in the JSON: a value may itself be null, which differs from no value.
         if self.kind is not TensorStatus.ADDED:
             yield "before", self.before
         if self.kind is not TensorStatus.REMOVED:
@@ -346,10 +347,10 @@ class MetadataChange(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PartChange(JsonObject):
-    """A part of a file that is no tensor, or bytes that no part has, where `name` is None.
+    """A part of a file that is not a tensor; or, if `name` is None, bytes that belong to no part.
 
-    `offset` is where it stands after, or stood; `before` and `after` are bytes, None for
-    none. `looks_like` is the format that bytes of nobody begin as.
+    `offset` is its position after the change, or before it if it is gone. `before` and `after` are
+    sizes in bytes, None for none. `looks_like` is the format as which unowned bytes begin.
     """
 
     KEYS = "name change=status offset before after looks_like?"
@@ -363,7 +364,7 @@ class PartChange(JsonObject):
 
     @property
     def message(self) -> str:
-        """What became of it, in words."""
+        """What became of the part, in words."""
         if self.name is not None:
             words = {
                 TensorStatus.ADDED: f"new, {counted(self.after or 0, 'byte')}",
@@ -379,10 +380,9 @@ class PartChange(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Summary(JsonObject):
-    """What a diff came to: counts of tensors by status, and totals over those that changed.
+    """The totals of a diff: counts of tensors by status, and sums over those that changed.
 
-    `relative_l2` is of the changed tensors alone, None where that is nothing
-    to divide by.
+    `relative_l2` covers only the changed tensors; it is None if it would divide by 0.
     """
 
     KEYS = "tensors *counts changed_elements l2 relative_l2 new_nan new_inf metadata"
@@ -399,10 +399,9 @@ class Summary(JsonObject):
 
 @dataclass(frozen=True, repr=False)
 class DiffReport(JsonObject):
-    """Two checkpoints compared: `a` before, `b` after.
+    """Two checkpoints compared: `a` before, `b` after."""
 
-    Without slots, for what is summed up once.
-    """
+    # Not slotted, for its cached properties.
 
     KEYS = "a b format tensors metadata parts notes summary"
 
@@ -424,16 +423,16 @@ class DiffReport(JsonObject):
         return {"a": self.a_format, "b": self.b_format}
 
     def of(self, *statuses: TensorStatus) -> list[TensorDiff]:
-        """The tensors of these statuses, in the order of the files."""
+        """Return the tensors that have one of these statuses, in the order of the files."""
         return [tensor for tensor in self.tensors if tensor.status in statuses]
 
     def by_change(self) -> list[TensorDiff]:
-        """The changed tensors: those with the worst risks first, then what changed most."""
+        """Return the changed tensors: those with the worst risks first, then the largest change."""
         return sorted(self.of(TensorStatus.CHANGED), key=lambda tensor: tensor.weight, reverse=True)
 
     @cached_property
     def concerns(self) -> list[tuple[TensorDiff, Concern]]:
-        """What a reviewer must not miss of the values, by risk; tensors as in `by_change`."""
+        """What a reviewer must not miss in the values, by risk; tensors as in `by_change`."""
         found = [(tensor, one) for tensor in self.by_change() for one in tensor.concerns]
         order = list(ValueRisk)
         return sorted(found, key=lambda pair: order.index(pair[1].risk))
@@ -442,7 +441,7 @@ class DiffReport(JsonObject):
     def summary(self) -> Summary:
         counts = Counter(tensor.status for tensor in self.tensors)
         changes = [t.change for t in self.tensors if isinstance(t.change, Numbers)]
-        # The largest floats stand for what is beyond them: so does their sum.
+        # The largest float stands for anything beyond it, also for a sum.
         l2 = min(hypot(*(change.l2 for change in changes)), float_info.max)
         base = min(hypot(*(change.base_norm for change in changes)), float_info.max)
         relative = l2 / base if base else None

@@ -1,6 +1,4 @@
-"""Findings as forges read them: SARIF 2.1.0, and GitHub's workflow commands.
-
-What an audit, a check and a review found is brought to one form by `report.forge_findings`.
+"""An audit in the formats that forges read: SARIF 2.1.0, and GitHub's workflow commands.
 
 https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 https://docs.github.com/actions/reference/workflow-commands-for-github-actions
@@ -94,7 +92,7 @@ def _rule(kind: str, rule: ForgeRule) -> dict[str, object]:
     return {
         "id": kind,
         "shortDescription": {"text": rule.about},
-        # GitHub asks for both, and shows this one where there is room.
+        # GitHub requires both, and shows this one if there is room.
         "fullDescription": {"text": rule.about},
         "help": {"text": rule.hint},
         "defaultConfiguration": {"level": str(rule.severity)},
@@ -104,8 +102,8 @@ def _rule(kind: str, rule: ForgeRule) -> dict[str, object]:
 
 def _result(finding: ForgeFinding, kinds: list[str], seen: Counter[str]) -> dict[str, object]:
     where = f" (commit {finding.commit})" if finding.commit else ""
-    # Code scanning takes no result without a place: what is wrong with the
-    # history as a whole is shown at the file that trust is read from.
+    # Code scanning rejects results without a location: findings about the
+    # history as a whole are shown at the file from which trust is read.
     uri = quote(finding.path or SIGNERS_PATH)
     place = {
         "artifactLocation": {"uri": uri, "uriBaseId": "%SRCROOT%"},
@@ -117,14 +115,14 @@ def _result(finding: ForgeFinding, kinds: list[str], seen: Counter[str]) -> dict
         "level": str(finding.severity),
         "message": {"text": escaped(finding.message) + where},
         "locations": [{"physicalLocation": place}],
-        # The one name that GitHub reads. Without it one is made of the line at
-        # that place, the same one for all generations of a checkpoint.
+        # The only name that GitHub reads. Without it GitHub computes one from the line at
+        # that location, which is the same for all generations of a checkpoint.
         "partialFingerprints": {"primaryLocationLineHash": _fingerprint(finding, seen)},
     }
 
 
 def _fingerprint(finding: ForgeFinding, seen: Counter[str]) -> str:
-    """What stays the same when messages are worded otherwise: what, where, and a count."""
+    """Return an id that survives rewording of the message: of what and where, with a count."""
     words = [finding.commit.encode("ascii"), finding.kind.encode("ascii"), finding.path]
     if finding.subject:
         words.append(finding.subject.encode("utf-8", "surrogatepass"))
@@ -135,13 +133,13 @@ def _fingerprint(finding: ForgeFinding, seen: Counter[str]) -> str:
 
 
 def workflow_commands(report: ForgeReport) -> Iterator[str]:
-    """One line a finding, errors first, at most MOST of them."""
+    """Yield one line per finding, errors first, at most MOST lines."""
     order = sorted(report.findings, key=lambda finding: finding.severity is not Severity.ERROR)
     yield from map(_command, order[:MOST])
 
 
 def outputs(report: ForgeReport) -> dict[str, str]:
-    """What later steps are told, by name: values of one line each."""
+    """Return the outputs for later steps, by name: values of one line each."""
     return {"ok": str(report.ok).lower(), "findings": str(len(report.findings))}
 
 

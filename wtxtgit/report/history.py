@@ -1,6 +1,6 @@
-"""The life of a checkpoint, version by version, as data: the contract of `history --json`.
+"""The versions of a checkpoint over time, as data: the contract of `history --json`.
 
-What each number is stands in `docs/history.md`.
+`docs/history.md` says what each number is.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from wtxtgit.report.figures import in_natural_order
 class Point(JsonObject):
     """The values of a tensor, or of a layer, in one version.
 
-    `norm` is the L2 norm of the finite numbers, `l2` that of the change since the version
-    before, `base_norm` that of what changed as it was there. `l2` is None where nothing was
-    there to compare with.
+    `norm` is the L2 norm of the finite numbers, `l2` that of the change since the version before.
+    `base_norm` is the norm, in the version before, of what changed. `l2` is None if there was
+    nothing to compare with.
     """
 
     KEYS = "norm relative_change=relative zeros_share nan inf"
@@ -39,7 +39,7 @@ class Point(JsonObject):
 
     @property
     def relative(self) -> float | None:
-        """The relative change; None where there is none, or it was all 0 before."""
+        """The relative change; None if there is none, or if everything was 0 before."""
         if not self.l2:
             return self.l2
         return self.l2 / self.base_norm if self.base_norm else None
@@ -50,7 +50,7 @@ Points = tuple[Point | None, ...]
 
 
 def joined(points: Sequence[Point]) -> Point | None:
-    """What several tensors come to, None where there is none."""
+    """Combine the points of several tensors, None if there are none."""
     if not points:
         return None
     measured = [one for one in points if one.l2 is not None]
@@ -66,13 +66,13 @@ def joined(points: Sequence[Point]) -> Point | None:
 
 
 def _norm(norms: Iterable[float]) -> float:
-    # The largest float stands for what is beyond it.
+    # The largest float stands for anything beyond it.
     return min(hypot(*norms), float_info.max)
 
 
 @dataclass(frozen=True, slots=True)
 class Series(JsonObject):
-    """A tensor or a layer through all versions; dtype and shape are those of its last one."""
+    """A tensor or a layer through all versions; dtype and shape are those of its last version."""
 
     KEYS = "name dtype? shape? points"
 
@@ -83,18 +83,18 @@ class Series(JsonObject):
 
     @property
     def largest_change(self) -> float:
-        """Of all relative changes."""
+        """The largest of all relative changes."""
         return max((one.relative or 0.0 for one in self.points if one is not None), default=0.0)
 
     @property
     def broken(self) -> int:
-        """NaN and Inf of the last version that has it."""
+        """The number of NaN and Inf in the last version that has the tensor."""
         last = next((point for point in reversed(self.points) if point is not None), None)
         return 0 if last is None else last.nan + last.inf
 
 
 def in_order(series: Iterable[Series]) -> list[Series]:
-    """What has NaN or Inf now comes first, then what changed most at once."""
+    """Sort series: first those that have NaN or Inf now, then by the largest change."""
     return sorted(
         series, key=lambda one: (not one.broken, -one.largest_change, in_natural_order(one.name))
     )
@@ -104,10 +104,10 @@ def in_order(series: Iterable[Series]) -> list[Series]:
 class PastVersion(JsonObject):
     """A commit that gave the checkpoint other content.
 
-    `size` is that of the blob, `file_size` that of the file. `gen`, `signers` and `verdict` are
-    those of the generation that seals it, None where none does. The counts, and the relative
-    change of all that changed, are against the version before; None where there is none.
-    `reason` says why nothing is known of its tensors.
+    `size` is the size of the blob, `file_size` that of the file. `gen`, `signers` and `verdict` are
+    those of the generation that seals it, None if none does. The counts, and the relative change of
+    everything that changed, are relative to the version before; None if there is none. `reason`
+    says why nothing is known of its tensors.
     """
 
     KEYS = (
@@ -138,10 +138,11 @@ class PastVersion(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class History(JsonObject):
-    """The versions of a checkpoint, the oldest first, and what its values were in each.
+    """The versions of a checkpoint, oldest first, and its values in each of them.
 
-    `layers` and `tensors` have as many points as there are versions; those that have NaN or Inf
-    come first, then those that changed most at once. `is_sealed` tells whether there is a ledger.
+    `layers` and `tensors` have one point for each version. Those that have NaN or Inf now come
+    first, then those with the largest change in one step. `is_sealed` says whether there is a
+    ledger.
     """
 
     KEYS = "path revision versions layers tensors"

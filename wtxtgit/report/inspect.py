@@ -11,12 +11,11 @@ from wtxtgit.report.review import Histogram
 
 @dataclass(frozen=True, slots=True)
 class Statistics(JsonObject):
-    """What a tensor's `count` numbers are like; those that are NaN or infinite only counted.
+    """Statistics of a tensor's `count` numbers; those that are NaN or infinite are only counted.
 
-    `min` and `max` are exact, integers of integers. `std` is that of the
-    population. All four are None where no number is finite. The real and
-    imaginary parts of complex items are numbers of their own, booleans are 0
-    and 1.
+    `min` and `max` are exact, and integers for integers. `std` is that of the population. These and
+    the mean are None if no number is finite. The real and imaginary parts of complex items are
+    numbers of their own, booleans are 0 and 1.
     """
 
     KEYS = "count min max mean std zeros zeros_share nan inf"
@@ -32,7 +31,7 @@ class Statistics(JsonObject):
 
     @property
     def zeros_share(self) -> float:
-        """Zeros, of either sign, of all numbers."""
+        """The share of zeros, of either sign, among all numbers."""
         return self.zeros / self.count
 
 
@@ -40,9 +39,9 @@ class Statistics(JsonObject):
 class TensorPicture:
     """What a page draws of a tensor: a histogram of its values, and where they are large.
 
-    `cells` are the root mean squares of blocks of rows and columns, one tuple for each block
-    of rows; rows are those of the first dimension, `columns` all that stands in one. None where
-    no number in a block is finite.
+    `cells` are the root mean squares of blocks of rows and columns, one tuple for each block of
+    rows. Rows are those of the first dimension, `columns` counts the items of a row. A cell is None
+    if no number in its block is finite.
     """
 
     histogram: Histogram
@@ -53,10 +52,9 @@ class TensorPicture:
 
 @dataclass(frozen=True, slots=True)
 class FilePart(JsonObject):
-    """A piece of a container: where it stands and which array of the text holds it.
+    """A piece of a container: where it stands, and which array of the text holds it.
 
-    `detail` is what the container says of it, `children` are the tensors of a
-    file that stands in the part.
+    `detail` is what the container says of it, `children` are the tensors of a file in the part.
     """
 
     KEYS = "offset size kind array? name? dtype? shape? detail? children=listed?"
@@ -73,7 +71,7 @@ class FilePart(JsonObject):
 
     @property
     def is_gap(self) -> bool:
-        """Whether the bytes are only what stands between tensors and parts."""
+        """Whether the bytes are only filling between tensors and parts."""
         return self.array is None or re.fullmatch(r"_gap(__[0-9]+)?", self.array) is not None
 
     @property
@@ -85,9 +83,9 @@ class FilePart(JsonObject):
 class TensorFacts(JsonObject):
     """A tensor as its file lists it.
 
-    `sha256` (hex) is over its bytes in C order, little-endian, whatever order
-    they are stored in. `array` is its name in the text: `git log -L` and hunk
-    headers have that. `absent` says why there are no bytes.
+    `sha256` (hex) is the hash of its bytes in C order, little-endian, however they are stored.
+    `array` is its name in the text, as it appears in `git log -L` and hunk headers. `absent` says
+    why there are no bytes.
     """
 
     KEYS = "name dtype shape order=other_order? size offset? array? sha256? statistics? absent?"

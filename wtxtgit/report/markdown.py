@@ -1,11 +1,10 @@
-"""Reports as GitHub-flavoured Markdown, in which nothing of a repository is structure.
+"""Reports as GitHub-flavoured Markdown, in which nothing from a repository can become markup.
 
-Whatever comes out of one is spelled in character references, which no parser
-takes for structure (CommonMark, section "Entity and numeric character
-references"). GitHub looks for more in the text that comes out: people, teams,
-issues, addresses. A space without width is put into what it would find. A
-commit's id may become a link to a commit of the same repository. A comment on a
-review has the worst first, and ends within GitHub's limit.
+Whatever comes from a repository is spelled in character references, which no parser takes for
+structure (CommonMark, section "Entity and numeric character references"). GitHub also looks for
+mentions of people and teams, issue numbers and addresses in the resulting text: a zero-width space
+is put into everything that it would find. A commit's id may become a link to a commit of the same
+repository. A comment on a review begins with the worst, and ends within GitHub's limit.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ _ELSEWHERE = "the HTML page and the JSON list everything"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Give the lines of a table; cells are Markdown."""
+    """Yield the lines of a table; cells are Markdown."""
     yield ""
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
@@ -87,13 +86,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def code(name: str, most: int = MOST_OF_A_NAME) -> str:
-    """Spell a name, its middle left out where it is long."""
-    # An element, not backticks: in those no character can be spelled otherwise.
+    """Return a name as code, with its middle left out if it is long."""
+    # An HTML element, not backticks: inside backticks no character can be escaped.
     return f"<code>{text(clipped(escaped(name), most))}</code>" if name else ""
 
 
 def text(words: str) -> str:
-    """Spell any text."""
+    """Return any text as Markdown that shows it literally."""
     return "".join(map(_spelled, _FOUND.sub(_BREAK, escaped(words))))
 
 
@@ -102,7 +101,7 @@ def _spelled(c: str) -> str:
 
 
 def summary(report: AuditReport) -> str:
-    """The report: a verdict, the findings in a table, what to do, who is trusted."""
+    """Return the report: a verdict, the findings in a table, what to do, who is trusted."""
     verdict = f"### wtxtgit audit: {'ok' if report.ok else 'FAILED'}"
     lines = [verdict, "", totals(report), *_findings(report.findings, hints(report.findings))]
     if report.signers:
@@ -151,7 +150,7 @@ def _finding(finding: Finding) -> tuple[str, ...]:
 
 
 def comment(review: Review) -> str:
-    """The review: totals, a table of all checkpoints, and a section that unfolds for each."""
+    """Return the review: totals, a table of all checkpoints, and a collapsed section for each."""
     lines = [*_head(review)]
     room = MOST_CHARACTERS - _RESERVE - _length(lines)
     overview = _overview(review.artifacts, int(room * _OVERVIEW_SHARE))
@@ -165,7 +164,7 @@ def comment(review: Review) -> str:
         lines += section
         room -= _length(section)
         left -= 1
-    # What did not fit is told, so that nobody takes a part for the whole.
+    # Say what did not fit, so that nobody mistakes a part for the whole.
     if left:
         lines += ["", f"{counted(left, 'checkpoint')} without a section: {_ELSEWHERE}"]
     return "\n".join(lines) + "\n"
@@ -188,7 +187,7 @@ def _head(review: Review) -> Iterator[str]:
 
 
 def _overview(artifacts: Sequence[Reviewed], room: int) -> list[str]:
-    """The table of checkpoints, as many rows as there is room for."""
+    """Return the table of checkpoints, with as many rows as there is room for."""
     if not artifacts:
         return ["", "No checkpoint changes."]
     columns = (
@@ -228,7 +227,7 @@ def _row(one: Reviewed) -> tuple[str, ...]:
 
 
 def _section(one: Reviewed, room: int) -> list[str]:
-    """What there is to say of a checkpoint, the least first left out; nothing without room."""
+    """Return a checkpoint's section, leaving out the least important first; empty without room."""
     lines = [*_summary_of(one)]
     room -= _length([*lines, *_END])
     if room < 0:
@@ -279,7 +278,7 @@ def _facts(one: Reviewed) -> Iterator[str]:
 
 
 def _table(columns: Table[_T], things: Sequence[_T]) -> Iterator[str]:
-    """A table of the first things, and how many are left out; nothing where there is none."""
+    """Yield a table of the first things, and how many are left out; nothing if there are none."""
     if things:
         rows = columns.rows(things[:MOST_ROWS])
         yield from table(tuple(columns.columns), [list(map(_cell, row)) for row in rows])
@@ -287,7 +286,7 @@ def _table(columns: Table[_T], things: Sequence[_T]) -> Iterator[str]:
 
 
 def _cell(cell: Cell) -> str:
-    """Spell a cell; what is not ours is harmless, and not longer than a comment has room for."""
+    """Return a cell as Markdown; text that is not ours is escaped, and cut to a bounded length."""
     match cell:
         case None:
             return NONE

@@ -1,4 +1,4 @@
-"""What became of a three-way merge of checkpoints, as data: the contract of `merge-file --json`."""
+"""The result of a three-way merge of checkpoints, as data: the contract of `merge-file --json`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from wtxtgit.model.plain import JsonObject
 
 
 class Strategy(StrEnum):
-    """What is done where both sides changed the same rows, values or bytes.
+    """What is done if both sides changed the same rows, values or bytes.
 
-    BASE is no strategy of a merge, only what single things are settled with.
+    BASE is not a strategy for a whole merge; only single entries can be settled with it.
     """
 
     FAIL = "fail"
@@ -35,9 +35,8 @@ class MergedKind(StrEnum):
 class Conflict(JsonObject):
     """Something that both sides changed, and that nobody has settled.
 
-    `name` is what `resolve --take` calls it. `rows` counts the rows that
-    differ and `ranges` names them as (first, last + 1): all of them, and no
-    others where `exact`; None where it is not about rows.
+    `name` is what `resolve --take` calls it. `rows` counts the rows that differ and `ranges` gives
+    them as (first, last + 1): all of them, and no others if `exact`; None if it is not about rows.
     """
 
     KEYS = "name kind reason rows? row_ranges=ranges? row_ranges_exact?"
@@ -58,12 +57,11 @@ class Conflict(JsonObject):
 class Settled(JsonObject):
     """Something that a side changed, and what of it is in the result.
 
-    `how` is "ours" or "theirs" (which is in the result), "both" (rows of
-    either side), "equal" (both made the same change), "base", "average" or
-    "task"; of values that every writer makes anew "later" (of two times),
-    "larger" (of two counts) or "measured" (ours, as before the merge).
-    `strategy` is what decided it where both sides changed it, None where only
-    one did, or each something else of it, or where a rule decided.
+    `how` is "ours" or "theirs" (which is in the result), "both" (rows of either side), "equal"
+    (both made the same change), "base", "average" or "task". For values that every writer makes
+    anew it is "later" (of two times), "larger" (of two counts) or "measured" (ours, as before the
+    merge). `strategy` is what decided it if both sides changed it; None if only one side did, if
+    each changed something else of it, or if a rule decided.
     """
 
     KEYS = "name kind how strategy?"
@@ -76,12 +74,11 @@ class Settled(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class MergeReport(JsonObject):
-    """How a merge of one file ended.
+    """The result of merging one file.
 
-    `taken` is the side that the result is byte for byte ("ours", "theirs", or
-    "base" where that was asked for), None where it was put together, or where
-    there are conflicts. `format` is "" where nothing was looked into, since one
-    side alone changed the file.
+    `taken` is the side that the result equals byte for byte ("ours", "theirs", or "base" if that
+    was asked for); None if it was put together, or if there are conflicts. `format` is "" if
+    nothing was parsed, because only one side changed the file.
     """
 
     KEYS = "ok format taken merged=settled conflicts notes"
@@ -98,5 +95,5 @@ class MergeReport(JsonObject):
 
     @property
     def decided(self) -> tuple[Settled, ...]:
-        """What a strategy or a decision settled, since both sides changed it."""
+        """What both sides changed, and a strategy or a decision settled."""
         return tuple(one for one in self.settled if one.strategy is not None)

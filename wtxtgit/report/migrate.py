@@ -1,6 +1,6 @@
-"""What a migration of a history would be about, and what it did: the contract of `migrate --json`.
+"""What a migration of a history would involve, and what it did: the contract of `migrate --json`.
 
-Sizes are in bytes, commits and blobs by their object ids.
+Sizes are in bytes; commits and blobs are given by their object ids.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from wtxtgit.model.plain import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class PatternFiles(JsonObject):
-    """The files of a history that match a pattern, all versions of them.
+    """The files of a history that match a pattern, in all their versions.
 
-    `versions` are different contents, `size` all their bytes, `formats` what they are, most of
-    them first. `compressed` versions pack their tensors themselves, so that neither git nor a
-    store finds what they share. `pointers` are those of git-lfs, whose objects' sizes count.
-    `text` is what the texts of all would have, `over_limit` how many of them forges would refuse,
-    `detached` what their detached texts would have, besides which the data are in the store.
+    `versions` counts different contents, `size` is the sum of their bytes, `formats` lists their
+    formats, the most frequent first. `compressed` versions compress their tensors themselves, so
+    that neither git nor a store finds what they share. `pointers` are those of git-lfs, counted
+    with the sizes of their objects. `text` is the size that the texts of all would have,
+    `over_limit` how many of these forges would refuse, `detached` the size that their detached
+    texts would have, in addition to the data in the store.
     """
 
     pattern: str
@@ -37,7 +38,7 @@ class PatternFiles(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class HistoryFiles(JsonObject):
-    """What `migrate info` found; `limit` is the most that forges take as one blob."""
+    """What `migrate info` found; `limit` is the largest blob that forges accept."""
 
     commits: int
     limit: int
@@ -46,7 +47,7 @@ class HistoryFiles(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class VersionLeft(JsonObject):
-    """A blob that stays as it is, with a path that it has."""
+    """A blob that stays as it is, with one of its paths."""
 
     path: bytes
     oid: str
@@ -54,7 +55,7 @@ class VersionLeft(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class LackingVersion(JsonObject):
-    """An object that a pointer is to, and that can't be had."""
+    """The object of a git-lfs pointer that can't be obtained."""
 
     path: bytes
     object: str
@@ -63,9 +64,9 @@ class LackingVersion(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class MigratedBlobs(JsonObject):
-    """Blobs that were made of others: how many, and the bytes of all before and after.
+    """Blobs that were converted: how many, and the sum of their bytes before and after.
 
-    Those that are `left` are texts that stand for no file, or that were texts before.
+    `left` ones stay as they are: texts that stand for no file, or that were texts before.
     """
 
     made: int = 0
@@ -76,7 +77,7 @@ class MigratedBlobs(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class MovedRef(JsonObject):
-    """A ref, and what it named before and names now."""
+    """A ref, and the object that it named before and names now."""
 
     ref: str
     before: str
@@ -87,13 +88,13 @@ class MovedRef(JsonObject):
 class Migrated(JsonObject):
     """What a migration did, or would do.
 
-    Of `commits` so many were `rewritten`; `signatures` of commits and tags were dropped. The `map`
-    has a line for each new commit and tag: the id before, and the one now. `backup` is where the
-    refs of before are. Files that are `passed_over` match, and other lines of gitattributes take
-    them out; `sealed` ones have a ledger, `unsealed` ones need one where there are signers.
-    `others` are refs that still lead to old commits, `stashes` counts the entries of the stash that
-    moved along. `trust_root` is the commit from which on an audit can begin, None where nothing was
-    sealed. Where objects are `lacking` `why_lacking` is why one of them did not come.
+    `rewritten` of `commits` were rewritten; `signatures` of commits and tags were dropped. The
+    `map` has a line for each new commit and tag: the id before, and the id now. `backup` is where
+    the former refs are kept. Files that are `passed_over` match, but other lines of gitattributes
+    exclude them. `sealed` files have a ledger, `unsealed` ones need one if there are signers.
+    `others` are refs that still lead to old commits, `stashes` counts the stash entries that moved
+    along. `trust_root` is the commit from which an audit can begin, None if nothing was sealed. If
+    objects are `lacking`, `why_lacking` is why one of them could not be obtained.
     """
 
     commits: int

@@ -9,9 +9,9 @@ from wtxtgit.model.plain import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class PrunedCommit(JsonObject):
-    """A commit of the branch: `why` are the reasons for which it is kept, none for one that goes.
+    """A commit of the branch: `why` lists the reasons for keeping it, none for one that is dropped.
 
-    `new` is its id in the shorter history, where there is one.
+    `new` is its id in the shorter history, if it is in it.
     """
 
     KEYS = "commit=oid date subject why new?"
@@ -25,10 +25,10 @@ class PrunedCommit(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ForgottenDeletion(JsonObject):
-    """A sealed deletion of `path`, by the record `gen`, of which no kept commit has the ledger.
+    """A sealed deletion of `path`, by the record `gen`, whose ledger is in no kept commit.
 
-    An audit of the shorter history takes the deleted checkpoint for good if it comes back.
-    `commit` has the ledger, and nothing stands in its place at the tip; None if there is none.
+    An audit of the shorter history accepts the deleted checkpoint if it comes back. `commit` has
+    the ledger, and nothing is at its path at the tip; None if there is no such commit.
     """
 
     KEYS = "path gen commit?"
@@ -40,11 +40,11 @@ class ForgottenDeletion(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PruneReport(JsonObject):
-    """A pruning, of `branch` (a full name) from `tip`; `before` counts commits before the line.
+    """A pruning of `branch` (a full name) from `tip`; `before` counts the commits before the line.
 
-    `remotes` have what goes, as far as is known here, and so do the refs in `others`. The new
-    ones of `signed_tags` (full names) have no signature. `root` is the new trust root and
-    `backup` where the refs before stand, None in a dry run.
+    `remotes` have what is dropped, so far as is known here, and so do the refs in `others`. The new
+    versions of `signed_tags` (full names) have no signature. `root` is the new trust root and
+    `backup` the place of the former refs; both are None in a dry run.
     """
 
     KEYS = "branch tip before commits remotes others signed_tags forgotten root? backup?"
@@ -69,7 +69,7 @@ class PruneReport(JsonObject):
 class PruneProof(JsonObject):
     """A pruning that was proved: the new root, the old tip, how many were kept, who sealed it.
 
-    `forgotten` are deletions that the old history knows, and this one does not.
+    `forgotten` are deletions that the old history has, and the new one does not.
     """
 
     root: str

@@ -9,9 +9,9 @@ from wtxtgit.model.plain import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class SignedFile(JsonObject):
-    """A file of a release by its path; `gen` is its last sealed generation, where it has a ledger.
+    """A file of a release by its path; `gen` is its last sealed generation, if it has a ledger.
 
-    `sha256` (hex) is that of what a checkout writes.
+    `sha256` (hex) is the hash of the file that a checkout writes.
     """
 
     KEYS = "path sha256 gen?"
@@ -23,9 +23,9 @@ class SignedFile(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseReport(JsonObject):
-    """What was released: `commit` and `trust_root` are full ids, `digest` (hex) is that of all.
+    """What was released: `commit` and `trust_root` are full ids, `digest` (hex) covers everything.
 
-    `key` names what signed it, None in a dry run.
+    `key` names the key that signed it, None in a dry run.
     """
 
     KEYS = "tag commit trust_root digest files key?"

@@ -1,4 +1,4 @@
-"""What a branch changes of checkpoints, as data: the contract of `review --json`.
+"""What a branch changes in checkpoints, as data: the contract of `review --json`.
 
 Flags and their thresholds: `docs/review.md`.
 """
@@ -54,7 +54,7 @@ class Risk(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flag(JsonObject):
-    """A risk, and why; `tensor` is the one that it is about, None for the whole file."""
+    """A risk, and the reason; `tensor` is the one concerned, None for the whole file."""
 
     risk: Risk
     message: str
@@ -63,9 +63,9 @@ class Flag(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Histogram(JsonObject):
-    """Counts in bins of one width between `low` and `high`, and what is below and above.
+    """Counts in bins of equal width between `low` and `high`, and counts below and above them.
 
-    Values that are no numbers are in none.
+    Values that are not numbers are not counted.
     """
 
     low: float
@@ -77,9 +77,9 @@ class Histogram(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Distributions(JsonObject):
-    """Of a changed tensor: values before and after, in the same bins, and their change.
+    """A changed tensor's values before and after, in the same bins, and their change.
 
-    `change` is of the items that changed alone (after - before).
+    `change` covers only the items that changed (after - before).
     """
 
     before: Histogram
@@ -89,10 +89,10 @@ class Distributions(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup(JsonObject):
-    """Tensors whose names start alike up to a number: `model.layers.3`, `lm_head`.
+    """Tensors whose names agree up to a number: `model.layers.3`, `lm_head`.
 
-    `elements` are those of all its tensors, `l2` and `relative_l2` as in a
-    diff's summary: of the changed ones. `added` and `removed` are tensors.
+    `elements` counts those of all its tensors; `l2` and `relative_l2` cover the changed ones, as in
+    a diff's summary. `added` and `removed` count tensors.
     """
 
     KEYS = "name tensors changed added removed elements changed_elements l2 relative_l2"
@@ -109,12 +109,15 @@ class LayerGroup(JsonObject):
 
     @property
     def is_touched(self) -> bool:
-        """Whether anything in it changed, came or went."""
+        """Whether anything in it was changed, added or removed."""
         return bool(self.changed or self.added or self.removed)
 
     @property
     def is_measured(self) -> bool:
-        """Whether its change is a number: not of what is compared as bytes, came or went alone."""
+        """Whether its change is a number, which it is not if all of it was added or removed.
+
+        Nor is it a number if what changed was compared as bytes.
+        """
         if self.changed:
             return self.changed_elements > 0 or self.relative_l2 is not None
         return not self.is_touched
@@ -145,7 +148,7 @@ class ReviewedGeneration(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class SealVerdict(JsonObject):
-    """The verdict of the chain: `state`, words on it, and the generations of this branch."""
+    """The verdict of the chain: `state`, its explanation, and the generations of this branch."""
 
     state: Sealing
     message: str
@@ -167,8 +170,7 @@ class DeltaState(StrEnum):
 class ReviewedDelta(JsonObject):
     """A delta that the branch brings: its base, by the hash of its content, and where that is.
 
-    `base` is REV:PATH, None where the repository has no such content; `message` says the state
-    in words.
+    `base` is REV:PATH, None if the repository has no such content; `message` explains the state.
     """
 
     KEYS = "state message base base_sha256_all"
@@ -183,7 +185,7 @@ class ReviewedDelta(JsonObject):
 class Sizes(JsonObject):
     """Bytes of the file, and of the text that git stores, before and after; None where absent.
 
-    `limit` is the most that the forge takes as one blob, None where nobody knows.
+    `limit` is the largest blob that the forge accepts, None if it is not known.
     """
 
     file_before: int | None
@@ -195,10 +197,10 @@ class Sizes(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ReviewedCommit(JsonObject):
-    """A commit of the branch that changes the checkpoint: its id, its subject, who made it when.
+    """A commit of the branch that changes the checkpoint: its id, subject, author and date.
 
-    `date` is the author's, as RFC 3339 has it. Both are as the commit says,
-    which anybody may write into it.
+    `date` is the author's, as in RFC 3339. Author and date are unproved: anybody may write anything
+    into a commit.
     """
 
     KEYS = "commit=oid subject author date"
@@ -213,11 +215,10 @@ class ReviewedCommit(JsonObject):
 class Reviewed(JsonObject):
     """A checkpoint that the branch changes.
 
-    `diff` is None where the two can't be compared; then `reason` says why. A
-    checkpoint that was added or removed is compared with nothing, and its
-    tensors are listed as added or removed. `groups` are sorted by relative
-    change, largest first. `distributions` are by tensor name, of the tensors
-    that changed most. `delta` is there for a delta, whose `diff` is the change that it
+    `diff` is None if the two versions can't be compared; then `reason` says why. An added or
+    removed checkpoint is compared with nothing, and its tensors are listed as added or removed.
+    `groups` are sorted by relative change, largest first. `distributions` are by tensor name, for
+    the tensors that changed most. `delta` is set for a delta, whose `diff` is the change that it
     makes to its base.
     """
 
@@ -241,7 +242,7 @@ class Reviewed(JsonObject):
 
     @property
     def changed(self) -> list[TensorDiff]:
-        """The changed tensors, the one that changed most first."""
+        """The changed tensors, largest change first."""
         return [] if self.diff is None else self.diff.by_change()
 
     @property
@@ -252,7 +253,7 @@ class Reviewed(JsonObject):
 
     @property
     def layers(self) -> list[LayerGroup]:
-        """The layers in which anything changed, came or went."""
+        """The layers in which anything was changed, added or removed."""
         return [group for group in self.groups if group.is_touched]
 
 
@@ -260,9 +261,9 @@ class Reviewed(JsonObject):
 class Review(JsonObject):
     """All checkpoints that a branch changes, those with the most severe risks first.
 
-    `base` and `head` are as they were asked for, `base_commit` is what the
-    head is compared with (their merge base for `BASE...HEAD`), `head_commit`
-    the head. `commits` counts those of the branch.
+    `base` and `head` are spelled as in the request. `base_commit` is the commit compared with the
+    head (the merge base for `BASE...HEAD`), `head_commit` the head's. `commits` counts those of the
+    branch.
     """
 
     KEYS = "base head base_commit head_commit commits artifacts notes summary"
@@ -336,7 +337,7 @@ SEVERE = frozenset(
 
 
 def by_severity(flags: Iterable[Flag]) -> list[Flag]:
-    """Flags, the severe ones first, then in the order of `Risk`, and as they were given."""
+    """Sort flags: severe ones first, then in the order of `Risk`, then as given."""
     order = list(Risk)
     return sorted(flags, key=lambda flag: (flag.risk not in SEVERE, order.index(flag.risk)))
 
@@ -351,13 +352,13 @@ class Chip:
 
 
 def chip(risk: Risk, times: int = 1) -> Chip:
-    """The label of a risk."""
+    """Return the label of a risk."""
     return Chip(LABELS[risk], "severe" if risk in SEVERE else "look", times)
 
 
 def chips(flags: Iterable[Flag]) -> tuple[Chip, ...]:
-    """One label for each risk among the flags, severe ones first."""
+    """Return one label for each risk among the flags, severe ones first."""
     counts = Counter(flag.risk for flag in flags)
-    # By severity, then in the order of the list above: the same review makes the same page.
+    # Sorted by severity, then in the order of the list above: the same review makes the same page.
     ranked = sorted(counts, key=lambda risk: (risk not in SEVERE, list(Risk).index(risk)))
     return tuple(chip(risk, counts[risk]) for risk in ranked)

@@ -14,9 +14,9 @@ from wtxtgit.model.plain import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class StoredPack(JsonObject):
-    """A pack: its file's bytes, its chunks, and the bytes of these decoded.
+    """A pack: the size of its file, its number of chunks, and the size of these decoded.
 
-    `why` says why it can't be used, and is None where it can.
+    `why` says why it can't be used, None if it can.
     """
 
     KEYS = "pack size chunks payload why?"
@@ -30,9 +30,9 @@ class StoredPack(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class StoreListing(JsonObject):
-    """A store's packs; `chunks` and `payload` count what is in several packs once.
+    """A store's packs; `chunks` and `payload` count a chunk that is in several packs once.
 
-    `borrowed` are the stores of alternates, which are read as well.
+    `borrowed` are the stores of git alternates, which are read as well.
     """
 
     KEYS = "store borrowed chunks payload size packs"
@@ -50,10 +50,11 @@ class StoreListing(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class DamagedPack(JsonObject):
-    """A pack that is not what its name says, or holds chunks that are not.
+    """A pack that is not what its name says, or that has damaged chunks.
 
-    `why` is about the pack, None where only chunks are wrong, each with what is wrong with it.
-    `more` is how many of very many are not told; `rows` are those of all in the pack's index.
+    `why` is about the pack; it is None if only chunks are damaged, which are listed with what is
+    wrong with them. `more` is how many further ones are not listed; `rows` counts all chunks in the
+    pack's index.
     """
 
     KEYS = "pack why chunks more?"
@@ -67,9 +68,9 @@ class DamagedPack(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class StoreVerdict(JsonObject):
-    """What a check of every chunk found; `lost` are chunks of which no copy is whole.
+    """What a check of every chunk found; `lost` are chunks of which no copy is intact.
 
-    `more_lost` is how many of very many are not told.
+    `more_lost` is how many further ones are not listed.
     """
 
     KEYS = "store ok packs chunks payload damaged lost more_lost?"
@@ -89,7 +90,7 @@ class StoreVerdict(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class StoreRepacked(JsonObject):
-    """What repacking did: packs and their bytes before and after, copies of chunks that went.
+    """What repacking did: packs and their bytes before and after, and copies of chunks removed.
 
     `aside` are packs that were damaged, and are no longer used.
     """
@@ -105,11 +106,11 @@ class StoreRepacked(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class StorePruned(JsonObject):
-    """Chunks that went, and the bytes that they took; packs and their bytes before and after.
+    """Chunks removed, and the bytes that they took; packs and their bytes before and after.
 
-    `remote` was asked for what it has, None where none was. What stayed though nothing recent
-    needs it: chunks that are `unsent`, which no remote is known to have, and those that no commit
-    reaches and are `young`.
+    `remote` was asked what it has, None if none was. Some chunks stay although nothing recent needs
+    them: `unsent` ones, which no remote is known to have, and `young` ones, which no commit
+    reaches.
     """
 
     KEYS = "store chunks bytes=nbytes packs_before packs_after size_before size_after"
@@ -129,7 +130,7 @@ class StorePruned(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PlacedPack(JsonObject):
-    """A pack of a remote, and its bytes, None for a part of one that the remote does not tell."""
+    """A pack of a remote, and its size; None for a part of one whose size is not told."""
 
     pack: str
     size: int | None
@@ -137,10 +138,10 @@ class PlacedPack(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RemotePruned(JsonObject):
-    """Packs of a remote that no ref needs and are old enough; `young` ones stay, `packs` are all.
+    """Packs of a remote that no ref needs and that are old enough; `young` ones stay.
 
-    `refs` counts what was looked at, of the git remotes that are named. `is_done` where they went;
-    `note` says what else there is to know then.
+    `packs` counts all packs. `refs` counts the refs that were examined, of the git remotes that are
+    named. `is_done` says whether the packs were removed; `note` is what else there is to know then.
     """
 
     KEYS = "remote git_remotes refs packs gone young done=is_done note?"
@@ -157,7 +158,10 @@ class RemotePruned(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class LackingPayload(JsonObject):
-    """How many chunks of a detached text, by its path from the top level, can't be had."""
+    """How many chunks of a detached text, given by its path, can't be obtained.
+
+    The path is from the top level.
+    """
 
     path: bytes
     chunks: int
@@ -165,7 +169,7 @@ class LackingPayload(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RefusedPack(JsonObject):
-    """A pack of a remote that is not what it should be, of which nothing is used."""
+    """A pack of a remote that is not what its name says, so that nothing in it is used."""
 
     pack: str
     why: str
@@ -173,10 +177,10 @@ class RefusedPack(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PayloadPushed(JsonObject):
-    """What a push sent: chunks, and the packs that hold them; `lacking` is in no store at hand.
+    """What a push sent: chunks, and the packs that hold them; `lacking` is in no store here.
 
-    `damaged` are packs of the remote that were read and are not what they should be. `remote` is
-    None where none was asked, since nothing was to be sent.
+    `damaged` are packs of the remote that were read and are not what their names say. `remote` is
+    None if none was asked, because there was nothing to send.
     """
 
     remote: str | None = None
@@ -194,8 +198,8 @@ class PayloadPushed(JsonObject):
 class PayloadFetched(JsonObject):
     """What a fetch brought: chunks that were needed, and the packs that came.
 
-    `remote` is None where all was at hand. `refused` are packs that are not what they should be,
-    `lacking` is what did not come.
+    `remote` is None if everything was already here. `refused` are packs that are not what their
+    names say, `lacking` is what could not be fetched.
     """
 
     remote: str | None = None
@@ -212,8 +216,8 @@ class PayloadFetched(JsonObject):
 class ImportedObject(JsonObject):
     """An object of git-lfs, by its SHA-256, whose payload is in the store; `path` has its pointer.
 
-    `blob` is the id of its text, which git has; None where nothing was done. Only of a
-    `detached` text the payload lies in the store.
+    `blob` is the id of its text in git, None if nothing was done. The store has payload only of
+    `detached` texts.
     """
 
     KEYS = "path object size=nbytes blob? detached"
@@ -227,7 +231,7 @@ class ImportedObject(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class LackingObject(JsonObject):
-    """An object of git-lfs that can't be had; `why` says why."""
+    """An object of git-lfs that can't be obtained; `why` says why."""
 
     KEYS = "path object size=nbytes why"
 
@@ -239,9 +243,9 @@ class LackingObject(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class StoreImported(JsonObject):
-    """What was imported into a store; `others` counts objects that are no checkpoints.
+    """What was imported into a store; `others` counts objects that are not checkpoints.
 
-    `nbytes` are those of the packs that came into the store.
+    `nbytes` is the size of the packs that were added to the store.
     """
 
     KEYS = "store bytes=nbytes others objects lacking"

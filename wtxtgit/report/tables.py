@@ -1,8 +1,7 @@
-"""Tables of reports, each said once: its columns, and what stands in them, as data.
+"""The tables of reports, each defined once: its columns and their contents, as data.
 
-The terminal (`cli.output`), Markdown (`report.markdown`) and HTML
-(`report.html`) render cells, each by their type: so no form forgets to make a
-name harmless, and none has another figure than the others.
+The terminal (`cli.output`), Markdown (`report.markdown`) and HTML (`report.html`) render cells by
+their type: so no renderer forgets to escape a name, and all show the same figures.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from wtxtgit.report.figures import (
     size,
 )
 
-if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
+if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports of a review
     from wtxtgit.report.review import (
         Flag,
         LayerGroup,
@@ -45,19 +44,19 @@ _T = TypeVar("_T")
 
 
 class Name(str):
-    """A name out of a repository or a file, as long and as hostile as it likes."""
+    """A name from a repository or a file, which may be hostile and of any length."""
 
     __slots__ = ()
 
 
 class Words(str):
-    """A few words that may be anybody's, such as a dtype or a subject."""
+    """A few words from an untrusted source, such as a dtype or a subject."""
 
     __slots__ = ()
 
 
 class Message(str):
-    """A sentence of ours, which may quote names."""
+    """A sentence of ours, which may quote untrusted names."""
 
     __slots__ = ()
 
@@ -69,25 +68,25 @@ class Json(str):
 
 
 class SignersCell(tuple[str, ...]):
-    """Who signed; nobody where it is empty."""
+    """Who signed; empty for nobody."""
 
     __slots__ = ()
 
 
 class Share(NamedTuple):
-    """A part of a whole, or a relative change: told as a percentage."""
+    """A part of a whole, or a relative change: shown as a percentage."""
 
     value: float
 
 
 class Measure(NamedTuple):
-    """A number that is told to a few digits."""
+    """A number that is shown with a few digits."""
 
     value: float
 
 
 class ChangeCell(NamedTuple):
-    """What something was, and what it is."""
+    """A value before, and the value after."""
 
     before: str
     after: str
@@ -99,9 +98,9 @@ Cell = str | int | SignersCell | Share | Measure | ChangeCell | None
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[_T]):
-    """Columns by their titles, each with what stands in it; those in `right` are numbers.
+    """Columns by their titles, each with a function for its cells; those in `right` are numbers.
 
-    `noun` says what a row is of, where some are left out.
+    `noun` says what a row stands for, for the note on rows that are left out.
     """
 
     noun: str
@@ -113,7 +112,7 @@ class Table(Generic[_T]):
 
 
 def relative_cell(tensor: TensorDiff) -> Cell:
-    """How much a tensor changed by its own size, or why there is no such number."""
+    """Return how much a tensor changed relative to its size, or why there is no such number."""
     if not isinstance(tensor.change, Numbers):
         return "not compared" if tensor.change is None else "bytes"
     change = tensor.change.relative_l2
@@ -121,7 +120,7 @@ def relative_cell(tensor: TensorDiff) -> Cell:
 
 
 def share_cell(tensor: TensorDiff) -> Cell:
-    """Which part of a tensor changed."""
+    """Return which share of a tensor changed."""
     return None if tensor.change is None else Share(tensor.change.changed_share)
 
 
@@ -144,18 +143,18 @@ def _shape(tensor: TensorDiff) -> Cell:
 
 
 def name_cell(tensor: TensorDiff) -> Name | ChangeCell:
-    """A tensor's name, and the one that it had."""
+    """Return a tensor's name, and its former name if it was renamed."""
     name = Name(tensor.name)
     return name if tensor.base_name is None else ChangeCell(Name(tensor.base_name), name)
 
 
 def before_cell(change: MetadataChange) -> Cell:
-    """A value of the metadata before, as JSON."""
+    """Return the former value of the metadata, as JSON."""
     return None if change.kind is TensorStatus.ADDED else _json(change.before)
 
 
 def after_cell(change: MetadataChange) -> Cell:
-    """A value of the metadata after, as JSON."""
+    """Return the new value of the metadata, as JSON."""
     return None if change.kind is TensorStatus.REMOVED else _json(change.after)
 
 
@@ -164,7 +163,7 @@ def _json(value: object) -> Json:
 
 
 def tensors_changed(diff: DiffReport) -> str:
-    """`2 of 44, +1/-3`: changed tensors of all, and how many came and went."""
+    """Return `2 of 44, +1/-3`: changed tensors of all, and how many were added and removed."""
     counts = diff.summary.counts
     return _of(
         counts[TensorStatus.CHANGED],
@@ -175,15 +174,15 @@ def tensors_changed(diff: DiffReport) -> str:
 
 
 def layer_tensors(group: LayerGroup) -> str:
-    """The same of a layer."""
+    """Return the same for a layer."""
     return _of(group.changed, group.tensors, group.added, group.removed)
 
 
 def parameters_changed(*diffs: DiffReport, spell: Callable[[int], str] = count) -> str:
-    """`1,024, +64/-0`: changed elements, and those of tensors that came and went.
+    """Return `1,024, +64/-0`: changed elements, and those of added and removed tensors.
 
-    A tensor of another shape came with that and went with the one before. What
-    is compared as bytes is not counted; a dash where that is all.
+    A tensor whose shape changed counts as both added and removed. Tensors compared as bytes are not
+    counted; a dash if there are no others.
     """
     added, removed = _turnover(tensor for diff in diffs for tensor in diff.tensors)
     words = []
@@ -195,17 +194,17 @@ def parameters_changed(*diffs: DiffReport, spell: Callable[[int], str] = count) 
 
 
 def relative_change(diff: DiffReport) -> str:
-    """The change of all that changed over what was there."""
+    """Return the change of everything that changed, relative to what it was before."""
     return relative(diff.summary.relative_l2, measured=_is_measured(diff))
 
 
 def layer_change(group: LayerGroup) -> str:
-    """The same of a layer."""
+    """Return the same for a layer."""
     return relative(group.relative_l2, measured=group.is_measured)
 
 
 def sizes_told(sizes: Sizes, to: str) -> str:
-    """Sizes of the file and of its text before and after, `to` between the two."""
+    """Return the sizes of the file and of its text before and after, with `to` between the two."""
     pairs = (
         ("file", sizes.file_before, sizes.file_after),
         ("text", sizes.text_before, sizes.text_after),
@@ -225,14 +224,14 @@ def _of(changed: int, tensors: int, added: int, removed: int) -> str:
 
 
 def _is_measured(diff: DiffReport) -> bool:
-    """Whether the totals are of something, or nothing changed."""
+    """Whether the totals cover something, or nothing changed."""
     if any(isinstance(tensor.change, Numbers) for tensor in diff.tensors):
         return True
     return not diff.of(TensorStatus.CHANGED, TensorStatus.ADDED, TensorStatus.REMOVED)
 
 
 def _turnover(tensors: Iterable[TensorDiff]) -> tuple[int, int]:
-    """Elements that came, and that went."""
+    """Return how many elements were added, and how many removed."""
     added = removed = 0
     for tensor in tensors:
         if tensor.status is TensorStatus.ADDED:

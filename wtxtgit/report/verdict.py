@@ -14,7 +14,7 @@ UNTRUSTED = frozenset({"signature"})
 
 @dataclass(frozen=True, slots=True)
 class ArrayFacts(JsonObject):
-    """An array of a text: `sha256` in hex, as its line says."""
+    """An array of a text: `sha256` in hex, as its line claims it."""
 
     name: str
     dtype: str
@@ -26,10 +26,9 @@ class ArrayFacts(JsonObject):
 class RecordFacts(JsonObject):
     """A record of a ledger: `sha256_all` in hex.
 
-    `keyids` are those that its signatures name, `signed_by` counts the
-    signatures that a known key made. `at` is the path to which the ledger
-    moves with the record, None where it stays. `detached` (hex) is the SHA-256 of the
-    blob where that is a detached text.
+    `keyids` are those of its signatures, `signed_by` counts the signatures that a known key made.
+    `at` is the path to which the record moves the ledger, None if it stays. `detached` (hex) is the
+    SHA-256 of the blob if that is a detached text.
     """
 
     KEYS = "gen ts build sha256_all signed_by keyids at? detached?"
@@ -46,9 +45,9 @@ class RecordFacts(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class DeltaFacts(JsonObject):
-    """A delta: hashes in hex, `target_sha256_all` and `gen` where it is bound.
+    """A delta: hashes in hex; `target_sha256_all` and `gen` are set if it is a bound delta.
 
-    `changed` and `removed` name arrays, `chunks` counts those that it carries.
+    `changed` and `removed` name arrays, `chunks` counts the chunks that it carries.
     """
 
     KEYS = "form base_sha256_all target_sha256_all? gen? changed removed chunks"
@@ -72,7 +71,7 @@ class ReleasedFile(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFacts(JsonObject):
-    """What a release bundle says: its tag, its commit where it names one, and its files."""
+    """What a release bundle says: its tag, its commit if it names one, and its files."""
 
     KEYS = "tag commit? files"
 
@@ -83,14 +82,13 @@ class ReleaseFacts(JsonObject):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FileVerdict(JsonObject):
-    """What became of one file.
+    """The result of checking one file.
 
-    `known` is False where the file is nothing that can be checked; `failure`
-    is the error where it could not even be read. The optional fields are there
-    for texts, ledgers and deltas that could be read to the end; `signature` of a
-    ledger is the worst of its records, of a delta its target's. `payload` says of a
-    detached text how much of it is at hand: complete, partly or absent. `release` is what a
-    release bundle says that a known key signed.
+    `known` is False if the file is nothing that can be checked; `failure` is the error if it could
+    not be read at all. The optional fields are set for texts, ledgers and deltas that could be read
+    to the end. `signature` is the worst of a ledger's records, and for a delta that of its target.
+    `payload` says how much of a detached text's payload is available: complete, partly or absent.
+    `release` is what a release bundle says that a known key signed.
     """
 
     KEYS = (
@@ -125,7 +123,7 @@ class FileVerdict(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Verdict(JsonObject):
-    """What became of all files of a command."""
+    """The result of checking all files of a command."""
 
     KEYS = "ok files"
 
@@ -137,7 +135,7 @@ class Verdict(JsonObject):
 
     @property
     def exit_code(self) -> int:
-        """0 all holds; 1 damage; 4 only signatures; 3 nothing that can be checked."""
+        """0 if all holds; 1 for damage; 4 if only signatures fail; 3 if nothing can be checked."""
         if self.ok:
             return 0
         kinds = {p.kind for file in self.files if file.known for p in file.errors}

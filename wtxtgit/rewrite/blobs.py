@@ -1,6 +1,6 @@
-"""New blobs for old ones, each made once, and proved by what it is restored to.
+"""New blobs for old ones, each made once, and proved by restoring the old one from it.
 
-All of them go into one pack that nothing names until the migration is done.
+All of them go into one pack that no ref reaches until the migration is done.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _JOINED = 100
 
 
 class Form(Protocol):
-    """Gives the new content of a blob; None where it stays as it is."""
+    """Returns the new content of a blob; None if it stays as it is."""
 
     def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None: ...
 
     def leaves(self, version: FileVersion, blob: BlobHead) -> bool:
-        """Whether a blob stays as it is, by its beginning alone."""
+        """Whether a blob stays as it is, judged only by its beginning."""
 
     def finish(self) -> None:
-        """What is left to do once all are made."""
+        """Do what is left to do after all blobs are made."""
 
 
 @dataclass
 class NewBlobs:
-    """The blobs of a migration: `ids` by version, and what became of all of them."""
+    """The blobs of a migration: `ids` by version, and totals of all of them."""
 
     ids: dict[FileVersion, str] = field(default_factory=dict)
     made: int = 0
@@ -73,9 +73,9 @@ def make_blobs(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> NewBlobs:
-    """Make the new blobs of versions, each given with a path, and write those of `others`.
+    """Make the new blobs of versions, each given with a path, and write those in `others`.
 
-    Raises CheckError for one that can't be proved; then there are no new objects.
+    Raises CheckError if one can't be proved; then no object has been added.
     """
     done = NewBlobs()
     expected = len(versions) + len(others)
@@ -118,11 +118,11 @@ class ToTexts:
         self._since = 0
 
     def leaves(self, version: FileVersion, blob: BlobHead) -> bool:
-        # An empty file has no text, and what is one already is in the form that somebody chose.
+        # An empty file has no text, and an existing text is in the form that somebody chose.
         return not blob.size or is_text(blob.head)
 
     def finish(self) -> None:
-        """Each detached version came into a pack of its own, which the next one could read."""
+        """Join small packs: each detached version has its own, which the next one could read."""
         if self._packs is not None:
             join_small(store_of(self._repo), self._packs)
         self._since = 0
@@ -145,7 +145,7 @@ class ToTexts:
         if is_detached(text):
             self._before = path, text
             self._since += 1
-            # In between, too: each look for a chunk goes over a list of all packs.
+            # Also in between: looking for a chunk searches all packs.
             if self._since == _JOINED:
                 self.finish()
         return text
@@ -183,10 +183,10 @@ class FromTexts:
         return not is_text(blob.head)
 
     def finish(self) -> None:
-        """Each version stands by itself."""
+        """Do nothing: each version stands by itself."""
 
     def __call__(self, version: FileVersion, path: bytes, content: ByteView) -> ByteView | None:
-        # All that is no text is as it should be, but for a file that git-lfs is to have.
+        # Everything that is not a text stays, except files that git-lfs is to have.
         file = spooled(self._restored(path, content)) if is_text(content) else content
         if version.form == LFS:
             if not len(file) or is_text(file) or parse_pointer(file) is not None:

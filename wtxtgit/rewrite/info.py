@@ -1,6 +1,6 @@
-"""What a migration of a history would be about: its checkpoints by pattern, and what they cost.
+"""What a migration of a history would involve: its checkpoints by pattern, and their costs.
 
-Of each path the version that came last is looked into, which stands for the others.
+For each path the latest version is examined, and stands for the others.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ def history_files(
     everything: bool = False,
     progress: Progress | None = None,
 ) -> HistoryFiles:
-    """The checkpoints of all commits that the refs reach, by their ending, the largest first.
+    """Return the checkpoints of all commits that the refs reach, by file ending, largest first.
 
-    Raises EnvironmentFailure for a history that is not whole here, and UsageError for a name
-    that is no branch or tag.
+    Raises EnvironmentFailure if the history is not complete here, and UsageError for a name that is
+    not a branch or tag.
     """
     refuse_altered(repo)
     chosen = chosen_refs(repo, names, everything=everything)
     tips = list(dict.fromkeys(ref.commit for ref in chosen))
-    # Contents are fetched as they are asked for.
+    # Contents are fetched when they are asked for.
     refuse_partial(repo, tips, "--filter=blob:none")
     versions: dict[bytes, dict[str, None]] = {}
     commits = 0
@@ -67,7 +67,7 @@ def history_files(
             for change in commit.changes:
                 if change.oid is not None and change.mode in _REGULAR:
                     oids = versions.setdefault(change.path, {})
-                    # The last one is the one that came last.
+                    # The last one listed is the latest version.
                     oids.pop(change.oid, None)
                     oids[change.oid] = None
     sizes = known_sizes(repo, {oid for oids in versions.values() for oid in oids})

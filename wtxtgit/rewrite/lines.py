@@ -1,7 +1,7 @@
-"""What a gitattributes file of a commit says once its files are texts, and once they are no more.
+"""What a commit's gitattributes file says once its files are texts, and once they no longer are.
 
-`imported` adds and replaces lines in such a way that `exported` gives the file that was there
-before, byte for byte:
+`imported` adds and replaces lines in such a way that `exported` restores the former file, byte for
+byte:
 
     # wtxtgit migrate export makes this line again: *.bin filter=lfs diff=lfs merge=lfs -text
     *.bin filter=wtxt diff=wtxt merge=wtxt -text
@@ -10,8 +10,9 @@ before, byte for byte:
     *.safetensors filter=wtxt diff=wtxt merge=wtxt -text
     # wtxtgit migrate import: end
 
-The first pair stands where git-lfs's line stood. What is added is at the end, where it wins over
-all before, and its first line says what was there. Lines that somebody put in later stay.
+The first two lines replace git-lfs's line in its place. Added lines go to the end, where they
+override all earlier ones; the first of them says what they are. Lines that somebody inserts later
+stay.
 """
 
 from __future__ import annotations
@@ -48,8 +49,7 @@ _LFS_KEYS = (b"filter", b"diff", b"merge", b"text")
 class ImportLines(NamedTuple):
     """What an import does to gitattributes files: which patterns become texts, and in which form.
 
-    Without patterns those are meant that git-lfs has; with `from_lfs` its lines for them are
-    replaced.
+    Without patterns, those of git-lfs are meant; with `from_lfs` its lines for them are replaced.
     """
 
     patterns: tuple[bytes, ...]
@@ -70,15 +70,15 @@ class ImportLines(NamedTuple):
 
 
 def added_lines(how: ImportLines) -> bytes:
-    """The lines for the patterns alone."""
+    """Return the lines for the patterns only."""
     return b"".join(attributes.format_line(one, how.attributes).raw for one in how.patterns)
 
 
 def imported(content: bytes | None, how: ImportLines, *, at_top: bool) -> bytes | None:
-    """A gitattributes file, None for none, of a commit whose files become texts.
+    """Return the gitattributes file (None for none) of a commit whose files become texts.
 
-    `at_top` tells the one at the top level, which gets the patterns. Raises UsageError for a
-    pattern that git would not obey.
+    `at_top` says that it is the one at the top level, which gets the patterns. Raises UsageError
+    for a pattern that git would not obey.
     """
     if content is not None and content.startswith(_BOM):
         return _BOM + (imported(content[len(_BOM) :], how, at_top=at_top) or b"")
@@ -93,7 +93,7 @@ def imported(content: bytes | None, how: ImportLines, *, at_top: bool) -> bytes 
 
 
 def _wanted(content: bytes, how: ImportLines) -> list[tuple[bytes, tuple[bytes, ...]]]:
-    """The patterns, with their attributes, that a file has no line for yet."""
+    """Return the patterns, with their attributes, for which a file has no line yet."""
     asked, beside = frozenset(how.patterns), dict(COMPANIONS)
     known = set()
     for line in attributes.parse(content):
@@ -104,7 +104,7 @@ def _wanted(content: bytes, how: ImportLines) -> list[tuple[bytes, tuple[bytes, 
 
 
 def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
-    """The same file of a commit whose texts become files, or pointers of git-lfs."""
+    """Return the gitattributes file of a commit whose texts become files, or git-lfs's pointers."""
     if content is None:
         return None
     if content.startswith(_BOM):
@@ -136,7 +136,7 @@ def exported(content: bytes | None, *, to_lfs: bool) -> bytes | None:
             _extend(kept, made)
         elif not (is_inside and is_beside(line)):
             _extend(kept, [line])
-    # As `untrack` does: with the last pattern of `track` go the lines for texts.
+    # As `untrack` does: the lines for texts are removed with the last pattern of `track`.
     left = bytes(kept)
     del kept
     if is_plain:
@@ -176,7 +176,7 @@ def _appended(
 
 
 def _extend(kept: bytearray, made: Iterable[Line]) -> None:
-    """Add lines after one that may have lost its ending."""
+    """Append lines after one that may have lost its line ending."""
     for line in made:
         if kept and not kept.endswith(b"\n"):
             kept += b"\n"
@@ -184,13 +184,13 @@ def _extend(kept: bytearray, made: Iterable[Line]) -> None:
 
 
 def _plain(line: Line) -> list[Line]:
-    """A line of ours without what is ours; nothing where no more is left."""
+    """Return a line of ours without our attributes; nothing if no attribute is left."""
     others = [name for name in line.attributes if name not in (FILTER, DETACHED, *BESIDE)]
     return [attributes.with_attributes(line, others)] if others else []
 
 
 def _others(line: Line) -> list[bytes]:
-    """Attributes that have nothing to do with how a file is kept."""
+    """Return the attributes that have nothing to do with how a file is stored."""
     return [
         name for name in line.attributes if name.lstrip(b"-!").partition(b"=")[0] not in _LFS_KEYS
     ]

@@ -1,9 +1,9 @@
-"""A history made anew, in which files have another form, and all else is as it was.
+"""Rewriting a history so that files have another form, and everything else is unchanged.
 
-Git reads the old commits and writes the new ones (`git.fast_stream`). Each new one is then held
-against the old one, byte for byte: whatever that way would lose ends the migration. No ref moves
-before all objects are there and proved; then all move together, and work tree and index follow. A
-process that ends before has changed nothing that anybody sees.
+Git reads the old commits and writes the new ones (`git.fast_stream`). Each new commit is then
+compared with the old one, byte for byte: if that route loses anything, the migration ends. No ref
+moves before all objects exist and are proved; then all move together, and work tree and index
+follow. A process that ends before that has changed nothing that anybody sees.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _MAPS = "migrated"
 class MigrationOptions:
     """What is migrated: the branches and tags that are named, or all of them.
 
-    `reads_pointers` takes git-lfs's objects for the pointers to them.
+    `reads_pointers` replaces git-lfs's pointers by the objects that they point to.
     """
 
     refs: tuple[str, ...] = ()
@@ -71,10 +71,10 @@ class MigrationOptions:
 
 @dataclass
 class _MigrationPlan:
-    """What there is to do: versions of files with a path each, and the gitattributes files.
+    """What has to be done: versions of files with a path each, and the gitattributes files.
 
-    Of versions that are `left` the blobs stay, and `changed` has the numbers of commits that become
-    others.
+    The blobs of versions in `left` stay as they are; `changed` has the numbers of the commits that
+    change.
     """
 
     commits: int = 0
@@ -102,12 +102,11 @@ def migrate(
     *,
     progress: Callable[[int], Progress | None] = lambda _total: None,
 ) -> Migrated:
-    """Rewrite a history. `form` makes blobs, `settings` and `warn` are for files that are written.
+    """Rewrite a history. `form` makes blobs; `settings` and `warn` are for files that are written.
 
-    `progress` is asked, with the bytes of all blobs to make, for what takes counts of them.
-
-    Raises CheckError for what can't be proved or had, and EnvironmentFailure where the repository
-    is in no state for it. Nothing has changed then.
+    `progress` is called with the total bytes of all blobs to make, and returns what receives counts
+    of them. Raises CheckError for what can't be proved or obtained, and EnvironmentFailure if the
+    repository is not in a state for it. Nothing has changed then.
     """
     if not options.dry_run:
         _end_the_last(repo, settings, warn)
@@ -116,7 +115,7 @@ def migrate(
     tips = list(dict.fromkeys(ref.commit for ref in chosen))
     refuse_partial(repo, tips)
     names = [ref.name for ref in chosen]
-    # Early: nobody wants to hear of it after hours.
+    # Checked early: nobody wants to learn it after hours.
     follows = work_tree.check(repo, names)
     entries = stashes(repo) if options.everything else stashes_on(repo, tips)
     followers = {oid for entry in entries for oid in (entry.oid, *entry.parents[1:])}
@@ -162,12 +161,12 @@ def migrate(
         with turn(repo):
             before = resolve_commit(repo, "HEAD") if work_tree.check(repo, names) else None
             backup = next_backup(repo)
-            # Before the refs: who is cut off after that has them.
+            # Before the refs move, so that an interruption afterwards does not lose them.
             file = _write_map(repo, backup, {**ids, **tags.ids})
             if before is not None:
                 follows_to = ids.get(before, before)
                 note(repo, CutOff(before, follows_to, migration.makes_texts))
-            # What is stashed is there twice for a moment, rather than not at all.
+            # Stashes exist twice for a moment, rather than not at all.
             add_stashes(repo, stashed if dropped else ())
             old = [entry for entry in entries if entry.oid in dropped]
             move_refs(repo, moves, backup, options.reason, old)
@@ -192,7 +191,7 @@ def migrate(
 
 
 class _Rewriting:
-    """A history that is gone over several times, and is the same each time."""
+    """A history that is read several times, with the same result each time."""
 
     def __init__(
         self,
@@ -210,7 +209,7 @@ class _Rewriting:
         self._history = streams.exported(tips)
 
     def planned(self, followers: Container[str]) -> _MigrationPlan:
-        """Find what there is to do; `followers` are no commits that anybody counts."""
+        """Find what has to be done; `followers` are commits that are not counted."""
         plan = _MigrationPlan()
         self._walk.look(self._history)
         by_path: dict[bytes, list[FileVersion]] = {}
@@ -228,7 +227,7 @@ class _Rewriting:
                     plan.others[change.oid] = self._walk.made[change.oid]
         versions = {version for some in by_path.values() for version in some}
         plan.heads = blob_heads(self._repo, {version.oid for version in versions})
-        # Those of a path in a row, the oldest first: each differs little from the one before.
+        # The versions of a path together, oldest first: each differs little from the one before.
         for path, some in by_path.items():
             for version in some:
                 is_left = self._form.leaves(version, plan.heads[version.oid])
@@ -246,7 +245,7 @@ class _Rewriting:
         return plan
 
     def rewritten(self, plan: _MigrationPlan, blobs: NewBlobs) -> tuple[dict[str, str], int]:
-        """Write the commits: their ids by those before, and how many signatures were dropped."""
+        """Write the commits; returns new ids by old ones, and how many signatures were dropped."""
         old: dict[int, str] = {}
         with self._streams.importing() as writer:
             for one in self._commits():
@@ -259,7 +258,7 @@ class _Rewriting:
         return ids, _check_commits(self._repo, ids)
 
     def check_tips(self, ids: Mapping[str, str], blobs: NewBlobs) -> None:
-        """See that the trees of all tips differ in what was migrated, and in nothing else."""
+        """Check that the trees of all tips differ only in what was migrated."""
         known = {(version.oid, new) for version, new in blobs.ids.items()}
         with CommitReader(self._repo) as commits, TreeReader(self._repo) as trees:
             for tip in self._tips:
@@ -280,9 +279,9 @@ class _Rewriting:
 
 
 class _TouchedCommit(NamedTuple):
-    """What a plan has to know of a commit whose files may have another form.
+    """What a plan has to know of a commit whose files may get another form.
 
-    `is_other` where it changes whatever becomes of its `versions`.
+    `is_other` if it changes whatever becomes of its `versions`.
     """
 
     mark: int
@@ -308,7 +307,7 @@ def _texts_left(plan: _MigrationPlan) -> tuple[VersionLeft, ...]:
 
 
 def _unsealed(plan: _MigrationPlan, paths: Container[bytes]) -> tuple[bytes, ...]:
-    """Files that an audit asks a ledger of from now on, where there are signers."""
+    """Return the files for which an audit will require a ledger, if there are signers."""
     if SIGNERS_PATH not in paths:
         return ()
     return tuple(sorted(path for path in plan.files if path + LEDGER_SUFFIX not in paths))
@@ -324,9 +323,9 @@ def _with_ids(one: MigratedCommit, blobs: NewBlobs) -> Iterator[Change]:
 
 
 def _check_commits(repo: Repository, ids: Mapping[str, str]) -> int:
-    """Hold new commits against the old ones; gives how many signatures those had.
+    """Compare new commits with the old ones; returns how many signatures those had.
 
-    Raises CheckError for one of which anything else is lost.
+    Raises CheckError if anything else is lost in one.
     """
     signatures = 0
     with CommitReader(repo) as commits:
@@ -362,9 +361,9 @@ def _moves(
 def _notes(
     repo: Repository, streams: ScratchRepository, ids: Mapping[str, str], *, is_whole: bool
 ) -> list[tuple[str, str, str]]:
-    """Notes made anew, in which commits have the names that they have now.
+    """Make new notes, in which commits have their new names.
 
-    Unless the history `is_whole`, old commits that other refs lead to keep theirs as well.
+    Unless the history `is_whole`, notes also stay with old commits that other refs still reach.
     """
     refs = notes_refs(repo)
     old: dict[int, str] = {}
@@ -388,7 +387,8 @@ def _notes(
 
 def _renamed(commit: StreamedCommit, ids: Mapping[str, str], *, is_whole: bool) -> Iterator[Change]:
     for change in commit.changes:
-        # git-notes(1): a note's path is the object's id, cut into folders after each second digit.
+        # git-notes(1): a note's path is the object's id, split into folders after each second
+        # digit.
         name = change.path.replace(b"/", b"").decode("ascii", "replace")
         new = ids.get(name)
         if new is None or not is_whole:
@@ -404,11 +404,9 @@ def _renamed(commit: StreamedCommit, ids: Mapping[str, str], *, is_whole: bool) 
 def _lacking(
     repo: Repository, plan: _MigrationPlan, options: MigrationOptions
 ) -> tuple[tuple[LackingVersion, ...], str | None]:
-    """Objects of git-lfs that are neither here nor to be had, and why if that is known.
+    """Return objects of git-lfs that are neither here nor available, and why if that is known.
 
-    None is asked for in a dry run.
-
-    Raises CheckError for pointers where nobody asked for what they are to.
+    In a dry run none is requested. Raises CheckError for pointers if nobody asked to replace them.
     """
     forms = {
         version: path for version, path in plan.versions.items() if version.form not in (LFS, RAW)
@@ -438,7 +436,7 @@ def _lacking(
 
 
 def _end_the_last(repo: Repository, settings: FilterSettings, warn: Warn) -> None:
-    """Have index and work tree follow where the migration before was cut off."""
+    """Complete a previous migration that was interrupted: have index and work tree follow."""
     if repo.is_bare:
         return
     with turn(repo):
@@ -451,7 +449,7 @@ def _end_the_last(repo: Repository, settings: FilterSettings, warn: Warn) -> Non
 
 
 def _write_map(repo: Repository, backup: str, ids: Mapping[str, str]) -> Path:
-    """Write the ids before and now, a pair a line; gives the file."""
+    """Write the old and new ids, one pair per line; returns the file."""
     folder = repo.state_dir() / _MAPS
     folder.mkdir(exist_ok=True)
     file = folder / f"{backup.rpartition('/')[2]}.map"

@@ -21,7 +21,7 @@ _TEXT = CHECKOUT.index("text")
 
 
 class ImportMigration:
-    """Files become texts, in the form that is the name of their driver."""
+    """Files become texts, in the form named by their driver."""
 
     makes_texts = True
 
@@ -52,7 +52,7 @@ class ImportMigration:
 
 
 class ExportMigration:
-    """Texts become files, or pointers of git-lfs where their lines are its own from then on."""
+    """Texts become files, or pointers of git-lfs if its own lines apply to them afterwards."""
 
     makes_texts = False
     lines = None
@@ -90,6 +90,6 @@ class ExportMigration:
 
 
 def _is_ours_alone(said: tuple[bytes, ...]) -> bool:
-    """Whether our filter, and nothing else, changes a file on its way."""
+    """Whether only our filter changes a file between work tree and repository."""
     others = {said[place] for place in _CHANGING}
     return said[0] in FILTERS and said[_TEXT] == UNSET and others <= {UNSET, UNSPECIFIED}

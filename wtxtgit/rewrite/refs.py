@@ -1,6 +1,6 @@
-"""Refs of a migration: which ones move, what new tags are, and that all move together.
+"""The refs of a migration: choosing them, rewriting tags, and moving all together.
 
-What was there stays under `refs/wtxt/before/NUMBER/`, a number for each migration.
+The former refs stay under `refs/wtxt/before/NUMBER/`, with a number for each migration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SIGNATURES = (b"gpgsig", b"gpgsig-sha256", b"mergetag")
 
 
 class ChosenRef(NamedTuple):
-    """A ref, what it names, and the commit that this is or leads to."""
+    """A ref, the object that it names, and the commit that this is or leads to."""
 
     name: str
     oid: str
@@ -42,10 +42,10 @@ class ChosenRef(NamedTuple):
 
 
 def chosen_refs(repo: Repository, names: Sequence[str], *, everything: bool) -> list[ChosenRef]:
-    """The branches and tags that are named, or all, or the branch that is checked out.
+    """Return the branches and tags that are named; or all; or the branch that is checked out.
 
-    A tag of anything else than a commit stays. With all a HEAD on no branch is one of them.
-    Raises UsageError for what is neither branch nor tag.
+    A tag of anything but a commit is left alone. With all, a detached HEAD is included. Raises
+    UsageError for a name that is neither a branch nor a tag.
     """
     if everything:
         listed = ["HEAD"] if _branch(repo) is None else []
@@ -77,14 +77,14 @@ def chosen_refs(repo: Repository, names: Sequence[str], *, everything: bool) -> 
 
 
 def list_refs(repo: Repository, *prefixes: str) -> list[str]:
-    """The names of all refs under prefixes, but for those that only name another one."""
+    """Return the names of all refs under prefixes, except symbolic ones."""
     listed = repo.git("for-each-ref", "--format=%(refname) %(symref)", *prefixes)
     pairs = (line.decode("utf-8", "surrogateescape").split(" ") for line in listed.splitlines())
     return [name for name, symref in pairs if not symref]
 
 
 def notes_refs(repo: Repository) -> list[ChosenRef]:
-    """All notes."""
+    """Return all notes refs."""
     names = list_refs(repo, _NOTES)
     asked = "".join(f"{name}\n" for name in names).encode()
     listed = repo.git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)
@@ -93,8 +93,9 @@ def notes_refs(repo: Repository) -> list[ChosenRef]:
 
 
 class Stash(NamedTuple):
-    """An entry of the stash: its commit, that one's parents, the first of which it was made on,
-    and what `git stash list` says of it."""
+    """An entry of the stash: its commit; that one's parents, the first of which it was made on; and
+    its description in `git stash list`.
+    """
 
     oid: str
     parents: tuple[str, ...]
@@ -102,7 +103,7 @@ class Stash(NamedTuple):
 
 
 def stashes(repo: Repository) -> list[Stash]:
-    """The entries of the stash, the last one first."""
+    """Return the entries of the stash, newest first."""
     if repo.is_bare or not list_refs(repo, _STASH):
         return []
     form = "--format=%H%x00%P%x00%gs"
@@ -113,7 +114,7 @@ def stashes(repo: Repository) -> list[Stash]:
 
 
 def stashes_on(repo: Repository, tips: Sequence[str]) -> list[Stash]:
-    """The entries that were made on commits that tips reach."""
+    """Return the stash entries that were made on commits that tips reach."""
     beyond = "".join(f"^{tip}\n" for tip in tips)
     return [
         stash
@@ -127,7 +128,7 @@ def stashes_on(repo: Repository, tips: Sequence[str]) -> list[Stash]:
 
 
 def add_stashes(repo: Repository, made: Sequence[Stash]) -> None:
-    """Add entries to the stash, which are given the last one first; what is there is left."""
+    """Add entries, given newest first, to the stash; existing entries stay."""
     there = {stash.oid for stash in stashes(repo)}
     for stash in reversed(made):
         if stash.oid not in there:
@@ -135,7 +136,7 @@ def add_stashes(repo: Repository, made: Sequence[Stash]) -> None:
 
 
 def drop_stashes(repo: Repository, oids: Container[str]) -> None:
-    """Take entries out of the stash."""
+    """Remove entries from the stash."""
     numbered = list(enumerate(stashes(repo)))
     for number, stash in reversed(numbered):
         if stash.oid in oids:
@@ -143,9 +144,9 @@ def drop_stashes(repo: Repository, oids: Container[str]) -> None:
 
 
 def refuse_partial(repo: Repository, tips: Iterable[str], *options: str) -> None:
-    """Raise EnvironmentFailure where objects of the history are somewhere else.
+    """Raise EnvironmentFailure if objects of the history are missing here.
 
-    `options` are of `git rev-list`, and say which objects are meant.
+    `options` are options of `git rev-list` that select the objects.
     """
     promised = repo.call(
         "config", "--get-regexp", r"^(extensions\.partialclone|remote\..*\.promisor)$", ok=(0, 1)
@@ -163,7 +164,7 @@ def refuse_partial(repo: Repository, tips: Iterable[str], *options: str) -> None
 
 
 class TagWriter:
-    """Makes tags anew whose commits are others now; `signatures` are those dropped by that."""
+    """Rewrites tags whose commits have changed; `signatures` counts those dropped by that."""
 
     def __init__(self, repo: Repository, commits: Mapping[str, str]) -> None:
         self._repo = repo
@@ -172,7 +173,9 @@ class TagWriter:
         self.signatures = 0
 
     def _chain(self, oid: str) -> tuple[list[tuple[str, bytes]], str]:
-        """A tag and the tags that it is of, as id and content, and what the last of them is of."""
+        """Return a tag and the tags to which it leads, as (id, content), and the last one's
+        target.
+        """
         chain = []
         with ObjectReader(self._repo, "tag") as tags:
             target = oid
@@ -188,11 +191,11 @@ class TagWriter:
         return chain, target
 
     def is_signed(self, oid: str) -> bool:
-        """Whether a tag, or one that it is of, has a signature, which a new one has not."""
+        """Whether a tag, or a tag that it points to, has a signature; a rewritten one has none."""
         return any(_unsigned(content) != content for _, content in self._chain(oid)[0])
 
     def tag(self, oid: str) -> str:
-        """The id of the tag for one that was; the same where nothing of it changes."""
+        """Return the id of the rewritten tag; the same id if nothing in it changes."""
         chain, target = self._chain(oid)
         new = self.ids.get(target) or self._commits.get(target, target)
         for name, content in reversed(chain):
@@ -221,11 +224,11 @@ def _unsigned(tag: bytes) -> bytes:
 
 
 def without_signatures(head: bytes) -> bytes:
-    """The head of a commit or a tag without signatures, which would be of another one."""
+    """Return the head of a commit or tag without signatures, which would not fit the new one."""
     kept = []
     is_dropped = False
     for line in head.split(b"\n"):
-        # A line that begins with a space goes on with the one before.
+        # A line that begins with a space continues the one before.
         if not line.startswith(b" "):
             is_dropped = line.partition(b" ")[0] in _SIGNATURES
         if not is_dropped:
@@ -240,18 +243,17 @@ def move_refs(
     reason: str,
     kept: Sequence[Stash] = (),
 ) -> None:
-    """Have refs name other objects, all or none, as (name, before, after), with a backup.
+    """Move refs, given as (name, before, after), all or none, and write a backup.
 
-    The backup has the entries of the stash that are `kept`, too.
-
-    Raises EnvironmentFailure where one of them has moved meanwhile, or is locked.
+    The backup also has the entries of the stash that are `kept`. Raises EnvironmentFailure if a ref
+    has moved in the meantime, or is locked.
     """
     lines = ["start"]
     lines += [f"create {backup}/stash/{n} {check_oid(e.oid)}" for n, e in enumerate(kept)]
     for name, before, after in moves:
         place = "HEAD" if name == "HEAD" else name.removeprefix("refs/")
         lines.append(f"create {backup}/{place} {check_oid(before)}")
-        # HEAD on no branch: it is the one that moves.
+        # A detached HEAD moves itself.
         lines += ["option no-deref"] if name == "HEAD" else []
         lines.append(f"update {name} {check_oid(after)} {check_oid(before)}")
     lines += ["prepare", "commit"]
@@ -260,14 +262,14 @@ def move_refs(
 
 
 def next_backup(repo: Repository) -> str:
-    """The place of the backup that comes next."""
+    """Return the place for the next backup."""
     names = list_refs(repo, f"{BACKUP}/")
     numbers = [name.removeprefix(f"{BACKUP}/").partition("/")[0] for name in names]
     return f"{BACKUP}/{1 + max((int(n) for n in numbers if n.isdecimal()), default=0)}"
 
 
 def leading_to(repo: Repository, commits: Iterable[str], moved: Iterable[str]) -> list[str]:
-    """Refs that did not move and still lead to commits that were rewritten."""
+    """Return refs that did not move and still lead to commits that were rewritten."""
     first = list(commits)
     if not first:
         return []
@@ -287,7 +289,7 @@ def _full_name(repo: Repository, name: str) -> str:
     options = ("--symbolic-full-name", "--verify", "--quiet", "--end-of-options")
     answer = repo.call("rev-parse", *options, name, ok=(0, 1, 128))
     full = answer.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
-    # Git gives the branch that these are made of as well.
+    # Git also lists the branch on which they were made.
     if full.startswith((_HEADS, _TAGS)) and not _IS_NO_NAME.search(name):
         return full
     both = [prefix + name for prefix in (_HEADS, _TAGS)]

@@ -1,10 +1,10 @@
-"""What becomes of each commit: which files change their form, and what its gitattributes say then.
+"""What becomes of each commit: which files change their form, and what its gitattributes say.
 
-A migration is a function of a commit's tree, but for one thing: the lines of an import are in all
-commits from the first on that has such a file. What lies before keeps its ids, and its signatures.
-Commits are taken as they come, as changes against their first parent, so that the work grows with
-the changes. Where a commit's gitattributes change the form of files that it does not touch, those
-are looked up in its tree.
+A migration is a function of a commit's tree, with one exception: the lines of an import are in all
+commits from the first one that has such a file. Commits before it keep their ids and signatures.
+Commits are processed as changes against their first parent, so that the work grows with the
+changes. If a commit's gitattributes change the form of files that it does not touch, those are
+looked up in its tree.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ class Migration(Protocol):
 
     @property
     def makes_texts(self) -> bool:
-        """Whether files become texts, and not the other way round."""
+        """Whether files become texts; if not, texts become files."""
 
     def content(self, content: bytes | None, *, at_top: bool) -> bytes | None:
-        """A gitattributes file of a commit with such files, made of what it was."""
+        """Return the new gitattributes file of a commit that has files to migrate."""
 
     def begins(self, content: bytes) -> bool:
-        """Whether a commit with this gitattributes file is such a one, whatever else it has."""
+        """Whether a commit with this gitattributes file counts as such a commit in any case."""
 
     def candidates(self, before: Iterable[Values], top: Values) -> set[bytes]:
-        """Paths that may be such files: of what git says of all paths, with each set of
-        gitattributes files that there was, and with `lines` alone."""
+        """Return paths that may be migrated, from what git says of all paths, with each set of
+        gitattributes files that there was, and with `lines` alone.
+        """
 
     @property
     def lines(self) -> bytes | None:
-        """A gitattributes file that chooses paths; None where those of the commits do."""
+        """Return a gitattributes file that selects paths; None if those of the commits do."""
 
     def forms(self, before: Values, after: Values) -> dict[bytes, bytes]:
-        """The form that files get, by path: of what git says of them before and after."""
+        """Return the form that files get, by path, from what git says of them before and after."""
 
 
 class FileVersion(NamedTuple):
@@ -66,7 +67,7 @@ class FileVersion(NamedTuple):
 
 
 class MigratedCommit(NamedTuple):
-    """A commit, and what its new one changes; of a `version` the new blob stands in the change.
+    """A commit, and what changes in its new one; where there is a `version`, the new blob is used.
 
     One that is not `touched` stays as it is, and so do its parents.
     """
@@ -77,16 +78,16 @@ class MigratedCommit(NamedTuple):
 
 
 class _CommitState(NamedTuple):
-    """What a commit is to its children: its gitattributes files before, and whether it changes."""
+    """What a commit's children need: its former gitattributes files, and whether it changes."""
 
     before: int
     touched: bool
 
 
 class HistoryWalk(AbstractContextManager["HistoryWalk"]):
-    """Goes over commits, first with `look`, then with `commits` as often as needed.
+    """Reads commits, first with `look`, then with `commits` as often as needed.
 
-    `followers` are ids of commits that change only where a parent does.
+    `followers` are ids of commits that change only if a parent does.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
         self._closing.close()
 
     def look(self, commits: Iterable[StreamedCommit]) -> int:
-        """Find which paths may change their form; gives the number of commits."""
+        """Find the paths that may change their form; returns the number of commits."""
         before: dict[int, int] = {}
         for commit in commits:
             before[commit.mark] = self._attributes(commit, before)
@@ -137,7 +138,7 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
         return len(before)
 
     def commits(self, commits: Iterable[StreamedCommit]) -> Iterator[MigratedCommit]:
-        """What becomes of each commit; the same every time."""
+        """Yield what becomes of each commit; the same on each call."""
         self.states = states = {}
         before: dict[int, int] = {}
         for commit in commits:
@@ -147,11 +148,11 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
             yield MigratedCommit(commit, state.touched, changes)
 
     def attribute_files(self, state: _CommitState) -> Mapping[bytes, _Entry]:
-        """The gitattributes files of a commit's new one."""
+        """Return the gitattributes files of the new commit."""
         return self._sets[self._after(state)]
 
     def forms(self, state: _CommitState) -> Mapping[bytes, bytes]:
-        """The forms that files of a commit get, by path."""
+        """Return the new forms of a commit's files, by path."""
         if state not in self._forms:
             found: dict[bytes, bytes] = {}
             if state.touched and self.candidates:
@@ -187,7 +188,7 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
                 yield Change(path, mode, oid), None
         forms = self.forms(state)
         for change in commit.changes:
-            # Said above; but what is no regular file any more is something else.
+            # Handled above, unless it is no longer a regular file.
             if _is_attributes(change.path) and change.mode in (None, *_FILES):
                 continue
             yield change, _version(change, forms)
@@ -198,7 +199,7 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
     def _of_others(
         self, commit: StreamedCommit, formed: Mapping[bytes, bytes], forms: Mapping[bytes, bytes]
     ) -> Iterator[tuple[Change, FileVersion | None]]:
-        """Files that the commit leaves as they are, and that are of another form all the same."""
+        """Yield files that the commit does not touch but that get another form."""
         differing = {p for p in formed.keys() | forms.keys() if formed.get(p) != forms.get(p)}
         differing -= {change.path for change in commit.changes}
         tree = self._commits.commit(commit.oid).tree
@@ -208,7 +209,7 @@ class HistoryWalk(AbstractContextManager["HistoryWalk"]):
                 yield change, _version(change, forms)
 
     def _attributes(self, commit: StreamedCommit, before: Mapping[int, int]) -> int:
-        """The number of the set of a commit's gitattributes files."""
+        """Return the number of the set of a commit's gitattributes files."""
         inherited = before[commit.parents[0]] if commit.parents else self._number({})
         changed = [change for change in commit.changes if _is_attributes(change.path)]
         if not changed:

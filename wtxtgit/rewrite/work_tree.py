@@ -1,8 +1,8 @@
-"""The work tree of a history that is rewritten: what it must be like before, and how it follows.
+"""The work tree of a rewritten history: what is required of it before, and how it follows.
 
-Files keep their content in nearly all cases: what changes is what the index says of them. So they
-are hashed, and noted in the index as they stand. Only what stands as a pointer of git-lfs, or as a
-text, is written.
+Files keep their content in nearly all cases; only their index entries change. So they are hashed
+and recorded in the index as they are. Only files that are pointers of git-lfs, or texts, are
+written.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _ATTRIBUTES = FILE_NAME.encode()
 
 
 def check(repo: Repository, refs: Sequence[str]) -> bool:
-    """Whether the branch that is checked out is among refs that will move, and may.
+    """Whether the branch that is checked out is among the refs that will move, and may move.
 
-    Raises EnvironmentFailure where that would lose something: for a work tree that is not
-    clean, or another one of the repository that has one of the branches.
+    Raises EnvironmentFailure if moving it would lose something: for a work tree that is not clean,
+    or another work tree of the repository that has one of the branches.
     """
     _check_others(repo, refs)
     branch = repo.call("symbolic-ref", "--quiet", "HEAD", ok=(0, 1)).stdout
@@ -65,7 +65,7 @@ def check(repo: Repository, refs: Sequence[str]) -> bool:
 
 
 def check_filters(repo: Repository, forms: Iterable[bytes]) -> None:
-    """Raise EnvironmentFailure where git would not run a filter that files are to have."""
+    """Raise EnvironmentFailure if git would not run a filter that files are going to have."""
     for form in set(forms):
         if form in FILTERS and not is_driven(repo, form):
             raise EnvironmentFailure(
@@ -83,9 +83,9 @@ def check_filters(repo: Repository, forms: Iterable[bytes]) -> None:
 def follow(
     repo: Repository, before: str, settings: FilterSettings, warn: Warn, *, are_texts: bool
 ) -> tuple[bytes, ...]:
-    """Have index and work tree follow HEAD from the commit `before`; gives what could not be.
+    """Update index and work tree from commit `before` to HEAD; returns files that could not follow.
 
-    `are_texts` tells that files are texts now. Raises EnvironmentFailure.
+    `are_texts` says that files are texts now. Raises EnvironmentFailure.
     """
     try:
         return _follow(repo, before, settings, warn, are_texts=are_texts)
@@ -101,11 +101,11 @@ def _follow(
 ) -> tuple[bytes, ...]:
     had = _in_trees(repo, before, "HEAD")
     drop_stale_lock(repo)
-    # Without the work tree: what stands in it is looked at below.
+    # Only the index: the work tree is handled below.
     repo.git("read-tree", "-i", "-m", before, "HEAD")
     has = {e.path: e for e in index.entries(repo) if e.path in had}
     changed = [e for e in has.values() if not e.skipped]
-    # First: they say by which filter the others go.
+    # First: they decide which filters the other files have.
     _write_attributes(repo, had, has, changed)
     olds = {path: entry for path, entry in had.items() if entry is not None}
     files = [e for e in changed if e.path in olds and not is_attributes(e.path)]
@@ -156,13 +156,13 @@ def _write_attributes(
         name = repo.file(entry.path)
         is_other = os.path.lexists(name) and not _is_blob(name, entry.oid)
         if had[entry.path] is None and is_other:
-            # Nobody's work is lost: it is not what any commit had.
+            # The file is not what any commit had: it is renamed, so that no work is lost.
             os.replace(name, f"{name}.before")  # noqa: PTH105
     staging.checkout(repo, [entry.path for entry in entries])
 
 
 def _in_trees(repo: Repository, before: str, after: str) -> dict[bytes, TreeEntry | None]:
-    """What a commit had at the paths that differ in another one, None for nothing."""
+    """Return what a commit had at the paths at which another one differs, None for nothing."""
     with CommitReader(repo) as commits, TreeReader(repo) as trees:
         had, has = (commits.commit(resolve_commit(repo, one)).tree for one in (before, after))
         return {change.path: change.before for change in trees.between(had, has)}
@@ -180,7 +180,7 @@ def _is_blob(file: Path, oid: str) -> bool:
 
 
 def _status_of(file: Path, oid: str, to: LfsObject | None) -> os.stat_result | None:
-    """The stat of a file that is a blob, or the object that this points to; None of another."""
+    """Return the stat of a file if it is this blob, or the object to which it points; else None."""
     try:
         with opened_regular(file) as (descriptor, status):
             if to is None:
@@ -189,7 +189,7 @@ def _status_of(file: Path, oid: str, to: LfsObject | None) -> os.stat_result | N
                 content = read_view(descriptor, file)
                 digest = hashed(sha256(), pieces(content)).hexdigest()
                 is_it = (digest, len(content)) == to
-            # It may have been written meanwhile.
+            # It may have been written in the meantime.
             same = moment_of(os.fstat(descriptor)) == moment_of(status)
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Detached texts in commits, and the chunks that they need."""
+"""Finding detached texts in commits, and the chunks that they need."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NAME = 32
 
 
 class DetachedText(NamedTuple):
-    """A detached text at a path, and how many bytes its payload has.
+    """A detached text at a path, and the size of its payload in bytes.
 
-    `names` are those of its chunks (32 bytes each), in order, one after another: an object for
-    each takes three times as much.
+    `names` are the names of its chunks (32 bytes each), in order, concatenated: a list of objects
+    would take three times the memory.
     """
 
     path: bytes
@@ -36,38 +36,41 @@ class DetachedText(NamedTuple):
 
     @property
     def chunks(self) -> Iterator[bytes]:
-        """The names one by one."""
+        """The names of the chunks, one by one."""
         return (self.names[at : at + _NAME] for at in range(0, len(self.names), _NAME))
 
 
 def chunks_of(texts: Iterable[DetachedText]) -> set[bytes]:
-    """The names of the chunks that texts need."""
+    """Return the names of the chunks that texts need."""
     return {name for text in texts for name in text.chunks}
 
 
 def of_commits(
     repo: Repository, tips: Sequence[str], known: Iterable[str] = ()
 ) -> Iterator[DetachedText]:
-    """The texts of all commits that tips reach and those `known` do not, the oldest ones first."""
+    """Yield the texts of commits that tips reach and `known` do not, those of old commits first."""
     return of_blobs(repo, blobs_of_commits(repo, tips, known))
 
 
 def standing(repo: Repository, texts: Iterable[DetachedText]) -> Iterator[DetachedText]:
-    """Those that stand in the work tree in the place of their files."""
+    """Yield those texts that stand in the work tree in place of their files."""
     for text in texts:
         if is_detached(work_tree.file_head(repo.file(text.path)) or b""):
             yield text
 
 
 def of_tree(repo: Repository, revision: str, paths: Sequence[bytes]) -> Iterator[DetachedText]:
-    """The texts of a commit's tree, at paths or in folders from the top level; none means all."""
+    """Yield the texts in a commit's tree, at paths or in folders from the top level.
+
+    None means all.
+    """
     return of_blobs(repo, blobs_of_tree(repo, revision, paths))
 
 
 def blobs_of_commits(
     repo: Repository, tips: Sequence[str], known: Iterable[str] = (), paths: Sequence[bytes] = ()
 ) -> dict[str, bytes]:
-    """The same blobs, whatever they are, and folders; each with a path."""
+    """Return the blobs and trees of commits, whatever they are; each with a path."""
     listed = repo.git(
         "rev-list", "--objects", "--stdin",
         stdin="".join(f"{tip}\n" for tip in (*tips, *(f"^{oid}" for oid in known))).encode(),
@@ -78,13 +81,13 @@ def blobs_of_commits(
 
 
 def blobs_of_tree(repo: Repository, revision: str, paths: Sequence[bytes]) -> dict[str, bytes]:
-    """The same blobs, whatever they are, each with a path."""
+    """Return the blobs in a commit's tree, whatever they are; each with a path."""
     entries = listing(repo, resolve_tree(repo, revision))
     return {e.oid: e.path for e in entries if e.is_file and _is_chosen(e.path, paths)}
 
 
 def of_index(repo: Repository, pathspecs: Sequence[str]) -> Iterator[DetachedText]:
-    """The texts of the index."""
+    """Yield the texts in the index."""
     entries = index.entries(repo, pathspecs)
     return of_blobs(repo, {entry.oid: entry.path for entry in entries if entry.is_file})
 
@@ -98,7 +101,7 @@ def _is_within(path: bytes, chosen: bytes) -> bool:
 
 
 def of_blobs(repo: Repository, paths: dict[str, bytes]) -> Iterator[DetachedText]:
-    """The texts among blobs, which are given with a path of each."""
+    """Yield the texts among blobs; `paths` has a path for each blob id."""
     sizes = known_sizes(repo, paths) if paths else {}
     likely = [oid for oid, size in sizes.items() if size > len(DETACHED_FIRST_LINE)]
     heads = blob_heads(repo, likely) if likely else {}

@@ -1,9 +1,9 @@
-"""Fetching payload: the chunks that are lacking, and what they are decoded with.
+"""Fetching payload: the chunks that are missing, and those from which they are decoded.
 
-Of a pack that is needed as a whole all of it comes, of others the parts that are needed, where the
-remote gives parts. Several are under way at once, each in pieces, so memory is bounded. All of it
-gets into the store once it is proved (`remotes/payload/incoming.py`). Of many chunks one group
-comes after the other, in the order of the texts, which mostly is that of the packs.
+A pack that is needed completely is fetched as a whole; of others the needed parts are fetched, if
+the remote sends parts. Several transfers run at once, each in pieces, so memory is bounded.
+Everything enters the store once it is proved (`remotes/payload/incoming.py`). Many chunks are
+fetched in groups, in the order of the texts, which mostly is that of the packs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from wtxtgit.store.store import Store
 _AT_ONCE = 4
 """Transfers that are under way together: they wait for the network, not for a core."""
 _LEAST_PART = 256 * 1024
-# Bytes of packs that come in one transfer: a connection of its own for each small one takes long.
+# Bytes of packs per transfer: a connection for each small pack would take long.
 _LEAST_GROUP, _MOST_GROUP = 16 * 1024 * 1024, 64 * 1024 * 1024
 
 
@@ -45,11 +45,11 @@ def fetch_payload(
     *,
     dry_run: bool = False,
 ) -> PayloadFetched:
-    """Have all chunks of texts in the store; `progress` gets counts of bytes that came.
+    """Fetch all missing chunks of texts into the store; `progress` gets counts of bytes received.
 
-    `choose` gives the remote, and is asked where any are lacking.
-    Packs that are not what they should be are told, and so are chunks that did not come. Raises as
-    the place does, and EnvironmentFailure where packs can't be written.
+    `choose` returns the remote, and is only called if something is missing. The result lists
+    invalid packs, and chunks that could not be fetched. Raises as the place does, and
+    EnvironmentFailure if packs can't be written.
     """
     wanted = list(texts)
     # What the index alone says is here is not fetched.
@@ -75,10 +75,10 @@ def fetch_payload(
 def set_damaged_aside(
     repo: Repository, store: Store, texts: Iterable[DetachedText]
 ) -> list[DamagedPack]:
-    """Take packs out of use that are damaged, so that the files of some texts can't be written.
+    """Set packs aside that are so damaged that the files of some texts can't be written.
 
-    That they are is known of what stands as text in the work tree though its chunks are here.
-    Raises EnvironmentFailure where another process takes packs away.
+    Such texts stand in the work tree in place of their files although their chunks are here. Raises
+    EnvironmentFailure if another process is removing packs.
     """
     names = (name for text in standing(repo, texts) for name in text.chunks)
     there = sorted({name for group in in_groups(names) for name in store.has(group)})
@@ -94,9 +94,9 @@ def _lacking(store: Store, names: Collection[bytes]) -> set[bytes]:
 
 
 def _count_lacking(store: Store, texts: Iterable[DetachedText]) -> int:
-    """How many chunks of texts are not here, each of them counted once."""
+    """Count the missing chunks of texts, each once."""
     groups = in_groups(name for text in texts for name in text.chunks)
-    # Without an object for each.
+    # Concatenated, to avoid an object for each name.
     lacking = bytearray()
     for group in groups:
         lacking += b"".join(_lacking(store, group))
@@ -107,7 +107,7 @@ def _count_lacking(store: Store, texts: Iterable[DetachedText]) -> int:
 
 @dataclass(slots=True)
 class _ToCome:
-    """What is to come: `whole` packs, with their bytes, and parts of others."""
+    """What has to be fetched: `whole` packs with their sizes in bytes, and parts of others."""
 
     whole: dict[str, int] = field(default_factory=dict)
     parts: list[PackPart] = field(default_factory=list)
@@ -119,7 +119,7 @@ class _ToCome:
 
 @dataclass(frozen=True, slots=True)
 class _Came:
-    """What a transfer brought: packs that came whole or not, and what a part is called here."""
+    """What a transfer brought: packs, those that were refused, and the local name of a part."""
 
     packs: tuple[str, ...] = ()
     nbytes: int = 0
@@ -128,10 +128,10 @@ class _Came:
 
 
 class PayloadFetch:
-    """Fetches chunks from a remote whose packs are known, one group of them after the other.
+    """Fetches chunks from a remote whose packs are known, one group after the other.
 
-    `progress` gets counts of bytes that came. With `dry_run` nothing comes, and it is told what
-    would.
+    `progress` gets counts of bytes received. With `dry_run` nothing is fetched, and the result says
+    what would be.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class PayloadFetch:
         self._incoming = IncomingPacks(store)
         self._has_parts: bool | None = None
         self._is_lacking = False
-        # Packs that came, in order, or would.
+        # Packs that were fetched, in order, or would be.
         self._came: dict[str, None] = {}
         self._whole: set[str] = set()
         self._refused: dict[str, str] = {}
@@ -157,33 +157,35 @@ class PayloadFetch:
 
     @property
     def done(self) -> PayloadFetched:
-        """What came so far, but for how many chunks, and what is wrong with packs that did not."""
-        # Of a pack that nobody needed nothing has to be told.
+        """What was fetched so far, without the number of chunks, and what is wrong with refused
+        packs.
+        """
+        # Damaged packs are only reported if something is still missing.
         refused = {**(self._remote.damaged if self._is_lacking else {}), **self._refused}
         told = tuple(RefusedPack(name, why) for name, why in sorted(refused.items()))
         label = self._remote.place.label
         return PayloadFetched(label, 0, self._nbytes, tuple(self._came), told)
 
     def fetch(self, names: Collection[bytes]) -> set[bytes]:
-        """Have a group of chunks in the store; gives those that did not come.
+        """Fetch a group of chunks into the store; returns those that could not be fetched.
 
         Raises as `fetch_payload` does.
         """
         if self._dry_run:
             self._foresee(_lacking(self._store, names))
             return set()
-        # What came whole before a process ended.
+        # Packs that were received completely before an earlier process ended.
         self._install()
         plan = self._plan(_lacking(self._store, names))
         while plan.packs and self._run(plan):
-            # Of what was refused the remote may have other copies.
+            # The remote may have other copies of what was refused.
             plan = self._plan(_lacking(self._store, names))
         after = _lacking(self._store, names)
         self._is_lacking |= bool(after)
         return after
 
     def _foresee(self, chunks: Collection[bytes]) -> None:
-        """Count what would come."""
+        """Count what would be fetched."""
         plan = self._plan([name for name in chunks if not self._would_be_here(name)])
         self._nbytes += sum(part.nbytes for part in plan.parts)
         self._nbytes += sum(n for pack, n in plan.whole.items() if pack not in self._whole)
@@ -191,11 +193,11 @@ class PayloadFetch:
         self._came.update(dict.fromkeys(plan.packs))
 
     def _would_be_here(self, name: bytes) -> bool:
-        """Whether a chunk would have come with a pack that is whole."""
+        """Tell whether a chunk would have arrived with a whole pack."""
         return bool(self._whole) and any(c[0] in self._whole for c in self._remote.copies(name))
 
     def _plan(self, chunks: Collection[bytes]) -> _ToCome:
-        """What holds chunks, and all that they are decoded with."""
+        """Decide from which packs chunks are fetched, with all that they are decoded from."""
         needed = self._needed(chunks)
         plan = _ToCome()
         some: dict[str, list[ChunkEntry]] = {}
@@ -212,14 +214,14 @@ class PayloadFetch:
         return plan
 
     def _gives_parts(self, pack: str) -> bool:
-        """Whether the remote gives parts, which is asked once, of a pack."""
+        """Tell whether the remote sends parts, which is asked once, for one pack."""
         if self._has_parts is None:
             size = self._remote.sizes[pack]
             self._has_parts = self._remote.place.ranges(pack, size, ()) is not None
         return self._has_parts
 
     def _needed(self, chunks: Collection[bytes]) -> dict[str, dict[bytes, ChunkEntry]]:
-        """The chunks that have to come, by pack."""
+        """Return the chunks that have to be fetched, by pack."""
         needed: dict[str, dict[bytes, ChunkEntry]] = {}
         depths: dict[bytes, int] = {}
         todo = [(name, MAX_DEPTH) for name in sorted(chunks)]
@@ -234,7 +236,7 @@ class PayloadFetch:
                 copies = [c for c in self._remote.copies(name, most) if c[0] not in self._refused]
                 if not copies:
                     continue
-                # A pack that comes anyway.
+                # Prefer a pack that is fetched anyway.
                 pack, entry = next((c for c in copies if c[0] in needed), copies[0])
                 needed.setdefault(pack, {})[name] = entry
             depths[name] = entry.depth
@@ -246,7 +248,7 @@ class PayloadFetch:
         return any(entry.depth <= most_depth for _, entry in self._store.own.copies(name))
 
     def _run(self, plan: _ToCome) -> bool:
-        """Have it all here, as far as it is what it should be; tells whether any was refused."""
+        """Fetch everything planned; returns whether anything was refused."""
         self._incoming.make()
         parts: dict[str, str] = {}
         before = len(self._refused)
@@ -266,13 +268,15 @@ class PayloadFetch:
         return len(self._refused) > before
 
     def _install(self, parts: dict[str, str] | None = None) -> None:
-        """Put what came into the store; `parts` are packs of parts, and of which packs they are."""
+        """Move what was received into the store; `parts` maps packs made of parts to their
+        origin.
+        """
         own = parts or {}
         for name, why in self._incoming.install({*self._came, *own}).items():
             self._refuse(own.get(name, name), why)
 
     def _receive(self, sizes: dict[str, int]) -> _Came:
-        """Fetch packs whole, each under its name once it is what that says."""
+        """Fetch whole packs; each gets its name once its content matches the name."""
         came, refused = [], []
         for name, content in self._remote.place.contents(sizes):
             end = self._remote.end(name)
@@ -299,7 +303,7 @@ class PayloadFetch:
         if ranges is not None:
             yield from ranges
             return
-        # A server that turns out to give no parts.
+        # The server turned out to send no parts.
         for _, content in place.contents({part.pack: size}):
             whole = spooled(content)
             for start, stop in part.spans:
@@ -312,7 +316,7 @@ class PayloadFetch:
 
 
 def _groups(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
-    """Packs that come in one transfer."""
+    """Split packs into groups for one transfer each."""
     most = max(_LEAST_GROUP, min(_MOST_GROUP, sum(sizes.values()) // _AT_ONCE))
     group: dict[str, int] = {}
     for name, size in sizes.items():

@@ -1,7 +1,7 @@
-"""Packs of payload at a git remote: blobs under refs of their own, one pack a ref.
+"""Packs of payload at a git remote: blobs under refs of their own, one pack per ref.
 
 Spec: `docs/spec/store.md`, "Remote". Git itself pushes and fetches them, with the user's settings
-and credentials. Objects that are on their way lie in a folder of their own for that time alone: the
+and credentials. During a transfer the objects lie in a temporary folder of their own: the
 repository never gets a second copy of what its store has, nor refs, and gc has nothing to keep.
 """
 
@@ -37,7 +37,7 @@ _PIECE = 1 << 20
 _FETCHED = Path("wtxt", "objects")
 """The folder in git's for objects that come, which a process that is killed leaves there."""
 _FORGOTTEN, _LEFT = 14 * 24 * 60 * 60, 60 * 60
-# Payload is packed already: deltas and deflating would take long, for nothing.
+# Payload is compressed already: delta compression and deflating would only take time.
 _AS_IT_IS = (
     "-c", "core.compression=0", "-c", "core.looseCompression=0", "-c", "pack.compression=0",
     "-c", "core.bigFileThreshold=64k",
@@ -76,7 +76,7 @@ class GitPacks:
                     yield name, read(f"{name}.pack", sizes[name])
 
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
-        """Git gives objects whole alone."""
+        """Return None: git transfers whole objects only."""
 
     def put(self, packs: Sequence[OutgoingPack]) -> None:
         self._push({
@@ -86,7 +86,7 @@ class GitPacks:
         })  # fmt: skip
 
     def _push(self, files: Mapping[str, Path | bytes]) -> None:
-        """Have blobs of files, or of bytes, at the remote, by their names below the refs."""
+        """Push files, or bytes, as blobs to the remote, by their names below the refs."""
         with new_folder(self._repo.common_dir) as folder:
             env = self._using(folder)
             add = partial(self._repo.git, *_AS_IT_IS, "hash-object", "-w", "--no-filters", env=env)
@@ -101,13 +101,13 @@ class GitPacks:
             refspecs = (f"{oid}:{self._place}{name}" for name, oid in oids.items())
             words = self._pushed(*refspecs, env=env)
         if words is not None:
-            # Another one that pushes the same pack may have been faster.
+            # Another process that pushed the same pack may have been faster.
             self.packs()
             if any(self._refs.get(name) != oid for name, oid in oids.items()):
                 raise failure(self.label, words)
 
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
-        """See `PackPlace`: what has a ref is there."""
+        """See `PackPlace`: a pack with a ref exists."""
         return ()
 
     def parts(self) -> Sequence[str]:
@@ -115,13 +115,13 @@ class GitPacks:
 
     def times(self, names: Sequence[str]) -> Mapping[str, float | None]:
         there = {file.partition(".")[0] for file in self._refs}
-        # A blob has no date, and a ref tells none.
+        # A blob has no date, and neither has a ref.
         return {name: None for name in names if name in there}
 
     def remove(self, names: Sequence[str]) -> str | None:
         wanted = {f"{name}.{kind}" for name in names for kind in ("index", "pack")}
         for attempt in range(2):
-            # Git takes none away where one is not there.
+            # Git removes none of the refs if one of them does not exist.
             self.packs()
             there = sorted(wanted & self._refs.keys())
             refs = [f":{self._place}{file}".encode("ascii") for file in there]
@@ -133,41 +133,42 @@ class GitPacks:
         return None
 
     def _pushed(self, *refspecs: str | bytes, env: run.Environment = PLAIN) -> str | None:
-        """Push refs of packs; gives what git says where it fails."""
+        """Push refs of packs; returns git's message if that fails, else None."""
         asked = (*_AS_IT_IS, *PUSH, "--no-signed", "--end-of-options", self._remote)
         done = transfer(self._repo, *asked, *refspecs, env=env)
         return words_of(done.stdout + b"\n" + done.stderr) if done.code else None
 
     def settle(self) -> None:
-        """See `PackPlace`: refs are listed."""
+        """See `PackPlace`: refs can always be listed."""
 
     def _using(self, folder: Path) -> run.Environment:
-        """The environment in which git has a folder for objects beside the repository's."""
+        """Return an environment in which git writes objects to a folder beside the repository's."""
         named = folder / "info/alternates"
         wanted = os.fsencode(self._repo.git_path("objects").absolute()) + b"\n"
         with failures(folder, missing=EnvironmentFailure):
             named.parent.mkdir(parents=True, exist_ok=True)
-            # Others may be reading it.
+            # Other processes may be reading it.
             if not named.exists() or named.read_bytes() != wanted:
                 replace_file(named, lambda fd: write_all(fd, (wanted,)))
         return {**PLAIN, "GIT_OBJECT_DIRECTORY": os.fspath(folder)}
 
     @contextmanager
     def _fetched(self, files: Sequence[str]) -> Iterator[_Read]:
-        """Fetch refs' blobs; gives what reads one of them, in pieces, up to a number of bytes.
+        """Fetch the blobs of refs.
 
-        Git writes each blob as soon as all of it came, and none is fetched again that a process
-        which was killed has left. Here they are for the time that they are read.
+        Yields a function that reads one, in pieces, up to a number of bytes. Git writes each blob
+        as soon as it has arrived, and blobs that a killed process left are not fetched again. A
+        blob is removed once it was read.
         """
         with ExitStack() as until:
             folder = self._repo.common_dir / _FETCHED
             if self._is_promisor():
-                # From there git keeps what comes in packs, with notes of where it is from.
+                # There git would keep what it fetches in packs marked with their origin.
                 folder = until.enter_context(new_folder(self._repo.common_dir))
             yield self._fetched_to(folder, files)
 
     def _is_promisor(self) -> bool:
-        """Whether the repository is a partial clone of the remote: git-config(1)."""
+        """Tell whether the repository is a partial clone of the remote: git-config(1)."""
         config = self._repo.config
         is_old = config.get("extensions.partialClone") == self._remote
         return is_old or config.is_true(f"remote.{self._remote}.promisor")
@@ -188,26 +189,28 @@ class GitPacks:
                         left -= len(piece)
                         yield piece
             finally:
-                # Whatever it is: what is damaged comes anew the next time.
+                # In any case: a damaged blob is then fetched again next time.
                 _drop(loose[file])
 
         return read
 
 
 def _loose(folder: Path, oid: str) -> Path:
-    """Where git has an object by itself: gitrepository-layout(5)."""
+    """Return the path of a loose object: gitrepository-layout(5)."""
     return folder / oid[:2] / oid[2:]
 
 
 def _drop(path: Path) -> None:
-    # Its folder stays: another git may be about to write there.
+    # Its folder stays, since another git may be about to write there.
     with suppress(OSError):
         path.unlink()
 
 
 def _sweep(folder: Path) -> None:
-    """Take away what was fetched long ago, and nobody has asked for since; what git has begun, and
-    a killed one left, sooner."""
+    """Remove what was fetched long ago and never read.
+
+    Sooner, git's temporary files of killed processes.
+    """
     now = clock.now()
     for path in (*folder.glob("??/*"), *folder.glob("pack/*")):
         age = _LEFT if path.name.startswith("tmp_") else _FORGOTTEN

@@ -1,8 +1,9 @@
-"""Packs that came from a remote, and wait beside a store until they are proved.
+"""Packs received from a remote, which wait beside the store until they are proved.
 
-What came whole stays there until all that it is decoded with has come: nothing is fetched twice,
-whenever a process ends. Then each chunk is decoded and hashed. Of a pack with a chunk that is
-damaged nothing is used; of one with chunks whose bases nobody wants, the others are.
+A complete pack waits there until everything that it is decoded from has arrived, so nothing is
+fetched twice, whenever a process ends. Then each chunk is decoded and hashed. A pack with a damaged
+chunk is not used at all; of a pack with chunks whose bases nobody wanted, the other chunks are
+used.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _READ_ONLY = 0o444
 
 
 class IncomingPacks:
-    """The packs that wait to get into a store; what is received may come on several threads."""
+    """The packs that wait to enter a store; several threads may receive."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -42,7 +43,7 @@ class IncomingPacks:
         self.packs = self._looked()
 
     def make(self) -> None:
-        """Make the folders where there are none; raises EnvironmentFailure."""
+        """Create the folders if missing; raises EnvironmentFailure."""
         with failures(self._store.folder, missing=EnvironmentFailure):
             self._own.make()
             self.packs.make()
@@ -50,9 +51,10 @@ class IncomingPacks:
     def receive(
         self, name: str, size: int, end: bytes, content: Iterator[Buffer], progress: Progress | None
     ) -> str | None:
-        """Write a pack, which has its name once it is what that says; gives why it is none.
+        """Write a pack, which gets its name once its content matches; returns why it is refused.
 
-        It should have `size` bytes, and `end` as its index and trailer.
+        It should have `size` bytes, and `end` as its index and trailer. Returns None if it is
+        valid.
         """
         digest = sha256()
         last = b""
@@ -93,9 +95,9 @@ class IncomingPacks:
     def receive_part(
         self, part: PackPart, given: Iterable[Buffer], progress: Progress | None
     ) -> str:
-        """Write chunks of a pack as one of their own; gives its name.
+        """Write chunks of a pack as a pack of their own; returns its name.
 
-        Raises InputError where they don't come, EnvironmentFailure where they can't be written.
+        Raises InputError if they do not arrive, EnvironmentFailure if they can't be written.
         """
 
         def counted() -> Iterator[Buffer]:
@@ -107,10 +109,10 @@ class IncomingPacks:
         return store_part(self.packs, part, counted())
 
     def install(self, received: Collection[str]) -> dict[str, str]:
-        """Put packs into the store whose chunks all are what their names say.
+        """Move packs into the store in which every chunk matches its name.
 
-        Of those that were `received` just now, and have chunks without their bases, the others;
-        those of before wait. Gives packs of which nothing is used, and why.
+        Returns why others are refused. Of packs that were just `received` and have chunks without
+        bases, the other chunks are used; packs that were received earlier keep waiting.
         """
         refused: dict[str, str] = {}
         self.packs = self._looked()
@@ -118,10 +120,10 @@ class IncomingPacks:
             return refused
         with failures(self._own.packs, missing=EnvironmentFailure):
             self._own.make()
-        # What they are decoded with stays until they are there.
+        # While adding, what they are decoded from is not removed.
         with self._own.adding():
             while bad := self._bad(unproved := self._without_bases()):
-                # What others were decoded with may have been in one of these.
+                # Other packs may have been decoded from one of these.
                 for name, why in bad.items():
                     refused[name] = why
                     self._drop(name)
@@ -137,13 +139,13 @@ class IncomingPacks:
         return found
 
     def _opened(self) -> Iterator[tuple[str, Iterable[ChunkEntry]]]:
-        """The packs that can be used, and their chunks."""
-        # Another process that fetches may have been faster, and taken some away.
+        """Yield the usable packs with their chunks."""
+        # Another fetching process may have been faster, and removed some.
         for name, pack in self.packs.usable(sorted(self.packs.names)):
             yield name, map(pack.index.entry, pack.index.in_order())
 
     def _without_bases(self) -> dict[str, set[bytes]]:
-        """The chunks of each pack that are decoded with others which have not come."""
+        """Return the chunks of each pack whose bases have not arrived."""
         based = sorted(
             ((entry.depth, name, entry) for name, held in self._opened() for entry in held
              if entry.bases),
@@ -200,7 +202,7 @@ class IncomingPacks:
                 os.fsync(folder)
 
     def _take_proved(self, name: str, unproved: Collection[bytes]) -> None:
-        """Put the chunks of a pack that were proved into the store."""
+        """Put the proved chunks of a pack into the store."""
         with contextlib.suppress(FileNotFoundError):
             pack = self.packs.opened(name)
             entries = () if pack is None else map(pack.index.entry, pack.index.in_order())

@@ -1,8 +1,8 @@
-"""Packs of payload on a git-lfs server, each an object there.
+"""Packs of payload on a git-lfs server, each as an object.
 
-Spec: `docs/spec/store.md`, "Remote". Such a server can't say what it has. So the git remote says
-it, as `GitPacks` does, with a pointer in the place of a pack: servers that drop what no pointer
-leads to keep it. Objects are there before pointers are.
+Spec: `docs/spec/store.md`, "Remote". Such a server can't list what it has. So the git remote does,
+as with `GitPacks`, but with a pointer in place of a pack; servers that drop objects without a
+pointer keep it. Objects are uploaded before pointers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wtxtgit.remotes.urls import shown_url
 
 
 class LfsPacks(GitPacks):
-    """The packs on the server of a git remote, or on the one at a URL; see `PackPlace`."""
+    """The packs on the git-lfs server of a git remote, or at a URL; see `PackPlace`."""
 
     _place = "refs/wtxt/lfs/"
 
@@ -42,7 +42,7 @@ class LfsPacks(GitPacks):
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
         pack = LfsObject(name, size)
         if self._gives_parts is None:
-            # Asked once: what a server does only shows when it gives something.
+            # Tested once: what a server supports only shows when it sends something.
             with contextlib.suppress(InputError):
                 self._gives_parts = self._server.gives_parts(pack)
         if self._gives_parts is False:

@@ -1,8 +1,8 @@
-"""Which commits and files of a repository need payload: of now, lately, and at all.
+"""Which commits and files of a repository need payload: at present, recently, and at all.
 
-Git is asked as its own gc asks: all refs, reflogs, work trees with their indexes, and what they are
-in the middle of. No replaced object stands for another one, and what a partial clone lacks is told,
-not fetched.
+Git is asked in the way of its own gc: all refs, reflogs, work trees with their indexes, and
+operations in progress. Replaced objects are not followed, and what a partial clone lacks is
+reported, not fetched.
 """
 
 from __future__ import annotations
@@ -37,28 +37,30 @@ _MOST = 16 * 1024 * 1024
 
 
 class FoundTexts(NamedTuple):
-    """Detached texts, and whether all that there may be are known."""
+    """Detached texts; `is_whole` says whether these are all that can exist."""
 
     texts: list[DetachedText]
     is_whole: bool
 
 
 def reached(repo: Repository, tips: Iterable[str] = ()) -> FoundTexts:
-    """The texts that anything in the repository leads to, or some objects more."""
+    """Return the texts that anything in the repository, or some objects given, leads to."""
     every = ("--all", "--reflog", "--indexed-objects")
     return _listed(repo, [*_busy_with(repo), *tips], *every)
 
 
 def of_now(repo: Repository) -> FoundTexts:
-    """The texts of the files of work trees, of their indexes, of stashes, and of what is merged,
-    picked or rebased."""
+    """Return the texts in work trees, their indexes, stashes, and operations in progress.
+
+    Such operations are merges, cherry-picks, reverts and rebases.
+    """
     commits = [*_heads(repo), *_busy_with(repo), *_stashed(repo)]
     return _listed(repo, commits, "--no-walk=unsorted", "--indexed-objects")
 
 
 def since(repo: Repository, time: float) -> FoundTexts:
-    """The texts of the commits of any ref that are not older than `time`, in seconds since 1970."""
-    # `--since` ends at the first old commit: dates need not be in order.
+    """Return the texts of commits of any ref made at or after `time`, in seconds since 1970."""
+    # `--since` stops at the first old commit, but dates need not be in order.
     dated = repo.git("rev-list", "--all", "--timestamp", env=run.TRUE_OBJECTS).decode("ascii")
     rows = (line.split() for line in dated.splitlines())
     commits = [oid for made, oid in rows if int(made) >= time]
@@ -66,9 +68,9 @@ def since(repo: Repository, time: float) -> FoundTexts:
 
 
 def unpushed(repo: Repository) -> FoundTexts:
-    """The texts of commits that no remote is known to have.
+    """Return the texts of commits that no remote is known to have.
 
-    A remote may have their payload; but nothing there leads to it.
+    A remote may have their payload, but nothing there leads to it.
     """
     asked = ("--branches", "--tags", "--not", "--remotes")
     return _listed(repo, _heads(repo), *asked)
@@ -88,13 +90,13 @@ def _listed(repo: Repository, tips: Iterable[str], *arguments: str) -> FoundText
 
 
 def _heads(repo: Repository) -> list[str]:
-    """The commits that work trees are at."""
+    """Return the commits that work trees are at."""
     heads = [one.get(b"HEAD", b"").decode("utf-8", "replace") for one in work_trees(repo)]
     return there(repo, [head for head in heads if _OID.fullmatch(head)])
 
 
 def _stashed(repo: Repository) -> list[str]:
-    """The commits of stashes, with those of their indexes and untracked files."""
+    """Return the commits of stashes, with those of their indexes and untracked files."""
     if not repo.git("for-each-ref", "--count=1", "refs/stash"):
         return []
     asked = ("log", "--walk-reflogs", "--format=%H %P", "refs/stash", "--")
@@ -102,7 +104,7 @@ def _stashed(repo: Repository) -> list[str]:
 
 
 def _busy_with(repo: Repository) -> list[str]:
-    """What work trees are merging, picking or rebasing, or were a moment ago."""
+    """Return the commits of merges, cherry-picks and rebases in progress, or just finished."""
     trees = repo.common_dir / "worktrees"
     names = sorted(path.name for path in trees.iterdir()) if trees.is_dir() else []
     places = [("main-worktree", repo.common_dir)]
@@ -113,7 +115,7 @@ def _busy_with(repo: Repository) -> list[str]:
 
 
 def _words(path: Path) -> list[str]:
-    """The words of a file that may be ids, abbreviated or not."""
+    """Return the words in a file that may be object ids, abbreviated or not."""
     if not path.is_file():
         return []
     words = read_small(path, _MOST, "a file of git's").decode("utf-8", "replace").split()
@@ -121,7 +123,7 @@ def _words(path: Path) -> list[str]:
 
 
 def there(repo: Repository, names: Sequence[str]) -> list[str]:
-    """The ids of what names stand for, as far as it is there."""
+    """Return the ids of the objects that names stand for, without those that do not exist."""
     asked = "".join(f"{name}\n" for name in names).encode("utf-8", "surrogateescape")
     told = repo.git(
         "cat-file", "--batch-check=%(objectname)", stdin=asked, env=run.TRUE_OBJECTS

@@ -1,7 +1,7 @@
-"""The payload of a repository: what its store has, and what it lacks from its remote.
+"""The payload of a repository: what its store has, and from its remote what the store lacks.
 
-What will be read is fetched at once, before it is read; only from a remote that the user has chosen
-(docs/store.md, "When it comes").
+What will be read is fetched in one go before it is read, and only from a remote that the user has
+chosen (docs/store.md, "When it comes").
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _MAKING = Lock()
 
 
 class FetchedPayload:
-    """See `PayloadSource`. `of` a repository there is one, which asks its remote once."""
+    """See `PayloadSource`.
+
+    `of` returns the only one of a repository, which asks its remote once.
+    """
 
     def __init__(self, repo: Repository) -> None:
         self._repo = repo
@@ -40,7 +43,7 @@ class FetchedPayload:
 
     @classmethod
     def of(cls, repo: Repository) -> Self:
-        # What one thread fetches with it is there for the others.
+        # What one thread fetches is available to the others.
         with _MAKING:
             if not isinstance(repo.payload, cls):
                 repo.payload = cls(repo)
@@ -49,9 +52,9 @@ class FetchedPayload:
     def has(self, names: Iterable[bytes]) -> set[bytes]:
         asked = set(names)
         found = self._store.has(asked)
-        # A merge driver, for one, adds to the store while the filter of a rebase goes on.
+        # Another process, such as a merge driver during a rebase, may have added to the store.
         if len(found) < len(asked):
-            # Another thread may be the one that meets what came.
+            # Another thread may have fetched it.
             self._store.refresh()
             found = self._store.has(asked)
         return found
@@ -76,7 +79,7 @@ class FetchedPayload:
                     continue
                 from wtxtgit.remotes.payload.store_url import trusted
 
-                # What does not come now does not come a moment later.
+                # What can't be fetched now is not asked for again a moment later.
                 self._missing |= lacking
                 if fetch is None:
                     if (url := trusted(self._repo)) is None:
@@ -97,7 +100,7 @@ class FetchedPayload:
         return PayloadFetch(self._store, self._remote, progress)
 
     def _tell(self, done: PayloadFetched, missing: int) -> None:
-        """Say what did not come; raises EnvironmentFailure where a pack is to blame."""
+        """Note what could not be fetched; raises EnvironmentFailure if a pack is the reason."""
         self.lacks = f"{counted(missing, 'chunk')} not at {done.remote}" if missing else None
         if missing and done.refused:
             pack = done.refused[0]

@@ -1,7 +1,7 @@
-"""Which parts of a pack are fetched for some of its chunks, and how they become a pack.
+"""Which parts of a pack are fetched for some of its chunks, and making a pack of them.
 
-What lies between two chunks comes with them where that is little: a request takes longer than some
-bytes. A part is stored with the chunks that were wanted alone, in the encoding that they have.
+A small gap between two chunks is fetched with them, because another request takes longer. Only the
+wanted chunks of a part are stored, as they are encoded.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MOST_PART = 8 * 1024 * 1024
 _MOST_SPAN = 4 * 1024 * 1024
 """Bytes that are asked for at once, and held."""
 _MOST_GAP = 256 * 1024
-# What is not wanted is at most one byte of so many that are.
+# At most one unwanted byte for so many wanted ones.
 _WASTE = 20
 
 
 @dataclass(frozen=True, slots=True)
 class PackPart:
-    """Chunks of a pack in the order of their places, and the spans in which they are."""
+    """Chunks of a pack, ordered by position, and the spans that contain them."""
 
     pack: str
     entries: tuple[ChunkEntry, ...]
@@ -40,7 +40,7 @@ class PackPart:
 
 
 def parts_of(pack: str, entries: Collection[ChunkEntry], most: int) -> Iterator[PackPart]:
-    """The parts in which chunks of a pack come, each of about `most` bytes."""
+    """Yield the parts in which chunks of a pack are fetched, each of about `most` bytes."""
     ordered = sorted(entries, key=lambda entry: entry.place)
     joined = _joined_gaps(ordered)
     held: list[ChunkEntry] = []
@@ -56,9 +56,9 @@ def parts_of(pack: str, entries: Collection[ChunkEntry], most: int) -> Iterator[
 
 
 def store_part(folder: PackFolder, part: PackPart, given: Iterable[Buffer]) -> str:
-    """Make a pack of a part, of whose spans `given` are the bytes; gives its name.
+    """Make a pack of a part, of whose spans `given` yields the bytes; returns its name.
 
-    Raises InputError where they end early, and EnvironmentFailure where it can't be written.
+    Raises InputError if they end early, and EnvironmentFailure if it can't be written.
     """
     pieces = _InSpans(part.spans, given)
     new = NewPack(folder)
@@ -71,7 +71,10 @@ def store_part(folder: PackFolder, part: PackPart, given: Iterable[Buffer]) -> s
 
 
 def _joined_gaps(ordered: Sequence[ChunkEntry]) -> frozenset[int]:
-    """Where gaps begin that are fetched with what is on both sides of them, the smallest ones."""
+    """Return where gaps begin that are fetched along with their neighbours.
+
+    The smallest gaps first.
+    """
     gaps = sorted(
         (after.place - (before.place + before.length), before.place + before.length)
         for before, after in pairwise(ordered)
@@ -99,7 +102,7 @@ def _spans(entries: Sequence[ChunkEntry], joined: Collection[int]) -> Iterator[S
 
 
 class _InSpans:
-    """The bytes of spans, taken in order of their places."""
+    """The bytes of spans, read in order of position."""
 
     def __init__(self, spans: Iterable[Span], given: Iterable[Buffer]) -> None:
         self._given = zip(spans, given, strict=False)
@@ -107,7 +110,7 @@ class _InSpans:
         self._piece = memoryview(b"")
 
     def between(self, start: int, stop: int) -> Iterator[memoryview]:
-        """The bytes from a place on; none before it are wanted any more."""
+        """Yield the bytes between two positions; earlier ones can't be read any more."""
         while start < stop:
             skipped = start - self._at
             if skipped >= self._piece.nbytes:

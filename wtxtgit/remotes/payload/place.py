@@ -1,7 +1,8 @@
-"""Where packs of payload lie elsewhere: a folder of any target, found by names alone.
+"""Places of packs of payload elsewhere: a folder of any target, in which names are known.
 
-Spec: `docs/spec/store.md`, "Remote". Beside each pack lies its end, so what a place has is known
-without its packs. Whatever comes from there is checked by the caller.
+Spec: `docs/spec/store.md`, "Remote". Beside each pack stands its end (index and trailer), so the
+content of a place is known without reading packs. Whatever comes from there is checked by the
+caller.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _FILE = re.compile(r"([0-9a-f]{64})\.(pack|index)")
 
 
 class OutgoingPack(NamedTuple):
-    """A pack to send: its name, its file and how many bytes it has, its index and trailer."""
+    """A pack to send: name, file, size in bytes, and its end: index and trailer."""
 
     name: str
     path: Path
@@ -53,66 +54,68 @@ class OutgoingPack(NamedTuple):
 
 
 class PackPlace(Protocol):
-    """A place of packs, by the SHA-256 that names each. All raise RemoteUnavailable, RemoteRefused.
+    """A place of packs, each named by its SHA-256.
 
-    `label` is what it is called in messages, without credentials. `contents` and `ranges` are
-    called from several threads at once.
+    All methods raise RemoteUnavailable, RemoteRefused. `label` is its name in messages, without
+    credentials. `contents` and `ranges` are called by several threads at once.
     """
 
     @property
     def label(self) -> str: ...
 
     def packs(self) -> Sequence[str]:
-        """The packs that are there, with their ends."""
+        """List the packs that are there with their ends."""
 
     def ends(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """Index and trailer of packs, as far as the place gives them."""
+        """Yield index and trailer of packs, as far as the place has them."""
 
     def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
-        """The packs of these names, in pieces; their bytes are told before. A pack that the place
-        does not give is left out."""
+        """Yield these packs in pieces, as far as the place has them; `sizes` are in bytes."""
 
     def ranges(self, name: str, size: int, spans: Sequence[Span]) -> Iterator[Buffer] | None:
-        """Parts of a pack, each whole, in this order; None where packs come whole alone.
+        """Return parts of a pack, each complete and in this order; None if only whole packs can be
+        had.
 
         `size` is the pack's, in bytes. Raises InputError for a pack that is gone or shorter, before
         the first part or at any.
         """
 
     def put(self, packs: Sequence[OutgoingPack]) -> None:
-        """Have packs there; each is found once all of it is."""
+        """Store packs; each becomes visible when it is complete."""
 
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
-        """Those of these packs that are not there any more, or not as long as that."""
+        """Return those packs that no longer exist there, or have another size."""
 
     def settle(self) -> None:
-        """Have all that are there be found by those that can't list; after the last `put`, or
-        `remove`."""
+        """Make what is there visible to readers that can't list.
+
+        Call it after the last `put` or `remove`.
+        """
 
     def parts(self) -> Sequence[str]:
-        """Packs of which a part is there: of a sender that is at work, or was killed."""
+        """List packs of which only a part is there, of a sender that is at work or was killed."""
 
     def times(self, names: Sequence[str]) -> Mapping[str, float | None]:
-        """When packs, and parts, came there, in seconds since 1970; None where nobody knows.
+        """Return when packs, or parts, were stored, in seconds since 1970; None if unknown.
 
-        What is gone is left out.
+        Packs that are gone are left out.
         """
 
     def remove(self, names: Sequence[str]) -> str | None:
-        """Take packs away, and parts, as far as they are there; one that is half gone is no longer
-        found. Gives what else there is to know of their room.
+        """Remove packs, and parts; one that is half removed is no longer found.
 
-        Raises RemoteRefused where nothing can be taken away.
+        Returns a note about their space, if there is something to know. Raises RemoteRefused if
+        nothing can be removed.
         """
 
 
 def whole(files: Iterable[str]) -> Sequence[str]:
-    """The packs of which both files are among these."""
+    """Return the packs of which both files are listed."""
     return sorted(name for name, kinds in _kinds(files).items() if len(kinds) == 2)
 
 
 def in_part(files: Iterable[str]) -> Sequence[str]:
-    """The packs of which one of both files is among these."""
+    """Return the packs of which only one of both files is listed."""
     return sorted(name for name, kinds in _kinds(files).items() if len(kinds) == 1)
 
 
@@ -127,7 +130,7 @@ def _kinds(files: Iterable[str]) -> dict[str, set[str]]:
 def several_at_once(
     names: Sequence[str], ask: Callable[[Sequence[str]], Iterator[T]]
 ) -> Iterator[T]:
-    """What a place says of packs that it is asked for one by one: groups, some at the same time."""
+    """Ask a place about packs one by one, in groups of which some run at the same time."""
     groups = [names[at : at + _GROUP] for at in range(0, len(names), _GROUP)]
     tasks = [partial(lambda group: list(ask(group)), group) for group in groups]
     with Workers(tasks, max(1, min(_AT_ONCE, len(tasks)))) as answers:
@@ -136,7 +139,7 @@ def several_at_once(
 
 
 class TargetPacks:
-    """A folder that a target keeps; see `PackPlace`."""
+    """A folder kept by a target; see `PackPlace`."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -155,7 +158,7 @@ class TargetPacks:
         return {name: self._time(files) for name, files in there if files}
 
     def _time(self, files: Sequence[str]) -> float | None:
-        """When the last of some files came; None where that of any is not known."""
+        """Return when the last of some files was stored; None if that is unknown for any."""
         if not isinstance(self._target, PrunableTarget):
             return None
         times = [time for file in files if (time := self._target.time(file)) is not None]
@@ -172,7 +175,7 @@ class TargetPacks:
 
     def contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, Iterator[Buffer]]]:
         for name, size in sizes.items():
-            # Of what is larger than it should be nothing comes at all.
+            # Nothing is fetched of a pack that is larger than it should be.
             if self._sizes.get(f"{name}.pack", 0) <= size:
                 with contextlib.suppress(InputError):
                     yield name, iter(pieces(self._target.get(f"{name}.pack")))
@@ -184,7 +187,7 @@ class TargetPacks:
 
     def put(self, packs: Sequence[OutgoingPack]) -> None:
         for name, path, _, end in packs:
-            # In this order: of whose end is there, all is. Another content would be damage.
+            # In this order: if the end is there, the pack is. Any other content would be damage.
             self._target.put([Outgoing(f"{name}.pack", view_file(path), name)], replace=True)
             self._target.put([outgoing(f"{name}.index", memoryview(end))], replace=True)
 
@@ -192,7 +195,7 @@ class TargetPacks:
         return [name for name, size in sizes.items() if self._sizes.get(f"{name}.pack") != size]
 
     def settle(self) -> None:
-        """See `PackPlace`. Whoever wrote the list last has seen what all others put before."""
+        """See `PackPlace`. The last writer of the list has seen what all others stored before."""
         is_same = False
         while not is_same:
             names = "".join(f"{name}\n" for name in self.packs())
@@ -208,5 +211,5 @@ class TargetPacks:
 
 
 def _files(name: str) -> tuple[str, str]:
-    """The files of a pack, in the order in which they go: without its end it is not found."""
+    """Return the files of a pack in the order of removal: without its end it is not found."""
     return f"{name}.index", f"{name}.pack"

@@ -1,8 +1,8 @@
 """Dropping local payload that a remote has and that is not needed now: `wtxtgit store prune`.
 
-Whatever nobody else has stays: chunks go only where the remote shows that it has them, and all that
-it decodes them with. One that only the tree names is not asked: whoever proposes a change could
-name a remote that claims to have everything.
+Whatever nobody else has stays: chunks are only dropped if the remote is shown to have them, and
+everything that they are decoded from there. A remote that only the tree names is not asked: whoever
+proposes a change could name one that claims to have everything.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ DAY = 24 * 60 * 60
 
 @dataclass(frozen=True, slots=True)
 class PruneRules:
-    """What stays: what commits need that are not older than `recent`, in seconds since 1970, and
-    what nothing leads to unless it is older than `expire`, None for what is never dropped.
+    """What stays: payload of commits not older than `recent`, in seconds since 1970.
 
-    With `verify` packs that a remote claims to have are read before that counts.
+    Unreachable payload stays unless it is older than `expire`; None means that it is never dropped.
+    With `verify`, packs that a remote claims to have are read before they count.
     """
 
     recent: float
@@ -46,10 +46,11 @@ class PruneRules:
 def rules(
     repo: Repository, now: float, recent: int | None, expire: int | None, *, verify: bool = False
 ) -> PruneRules:
-    """Those of the configuration, where none are given in days.
+    """Return the rules of the configuration, unless they are given in days.
 
-    What nothing leads to goes when git's own gc would drop it, the key gc.pruneExpire. A store
-    elsewhere may be of several repositories: there it goes only after days that were given.
+    Unreachable payload is dropped when git's own gc would drop it, the key gc.pruneExpire. A store
+    outside of the repository may belong to several: there it is only dropped after a given number
+    of days.
     """
     days = repo.config.size(RECENT, _RECENT_DAYS) if recent is None else recent
     limit = None
@@ -61,7 +62,7 @@ def rules(
 
 
 def expiry(repo: Repository, now: float) -> float:
-    """Up to when what nothing leads to is old, by the configuration."""
+    """Return the time before which unreachable payload counts as old, by the configuration."""
     told = repo.call("config", "--type=expiry-date", "--get", _EXPIRE, ok=(0, 1)).stdout
     return min(now, float(int(told))) if told else now - _EXPIRE_DAYS * DAY
 
@@ -71,10 +72,10 @@ def prune_payload(
 ) -> StorePruned:
     """Drop chunks of the store; `progress` gets counts of bytes that were read and moved.
 
-    Raises UsageError where only the tree says which remote it is, and EnvironmentFailure where the
-    repository's objects are precious, as the place does, and as `prune_store`.
+    Raises UsageError if only the tree names the remote, and EnvironmentFailure if the repository's
+    objects are precious, as the place does, and as `prune_store`.
     """
-    # git-config(1): another repository, which git does not know of, may need anything.
+    # git-config(1): other repositories, unknown to git, may need any object.
     if repo.config.is_true("extensions.preciousObjects"):
         raise EnvironmentFailure(
             "nothing is dropped in a repository with extensions.preciousObjects"
@@ -125,10 +126,10 @@ def proved(
     *,
     verify: bool = False,
 ) -> set[bytes]:
-    """Those chunks that a remote has, with all that it decodes them with.
+    """Return those chunks that a remote has, with everything that they are decoded from there.
 
-    A pack counts if it is there with its end, and as long as that says where the remote tells; to
-    `verify` it is read, and has to have the SHA-256 that names it.
+    A pack counts if it is there with its end, and has the size that the end states, as far as the
+    remote tells. With `verify` it is read, and has to match the SHA-256 in its name.
     """
     wanted = list(chunks)
     remote.find_lost()
@@ -145,7 +146,9 @@ def proved(
 
 
 class _Having:
-    """What a remote has by the ends of packs that are `trusted`; `used` are those that it is in."""
+    """What a remote has by the ends of `trusted` packs; `used` are the packs that were relied
+    on.
+    """
 
     def __init__(self, remote: RemotePacks, trusted: Set[str]) -> None:
         self._remote = remote
@@ -154,7 +157,7 @@ class _Having:
         self.used: set[str] = set()
 
     def has(self, chunk: bytes, most_depth: int) -> bool:
-        """Whether a chunk is there, decoded with at most so many others."""
+        """Tell whether a chunk is there, decoded through at most so many others."""
         asked = chunk, most_depth
         if asked not in self._known:
             self._known[asked] = any(

@@ -1,9 +1,9 @@
-"""Sending payload: what texts need and a remote lacks goes there, in new packs.
+"""Sending payload: what texts need and a remote lacks is sent, in new packs.
 
-What a chunk is decoded with goes with it, unless the remote has a copy that does: one that takes
-fewer others than the chunk (`docs/spec/store.md`, "Encodings"). Nothing is sent that was not
-decoded and hashed before. A pack ends with a text once it is of some size, so that whoever fetches
-one version from a remote that gives packs whole gets little of the others.
+What a chunk is decoded from is sent with it, unless the remote has a usable copy: one with a
+smaller depth than the chunk (`docs/spec/store.md`, "Encodings"). Nothing is sent that was not
+decoded and hashed before. Packs above some size end with a text, so that whoever fetches one
+version from a remote that only sends whole packs gets little of the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wtxtgit.store.writer import NewPack
 
 _ENOUGH = 1024 * 1024
 """Bytes of a pack from which on it ends with a text."""
-# Or so small a part of the text's payload: with a version of which 1% changed comes less again.
+# Or at least this fraction of the text's payload: smaller packs suit versions of which 1% changed.
 _LITTLE = 200
 _LEAST = 32 * 1024
 """Bytes that are not worth a pack of their own."""
@@ -46,24 +46,24 @@ def push_payload(
     dry_run: bool = False,
     check: bool = False,
 ) -> PayloadPushed:
-    """Have all chunks of texts at a remote; `progress` gets counts of bytes that were sent.
+    """Send all chunks of texts to a remote; `progress` gets counts of bytes that were sent.
 
-    With `check` all packs that are there are read: what is in damaged ones alone is sent again, and
-    they go once nothing is lacking. `progress` gets counts of these bytes, too.
-    Chunks that neither has are told, and hold nothing else up. Raises as the place does, and
-    EnvironmentFailure where packs can't be read or made.
+    With `check` all packs at the remote are read: chunks that are only in damaged ones are sent
+    again, and these packs are removed once nothing is missing; `progress` gets counts of these
+    bytes too. Chunks that neither side has are reported, and do not stop the others. Raises as the
+    place does, and EnvironmentFailure if packs can't be read or made.
     """
     lacking: list[LackingPayload] = []
     sender: _Sender | None = None
     with ExitStack() as until:
         for text in texts:
             if sender is None:
-                # Most pushes have no such text: no remote is asked then.
+                # Most pushes have no such text; then no remote is asked.
                 with failures(store.folder, missing=EnvironmentFailure):
                     store.own.make()
                 folder = until.enter_context(new_folder(store.folder))
                 remote = RemotePacks(place, store.folder)
-                # Nothing is left out on the word of what is gone.
+                # Lost packs are no reason to leave anything out.
                 remote.find_lost()
                 damaged = remote.find_damaged(progress) if check else {}
                 sender = _Sender(store, remote, folder, progress, damaged, dry_run=dry_run)
@@ -123,7 +123,10 @@ class _Sender:
             self._new.close()
 
     def send(self, name: bytes, most_depth: int) -> bool:
-        """Have a chunk there, decoded with at most so many others; tells whether that can be."""
+        """Send a chunk, decoded through at most `most_depth` others.
+
+        Returns False if that is impossible.
+        """
         if self._depths.get(name, MAX_DEPTH + 1) <= most_depth:
             return True
         if self._remote.copies(name, most_depth):
@@ -140,7 +143,7 @@ class _Sender:
         return any(is_more) and self.send(name, most_depth)
 
     def end_text(self, nbytes: int) -> None:
-        """End the pack with a text whose payload has so many bytes, if it is large enough."""
+        """End the pack after a text whose payload has `nbytes`, if the pack is large enough."""
         enough = min(_ENOUGH, max(_LEAST, nbytes // _LITTLE))
         if self._new is not None and self._new.nbytes >= enough:
             self._end_pack()
@@ -151,7 +154,7 @@ class _Sender:
         ready, self._ready = self._ready, []
         if not ready:
             return
-        # What stands under the name of one that is sent is none of it.
+        # A damaged pack with the same name is replaced.
         self._remove({pack.name for pack in ready} & self.damaged.keys())
         self._remote.place.put(ready)
         for pack in ready:
@@ -162,7 +165,7 @@ class _Sender:
             pack.path.unlink()
 
     def _end_pack(self) -> None:
-        """Finish the pack that is being made; those that are ready are sent when it is time."""
+        """Finish the pack that is being made; finished packs are sent once there are enough."""
         if self._new is None:
             return
         new, self._new = self._new, None
@@ -177,21 +180,21 @@ class _Sender:
             self.end()
 
     def remove_damaged(self) -> None:
-        """Take the damaged packs away, all of whose chunks others have."""
+        """Remove the damaged packs, whose chunks are all in others now."""
         if not self._dry_run:
             self._remove(self.damaged.keys() - set(self.packs))
 
     def _remove(self, names: Iterable[str]) -> None:
-        # Where nothing can be taken away it is in nobody's way: whoever meets it passes it over.
+        # If nothing can be removed they do no harm: whoever finds a damaged pack ignores it.
         if there := sorted(names):
             with suppress(RemoteRefused):
                 self._remote.place.remove(there)
 
     def settle(self) -> None:
-        """Have what is there be found, even if an earlier push had no time for it."""
+        """Make what is there visible, even if an earlier push had no time for that."""
         if self._dry_run:
             return
-        # Who has nothing to send may have no right to write either.
+        # Whoever has nothing to send may not be allowed to write.
         with suppress(*(() if self.packs else (RemoteRefused,))):
             self._remote.place.settle()
 

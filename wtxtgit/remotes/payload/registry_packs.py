@@ -1,7 +1,8 @@
 """Packs of payload in a repository of a container registry: each pack an OCI artifact.
 
 Spec: `docs/spec/store.md`, "Remote". The artifact's tag is the pack's SHA-256, its layers are the
-pack and its end: what a pack holds is known without it, and no two writers need to agree.
+pack and its end: the content of a pack is known without reading it, and writers need not
+coordinate.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TAG = re.compile("[0-9a-f]{64}")
 class RegistryPacks:
     """The packs of the repository `HOST/NAME`; see `PackPlace`.
 
-    Raises UsageError for what is no reference of one.
+    Raises UsageError for an invalid reference.
     """
 
     def __init__(self, reference: str) -> None:
@@ -90,12 +91,12 @@ class RegistryPacks:
                 try:
                     there.tag(pack.name, artifact(PAYLOAD, [(PACK, content), (INDEX, end)], {}))
                 except RemoteRefused:
-                    # Where a tag never changes, another one that sent the pack was faster.
+                    # If tags are immutable, another sender of the same pack was faster.
                     if not _is_there(there, pack.name, end.sha256):
                         raise
 
     def lost(self, sizes: Mapping[str, int]) -> Collection[str]:
-        """See `PackPlace`: an artifact that outlived its pack."""
+        """See `PackPlace`: artifacts whose pack no longer exists."""
         there = dict(several_at_once(list(sizes), self._lengths))
         return [name for name, size in sizes.items() if there[name] not in (size, -1)]
 
@@ -105,17 +106,17 @@ class RegistryPacks:
                 yield name, there.blob_size(name)
 
     def settle(self) -> None:
-        """See `PackPlace`: tags are listed."""
+        """See `PackPlace`: tags can always be listed."""
 
     def parts(self) -> Sequence[str]:
-        """See `PackPlace`: blobs without an artifact are the registry's to take away."""
+        """See `PackPlace`: the registry itself removes blobs without an artifact."""
         return ()
 
     def times(self, names: Sequence[str]) -> Mapping[str, float | None]:
         return dict(several_at_once(names, self._times))
 
     def _times(self, names: Sequence[str]) -> Iterator[tuple[str, None]]:
-        """Those that are there: what a registry says of times is what their senders say."""
+        """Yield existing packs without a time: times in a registry are only what senders claim."""
         with opened(self.label, self._where) as there:
             for name in names:
                 with contextlib.suppress(InputError):
@@ -123,7 +124,7 @@ class RegistryPacks:
                     yield name, None
 
     def remove(self, names: Sequence[str]) -> None:
-        """See `PackPlace`. The room is free when the registry has collected its garbage."""
+        """See `PackPlace`. The space is free after the registry's garbage collection."""
         with opened(self.label, self._where) as there:
             for name in names:
                 with contextlib.suppress(InputError):
@@ -132,7 +133,7 @@ class RegistryPacks:
 
 
 def _layers(there: OciRepository, name: str) -> tuple[Layer, Layer]:
-    """The pack and the end of an artifact; raises InputError where it has none of ours."""
+    """Return the pack and the end of an artifact; raises InputError if it is not one of ours."""
     manifest = there.manifest(name)
     layers = layers_of(manifest, PAYLOAD) if manifest is not None else []
     match layers:

@@ -1,4 +1,4 @@
-"""The remote of a repository's store, and what goes there before refs are pushed."""
+"""The remote of a repository's store, and sending payload before refs are pushed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wtxtgit.store.place import store_of
 
 
 def place_of(repo: Repository, url: StoreUrl) -> PackPlace:
-    """The place of packs that a url names; see `PackPlace`."""
+    """Return the place of packs that a url names."""
     if url.url.startswith(GIT):
         from wtxtgit.remotes.payload.git_packs import GitPacks
 
@@ -48,10 +48,10 @@ def push_commits(
     dry_run: bool = False,
     check: bool = False,
 ) -> PayloadPushed:
-    """Send what commits need that `tips` reach, and those `known` do not.
+    """Send the payload of commits that `tips` reach and `known` do not.
 
-    Without detached texts nobody asks which remote it is. `check` as for `push_payload`. Raises
-    UsageError where nobody has said that anything may be sent there.
+    The remote is only chosen if there are detached texts. `check` as for `push_payload`. Raises
+    UsageError if the user has not chosen the remote.
     """
     texts = list(detached_texts.of_commits(repo, tips, known))
     if not texts:

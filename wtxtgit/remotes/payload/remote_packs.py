@@ -1,7 +1,7 @@
-"""What the packs of a remote hold, as far as it says so.
+"""The contents of a remote's packs, by what their ends say.
 
-Of each pack its end is read once, and kept beside the store: packs never change. Where one turns
-out to be another than that said, what was kept of it is forgotten.
+The end of each pack is read once and cached beside the store, since packs never change. If a pack
+turns out to differ, its cached end is dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INDEXES_HELD = 64
 
 
 class RemotePacks:
-    """The packs of a place: `sizes` in bytes, `ends`, and `damaged`, what is wrong with others.
+    """The packs of a place: `sizes` in bytes, and `damaged`, what is wrong with unusable ones.
 
     Raises as the place does.
     """
@@ -39,7 +39,7 @@ class RemotePacks:
         self._folder = store / _FOLDER / kept
         self.sizes: dict[str, int] = {}
         self.damaged: dict[str, str] = {}
-        # Of packs whose end could not be kept.
+        # Ends that could not be cached on disk.
         self._ends: dict[str, bytes] = {}
         self._indexes: OrderedDict[str, ChunkIndex] = OrderedDict()
         names = place.packs()
@@ -62,12 +62,12 @@ class RemotePacks:
         self._table = on_disk(together(tables), store)
 
     def find_lost(self) -> None:
-        """Ask the place for all packs, and believe in none that it has lost."""
+        """Ask the place about all packs, and ignore those that it has lost."""
         if lost := self.place.lost(self.sizes):
             self._table = self._table.without(lost)
 
     def find_damaged(self, progress: Progress | None = None) -> dict[str, str]:
-        """Read all packs that the place has, and believe in none that is damaged: see `damage`."""
+        """Read all packs of the place, and ignore damaged ones: see `damage`."""
         damaged = self.damage(self.sizes, progress)
         self._table = self._table.without(damaged)
         for name in damaged:
@@ -75,9 +75,9 @@ class RemotePacks:
         return {**self.damaged, **damaged}
 
     def damage(self, names: Iterable[str], progress: Progress | None = None) -> dict[str, str]:
-        """What is wrong with those packs, all of which are read, that are not what their names say.
+        """Read packs completely; returns what is wrong with those that do not match their names.
 
-        `progress` gets counts of bytes that came.
+        `progress` gets counts of bytes received.
         """
         sizes = {name: self.sizes[name] for name in names}
         digests: dict[str, str] = {}
@@ -95,13 +95,15 @@ class RemotePacks:
         }
 
     def copies(self, chunk: bytes, most_depth: int = MAX_DEPTH) -> list[tuple[str, ChunkEntry]]:
-        """The packs that say that they hold a chunk, decoded with at most so many others."""
+        """Return the packs that claim to have a chunk, decoded through at most `most_depth`
+        others.
+        """
         found = [(pack, self.index(pack).entry(row)) for pack, row in self._table.find(chunk)]
         usable = [(pack, entry) for pack, entry in found if entry.depth <= most_depth]
         return sorted(usable, key=lambda copy: copy[1].depth)
 
     def index(self, pack: str) -> ChunkIndex:
-        """What a pack holds; raises as `end` does."""
+        """Return the index of a pack; raises as `end` does."""
         found = self._indexes.pop(pack, None)
         if found is None:
             found = parse_end(memoryview(self.end(pack)))[0]
@@ -109,12 +111,15 @@ class RemotePacks:
         return found
 
     def end(self, pack: str) -> bytes:
-        """Index and trailer of a pack. Raises as the place does, InputError where it is gone."""
+        """Return index and trailer of a pack.
+
+        Raises as the place does, InputError if it is gone.
+        """
         if (held := self._ends.get(pack)) is not None:
             return held
         with contextlib.suppress(WtxtgitError, OSError):
             return self._kept(pack)
-        # Another process found the pack gone, or damaged.
+        # Another process has found the pack gone or damaged.
         for _, end in self.place.ends([pack]):
             return end
         raise InputError(f"{self.place.label}: pack {pack} could not be fetched")
@@ -125,8 +130,8 @@ class RemotePacks:
         return self.sizes.keys()
 
     def forget(self, pack: str) -> None:
-        """Read the end of a pack anew the next time."""
-        # Whoever goes on with this one needs it all the same.
+        """Drop the cached end of a pack, so that it is read again next time."""
+        # This process still needs it.
         if pack in self.sizes and pack not in self._ends:
             with contextlib.suppress(EnvironmentFailure):
                 self._ends[pack] = self.end(pack)
@@ -134,19 +139,19 @@ class RemotePacks:
             (self._folder / f"{pack}.index").unlink()
 
     def first_seen(self, pack: str) -> float | None:
-        """When this repository first saw a pack, or a part of one, in seconds since 1970.
+        """Return when this repository first saw a pack, or part of one, in seconds since 1970.
 
-        None where it could not be noted.
+        Returns None if that could not be recorded.
         """
         with contextlib.suppress(OSError):
             return (self._folder / f"{pack}.index").stat().st_mtime
         if pack not in self.sizes:
-            # Nothing is known of a part but that it is there.
+            # An incomplete pack has no end: an empty file records that it was seen.
             self._keep(pack, b"")
         return None
 
     def _forget_gone(self, names: Iterable[str]) -> None:
-        """What comes again after it was gone is young."""
+        """Drop what is cached of packs that are gone: if they come back they count as new."""
         there = {*names, *self.place.parts()}
         with contextlib.suppress(OSError):
             for path in self._folder.glob("*.index"):

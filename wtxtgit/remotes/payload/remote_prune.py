@@ -1,8 +1,8 @@
 """Dropping packs of a remote that no ref needs: `wtxtgit store prune --remote`.
 
-All refs count that the repository's git remotes have now, and its own; what is lacking of their
-commits is fetched first. A pack stays if any chunk of it is needed, or is decoded with to get one
-that is, or if it is young: the refs of the push that brought it may come yet.
+All present refs of the repository's git remotes count, and its own; missing objects of their
+commits are fetched first. A pack stays if any chunk in it is needed, directly or for decoding
+another, or if it is young: the refs of the push that brought it may still be on their way.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _OWN = "refs/wtxt/"
 
 
 def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> RemotePruned:
-    """Find the packs that nobody needs and that came before `expire`, in seconds since 1970.
+    """Find the packs that nobody needs and that were stored before `expire`, in seconds since 1970.
 
-    With `force` they are taken away. Raises UsageError where there is no git remote that tells
-    what is needed, or only the tree names the place; EnvironmentFailure where the history at hand
-    is not whole, or refs have changed in the meantime; and as the place does.
+    With `force` they are removed. Raises UsageError if there is no git remote to tell what is
+    needed, or only the tree names the place; EnvironmentFailure if the local history is incomplete,
+    or refs changed meanwhile; and as the place does.
     """
     url = store_url.chosen(repo)
     url.check_chosen()
     refuse_altered(repo)
     remotes = [RemoteRefs(repo, name, spelled(name)) for name in _remotes(repo, url)]
     place = place_of(repo, url)
-    # Before the refs: what is pushed meanwhile is not among these packs.
+    # Before the refs: packs that are pushed meanwhile are not listed here.
     packs = RemotePacks(place, store_of(repo).folder)
     refs = [_refs(remote) for remote in remotes]
     for remote, known in zip(remotes, refs, strict=True):
@@ -69,7 +69,7 @@ def prune_remote(repo: Repository, expire: float, *, force: bool = False) -> Rem
 
 
 def _remotes(repo: Repository, url: StoreUrl) -> list[str]:
-    """The git remotes whose refs count."""
+    """Return the git remotes whose refs count."""
     remotes = store_url.remotes(repo)
     named = url.url.removeprefix(GIT)
     if url.url.startswith(GIT) and named not in remotes:
@@ -82,12 +82,12 @@ def _remotes(repo: Repository, url: StoreUrl) -> list[str]:
 
 
 def _refs(remote: RemoteRefs) -> dict[str, str]:
-    """The refs that a remote has, but for those of packs."""
+    """Return the refs of a remote, without those of packs."""
     return {ref: oid for ref, oid in remote.list().items() if not ref.startswith(_OWN)}
 
 
 def _fetch(repo: Repository, remote: RemoteRefs, refs: Mapping[str, str]) -> None:
-    """Have what refs lead to; without refs here, git's gc drops it in its time."""
+    """Fetch what refs lead to; since no local ref keeps it, git's gc will drop it later."""
     there = set(needed_texts.there(repo, list(refs.values())))
     lacking = [ref for ref, oid in refs.items() if oid not in there]
     if lacking:
@@ -95,7 +95,7 @@ def _fetch(repo: Repository, remote: RemoteRefs, refs: Mapping[str, str]) -> Non
 
 
 def _needed(repo: Repository, tips: Collection[str]) -> set[bytes]:
-    """The chunks that any ref leads to, there or here."""
+    """Return the chunks that any ref leads to, at the remotes or here."""
     listed = needed_texts.reached(repo, sorted(tips))
     if not listed.is_whole:
         what = "some files of some commits are missing here"
@@ -104,7 +104,7 @@ def _needed(repo: Repository, tips: Collection[str]) -> set[bytes]:
 
 
 def _kept(packs: RemotePacks, needed: set[bytes]) -> set[str]:
-    """The packs that hold a chunk which is needed, or which one of those is decoded with."""
+    """Return the packs with a chunk that is needed, or that a needed one is decoded from."""
     needed = set(needed)
     kept: set[str] = set()
     size = -1
@@ -120,7 +120,7 @@ def _kept(packs: RemotePacks, needed: set[bytes]) -> set[str]:
 
 
 def _times(place: PackPlace, packs: RemotePacks, names: Sequence[str]) -> dict[str, float | None]:
-    """When packs came; where the place does not tell, when they were first seen here."""
+    """Return when packs were stored or, if the place does not tell, first seen here."""
     return {
         name: packs.first_seen(name) if time is None else time
         for name, time in place.times(names).items()

@@ -1,8 +1,8 @@
-"""Packs of payload in a folder that a web server serves, for readers alone.
+"""Packs of payload in a folder that a web server serves, read-only.
 
-Spec: `docs/spec/store.md`, "Remote". Any server of static files will do: `packs.txt` says which
-packs there are. Nothing goes over the network without TLS but to this machine, wherever a server
-leads, and who asks is told to the URL's own host alone.
+Spec: `docs/spec/store.md`, "Remote". Any server of static files will do: `packs.txt` lists the
+packs. Without TLS only this machine is contacted, even after redirects, and credentials are only
+sent to the URL's own host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ANEW = {"cache-control": "no-cache"}
 
 
 class ServedPacks:
-    """The packs of an `https://` folder, or an `http://` one of this machine; see `PackPlace`.
+    """The packs in an `https://` folder, or an `http://` one on this machine; see `PackPlace`.
 
     Credentials are those that git has for the URL.
     """
@@ -107,7 +107,7 @@ class ServedPacks:
         return ()
 
     def settle(self) -> None:
-        """See `PackPlace`: whoever wrote the packs has."""
+        """See `PackPlace`: the writer of the packs has done that."""
 
     def parts(self) -> Sequence[str]:
         return ()
@@ -138,7 +138,7 @@ class ServedPacks:
                 with failures(f"{self.label}: {file}", "breaks off"):
                     yield from answer.iter_raw(PIECE)
 
-            # So a bucket says of what is not there, to those who may not list it.
+            # This is how a bucket reports a missing file to those who may not list it.
             is_gone = answer.status_code == _FORBIDDEN and file != LIST
             is_gone = is_gone and "retry-after" not in answer.headers
             status = GONE[0] if is_gone else answer.status_code
@@ -147,7 +147,7 @@ class ServedPacks:
     def _answered(
         self, http: httpx.Client, file: str, headers: Mapping[str, str]
     ) -> httpx.Response:
-        """Ask for a file, wherever the server leads."""
+        """Request a file, following redirects."""
         url = first = http.build_request("GET", f"{self._url}/{file}").url
         for _ in range(_HOPS):
             if not (

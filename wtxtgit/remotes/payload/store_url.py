@@ -1,8 +1,8 @@
-"""Which remote the payload of detached texts goes to and comes from.
+"""Choosing the remote that the payload of detached texts goes to and comes from.
 
-The config `wtxtgit.store` decides, then `.wtxt/store` of the tree, then it is the git remote
-itself. What stands in the tree is whatever somebody proposed: such a url starts no program, opens
-no file of this machine, and nothing is sent there (docs/store.md, "Remotes").
+The configuration `wtxtgit.store` decides, else `.wtxt/store` in the tree, else it is the git remote
+itself. Anybody can propose what stands in the tree: such a url starts no program, opens no file of
+this machine, and nothing is sent there (docs/store.md, "Remotes").
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class UrlOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreUrl(JsonObject):
-    """A remote of the store, and who says so; `may_push` unless only the tree does.
+    """A remote of the store, and who named it; `may_push` unless only the tree did.
 
     `remote` is the git remote that a git-lfs server is used with.
     """
@@ -77,7 +77,7 @@ class StoreUrl(JsonObject):
         return self.origin is not UrlOrigin.TREE
 
     def check_chosen(self) -> None:
-        """Raise UsageError where the tree alone names it: nothing is sent there, nor dropped."""
+        """Raise UsageError if only the tree names it: nothing is sent there, or dropped."""
         if self.may_push:
             return
         use = f"{self.shown}, if that is right"
@@ -89,14 +89,14 @@ class StoreUrl(JsonObject):
 
     @property
     def shown(self) -> str:
-        """The url, without what may be a secret."""
+        """The url without possible secrets."""
         return spelled(self.url)
 
 
 def chosen(repo: Repository, remote: str | None = None) -> StoreUrl:
-    """The remote that is in use; `remote` is the git remote that is pushed to, where one is.
+    """Return the remote in use; `remote` is the git remote that is pushed to, if any.
 
-    Raises UsageError for a url that can't be used, and where there is no remote at all.
+    Raises UsageError for a url that can't be used, and if there is no remote at all.
     """
     found = find(repo, remote)
     if found is None:
@@ -105,7 +105,7 @@ def chosen(repo: Repository, remote: str | None = None) -> StoreUrl:
 
 
 def find(repo: Repository, remote: str | None = None) -> StoreUrl | None:
-    """The same, None where there is no remote at all."""
+    """Return the remote in use, as `chosen` does, or None if there is no remote at all."""
     configured = repo.config.get(KEY)
     if configured:
         return _found(repo, _checked(configured), UrlOrigin.CONFIG, remote)
@@ -117,9 +117,9 @@ def find(repo: Repository, remote: str | None = None) -> StoreUrl | None:
 
 
 def trusted(repo: Repository) -> StoreUrl | None:
-    """The remote that payload comes from by itself; None where nothing is to.
+    """Return the remote from which payload is fetched automatically; None if nothing is.
 
-    A url that the tree alone names is none: it would have anybody's host asked by a checkout.
+    A url that only the tree names is not used: a checkout would contact anybody's host.
     """
     if not repo.config.is_true(FETCH_KEY, default=True):
         return None
@@ -131,9 +131,9 @@ def trusted(repo: Repository) -> StoreUrl | None:
 
 
 def given(repo: Repository, remote: str) -> StoreUrl:
-    """What is meant by a git remote that a user has named: it, or the git-lfs server in use for it.
+    """Return the remote meant by a git remote's name: itself, or the git-lfs server used with it.
 
-    Raises UsageError for what is none.
+    Raises UsageError if it is invalid.
     """
     configured = repo.config.get(KEY)
     if configured and _is_lfs(configured):
@@ -151,14 +151,17 @@ def _found(repo: Repository, url: str, origin: UrlOrigin, remote: str | None) ->
 
 
 def use(repo: Repository, url: str) -> StoreUrl:
-    """Have a repository use a remote, for pushing too; raises UsageError for what is none."""
+    """Configure a repository to use a remote, also for pushing.
+
+    Raises UsageError if it is invalid.
+    """
     found = StoreUrl(_checked(url), UrlOrigin.CONFIG)
     change_config("local", KEY, url, cwd=repo.home)
     return found
 
 
 def remotes(repo: Repository) -> list[str]:
-    """The git remotes that are configured."""
+    """List the configured git remotes."""
     return repo.git("remote").decode("utf-8", "surrogateescape").splitlines()
 
 
@@ -172,11 +175,11 @@ def _default(repo: Repository, remote: str | None) -> str | None:
 
 
 def _of_tree(repo: Repository) -> str | None:
-    """What the file of the work tree says, or where that has none the index."""
+    """Return the url in the file of the work tree or, if there is none, of the index."""
     content = _file(repo)
     if content is None:
         return None
-    # Without includes: they would read files of the user's.
+    # Without includes, which would read files of the user.
     done = run.call(
         "config", "--file", "-", "--no-includes", "-z", "--get", "store.url",
         cwd=repo.home, stdin=content, ok=(0, 1, 3, 128),
@@ -204,7 +207,7 @@ def _has_link(top: Path, path: Path) -> bool:
 
 
 def _checked(url: str) -> str:
-    """A url that a user named; raises UsageError for what no engine takes."""
+    """Return a url that a user named, unchanged; raises UsageError if it is invalid or unsafe."""
     if url == LFS:
         return url
     place = _place(url)
@@ -239,7 +242,7 @@ def _checked(url: str) -> str:
 
 
 def _check_web(url: str) -> None:
-    """Raise UsageError for a folder that can't be served, or would be without TLS."""
+    """Raise UsageError for a folder that can't be served, or only without TLS."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -255,7 +258,10 @@ def _check_web(url: str) -> None:
 
 
 def _checked_of_tree(repo: Repository, url: str) -> str:
-    """A url of the tree: an address elsewhere, or a remote that the user has."""
+    """Return a url from the tree unchanged; raises UsageError unless it is safe.
+
+    Safe are addresses elsewhere, and remotes that the user has.
+    """
     place = _place(_checked(url))
     scheme = _SCHEME.match(place)
     is_git = url.startswith(GIT)
@@ -280,12 +286,12 @@ def _is_lfs(url: str) -> bool:
 
 
 def _place(url: str) -> str:
-    """The address in a url, or the git remote's name."""
+    """Return the address in a url, or the git remote's name."""
     return url.removeprefix(GIT) if url.startswith(GIT) else url.removeprefix(LFS_AT)
 
 
 def spelled(url: str) -> str:
-    """A url, or a remote's name, for messages: without what may be a secret."""
+    """Return a url, or a remote's name, for messages: without possible secrets."""
     place = _place(url)[:_MOST_URL]
     start = url[: len(url) - len(_place(url))]
     return start + (shown_url(place) if is_url(place) else shown(place))

@@ -35,7 +35,7 @@ _U = TypeVar("_U")
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much there is room for of a checkpoint: `rows` of tensors, `pictured` ones, and so on."""
+    """How much a page shows of a checkpoint: `rows` of tensors, `pictured` tensors, and so on."""
 
     rows: int
     pictured: int
@@ -50,23 +50,23 @@ WHOLE_PAGE = Room(ROWS_OF_PAGE, PICTURED_OF_PAGE, FLAGS_OF_PAGE, GROUPS_OF_PAGE,
 
 @dataclass(frozen=True, slots=True)
 class Excerpt(Generic[_T]):
-    """The first things of a list, and how many more there are."""
+    """The first items of a list, and how many more there are."""
 
     lines: tuple[_T, ...]
     more: int
 
     def each(self, say: Callable[[_T], _U]) -> Excerpt[_U]:
-        """The same list, of what `say` makes of each."""
+        """Return the same excerpt with `say` applied to each item."""
         return Excerpt(tuple(map(say, self.lines)), self.more)
 
 
 def first(things: Sequence[_T], most: int) -> Excerpt[_T]:
-    """At most `most` of them."""
+    """Return an excerpt of at most `most` items."""
     return Excerpt(tuple(things[:most]), max(len(things) - most, 0))
 
 
 def rooms(artifacts: Sequence[Reviewed]) -> list[Room]:
-    """What each checkpoint of a page has room for."""
+    """Return how much a page shows of each of its checkpoints."""
     changed = [len(one.changed) for one in artifacts]
     listed = min(MOST_LISTED, LISTED_OF_PAGE // max(len(artifacts), 1))
     return [
@@ -82,7 +82,7 @@ def rooms(artifacts: Sequence[Reviewed]) -> list[Room]:
 
 
 def parts(wanted: Sequence[int], most: int) -> list[int]:
-    """What each gets of `most`: an equal part, then the first ones what is left."""
+    """Divide `most` among these demands: equal parts first, then the rest to the first ones."""
     equal = most // max(len(wanted), 1)
     given = [min(count, equal) for count in wanted]
     left = most - sum(given)

@@ -77,7 +77,7 @@ _MOST_DECADES = 12
 
 
 def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Shown:
-    """As much of a reviewed checkpoint as there is room for; `target` is its id in the page.
+    """Return what a page shows of a reviewed checkpoint; `target` is its id in the page.
 
     `changed` and `relative` are for the list of checkpoints.
     """
@@ -102,7 +102,7 @@ def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Sho
         "seal": _text(one.seal.message),
         "delta": "" if one.delta is None else _text(one.delta.message),
         "chips": chips(one.flags),
-        # Of a delta it stands in its own line.
+        # For a delta this has its own line.
         "reason": "" if one.delta is not None else _text(one.reason or ""),
         "totals": [] if diff is None else list(totals(diff)),
         "changed": NONE if diff is None else tensors_changed(diff),
@@ -122,9 +122,9 @@ def comparison(
     target: str,
     room: Room,
 ) -> Shown:
-    """As much of two checkpoints compared as there is room for.
+    """Return what a page shows of two compared checkpoints, as much as there is room for.
 
-    `same` is of the tensors that are not listed.
+    `same` counts the unchanged tensors, which are not listed.
     """
     changed = diff.by_change()
     statuses = (TensorStatus.REMOVED, TensorStatus.ADDED, TensorStatus.RENAMED)
@@ -197,7 +197,7 @@ def totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
 
 
 def _flags(flags: Sequence[Flag], targets: Mapping[str, str], most: int) -> Excerpt[FlagLine]:
-    """Flags, the severe ones first, with the id of all about a flag's tensor where there is one."""
+    """Return flags, severe ones first, with the id of the tensor's details if there are any."""
     return first(by_severity(flags), most).each(
         lambda flag: (
             chip(flag.risk),
@@ -232,7 +232,7 @@ def _same(diff: DiffReport) -> Iterator[str]:
 
 
 def _size_bars(sizes: Sizes) -> Iterator[tuple[str, str, Markup]]:
-    """Sizes with bars over the limit, or over the largest where that is larger or none is known."""
+    """Yield sizes with bars scaled to the limit, or to the largest size if that is more."""
     named = {
         "File before": sizes.file_before,
         "File after": sizes.file_after,
@@ -241,7 +241,7 @@ def _size_bars(sizes: Sizes) -> Iterator[tuple[str, str, Markup]]:
     }
     known = {label: value for label, value in named.items() if value is not None}
     limit = sizes.limit
-    # A file of no bytes has a bar, too: nothing is divided by 0.
+    # Never divide by 0: an empty file has a bar, too.
     most = max((*known.values(), limit or 0, 1))
     mark = None if limit is None else limit / most
     for label, value in known.items():
@@ -250,7 +250,7 @@ def _size_bars(sizes: Sizes) -> Iterator[tuple[str, str, Markup]]:
 
 
 def _limit(sizes: Sizes) -> str:
-    """Words on what the forge takes, nothing where that is not known."""
+    """Return words on the forge's size limit, nothing if it is not known."""
     limit = sizes.limit
     if limit is None:
         return ""
@@ -279,17 +279,17 @@ def _commit(one: ReviewedCommit, seal: SealVerdict) -> tuple[str, str, str, tupl
 
 
 def group_chart(groups: Sequence[LayerGroup], shown: int) -> Excerpt[GroupLine]:
-    """A bar for each of the first groups, on a logarithmic scale of how much it changed."""
+    """Return a bar for each of the first groups, on a logarithmic scale of how much it changed."""
     known = [group.relative_l2 for group in groups if group.relative_l2]
     logs = [log10(value) for value in known if isfinite(value)]
     high = max(logs, default=0.0)
-    # The least has a bar, too: the scale begins at the power of ten below it.
+    # The scale begins at a power of ten below the least value, so that this has a bar, too.
     low = max(ceil(min(logs, default=0.0)) - 1, high - _MOST_DECADES)
     return first(groups, shown).each(lambda group: _line(group, low, high))
 
 
 def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
-    """How many tensors changed by how much, on a logarithmic axis; None below two of them."""
+    """Draw how many tensors changed by how much, on a logarithmic axis; None for fewer than two."""
     logs = [
         log10(t.change.relative_l2)
         for t in tensors
@@ -298,7 +298,7 @@ def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
     logs = [value for value in logs if isfinite(value)]
     if len(logs) < 2:
         return None
-    # The end is open: what is on it belongs into the next bin.
+    # A bin excludes its end: a value on it belongs to the next bin.
     high = floor(max(logs)) + 1
     low = max(floor(min(logs)), high - _MOST_DECADES)
     counts = Counter(max(floor((value - low) * _BINS), 0) for value in logs)

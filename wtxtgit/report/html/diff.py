@@ -18,7 +18,7 @@ def page(
     groups: Sequence[LayerGroup],
     distributions: Mapping[str, Distributions],
 ) -> str:
-    """The page, the same for the same diff; flags and layers are those of a review."""
+    """Return the page, a pure function of its input; flags and layers are those of a review."""
     base, head = (clipped(end, MOST_NAME) for end in (diff.a, diff.b))
     one = comparison(diff, flags, groups, distributions, "c0", WHOLE_PAGE)
     return rendered(

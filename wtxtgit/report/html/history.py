@@ -1,4 +1,4 @@
-"""The life of a checkpoint as one HTML page."""
+"""The versions of a checkpoint over time, as one HTML page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LAYERS = PICTURED_OF_PAGE // 4
 
 
 def page(history: History) -> str:
-    """The page, the same for the same history."""
+    """Return the page, a pure function of the history."""
     path = clipped(os.fsdecode(history.path), MOST_NAME)
     versions = history.versions
     shown = versions[-_MOST_STEPS:]
@@ -75,7 +75,7 @@ def page(history: History) -> str:
             else None,
             "pictures": list(_pictures(shown, ticks)),
             "is_sealed": history.is_sealed,
-            # The newest is what people look for.
+            # The newest first: people look for it.
             "versions": first(versions[::-1], LISTED_OF_PAGE).each(_version),
             "tables": tables,
         },
@@ -98,7 +98,7 @@ def _totals(history: History) -> Iterator[tuple[str, str]]:
 
 
 def _ticks(versions: Sequence[PastVersion]) -> Iterator[svg.Tick]:
-    """The dates of some versions, where they stand on a line through all."""
+    """Yield the dates of some versions, at their positions on a line through all of them."""
     last = len(versions) - 1
     places = dict.fromkeys((0, last // 2, last) if last > 3 else (0, last))
     for place in places:

@@ -35,7 +35,7 @@ _COLUMNS = ("Tensor", "Size", "Least", "Largest", "Mean", "Deviation", "Zeros", 
 
 
 def page(inspection: Inspection) -> str:
-    """The page, the same for the same file."""
+    """Return the page, a pure function of the inspection."""
     path = clipped(inspection.path, MOST_NAME)
     listed = sorted(inspection.tensors, key=lambda tensor: in_natural_order(tensor.name))
     targets = {
@@ -101,7 +101,7 @@ def _kind(tensor: TensorFacts) -> str:
 
 
 def _chips(tensor: TensorFacts) -> tuple[Chip, ...]:
-    """What strikes the eye of the values: of a file alone it is no risk."""
+    """Return labels for striking values: in a single file these are not risks."""
     values = tensor.statistics
     if values is None:
         return () if tensor.absent is None else (Chip("No values", "look"),)
@@ -187,7 +187,7 @@ def _pictures(picture: TensorPicture) -> Iterator[Picture]:
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
-    """Values of the metadata, each with a path to it."""
+    """Yield the values of the metadata, each with its path."""
     if value is None:
         return
     if isinstance(value, dict) and value:

@@ -1,10 +1,9 @@
-"""Pages that need nothing else: no network, no other file. Each is of one template, `page.html`.
+"""Self-contained pages: they need no network and no other file. All use one template, `page.html`.
 
-Whatever comes out of a repository is text of the page, never markup: each
-expression of the template is made harmless (`escaped`) and then escaped, all
-attributes are quoted, none of it gets into the script or the style sheet. A
-policy (CSP 3, section "Hash-source") allows this script and this style sheet,
-by their hashes, and nothing else.
+Whatever comes from a repository becomes text of the page, never markup: each expression of the
+template is cleaned (`escaped`) and then HTML-escaped, all attributes are quoted, and none of it
+gets into the script or the style sheet. A policy (CSP 3, section "Hash-source") allows only this
+script and this style sheet, by their hashes.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ _PART_END = re.compile(r"[./_:]+")
 
 
 def rendered(template: str, view: Shown) -> str:
-    """The page that a template makes of what it shows, the same for the same."""
+    """Render a template with the data that it shows; a pure function of both."""
     style, script = _source("page.css"), _source("page.js")
     return (
         _environment()
         .get_template(template)
         .render(
             page=view,
-            # Both are files of this package.
+            # Not from a repository: both are files of this package.
             style=Markup(style),  # noqa: S704
             script=Markup(script),  # noqa: S704
             style_hash=_hash(style),
@@ -61,15 +60,15 @@ def _environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """A leaf of the page. Markup is ours."""
-    # Markup is escaped by Jinja; this takes out what controls a terminal or the order of
-    # letters.
+    """Prepare a value for output; only Markup, which is always ours, stays as it is."""
+    # Jinja escapes markup; this removes characters that control a terminal or the direction of
+    # text.
     return value if isinstance(value, Markup) or not isinstance(value, str) else escaped(value)
 
 
 def _breakable(name: str) -> Markup:
-    """A name that breaks after the dots and slashes between its parts."""
-    # The references that escape() makes have none of these.
+    """Return a name that may be wrapped after the dots and slashes between its parts."""
+    # The character references that escape() makes contain neither.
     safe = str(escape(escaped(name)))
     return Markup(_PART_END.sub(r"\g<0><wbr>", safe))  # noqa: S704
 
@@ -79,5 +78,5 @@ def _source(name: str) -> str:
 
 
 def _hash(source: str) -> str:
-    """A hash of what stands between the tags (CSP 3)."""
+    """Return the hash of the text between two tags, as CSP 3 spells it."""
     return f"sha256-{b64encode(sha256(source.encode()).digest()).decode()}"

@@ -27,16 +27,15 @@ _UNFOLDED = 3
 
 
 def page(review: Review) -> str:
-    """The page, the same for the same review.
+    """Return the page, a pure function of the review.
 
-    It shows at most what `report.html.bounds` says, the worst and what changed
-    most first.
+    It shows at most what `report.html.bounds` allows: the worst first, then the largest change.
     """
     return rendered("review.html", _view(review))
 
 
 def _view(review: Review) -> Shown:
-    """What a page shows of a review: the worst checkpoints, of each what changed most."""
+    """Return what a page shows: the worst checkpoints, with what changed most in each."""
     listed = first(review.artifacts, MOST_CHECKPOINTS)
     shown = tuple(
         checkpoint(one, f"c{n}", room, unfolded=not n or len(listed.lines) <= _UNFOLDED)

@@ -1,8 +1,7 @@
-"""Pictures for HTML pages: inline SVG as wide as its place, whose letters keep their size.
+"""Pictures for HTML pages: inline SVG as wide as its container, with text of constant size.
 
-Colours are classes, which a page's style sheet sets for light and dark. All
-text is escaped. Lengths in percent are of the width, others are pixels
-(SVG 2, section "Units").
+Colours are classes, which a page's style sheet defines for light and dark. All text is escaped.
+Lengths in percent are relative to the width, others are pixels (SVG 2, section "Units").
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _LEAST_BAR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A label of an axis, at this share of its length."""
+    """A label of an axis; `at` is its share of the axis's length."""
 
     at: float
     label: str
@@ -53,7 +52,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A row of a heat map: a value for each cell; `scale` says what the darkest is."""
+    """A row of a heat map with a value for each cell; `scale` describes the darkest shade."""
 
     label: str
     scale: str
@@ -62,7 +61,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class StepChart:
-    """Counts drawn as steps, in the colours of a class; `filled` down to the axis, or a line."""
+    """Counts drawn as steps in the colours of a class; `filled` down to the axis, or as a line."""
 
     kind: str
     counts: Sequence[int]
@@ -70,9 +69,9 @@ class StepChart:
 
 
 def bar(share: float, kind: str = "fill", mark: float | None = None) -> Markup:
-    """A horizontal bar over `share` of the width, with a mark across it where that is given.
+    """Draw a horizontal bar over `share` of the width, with a mark across it at `mark`, if given.
 
-    Says nothing to screen readers: the number stands beside it.
+    It is hidden from screen readers: the number stands beside it.
     """
     parts = [Markup('<rect class="track" width="100%" height="100%"/>')]
     if share > 0:
@@ -85,7 +84,7 @@ def bar(share: float, kind: str = "fill", mark: float | None = None) -> Markup:
 
 
 def histogram(title: str, steps: Sequence[StepChart], ticks: Sequence[Tick]) -> Markup:
-    """Counts in bins of one width, several in the same bins over one another."""
+    """Draw counts in bins of equal width, several series over one another in the same bins."""
     highest = max((max(one.counts, default=0) for one in steps), default=0)
     paths = _joined(
         Markup('<path class="{}" d="{}"/>').format(one.kind, _path(one, highest))
@@ -100,7 +99,7 @@ def histogram(title: str, steps: Sequence[StepChart], ticks: Sequence[Tick]) -> 
 
 
 def columns(title: str, bars: Sequence[tuple[int, str]], ticks: Sequence[Tick]) -> Markup:
-    """A column for each count, with what it is of as its title."""
+    """Draw a column for each count, with the label of the count as its title."""
     highest = max((count for count, _ in bars), default=0)
     drawn = []
     for n, (count, title_of_bar) in enumerate(bars):
@@ -115,9 +114,9 @@ def columns(title: str, bars: Sequence[tuple[int, str]], ticks: Sequence[Tick]) 
 def heat_map(
     title: str, lanes: Sequence[Lane], cells: Sequence[tuple[float, str]], ticks: Sequence[Tick]
 ) -> Markup:
-    """Lanes of cells; each cell has its share of the width, and a title.
+    """Draw lanes of cells; each cell has its share of the width, and a title.
 
-    A lane's values are shaded from nothing to its largest.
+    Each lane is shaded from nothing to its own largest value.
     """
     pitch = _LANE_LABEL + _LANE + _LANE_GAP
     labels = [_lane_label(lane, n * pitch) for n, lane in enumerate(lanes)]
@@ -134,7 +133,7 @@ def heat_map(
     for n, (width, title_of_cell) in enumerate(cells):
         shades = [_shade(lane.values[n], top) for lane, top in zip(lanes, tops, strict=True)]
         start, end = (round(_CELLS * at) for at in (share, share + width))
-        # Paths, of which there are many, are shorter than rectangles.
+        # There are many of them, and paths are shorter than rectangles.
         places = [
             f"M{start} {i * pitch + _LANE_LABEL}h{end - start}v{_LANE}h-{end - start}"
             for i in range(len(lanes))
@@ -146,7 +145,7 @@ def heat_map(
             if shade:
                 others[shade].append(place)
         share += width
-    # Cells of the other lanes are told by those of the first: they need no element each.
+    # The titles of the first lane's cells serve for all lanes: the others need no elements.
     joined = (
         Markup('<path class="h{}" d="{}"/>').format(shade, "".join(places))
         for shade, places in sorted(others.items())
@@ -159,9 +158,9 @@ def heat_map(
 
 
 def grid(title: str, cells: Sequence[Sequence[float | None]], ends: tuple[str, str]) -> Markup:
-    """Cells in rows, shaded from the least to the largest; nothing is drawn for None.
+    """Draw rows of cells, shaded from the least to the largest value; None draws nothing.
 
-    `ends` say what stands at the left and at the right of a row.
+    `ends` label the left and the right end of a row.
     """
     known = [value for row in cells for value in row if value is not None and isfinite(value)]
     low, high = min(known, default=0.0), max(known, default=0.0)
@@ -173,7 +172,7 @@ def grid(title: str, cells: Sequence[Sequence[float | None]], ends: tuple[str, s
         while x < len(shades):
             end = next((n for n in range(x, len(shades)) if shades[n] != shades[x]), len(shades))
             if shades[x]:
-                # Runs of one shade are one piece.
+                # A run of one shade is one piece.
                 paths[shades[x]].append(f"M{x} {y}h{end - x}v1h-{end - x}")
             x = end
     drawn = _joined(
@@ -190,9 +189,9 @@ def grid(title: str, cells: Sequence[Sequence[float | None]], ends: tuple[str, s
 
 
 def line(title: str, values: Sequence[float | None], ticks: Sequence[Tick], top: str) -> Markup:
-    """A line through values, which is broken where there is none; `top` says what the highest is.
+    """Draw a line through values, with gaps at None; `top` describes the highest value.
 
-    It is drawn from 0, or from the least value where that is below, to the largest.
+    The scale begins at 0, or at the least value if that is negative.
     """
     path, zero = _line_path(values, 1000, _HEIGHT, _LINE_LABEL)
     drawn = Markup(
@@ -205,7 +204,7 @@ def line(title: str, values: Sequence[float | None], ticks: Sequence[Tick], top:
 
 
 def spark(values: Sequence[float | None]) -> Markup:
-    """The same in a cell of a table, from the least to the largest: its number stands beside it."""
+    """Draw a line for a table cell, scaled from least to largest; the number stands beside it."""
     known = [value for value in values if value is not None and isfinite(value)]
     path, _ = _line_path(values, 100, _SPARK, _MARGIN, least=min(known, default=0.0))
     return Markup(
@@ -217,11 +216,11 @@ def spark(values: Sequence[float | None]) -> Markup:
 def _line_path(
     values: Sequence[float | None], width: int, height: int, top: int, least: float | None = None
 ) -> tuple[str, float]:
-    """Lines through values, the largest at `top` pixels, and where 0 is."""
+    """Return the path of lines through values, the largest at `top` pixels, and where 0 is."""
     known = [value for value in values if value is not None and isfinite(value)]
     low = min(0.0, *known) if least is None and known else least or 0.0
     high = max(known, default=low)
-    # A line of one value is drawn in the middle.
+    # A single value is drawn in the middle.
     low, high = (low, high) if high > low else (low - 1, low + 1)
     bottom = height - _MARGIN
 
@@ -238,7 +237,7 @@ def _line_path(
         path.append(f"{'L' if is_down else 'M'}{_short(n * step)} {_short(y(value))}")
         is_alone = not is_down and (n + 1 == len(values) or values[n + 1] is None)
         if is_alone:
-            # A dash within the picture.
+            # A dash inside the picture.
             length = width // _DASH
             path.append(f"h{-length if n else length}")
         is_down = True
@@ -246,9 +245,10 @@ def _line_path(
 
 
 def ticks(low: float, high: float, most: int = MOST_TICKS) -> list[Tick]:
-    """Labels at round values between two, at most `most`; the two alone where that is not to be.
+    """Return at most `most` labels at round values between two bounds.
 
-    Values that can't be told apart in six digits have no round ones between them.
+    If there are no round values, as between values that are equal in six digits, the two bounds
+    alone are labelled.
     """
     span = high - low
     ends = [Tick(0, _label(low)), Tick(1, _label(high))]
@@ -296,7 +296,7 @@ def _grid(ticks: Sequence[Tick]) -> Markup:
 
 
 def _lane_label(lane: Lane, y: int) -> Markup:
-    """The lane's name, and at the right end its shades with what the darkest is."""
+    """Return the lane's name and, at the right end, its shades with the meaning of the darkest."""
     shades = _joined(
         Markup('<path class="h{}" d="M{} 2h9v9h-9z"/>').format(shade, -9 * (SHADES - n))
         for n, shade in enumerate(range(1, SHADES + 1))
@@ -326,7 +326,7 @@ def _rect(kind: str, x: float, width: float, y: str, height: str, title: str = "
 
 
 def _shade(value: float, top: float) -> int:
-    """Of nothing 0, of anything else 1 at least; what is no number is darkest."""
+    """Return the shade of a value: 0 for nothing, at least 1 for anything else, darkest for NaN."""
     if not isfinite(value):
         return SHADES
     return min(ceil(SHADES * (value / top)), SHADES) if value > 0 else 0
@@ -335,7 +335,7 @@ def _shade(value: float, top: float) -> int:
 def _shade_between(value: float | None, low: float, high: float) -> int:
     if value is None or not isfinite(value):
         return 0
-    # What is the same everywhere is neither dark nor light.
+    # A constant is neither dark nor light.
     return min(floor(SHADES * (value - low) / (high - low)), SHADES - 1) + 1 if high > low else 3
 
 
@@ -348,7 +348,7 @@ def _short(value: float) -> str:
 
 
 def _label(value: float) -> str:
-    # Sums of steps leave -0 and 0.30000000000000004.
+    # Adding up steps may give -0 or 0.30000000000000004.
     return f"{value + 0:.6g}".replace("-", "\u2212")
 
 

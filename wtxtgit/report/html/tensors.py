@@ -1,4 +1,4 @@
-"""A changed tensor as a page shows it: its row in a table, and all about it with pictures."""
+"""A changed tensor as a page shows it: its row in a table, and its details with pictures."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ COLUMNS = ("Tensor", "Relative", "Elements", "Rows", "L2", "Max")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a cell says, and the number that it is sorted by; None comes last.
+    """The text of a cell, and the number that it is sorted by; None sorts last.
 
-    `svg` is a drawing that stands in its place.
+    `svg` is a drawing shown instead of the text.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Cell:
 class Picture:
     """A picture with its title, words below it and a legend of classes.
 
-    `half` is one that another may stand beside.
+    `half` allows another picture beside it.
     """
 
     title: str
@@ -69,9 +69,9 @@ class Picture:
 
 
 def row(tensor: TensorDiff, flags: Sequence[Flag], target: str | None) -> Shown:
-    """The tensor in the table, with the risks that `flags` name.
+    """Return the tensor's row in the table, with the risks that `flags` name.
 
-    `target` is the id of all about it, None where the page lacks that.
+    `target` is the id of its details, None if the page does not have them.
     """
     return {
         "name": _name(tensor),
@@ -89,9 +89,9 @@ def detail(
     target: str,
     cells: int = MOST_CELLS,
 ) -> Shown:
-    """All about the tensor; without `values` there are no histograms of them.
+    """Return the tensor's details; without `values` there are no histograms.
 
-    The picture of its rows has that many `cells` at most.
+    The picture of its rows has at most `cells` cells.
     """
     change = tensor.change
     return {
@@ -111,7 +111,7 @@ def _name(tensor: TensorDiff) -> str:
 
 
 def _kind(tensor: TensorDiff) -> str:
-    """Dtype and shape, before and after where they differ."""
+    """Return dtype and shape, before and after if they differ."""
     dtype, shape = tensor.dtype, extents(tensor.shape)
     if tensor.base_dtype is not None:
         dtype = f"{tensor.base_dtype} \u2192 {dtype}"
@@ -123,7 +123,7 @@ def _kind(tensor: TensorDiff) -> str:
 def _cells(tensor: TensorDiff) -> tuple[Cell, ...]:
     relative, share = page_cell(relative_cell(tensor)), page_cell(share_cell(tensor))
     if relative.key is None:
-        # What can't be measured is looked at first.
+        # A change that can't be measured sorts first.
         relative = Cell(relative.text, inf)
     rows = Cell(NONE, None)
     if tensor.change is not None and (changed := tensor.change.rows) is not None:
@@ -133,7 +133,7 @@ def _cells(tensor: TensorDiff) -> tuple[Cell, ...]:
 
 
 def page_cell(cell: tables.Cell) -> Cell:
-    """What a cell of a report is on a page, and by what it is sorted."""
+    """Convert a cell of a report to a cell of a page, with the number that it is sorted by."""
     match cell:
         case None:
             return Cell(NONE, None)
@@ -202,7 +202,7 @@ def _pictures(tensor: TensorDiff, values: Distributions | None, cells: int) -> I
 
 
 def _fewer(blocks: RowBlocks, most: int) -> RowBlocks:
-    """The same in at most that many blocks: a page has many pictures, and is mailed about."""
+    """Merge row blocks into at most `most`: a page has many pictures, and may be sent by mail."""
     while len(blocks.changed_rows) > most:
         changed, l2 = blocks.changed_rows, blocks.l2
         pairs = range(0, len(changed), 2)
@@ -259,7 +259,7 @@ def _histograms(values: Distributions) -> Iterator[Picture]:
 
 
 def outside(histogram: Histogram, side: str) -> Iterator[str]:
-    """What the axis leaves out."""
+    """Yield words on what the histogram's axis leaves out."""
     sides = (("below", histogram.below), ("above", histogram.above))
     words = " and ".join(f"{count(items)} {where}" for where, items in sides if items)
     if words:
@@ -267,7 +267,7 @@ def outside(histogram: Histogram, side: str) -> Iterator[str]:
 
 
 def _ulp(buckets: Sequence[tuple[int, int]]) -> Picture:
-    """Columns for 0, 1, 2-3, 4-7 and so on up to the farthest, empty ones too."""
+    """Draw columns for 0, 1, 2-3, 4-7 and so on up to the farthest, including empty ones."""
     counts = {least.bit_length(): changed for least, changed in buckets}
     bars = [
         (counts.get(bits, 0), f"{_distance(bits)}: {count(counts.get(bits, 0))}")
@@ -281,7 +281,7 @@ def _ulp(buckets: Sequence[tuple[int, int]]) -> Picture:
 
 
 def _power(bits: int) -> str:
-    """The least of a bucket: 0, 1, 2, 4, 8, 16, 2\u2075."""
+    """Format the least value of a bucket: 0, 1, 2, 4, 8, 16, 2⁵."""
     plain = 1 << bits >> 1
     return str(plain) if plain <= _MOST_PLAIN else f"2{str(bits - 1).translate(_RAISED)}"
 
