@@ -27,6 +27,7 @@ import numpy as np
 
 import wtxtgit
 from bench.measure import PYTHON, WTXTGIT, BenchError, Place
+from bench.start import GREETING
 
 PACKAGE = Path(wtxtgit.__file__).parent
 FORMATS = f"{PACKAGE.name}.containers"
@@ -35,12 +36,18 @@ MOST_ENTERED = {"clean": 30, "audit": 55, "merge": 57, "diff": 49}
 """Modules that each journey may enter; one more wants a reason in the commit."""
 
 _TRACER = """
-import json, sys, threading
-entered = set()
+import inspect, json, sys, threading
+entered, walked, importing = {}, {}, 0
 def trace(frame, event, _):
-    name = frame.f_globals.get("__name__", "")
-    if event == "call" and name.startswith("wtxtgit") and frame.f_code.co_name != "<module>":
-        entered.add(name)
+    global importing
+    name, code = frame.f_globals.get("__name__", ""), frame.f_code
+    if code.co_name == "<module>":
+        importing += {"call": 1, "return": -1}.get(event, 0)
+    elif event == "call" and name.startswith("wtxtgit"):
+        entered.setdefault(name)
+        # Not what runs only so that a module can be imported, bodies of classes among it.
+        if not importing and code.co_flags & inspect.CO_OPTIMIZED:
+            walked.setdefault(name)
 out, sys.argv = sys.argv[1], ["wtxtgit", *sys.argv[2:]]
 threading.setprofile(trace)
 sys.setprofile(trace)
@@ -50,15 +57,20 @@ try:
 finally:
     sys.setprofile(None)
     with open(out, "w") as file:
-        json.dump([sorted(entered), sum(name.startswith("wtxtgit") for name in sys.modules)], file)
+        loaded = sum(name.startswith("wtxtgit") for name in sys.modules)
+        json.dump([sorted(entered), list(walked), loaded], file)
 """
 
 
 @dataclass(frozen=True)
 class Journey:
-    """The modules of which a command runs functions or makes classes, and how many it loads."""
+    """The modules of which a command runs functions or makes classes, and how many it loads.
+
+    `walked` are those of which it runs functions, in the order in which it comes to them.
+    """
 
     entered: tuple[str, ...]
+    walked: tuple[str, ...]
     loaded: int
 
     @property
@@ -188,8 +200,8 @@ def _journeys(place: Place) -> dict[str, Journey]:
     def taken(*arguments: str, stdin: bytes = b"") -> Journey:
         out = place.top / "entered.json"
         run(PYTHON, "-c", _TRACER, str(out), *arguments, stdin=stdin)
-        entered, loaded = json.loads(out.read_text())
-        return Journey(tuple(entered), loaded)
+        entered, walked, loaded = json.loads(out.read_text())
+        return Journey(tuple(entered), tuple(walked), loaded)
 
     run("git", "init", "-q", "-b", "main")
     run(*WTXTGIT, "install")
@@ -209,11 +221,17 @@ def _journeys(place: Place) -> dict[str, Journey]:
     texts = [str(place.top / f"{name}.wtxt") for name in ("base", "ours", "theirs")]
     files = [str(place.top / f"{name}.safetensors") for name in ("base", "ours")]
     return {
-        "clean": taken("clean", "m.safetensors", stdin=base),
+        "clean": taken("filter-process", stdin=GREETING + _request(base)),
         "audit": taken("audit", "--no-cache", "--trust-root", root),
         "merge": taken("merge-driver", *texts, "7", "m.safetensors"),
         "diff": taken("diff", *files),
     }
+
+
+def _request(content: bytes) -> bytes:
+    """What git asks of a filter when a file is added: gitattributes(5)."""
+    packets = b"command=clean\n", b"pathname=m.safetensors\n", None, content, None
+    return b"".join(b"0000" if p is None else b"%04x%b" % (len(p) + 4, p) for p in packets)
 
 
 def _checkpoint(changed: int | None) -> bytes:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from itertools import dropwhile, takewhile
+
 import pytest
 
 from bench.structure import MOST_ENTERED, PACKAGE, Structure, in_circles, structure, with_packages
+from tests.docs.pages import lines
 
 pytestmark = pytest.mark.slow
 
@@ -41,3 +45,32 @@ def test_a_reader_of_a_command_can_follow_it(counted: Structure) -> None:
     entered = {name: len(journey.entered) for name, journey in counted.journeys.items()}
     assert entered.keys() == MOST_ENTERED.keys()
     assert {name for name, count in entered.items() if count > MOST_ENTERED[name]} == set()
+
+
+def named_in_steps(journey: str) -> list[str]:
+    """Modules that the steps of a journey of `docs/architecture.md` name, each once; not of `io`.
+
+    Rooms above use those for all that they do.
+    """
+    own = (line for line in lines("docs/architecture.md") if journey in line.section)
+    begun = dropwhile(lambda line: not line.text.startswith("1."), own)
+    steps = takewhile(lambda line: line.text, begun)
+    spans = [span for line in steps for span in line.spans if re.fullmatch(r"[a-z_/]+\.py", span)]
+    return [span for span in dict.fromkeys(spans) if not span.startswith("io/")]
+
+
+@pytest.mark.parametrize(
+    ("command", "journey", "most_not_met"),
+    [("clean", "git add", 0), ("audit", "wtxtgit audit", 2), ("merge", "git merge", 4),
+     ("diff", "wtxtgit diff", 6)],
+)  # fmt: skip
+def test_a_journey_comes_to_modules_in_the_order_of_the_page(
+    counted: Structure, command: str, journey: str, most_not_met: int
+) -> None:
+    """Some are met only on another file, merge or report than the one that is traced."""
+    walked = counted.journeys[command].walked
+    places = {name.partition(".")[2].replace(".", "/") + ".py": n for n, name in enumerate(walked)}
+    named = named_in_steps(journey)
+    met = [places[name] for name in named if name in places]
+    assert met == sorted(met), named
+    assert 0 < len(met) >= len(named) - most_not_met

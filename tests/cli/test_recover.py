@@ -242,3 +242,47 @@ def test_a_ledger(wtxtgit: Command) -> None:
         assert wtxtgit.folder.joinpath("again").read_bytes() == ledger
         mended += 1
     assert mended >= 3
+
+
+class TestTwice:
+    """A text that was pasted twice, wherever: each copy can say what the other has lost."""
+
+    def lost(self, text: bytes, number: int) -> bytes:
+        at = armored(text, number)
+        return text[:at] + text[at + 79 * 20 :]
+
+    @pytest.mark.parametrize("at", [None, 45_000, 100_000, -9], ids=str)
+    @pytest.mark.parametrize("damaged", [(), ("outer",), ("inner",), ("outer", "inner")], ids=str)
+    def test_a_copy_in_another(
+        self, wtxtgit: Command, text: bytes, at: int | None, damaged: tuple[str, ...]
+    ) -> None:
+        outer = self.lost(text, 3) if "outer" in damaged else text
+        inner = self.lost(text, 1300) if "inner" in damaged else text
+        both = outer + inner if at is None else outer[:at] + inner + outer[at:]
+        put(wtxtgit, both)
+        done = wtxtgit("recover", "bad.wtxt", "-o", "again.wtxt")
+        assert done.code == 0, done.out
+        assert wtxtgit.folder.joinpath("again.wtxt").read_bytes() == text
+        assert b"undone: other copies of it\n" in done.out
+
+    def test_half_of_one_and_half_of_the_other(self, wtxtgit: Command, text: bytes) -> None:
+        put(wtxtgit, quoted(text[:150_000] + text[:90] + text[60_000:]))
+        assert wtxtgit("recover", "bad.wtxt", "-o", "again.wtxt").code == 0
+        assert wtxtgit.folder.joinpath("again.wtxt").read_bytes() == text
+
+    def test_what_none_of_them_has_is_lost(self, wtxtgit: Command, text: bytes) -> None:
+        put(wtxtgit, self.lost(text, 3) + self.lost(text, 3))
+        done = wtxtgit("recover", "--json", "bad.wtxt", "-o", "again.wtxt")
+        assert done.code == 1
+        report = json.loads(done.out)
+        assert report["undone"] == ["other copies of it"]
+        assert [(array["name"], array["lost"]) for array in report["arrays"] if array["lost"]] == [
+            ("w", 1)
+        ]
+
+    def test_an_audit_line_that_begins_as_a_delta(self, wtxtgit: Command, text: bytes) -> None:
+        end = text.rindex(b"endwtxt")
+        told = text[:end] + b'audit by=me note="WTXT-DELTA 2 base_sha256_all="\n' + text[end:]
+        put(wtxtgit, with_wrong_character(told))
+        assert wtxtgit("recover", "bad.wtxt", "-o", "again.wtxt").code == 0
+        assert wtxtgit.folder.joinpath("again.wtxt").read_bytes() == told

@@ -116,7 +116,7 @@ def test_a_merge_says_that_a_set_is_to_be_resealed(repo: Repo, driver: None) -> 
     repo.git("commit", "-qam", "main")
     done = repo.run("git", "merge", "--no-edit", "topic")
     assert b"set/model.aeroset.json lists its old hashes" in done.stderr
-    assert b"wtxtgit reseal set/model.aeroset.json" in done.stderr
+    assert b"wtxtgit reseal --stage -- set/model.aeroset.json" in done.stderr
     assert repo.wtxtgit("verify", "set", ok=(1,)).returncode == 1
     repo.wtxtgit("reseal", "set")
     assert repo.wtxtgit("verify", "set").returncode == 0
@@ -151,7 +151,7 @@ def test_one_command_ends_the_conflict_of_a_set_whose_parts_merged(
         "cherry-pick": ("cherry-pick", "topic"),
     }[way]
     done = repo.run("git", *how, ok=(1,))
-    assert b"wtxtgit reseal set/model.aeroset.json" in done.stderr
+    assert b"wtxtgit reseal --stage -- set/model.aeroset.json" in done.stderr
     said = repo.wtxtgit("reseal", "set").stdout
     assert b"model.aeroset.json: rewritten, staged" in said
     assert repo.git("ls-files", "-u") == b""

@@ -7,11 +7,7 @@ gone when the command is given again. A hint without a row fails.
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,48 +15,32 @@ import pytest
 
 import wtxtgit as api
 from tests.data import fixture
+from tests.e2e.hint_worlds import (
+    INSTEAD,
+    LISTS,
+    NAMED,
+    NEW,
+    OPTION,
+    UP,
+    Row,
+    Words,
+    World,
+    follow,
+)
 from tests.e2e.hints_not_followed import NOT_FOLLOWED
 from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, checkpoint, text
+from tests.e2e.test_told_hints import FOLLOWED as TOLD
 from tests.kit.hints import hints
-from tests.kit.pasting import HERE, paste
+from tests.kit.pasting import HERE
 from wtxtgit.checkpoint.inspect import inspect
 from wtxtgit.model.tensor import ReadOptions
 
 pytestmark = pytest.mark.slow
 
-UP = "../"
-NEW = "new model.safetensors"
-
-
-@dataclass(frozen=True)
-class World(Sealed):
-    """A repository with two sealed checkpoints, in a folder of which commands are given."""
-
-    def said(self, *words: str) -> tuple[int, str, str]:
-        """Exit code and what is printed of a command that is given in the folder."""
-        done = self.call(*words, ok=range(256), folder=HERE)
-        return done.code, done.out, done.err
-
-
-Words = list[str]
-Make = Callable[[World], Words]
-"""Makes what is to be told of; gives the command that tells it."""
-
 
 @pytest.fixture
 def world(pastable: Sealed) -> World:
     return World(pastable.path)
-
-
-def told(err: str) -> tuple[str, str]:
-    """The first error or warning that has a hint, and that."""
-    found = re.search(r"^wtxtgit: (?:error|warning|note): (.*)\nwtxtgit: hint: (.*)$", err, re.M)
-    assert found, err
-    return found[1], found[2]
-
-
-def as_pattern(row: str) -> str:
-    return ".*".join(re.escape(part) for part in row.split("{}"))
 
 
 # What makes each.
@@ -331,13 +311,6 @@ def both_sides_of_a_ledger(world: World) -> Words:
     return ["seal", "--staged", "--", UP + MODEL]
 
 
-def moved_away_and_gone(world: World) -> Words:
-    for end in ("", ".wsum"):
-        world.git("mv", MODEL + end, NEW + end)
-    (world.path / NEW).unlink()
-    return ["seal", "--", UP + NEW]
-
-
 def ledger_of_a_text_that_is_damaged(world: World) -> Words:
     world.write(MODEL, text(2.0).replace(b"crc32c=", b"crc32c=f", 1))
     world.add(MODEL)
@@ -385,27 +358,6 @@ def edited_file(world: World) -> Words:
 def outside_of_a_repository(world: World) -> Words:
     shutil.rmtree(world.path / ".git")
     return ["status"]
-
-
-COMMAND, INSTEAD, OPTION, NAMED, LISTS = "command", "instead", "option", "named", "lists"
-_CUT = re.compile(
-    r"(,? (says|shows|lists|checks|overwrites|takes|makes|brings|keeps|replaces|seals|goes on"
-    r"|begins|adds|gives|names|writes|joins|sets|where|in the folder)\b.*|[,;] .*|  # .*| first$)"
-)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A hint: what makes it, and what it is.
-
-    A COMMAND is run, and what was told is gone then. An OPTION is given to the same command. What
-    LISTS only shows more, INSTEAD is run in the place of what was given, and NAMED says how the
-    last word of that is spelled. `then` is the code of the same command afterwards.
-    """
-
-    make: Make
-    what: str = COMMAND
-    then: int = 0
 
 
 FOLLOWED = [
@@ -493,49 +445,13 @@ FOLLOWED = [
 ]
 
 
-def commands(hint: str) -> list[str]:
-    """The commands of a hint, without what is said of them."""
-    steps = hint.rpartition(": ")[2].split(", then ")
-    return [
-        _CUT.sub("", step.removeprefix("change to a repository, or run ")).strip() for step in steps
-    ]
-
-
 @pytest.mark.parametrize(("hint", "row"), FOLLOWED, ids=[row.make.__name__ for _, row in FOLLOWED])
 def test_it_ends_what_it_speaks_of(hint: str, row: Row, world: World) -> None:
-    words = row.make(world)
-    code, _, err = world.said(*words)
-    assert code
-    message, found = told(err)
-    assert re.fullmatch(as_pattern(hint), found), (hint, found, message)
-    match row.what:
-        case "lists":
-            # What is wrong with a file makes its list end with 1.
-            assert paste(world, commands(found)[0], ok=(0, 1)).strip()
-            return
-        case "instead":
-            paste(world, commands(found)[0].replace("FILE", "file"))
-            return
-        case "option" if found.startswith("leave out"):
-            words = [word for word in words if word not in found.split()]
-        case "option":
-            option = re.match(r"(?:.*or )?(-o .*(?= replaces)|--[a-z]+)", found)
-            assert option
-            words = [*words, *shlex.split(option[1])]
-        case "named":
-            spelled = re.search(r"\./[\w.]+|^\S+\.pub$|(?<=mean )\S+(?=\?)", found)
-            assert spelled
-            words = [*words[:-1], *shlex.split(spelled[0])]
-        case _:
-            for command in commands(found):
-                paste(world, command)
-    again, _, after = world.said(*words)
-    assert message not in after
-    assert again == row.then, after
+    follow(world, hint, row)
 
 
 def test_every_hint_has_a_row() -> None:
-    followed = {hint for hint, _ in FOLLOWED}
+    followed = {hint for hint, _ in (*FOLLOWED, *TOLD)}
     others = [hint for listed in NOT_FOLLOWED.values() for hint in listed]
     assert len(others) == len(set(others))
     assert followed.isdisjoint(others)

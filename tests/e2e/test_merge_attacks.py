@@ -169,6 +169,11 @@ def test_our_file_committed_in_the_place_of_a_merge_is_told(repo: Repo) -> None:
     told = repo.run("git", "commit", "-qam", "merged").stderr.decode()
     assert f"wtxtgit: warning: {NAME}: its conflict is not settled: our side" in told
     assert f"git checkout -m -- {NAME} restores the conflict" in told
+    repo.git("checkout", "-m", "--", NAME)
+    assert unmerged(repo)
+    resolve(repo, NAME, "--strategy", "theirs")
+    assert b"not settled" not in repo.run("git", "commit", "--amend", "-qm", "merged").stderr
+    assert held(repo, SAFETENSORS)["embed"][20].tolist() == one_row(20, 2.0)["embed"][20].tolist()
 
 
 @slow

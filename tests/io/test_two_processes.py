@@ -123,3 +123,59 @@ def test_ended_processes_are_not_kept_for_who_started_them() -> None:
 
 def test_no_other_process_is_to_be_had() -> None:
     assert run(f"{WITHOUT_OTHER}\ntask = made\n{CHECK}") == "alone\n"
+
+
+# Descriptors 0 to 2 are open, so there are none for a pipe, or for half of what it takes.
+LIMITS = [
+    ("RLIMIT_NOFILE", "3"),
+    ("RLIMIT_NOFILE", "5"),
+    ("RLIMIT_AS", "2**22 + 4096 * int(open('/proc/self/statm').read().split()[0])"),
+]
+
+
+@pytest.mark.parametrize(("name", "limit"), LIMITS, ids=["pipe", "other-pipe", "memory"])
+def test_there_is_nothing_to_share_results_with(name: str, limit: str) -> None:
+    script = f"""
+import resource
+SIZES = [5, 1000] * 6
+before = resource.getrlimit(resource.{name})
+resource.setrlimit(resource.{name}, ({limit}, before[1]))
+task = made
+{CHECK}
+resource.setrlimit(resource.{name}, before)
+print("first free:", os.dup(0))
+"""
+    assert run(script) == "first free: 3\n"
+
+
+SENDS = """
+import signal
+forked = os.fork
+
+def fork():
+    process = forked()
+    if {who}:
+        os.kill(os.getpid(), signal.SIGINT)
+    return process
+
+os.fork = fork
+task = made
+try:
+{check}
+except KeyboardInterrupt:
+    print("interrupted", os.getpid() == here)
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("alone", os.getpid() == here)
+"""
+
+
+@pytest.mark.parametrize(
+    ("who", "said"),
+    [("process == 0", "alone True\n"), ("process", "interrupted True\nalone True\n")],
+    ids=["other", "own"],
+)
+def test_a_signal_right_after_the_fork(who: str, said: str) -> None:
+    check = CHECK.replace("\n", "\n    ")
+    assert run(SENDS.format(who=who, check=check)) == said

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
 from tests.data import fixture
+from tests.docs.pages import ROOT
 from tests.kit import ATTRIBUTES, Repo, safetensors
 from wtxtgit.git import index_file
 from wtxtgit.git.repository import Config
@@ -249,6 +252,13 @@ def test_compressed_files(tracked: Repo) -> None:
     tracked.wtxtgit("repack", "m.npz")
     tracked.add()
     assert checks(tracked)["compression"].level is Level.OK
+
+
+def test_all_libraries_that_are_declared_are_tried() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    wanted = (Requirement(line) for line in declared)
+    here = {one.name for one in wanted if one.marker is None or one.marker.evaluate()}
+    assert ops.MODULES.keys() == here
 
 
 def test_outside_a_repository(tmp_path: Path, driver: None) -> None:

@@ -461,6 +461,12 @@ class TestTables:
         # One of which another has the head, and two that are before and behind all of them.
         asked = [*names, bytes([1] * 31 + [9]), bytes(32), bytes([255] * 32)]
         assert table.find_all(asked) == [table.find(name) for name in asked]
+        # What was asked for before is known, and few are looked for one by one.
+        again = together(parts)
+        for some in (asked[-1:], asked[:1], [*asked[1:], asked[-1]], asked):
+            assert again.find_all(some) == [table.find(name) for name in some]
+            assert again.among(some) == {name for name in some if table.find(name)}
+            assert again.holding(some) == {pack for name in some for pack, _ in table.find(name)}
 
     def test_a_large_one_is_in_a_file(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         names = added(store, weights(4))

@@ -115,7 +115,7 @@ class LazyTensor(LazyRows):
         is_in_rows = tensor.strides is None and tensor.order != "F"
         is_there = tensor.absent is None and end <= tensor.nbytes
         if not (is_in_rows and is_there) or isinstance(tensor.held, PackedBytes):
-            # Whole, or with the error that the whole of it has.
+            # Read the whole tensor, which also gives the error that belongs to all of it.
             return _values(self._checkpoint, tensor)[low:high]
         part = replace(
             tensor,
@@ -128,14 +128,17 @@ class LazyTensor(LazyRows):
 
 
 def _by_name(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """The tensors by name; raises InputError if a name is used twice or there are no tensors."""
+    """Return the tensors by name.
+
+    Raises InputError if a name is used twice or there are no tensors.
+    """
     named: dict[str, Tensor] = {}
     for tensor in checkpoint.tensors:
         if tensor.name in named:
             raise InputError(f"{checkpoint.name}: two tensors are named {quoted(tensor.name)}")
-        # Writers of some formats count padding in.
+        # The writers of some formats count padding as part of a tensor.
         named[tensor.name] = as_numbers(tensor) or tensor
-    # What we can't look into would seem to be a checkpoint that is empty.
+    # A file whose content we can't read would look like an empty checkpoint.
     if not named:
         why = "".join(f"; {note.removeprefix(f'{checkpoint.name}: ')}" for note in checkpoint.notes)
         why = why.replace(KEY_OPENS, "decryption_key opens them")
@@ -146,13 +149,13 @@ def _by_name(checkpoint: Checkpoint) -> dict[str, Tensor]:
 def _values(
     checkpoint: Checkpoint, tensor: Tensor, dtype: np.dtype[Any] | None = None
 ) -> NDArray[Any]:
-    """A read-only copy of a tensor's values, little-endian and in C order.
+    """Return a read-only copy of a tensor's values, little-endian and in C order.
 
     Raises InputError if they are not available, CheckError if a text is damaged.
     """
     dtype = numpy_dtype(tensor) if dtype is None else dtype
     try:
-        # Views may repeat what is stored.
+        # Views may repeat stored bytes, so this may be more than the file holds.
         if content_size(tensor) > checkpoint.budget.most:
             most = checkpoint.budget.most
             raise FormatError(f"tensor {quoted(tensor.name)} has more than {most} bytes")

@@ -445,7 +445,10 @@ def _loaded(
     options: ReadOptions,
     threads: int | None,
 ) -> Weights | Tensors:
-    """The tensors of what was read of `name`, verified; `opener` opens files that it lists."""
+    """Verify the checkpoint `data` and return its tensors.
+
+    `opener` opens the files that it lists.
+    """
     report = None
     if is_text(data):
         report = verified(
@@ -469,10 +472,13 @@ def _loaded(
 
 
 def _resolved(target: str) -> str:
-    """What the name of a generation, or of a file elsewhere, means; any other target as it is."""
+    """Resolve the name of a generation, or of a file elsewhere.
+
+    Any other target is returned unchanged.
+    """
     if "@" not in target and not target.startswith(GIT):
         return target
-    # What finds generations reads ledgers and walks commits.
+    # Imported here: what finds generations reads ledgers and walks commits.
     from wtxtgit.chain import generation_names
 
     return generation_names.resolved(target)
@@ -494,7 +500,7 @@ def _warn_of_damage(name: str, snapshot: LazySnapshot) -> None:
         f"{shown_name(name)} is damaged: {first}{more}; what is intact can be read, and "
         "wtxtgit recover may mend the rest",
         DamageWarning,
-        # This, `open`, what gives its errors their hints, and the caller.
+        # Three frames up to the caller: this function, `open`, and what gives errors their hints.
         stacklevel=4,
     )
 
@@ -510,7 +516,7 @@ def _dump_container(
     extras: Mapping[str, object],
     max_shard: int | None,
 ) -> None:
-    """Write arrays as a file of the format that its ending says, or several (`max_shard`)."""
+    """Write arrays to a file in the format of its ending, or to several files (`max_shard`)."""
     from wtxtgit.checkpoint import convert
 
     target, writer = convert.target_of(path)
@@ -553,7 +559,7 @@ def _snapshot(
         given = (meta, prev, audit, rows_per_chunk)
         if all(value is None for value in given) and not pending:
             return arrays.snapshot
-        # A layout binds the arrays to a file: with other metadata it is made anew.
+        # A layout binds the arrays to a file, so with other metadata the snapshot is made anew.
         if arrays.snapshot.layout is None and rows_per_chunk is None:
             old = arrays.snapshot
             return replace(

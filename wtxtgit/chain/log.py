@@ -123,7 +123,7 @@ def walked(
             is_there = artifact + LEDGER_SUFFIX in snapshot.entries
             raise (InputError if is_there else NoLedger)(
                 f"{shown(Path(path))}: no ledger in {revision}",
-                hint=f"wtxtgit seal --staged -- {shlex.quote(shown(Path(path)))}",
+                hint=f"wtxtgit seal --staged -- {shlex.quote(shown(Path(path)))}, then git commit",
             )
         if report.ledger is None:
             raise CheckError(f"{shown(Path(path))}: {report.problems[0]}")

@@ -327,8 +327,9 @@ class SealPlanner:
         if ledger.place != path:
             raise CheckError(
                 f"{shown_path(path)}: its ledger is that of {shown_path(ledger.place)}",
-                hint=f"wtxtgit seal --staged -- {self._files.quoted(ledger.place)}, "
-                "or put the file back",
+                hint=f"git mv -- {self._files.quoted(path + LEDGER_SUFFIX)} "
+                f"{self._files.quoted(ledger.place + LEDGER_SUFFIX)}, then wtxtgit seal "
+                f"--staged -- {self._files.quoted(ledger.place)}; or put the file back",
             )
         if is_deletion(ledger.last) and not choice.joins:
             is_other = not self._files.has(path, ledger)

@@ -7,11 +7,13 @@ overwritten.
 from __future__ import annotations
 
 import contextlib
+import re
 from array import array as numbers
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import final, overload
 
@@ -22,15 +24,16 @@ from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, TextError
 from wtxtgit.filter.payload import keeping
 from wtxtgit.io.files import read_small, write_output
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import Buffer, ByteView, Pages, pieces, same_bytes, write_all
+from wtxtgit.io.view import Buffer, ByteView, Pages, mapped, pieces, same_bytes, write_all
 from wtxtgit.model.array import Snapshot
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.store.place import store_of
 from wtxtgit.text import ledger
 from wtxtgit.text.grammar import MAX_INLINE, is_delta, is_detached
 from wtxtgit.text.index import start_of
-from wtxtgit.text.recovery import deltas, ledgers
+from wtxtgit.text.recovery import deltas, ledgers, transport
 from wtxtgit.text.recovery.pieces import ArrayPieces, ChunkState, Slot
+from wtxtgit.text.recovery.reading import distance
 from wtxtgit.text.recovery.rebuilding import PartialText, recover_plain, text_of
 from wtxtgit.text.recovery.transport import undone
 from wtxtgit.text.verify import TextReport, read_wsum, verify
@@ -115,11 +118,71 @@ def recover_text(
     `given` are files, URLs and revisions to search first. Raises InputError if no line of a text is
     left.
     """
-    heal = other_copies.FoundCopies(
-        partial(other_copies.places, target, tuple(given), threads),
-        partial(other_copies.store_of_target, target),
-    )
     plain, changes = undone(data)
+    at_hand = partial(other_copies.places, target, tuple(given), threads)
+    best = _recovered(target, data, plain, changes, at_hand, threads)
+    if best.text is not None:
+        return best
+    copies = transport.copies(plain)
+    # Of another text, as of an older version that a mail quotes, nothing is taken as a whole.
+    claimed = _claimed(plain)
+    copies = [copy for copy in copies if _is_near(_claimed(copy), claimed)]
+    fewest = None
+    for copy in copies:
+        others = [
+            other_copies.Place("another copy in it", partial(_itself, other))
+            for other in copies
+            if other is not copy
+        ]
+        places = partial(_first_of, others, at_hand)
+        # What is none after all has nothing to give.
+        with contextlib.suppress(InputError):
+            done = _recovered(target, data, copy, (*changes, _COPIES), places, threads)
+            if done.text is not None:
+                return done
+            lost = sum(array.lost for array in done.report.arrays) + len(done.report.missing)
+            if fewest is None or lost < fewest:
+                best, fewest = done, lost
+    return best
+
+
+_COPIES = "other copies of it"
+_Places = Callable[[], Iterable[other_copies.Place]]
+
+
+_NEAR_START = 64 * 1024
+_HASH = re.compile(rb"=([0-9a-f]{64})[ \n]")
+_MOST_WRONG = 16
+
+
+def _claimed(text: ByteView) -> bytes | None:
+    """The first hash of a text, which tells it from others: its root, base, or repository."""
+    found = _HASH.search(mapped(text[:_NEAR_START]))
+    return None if found is None else found[1]
+
+
+def _is_near(one: bytes | None, other: bytes | None) -> bool:
+    return one is None or other is None or distance(one, other) <= _MOST_WRONG
+
+
+def _itself(text: ByteView) -> ByteView:
+    return text
+
+
+def _first_of(first: Iterable[other_copies.Place], others: _Places) -> Iterable[other_copies.Place]:
+    return chain(first, others())
+
+
+def _recovered(
+    target: str,
+    data: ByteView,
+    plain: ByteView,
+    changes: tuple[str, ...],
+    places: _Places,
+    threads: int | None,
+) -> RecoveredText:
+    """The same of `data` as it was before its transport, with the places to look in."""
+    heal = other_copies.FoundCopies(places, partial(other_copies.store_of_target, target))
     if is_delta(plain):
         return _recover_delta(target, data, bytes(plain), changes, heal)
     if plain[: len(ledger.MAGIC)] == ledger.MAGIC:

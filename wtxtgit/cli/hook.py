@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,8 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
             say(f"{one.ref.local}: {finding_line(finding)}", hint(finding, here))
         if len(one.report.findings) > _MOST:
             more = len(one.report.findings) - _MOST
-            complain(f"{one.ref.local}: and {more} more", "wtxtgit audit lists them")
+            ref = shlex.quote(one.ref.local)
+            complain(f"{one.ref.local}: and {more} more", f"wtxtgit audit {ref} lists them")
         # Who installed the hooks, and seals, has to know what it rests on.
         for line in one.report.notes if one.report.findings else ():
             note(line)

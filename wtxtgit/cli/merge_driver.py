@@ -96,7 +96,7 @@ def _merge(base: Path, ours: Path, theirs: Path, path: str | None) -> int:
     if index is not None:
         note(
             f"{shown}: {index} lists its old hashes",
-            f"wtxtgit reseal {shlex.quote(index)}, then git add",
+            f"wtxtgit reseal --stage -- {_quoted(index)}",
         )
     if has_ledger(repo, from_top):
         # What to do is told where the ledger conflicts, and by the hooks.
@@ -114,12 +114,16 @@ def _store(repo: Repository | None) -> ObjectStore | None:
     return ObjectStore.ahead_of_git(repo) if is_merging() else None
 
 
+def _quoted(path: str) -> str:
+    """A path for a command: git starts this at the top level, and takes paths from elsewhere."""
+    return shlex.quote(os.path.relpath(path, environment.git_prefix() or "."))
+
+
 def _complain(path: str, report: MergeReport, names: SideNames) -> None:
     named = [_named(one) for one in report.conflicts[:_MOST_NAMED]]
     more = len(report.conflicts) - len(named)
     what = ", ".join(named) + (f" and {more} more" if more > 0 else "")
-    # Git starts this at the top level, and takes paths from where it was called.
-    quoted = shlex.quote(os.path.relpath(path, environment.git_prefix() or "."))
+    quoted = _quoted(path)
     complain(
         f"{path}: both sides changed it; {names.ours} is kept for now: {what}; the file has no "
         f"changes from {names.theirs} yet",

@@ -14,7 +14,6 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from wtxtgit.chain.reader import Examiner
     from wtxtgit.cluster.client import Cluster
     from wtxtgit.git.repository import Repository
+    from wtxtgit.model.tensor import ReadOptions
     from wtxtgit.review.contents import Comparer
     from wtxtgit.trust.age.identities import AgeIdentity
 
@@ -159,10 +159,17 @@ class PathOrUrl(CheckpointTarget):  # type: ignore[type-arg,unused-ignore]
         return target if is_url(target) else str(Path(target))
 
 
+def _most_of_a_chunk() -> int:
+    # Most commands look at no tensor.
+    from wtxtgit.model.tensor import MAX_CHUNK
+
+    return MAX_CHUNK
+
+
 max_chunk_option = click.option(
     "--max-chunk",
     type=Size(),
-    default=MAX_CHUNK,
+    default=_most_of_a_chunk,
     metavar="SIZE",
     help="Refuse chunks that are, or decode to, more than this. Default: 1GiB.",
 )
@@ -197,6 +204,8 @@ def rewriting_options(command: _Command) -> _Command:
 
 def read_options(key: Path | None, max_chunk: int) -> ReadOptions:
     """What --key and --max-chunk say; raises InputError for a key file that holds none."""
+    from wtxtgit.model.tensor import ReadOptions
+
     if key is None:
         return ReadOptions(max_chunk, decoding=environment.decoding())
     from wtxtgit.checkpoint.key_file import aes_key

@@ -124,6 +124,7 @@ def settings(repo: Repository | None = None, *, detached: bool = False) -> Filte
         payload=_payload,
         fetched=_fetched,
         proved=_proved,
+        here=os.fsencode(environment.git_prefix()),
     )
 
 

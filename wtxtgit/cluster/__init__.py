@@ -1,6 +1,6 @@
-"""Work on a Dask cluster that is there already: by file, by shard of a set, by blob.
+"""Work on an existing Dask cluster: by file, by shard of a set, or by blob.
 
-What a task gets and gives is plain data; what it does is what one machine does
-with that file or blob, so the results are the same, byte for byte. Importing
-this package imports no Dask. Guide: `docs/scale.md`.
+The arguments and results of tasks are plain data. A task does with its file or blob exactly what a
+single machine does, so the results are the same, byte for byte. Importing this package does not
+import Dask. Guide: `docs/scale.md`.
 """

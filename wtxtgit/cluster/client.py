@@ -1,11 +1,10 @@
-"""The client's side: connect, give tasks out, take answers as they come; and what a worker answers.
+"""The client's side (connect, submit tasks, collect answers as they come) and the worker's answer.
 
-A task whose worker is lost is given to another one by the scheduler; one that
-has cost several workers is given up. Waiting ends: for the scheduler, and then
-for a first worker, after 10 seconds, without any worker left after LONELY rounds of them.
-A task never raises because of what it reads: an error is an answer, as data,
-since Dask logs the arguments of tasks that raise, and tries them again.
-https://distributed.dask.org/
+If a worker is lost, the scheduler gives its task to another one; a task that has cost several
+workers is given up. No wait is endless: the scheduler, and then a first worker, have 10 seconds
+each, and a run fails after LONELY such periods without any worker. A task never raises because of
+what it reads: errors are returned as data, since Dask logs the arguments of tasks that raise, and
+retries them. https://distributed.dask.org/
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ Task = Callable[[Any, Progress], Any]
 
 @contextmanager
 def connected(address: str) -> Iterator[Cluster]:
-    """Connect to the scheduler at `address`, whose workers have this version of wtxtgit.
+    """Connect to the scheduler at `address`, whose workers must have this version of wtxtgit.
 
-    When the context ends, tasks that are left are cancelled. Raises UsageError
-    for what is no address, EnvironmentFailure where Dask is not installed, no
-    scheduler or worker is there, or a worker has another version.
+    A context manager. When the context ends, remaining tasks are cancelled. Raises UsageError if
+    `address` is not an address, and EnvironmentFailure if Dask is not installed, there is no
+    scheduler or no worker, or a worker has another version.
     """
     client = _client(address)
     try:
@@ -68,7 +67,7 @@ def connected(address: str) -> Iterator[Cluster]:
 
 
 class Cluster:
-    """A cluster that is connected; `threads` are those of its workers at the start."""
+    """A connected cluster; `threads` is the number of its workers' threads at connection time."""
 
     def __init__(self, client: Any, address: str, threads: int) -> None:
         self._client = client
@@ -76,7 +75,7 @@ class Cluster:
         self.threads = threads
 
     def refuse_secrets(self, what: str) -> None:
-        """Raise UsageError where `what`, a secret, would go over the network in the clear."""
+        """Raise UsageError if `what`, a secret, would go over the network in the clear."""
         if not self._address.startswith(ENCRYPTED):
             raise UsageError(
                 f"{what} would go to the workers in the clear, as {self._address} is no {ENCRYPTED}"
@@ -89,16 +88,17 @@ class Cluster:
         kind: type[_Value],
         progress: Progress | None = None,
     ) -> Iterator[tuple[int, _Value]]:
-        """Do a task with each item; gives results, of type `kind`, with the item's number.
+        """Run a task on each item.
 
-        `task` is a function of a module. Results come in any order. Raises
-        what a task raised of our errors, and EnvironmentFailure for all else
-        that keeps it from a result.
+        Yield the item's number and the result, which must be of type `kind`. `task` is a function
+        of a module. Results come in any order. Raises those of our own errors that a task raised,
+        and EnvironmentFailure for anything else that prevents a result.
         """
         done: SimpleQueue[int] = SimpleQueue()
         futures: dict[int, Any] = {}
         left = iter(range(len(items)))
-        # All at once would hold every answer in memory while one is waited for.
+        # Submitting all tasks at once would hold every answer in memory while the caller works on
+        # one.
         most = max(_LEAST_AHEAD, _AHEAD * self.threads)
         try:
             while True:
@@ -119,7 +119,8 @@ class Cluster:
                 yield number, result.value
         finally:
             if futures:
-                # What a thread has begun it ends, as Python's threads do.
+                # A task that a thread has begun runs to its end: Python's threads can't be
+                # interrupted.
                 with contextlib.suppress(Exception):
                     self._client.cancel(list(futures.values()), force=True)
 
@@ -131,13 +132,16 @@ class Cluster:
         done: SimpleQueue[int],
     ) -> Any:
         with self._failures():
-            # Not pure: what a file holds may have changed since the last time.
+            # Not pure: the content of a file may have changed since the last time.
             future = self._client.submit(answer, task, item, pure=False)
         future.add_done_callback(lambda _: done.put(number))
         return future
 
     def _next(self, done: SimpleQueue[int]) -> int:
-        """Wait for a task that is done; raises EnvironmentFailure when no worker is left."""
+        """Wait for a finished task and return its number.
+
+        Raises EnvironmentFailure if no worker is left.
+        """
         lonely = 0
         while True:
             try:
@@ -160,7 +164,7 @@ class Cluster:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Turn what Dask raises into our errors."""
+        """Turn exceptions of Dask into our errors; a context manager."""
         from concurrent.futures import CancelledError
 
         from distributed.scheduler import KilledWorker
@@ -181,11 +185,14 @@ class Cluster:
 
 
 def import_distributed() -> Any:
-    """Import Dask's client, told to say nothing itself."""
+    """Import Dask's client, configured not to log anything itself.
+
+    Raises EnvironmentFailure if it is not installed.
+    """
     try:
         import dask
 
-        # Before distributed is imported, which reads it once.
+        # Before `distributed` is imported: it reads this only once.
         dask.config.set(logging=dict.fromkeys(_LOGS, "critical"))
         import distributed
     except ImportError:
@@ -199,12 +206,13 @@ def _client(address: str) -> Any:
     distributed = import_distributed()
     _check_address(address)
     try:
-        # A client of Dask's waits without end for a server of another kind to say something.
+        # Dask's client would wait forever for a server of another kind to say something.
         kind = asyncio.run(_identity(address))
         if kind != "Scheduler":
             raise UsageError(f"at {address} is a {kind.lower()}, not a scheduler", hint=_ADDRESS)
         with warnings.catch_warnings():
-            # What tasks are made of is checked to be the same: our own version.
+            # The versions of what tasks consist of are checked by us: our own version must be the
+            # same.
             warnings.simplefilter("ignore", distributed.versions.VersionMismatchWarning)
             return distributed.Client(address, timeout=SECONDS, set_as_default=False)
     except WtxtgitError:
@@ -229,7 +237,10 @@ def _check_address(address: str) -> None:
 
 
 async def _identity(address: str) -> str:
-    """What a server of Dask's says that it is; raises OSError where there is none in time."""
+    """Return what kind of server a Dask server says it is.
+
+    Raises OSError if none answers in time.
+    """
     import distributed
     from distributed import core
 
@@ -248,7 +259,10 @@ async def _identity(address: str) -> str:
 
 
 def _check_workers(client: Any, address: str) -> int:
-    """Wait for a first worker and ask all for their version; gives the number of their threads."""
+    """Wait for a first worker and ask all workers for their version.
+
+    Return the number of their threads.
+    """
     try:
         client.wait_for_workers(1, timeout=_FIRST_WORKER)
     except TimeoutError:
@@ -286,13 +300,13 @@ def _check_version(versions: Any, address: str) -> None:
 
 
 def _threads(client: Any) -> int:
-    """Threads of all workers."""
+    """Return the number of threads of all workers."""
     return sum(client.nthreads().values())
 
 
 @dataclass(frozen=True, slots=True)
 class TaskAnswer:
-    """What a task came to: a value or an error; `done` counts bytes."""
+    """The outcome of a task: a value or an error; `done` counts bytes."""
 
     version: str
     value: object = None
@@ -301,12 +315,15 @@ class TaskAnswer:
 
 
 def version() -> str:
-    """The version of wtxtgit that a worker has."""
+    """Return the version of wtxtgit that a worker has."""
     return __version__
 
 
 def answer(task: Task, item: object) -> TaskAnswer:
-    """Do a task on a worker."""
+    """Run a task on a worker.
+
+    Errors of ours, of the system, and of lack of memory are returned as data.
+    """
     counter = _Counter()
     try:
         value = task(item, counter.add)

@@ -1,7 +1,7 @@
-"""Payload as workers have it: of their clone's store, and of packs that they read by URL.
+"""The payload that workers read: from their clone's store, and from packs by URL.
 
-What comes by URL lies in a folder of its own while one text is looked at, and goes with it: the
-store of a clone stays as it is. It is proved like all that is fetched
+Payload that comes by URL is kept in a temporary folder while one text is examined, and then
+deleted: the store of a clone stays as it is. It is verified like anything fetched
 (`remotes/payload/incoming.py`).
 """
 
@@ -27,11 +27,13 @@ from wtxtgit.store.store import Store
 
 
 def url_for_workers(repo: Repository) -> tuple[StoreUrl | None, str | None]:
-    """Where workers read payload, and what to say where that is nowhere that they can open."""
+    """Return the URL from which workers read payload, or None and a message if they can't open
+    any.
+    """
     url = trusted(repo)
     if url is None:
         return None, "workers read no payload: no remote of the store is in use"
-    # These take a repository whose remotes and credentials are the user's own.
+    # These need a repository with the user's own remotes and credentials.
     if url.url.startswith(GIT) or url.remote is not None:
         return None, f"workers read no payload from {url.shown}, which needs the clone of a user"
     return url, None
@@ -39,7 +41,7 @@ def url_for_workers(repo: Repository) -> tuple[StoreUrl | None, str | None]:
 
 @contextmanager
 def payload_of(repo: Repository, url: StoreUrl | None) -> Iterator[FetchedPayload]:
-    """Have the payload of a worker's clone be this, for as long as the block lasts."""
+    """Make this the payload of a worker's clone for the length of the block; a context manager."""
     with temporary_folder() as folder:
         before, made = repo.payload, _WorkerPayload(repo, url, folder)
         repo.payload = made
@@ -51,7 +53,10 @@ def payload_of(repo: Repository, url: StoreUrl | None) -> Iterator[FetchedPayloa
 
 @cache
 def _ends() -> Path:
-    """Where ends of packs are kept for the next text, until the worker ends."""
+    """Return a folder that keeps the ends of packs for the next text.
+
+    It is deleted when the worker ends.
+    """
     until = ExitStack()
     atexit.register(until.close)
     return until.enter_context(temporary_folder())

@@ -1,16 +1,12 @@
 """What workers do: facts about blobs, comparisons, texts, verdicts.
 
-Facts and comparisons are of a clone that the workers have.
-
-Texts are a task a file, and each is written by its worker to where it goes. One
-text is hashed in one go, from its first array to its last: what is shared are
-the files. A text of 1.4 times a file would cost the network twice on its way
-through the client.
-
-Verifying is a task a file, and of a set a task a shard: the index of the set is
-read first, then its files are checked, each against the index, and last what
-was found is put together. Of a set with very many files a task takes several,
-since each task reads the index.
+Facts and comparisons are taken from a clone that the workers have. When texts are emitted, each
+file is a task, and its worker writes the text to its destination. A text is hashed in one go, from
+its first array to its last, so the work is divided by file, not within one. A text, 1.4 times the
+size of its file, would otherwise cross the network twice on its way through the client. When files
+are verified, each file is a task. Of a set, each shard is a task: first the set's index is read,
+then each file is checked against it, and finally the findings are put together. Of a set with very
+many files, a task takes several, since each task reads the index.
 """
 
 from __future__ import annotations
@@ -54,7 +50,10 @@ _BLOBS = 64
 
 @contextmanager
 def clone_at(folder: Path) -> Iterator[Repository]:
-    """The repository at `folder` on a worker; raises EnvironmentFailure for what it lacks."""
+    """Open the repository at `folder` on a worker; a context manager.
+
+    Raises EnvironmentFailure for whatever the repository lacks, also within the block.
+    """
     try:
         yield Repository.discover(folder)
     except OSError as error:
@@ -75,9 +74,10 @@ class _Blobs:
 def examiner(
     cluster: Cluster, repo: Repository, clone: Path | None, note: Callable[[str], None]
 ) -> Examiner:
-    """Find facts on a cluster; `clone` is its workers' clone, None for `repo`'s path.
+    """Return a function that finds facts on a cluster.
 
-    `note` gets a line where the workers lack payload, and can't open where it is.
+    `clone` is the path of the workers' clone, by default that of `repo`. `note` is called with a
+    line if the workers lack payload and can't open the place where it is.
     """
     folder = clone or repo.home
 
@@ -99,7 +99,8 @@ def _batches(repo: Repository, blobs: list[Wanted]) -> Iterator[tuple[Wanted, ..
     total = 0
     known = sizes(repo, (oid for oid, _ in blobs)) if blobs else {}
     for oid, opaque in blobs:
-        # Each task opens the clone anew: small ones are put together, a large blob goes alone.
+        # Each task opens the clone anew, so small blobs are put together, and a large one goes
+        # alone.
         if batch and (len(batch) == _BLOBS or total + known[oid] > _BYTES):
             yield tuple(batch)
             batch, total = [], 0
@@ -120,7 +121,7 @@ def _examine(blobs: _Blobs, _progress: Progress) -> tuple[tuple[str, ArtifactFac
 
 @dataclass(frozen=True, slots=True)
 class _ComparisonTask:
-    """A checkpoint to be compared: the fields of a BranchReader, and the clone's folder."""
+    """A checkpoint to compare: the fields of a BranchReader, and the clone's folder."""
 
     clone: Path
     branch: Branch
@@ -131,7 +132,9 @@ class _ComparisonTask:
 
 
 def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
-    """Compare on a cluster; `clone` is where workers have a clone, by default at the same path."""
+    """Return a function that compares on a cluster; `clone` is the workers' clone, by default at
+    the same path.
+    """
 
     def compared(
         reader: BranchReader, changed: Sequence[ChangedCheckpoint]
@@ -162,21 +165,23 @@ def _compare(asked: _ComparisonTask, progress: Progress) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _EmitTask:
-    """A text to be made of the file `path`, at `out`; both may be URLs."""
+    """An order to write the text of the file `path` to `out`; both may be URLs."""
 
     path: str
     out: str
     folder: Path
     generation: NewGeneration
 
-    # Dask shows what its tasks are given, and a URL may hold credentials.
+    # Dask shows the arguments of its tasks, and a URL may hold credentials.
     def __repr__(self) -> str:
         return "<a text to be made>"
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What a worker wrote: bytes where it wrote to a path, and a warning about the file."""
+    """What a worker wrote: the number of bytes if it wrote to a path, and a warning about the
+    file.
+    """
 
     nbytes: int | None
     warning: str | None
@@ -190,12 +195,13 @@ def emit_files(
     *,
     progress: Progress | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Make the text of each file, at the path or URL in `outs`; gives warnings, by the file's path.
+    """Write the text of each file to the path or URL in `outs`.
 
-    Raises UsageError for what needs a secret or a second file, and
-    EnvironmentFailure where a text is not here that a worker wrote to a path.
+    Return warnings as (file path, message). Raises UsageError if a text would need a secret or a
+    second file, and EnvironmentFailure if a text that a worker wrote to a path can't be found from
+    here.
     """
-    # Keys are files of this machine, and a WSUM is a second file, for which nobody gave a name.
+    # Keys are files of this machine, and a WSUM is a second file, which nobody has named.
     if generation.sign is not None or generation.hmac_key is not None or generation.pending:
         raise UsageError("texts that are signed, authenticated or pending are made here alone")
     folder = Path.cwd()
@@ -237,9 +243,9 @@ _ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file to be verified; of a blob its id, and its revision's tree, where there is one."""
+    """A file to verify; for a blob, also its id and, if it has a revision, the id of its tree."""
 
-    # May hold credentials: Dask shows what its tasks are given.
+    # The name may hold credentials, and Dask shows the arguments of its tasks.
     name: str
     asked: Demands
     place: TargetPlace
@@ -252,7 +258,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Shards:
-    """Files of a set to be checked."""
+    """Some files of a set, to be checked."""
 
     file: _File
     paths: tuple[str, ...]
@@ -260,7 +266,7 @@ class _Shards:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A set whose files were checked, in their order."""
+    """A set whose files have been checked; `members` are in the order of the set."""
 
     file: _File
     members: tuple[MemberFindings, ...]
@@ -268,7 +274,7 @@ class _Checked:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """A file's verdict, or the files that it lists."""
+    """The verdict on a file, or None and the files that it lists."""
 
     verdict: FileVerdict | None
     members: tuple[str, ...] = ()
@@ -282,11 +288,11 @@ def verify_files(
     *,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Verify files on a cluster, as `checkpoint.verify.verify_files` does here.
+    """Verify files on a cluster, as `checkpoint.verify.verify_files` does on this machine.
 
-    `names` are paths that the workers have as well, URLs, or REV:PATH in the
-    workers' clone; where `clone` is not given that is at the path of the one here.
-    Raises as that does, and EnvironmentFailure for the cluster.
+    `names` are paths that the workers have as well, URLs, or REV:PATH in the workers' clone.
+    `clone` is the path of that clone, by default that of the clone here. Raises what
+    `checkpoint.verify.verify_files` raises, and EnvironmentFailure for problems with the cluster.
     """
     if asked.has_secrets:
         cluster.refuse_secrets("a key")
@@ -314,7 +320,7 @@ def _verify_sets(
     listed: dict[int, tuple[str, ...]],
     progress: Progress | None,
 ) -> dict[int, FileVerdict]:
-    """Verify sets by what they list."""
+    """Verify sets, given the files that each of them lists; return verdicts by the set's number."""
     shards = [
         (number, _Shards(files[number], paths))
         for number, every in listed.items()
@@ -334,13 +340,16 @@ def _verify_sets(
 
 
 def _parted(paths: tuple[str, ...], most: int) -> list[tuple[str, ...]]:
-    """Paths in at most `most` runs of the same length, the last one aside."""
+    """Divide paths into at most `most` runs of equal length, of which the last may be shorter."""
     step = -(-len(paths) // max(most, 1))
     return [paths[start : start + step] for start in range(0, len(paths), step)]
 
 
 def _file(name: str, asked: Demands, clone: Path | None) -> _File:
-    """A file as workers are asked for it; raises what a blob's name is refused with."""
+    """Return a file as workers are asked for it.
+
+    Raises the error of a blob's name that is refused.
+    """
     place = TargetPlace(folder=Path.cwd())
     if not is_blob(name):
         return _File(name, asked, place)
@@ -350,7 +359,9 @@ def _file(name: str, asked: Demands, clone: Path | None) -> _File:
 
 
 def _names(name: str, place: TargetPlace) -> tuple[str, str | None]:
-    """The ids of a blob, named REV:PATH, and of the revision's tree; None for the index."""
+    """Return the ids of a blob named REV:PATH and of its revision's tree, None if it is in the
+    index.
+    """
     repo = place.repository()
     blob = checkpoint_oid(name, repo)
     revision = name.partition(":")[0]
@@ -358,7 +369,7 @@ def _names(name: str, place: TargetPlace) -> tuple[str, str | None]:
 
 
 def _look(file: _File, progress: Progress) -> _Looked:
-    """Verify a file, unless it is a set of several."""
+    """Verify a file; of a set of several files only list them."""
     try:
         data = _read(file)
     except _CloneFailure as error:
@@ -394,11 +405,11 @@ def _conclude(checked: _Checked, progress: Progress) -> FileVerdict:
 
 
 class _CloneFailure(EnvironmentFailure):
-    """The workers' clone is not what it should be: no finding about a file."""
+    """The workers' clone is not as it should be; this says nothing about a file."""
 
 
 def _read(file: _File) -> ByteView:
-    """Read a file on a worker; raises _CloneFailure where its clone has another blob."""
+    """Read a file on a worker; raises _CloneFailure if its clone has another blob of that name."""
     if file.blob is None:
         return read_checkpoint(file.name, file.place)
     folder = file.place.clone

@@ -1,6 +1,6 @@
-"""Comparing two checkpoints that are open: tensor by tensor, then their metadata.
+"""Comparing two open checkpoints: tensor by tensor, then their metadata.
 
-Of two texts only those arrays are decoded whose lines differ.
+Of two texts, only those arrays are decoded whose lines differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from wtxtgit.tensors.row_risks import row_states
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 from wtxtgit.text.grammar import is_detached, is_text
 
-if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
+if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports of a review
     from wtxtgit.report.review import Distributions
 
 MAX_CHANGES = 1000
@@ -47,7 +47,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
-    """Two checkpoints and what differs; they are open as long as their sides are."""
+    """Two checkpoints and what differs; they stay open as long as their sides are."""
 
     report: DiffReport
     before: Checkpoint
@@ -67,10 +67,10 @@ def compare(
     *,
     only: Chosen | None = None,
 ) -> Compared:
-    """Compare two sides, `a` before and `b` after; of their tensors `only` some, where it is given.
+    """Compare two sides, `a` before and `b` after; with `only`, just some of their tensors.
 
-    Damaged texts are refused as far as they are read. Raises InputError,
-    CheckError and EnvironmentFailure.
+    Damaged texts are refused so far as they are read. Raises InputError, CheckError and
+    EnvironmentFailure.
     """
     shared: tuple[Shared, Shared] = {}, {}
     if a.text is not None and b.text is not None:
@@ -79,7 +79,7 @@ def compare(
 
         of_a, of_b = shared_arrays(a.text, b.text)
         shared = {**of_a, **left_out(a, only)}, {**of_b, **left_out(b, only)}
-        # Of both sides together: what they lack comes in one go.
+        # Both sides together, so that all missing payload is fetched in one go.
         differing = [
             array
             for text, known in zip((a.text, b.text), shared, strict=True)
@@ -113,8 +113,8 @@ def compare(
 def distributions_of(
     compared: Compared, pages: Pages, threads: int | None
 ) -> Iterator[tuple[str, Distributions]]:
-    """Count the values of the tensors that changed most, in a second reading of them."""
-    # Numbers alone do without.
+    """Count the values of the tensors that changed most, by reading them a second time."""
+    # Imported late: a comparison without distributions does not need it.
     from wtxtgit.tensors.statistics import distributions
 
     before, after = ({t.name: t for t in one.tensors} for one in (compared.before, compared.after))
@@ -124,7 +124,7 @@ def distributions_of(
         try:
             counts = distributions(before[name], after[name], change, threads=threads)
         except FormatError:
-            # Of one name there may be several tensors.
+            # Several tensors may have the same name.
             continue
         pages.advance(before[name].nbytes)
         if counts is not None:
@@ -142,7 +142,7 @@ def _opened(
 
 
 def left_out(side: Side, only: Chosen | None) -> Shared:
-    """The arrays of tensors that nobody asks for, which stay undecoded as shared ones do."""
+    """Return the arrays of tensors that `only` excludes, to stay undecoded as shared ones do."""
     text = side.text
     if text is None or only is None:
         return {}
@@ -150,14 +150,14 @@ def left_out(side: Side, only: Chosen | None) -> Shared:
     names = {one.array: one.name or one.array for one in extents if one.is_tensor}
     if not text.is_container:
         names = {array: names.get(array, array) for array in text.by_name}
-    # No number of what is shared is below 0.
+    # Numbers of shared contents are never negative.
     return {array: -1 for array, name in names.items() if array and name and not only(name)}
 
 
 def _parts(
     before: tuple[Side, Checkpoint] | None, after: tuple[Side, Checkpoint] | None
 ) -> Iterator[PartChange]:
-    """What differs beside tensors and metadata, of files of one format."""
+    """Yield what differs besides tensors and metadata, if both files have one format."""
     if before is not None and after is not None and before[1].format != after[1].format:
         return
     for change in part_changes(before, after):
@@ -166,7 +166,7 @@ def _parts(
 
 
 def form_note(before: ByteView, after: ByteView) -> str | None:
-    """Say how what is stored before and after differs in form, by the first bytes of both."""
+    """Describe how the stored forms before and after differ, from the first bytes of both."""
     forms = [_form(head) for head in (before, after)]
     return None if forms[0] == forms[1] else f"stored as {forms[0]} before, as {forms[1]} after"
 
@@ -178,7 +178,7 @@ def _form(head: ByteView) -> str:
 
 
 def _form_notes(a: Side, b: Side) -> Iterator[str]:
-    # A file and a text are one and the same to a checkout.
+    # A file and its text are the same thing in a checkout.
     if a.text is not None and b.text is not None:
         note = form_note(a.text.text, b.text.text)
         if note is not None:
@@ -193,25 +193,25 @@ def listed(
     *,
     only: Chosen | None = None,
 ) -> tuple[DiffReport, Checkpoint]:
-    """List a checkpoint that is on one side alone, with the status of its tensors, or `only` some.
+    """List a checkpoint that only one side has, giving its tensors (or `only` some) this status.
 
-    What it lists is read, and no tensor. Raises what `compare` does.
+    The listing is read, but no tensor. Raises what `compare` does.
     """
-    # A text's tensors count as shared, so that they stay undecoded.
+    # A text's tensors are treated as shared, so that they stay undecoded.
     shared = {} if side.text is None else dict.fromkeys(side.text.by_name, 0)
     checkpoint = _opened(side, shared, options, pages, only)
     tensors = tuple(_listed(tensor, status) for tensor in checkpoint.tensors)
     name, kind, notes = checkpoint.name, checkpoint.format, checkpoint.notes
     if status is TensorStatus.REMOVED:
         return DiffReport(name, "", kind, "", tensors, notes=notes), checkpoint
-    # What nobody looks at is told of a new file; its parts have been there as long as it has.
+    # For a new file only unowned bytes are reported: its named parts are all new.
     parts = tuple(one for one in _parts(None, (side, checkpoint)) if one.name is None)
     return DiffReport("", name, "", kind, tensors, notes=notes, parts=parts), checkpoint
 
 
 @dataclass(slots=True)
 class _Diff:
-    """The tensors of two checkpoints on their way through the comparison."""
+    """The comparison of two checkpoints' tensors."""
 
     before: Checkpoint
     after: Checkpoint
@@ -219,13 +219,13 @@ class _Diff:
     threads: int | None
 
     def run(self) -> list[TensorDiff]:
-        """All tensors: those of `after` in its order, then those that are gone."""
+        """Compare all tensors: those of `after` in its order, then those that are gone."""
         old, new = _keyed(self.before.tensors), _keyed(self.after.tensors)
         removed = {key: tensor for key, tensor in old.items() if key not in new}
         added = {key: tensor for key, tensor in new.items() if key not in old}
         renamed = self._renamed(removed, added)
         rows = []
-        # In the order of the file after: that is the one that a reader has at hand.
+        # In the order of the file after the change: that is the one that a reader has.
         for key, tensor in new.items():
             if key in old:
                 rows.append(self._compared(old[key], tensor))
@@ -238,7 +238,7 @@ class _Diff:
         return rows
 
     def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
-        """What became of a tensor that has its name on both sides."""
+        """Compare a tensor whose name is on both sides."""
         dtype, shape = a.label, a.logical_shape
         base_dtype = dtype if dtype != b.label else None
         base_shape = shape if shape != b.logical_shape else None
@@ -272,7 +272,7 @@ class _Diff:
     def _values(
         self, a: Tensor, b: Tensor, *, is_alike: bool
     ) -> tuple[Numbers | ByteChange | None, str | None]:
-        """How values differ, or why that is not told; neither where they don't.
+        """Return how values differ, or why they are not compared; neither if they don't differ.
 
         Raises FormatError.
         """
@@ -288,32 +288,32 @@ class _Diff:
         if numbers_a is not None and numbers_b is not None:
             if not prod(b.logical_shape):
                 return None, None
-            # Bytes first: most tensors of two generations are equal, or differ early.
+            # Compare bytes first: most tensors of two generations are equal, or differ early.
             if is_alike and is_same(numbers_a, numbers_b, self.pages.advance):
                 return None, None
             change = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
             if change.after.is_zero or change.is_flat:
                 return change, None
             norm = change.before.root_mean_square
-            # The bar counts what is read once.
+            # The progress bar counts bytes that are read once.
             states = row_states(numbers_a, numbers_b, norm, threads=self.threads)
             return replace(change, states=states), None
-        # Packed dtypes: what their bytes mean is the format's alone.
+        # Packed dtypes: only the format knows what their bytes mean.
         if is_same(a, b, self.pages.advance):
             return None, None
-        # Without an element there is no telling which byte is whose.
+        # Without an element it is not known which bytes make up an item.
         if a.nbytes != b.nbytes:
             return None, f"{a.nbytes} bytes before, {b.nbytes} after"
         bytes_change = compare_bytes(a, b, self.pages.advance)
         return replace(bytes_change, states=scale_states(a, b)), None
 
     def _renamed(self, removed: dict[Key, Tensor], added: dict[Key, Tensor]) -> dict[Key, Key]:
-        """Which tensor of `gone` each one of `come` is, by content, dtype and shape."""
-        # By what texts already tell, which reads nothing; then by hash, which reads all of both.
+        """Match added tensors with removed ones of equal content, dtype and shape."""
+        # By hashes in texts, which reads nothing; then by computed hash, which reads all of both.
         renamed = self._paired(removed, added, Checkpoint.content)
         removed = {key: tensor for key, tensor in removed.items() if key not in renamed.values()}
         added = {key: tensor for key, tensor in added.items() if key not in renamed}
-        # Only what could be one of the other side is read.
+        # Only tensors that could match one of the other side are read.
         kinds = {_kind(tensor) for tensor in removed.values()}
         kinds &= {_kind(tensor) for tensor in added.values()}
         removed, added = (
@@ -328,7 +328,7 @@ class _Diff:
         added: dict[Key, Tensor],
         identity: Callable[[Checkpoint, Tensor], Hashable],
     ) -> dict[Key, Key]:
-        """Which tensor of `gone` each of `come` is by its identity; None is no identity."""
+        """Match added tensors with removed ones by an identity; None never matches."""
         there: defaultdict[object, list[Key]] = defaultdict(list)
         for key, tensor in removed.items():
             there[_kind(tensor), identity(self.before, tensor)].append(key)
@@ -341,7 +341,7 @@ class _Diff:
         return pairs
 
     def _hash(self, side: Checkpoint, tensor: Tensor) -> bytes | None:
-        """The SHA-256 of a tensor's bytes in C order; None where they can't be read."""
+        """Return the SHA-256 of a tensor's bytes in C order; None if they can't be read."""
         if tensor.absent is not None or side.budget.take(tensor) is not None:
             return None
         side.prepare(tensor)
@@ -356,9 +356,9 @@ def _keyed(tensors: list[Tensor]) -> dict[Key, Tensor]:
 
 
 def _kind(tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
-    """What tensors of equal bytes have to share to be one under another name."""
+    """Return what tensors of equal bytes must share to count as one tensor under two names."""
     fitted = as_numbers(tensor)
-    # Of numbers the shape tells how many bytes; what is stored may be more, or a view.
+    # For numbers the shape gives the size; more bytes may be stored, or a strided view.
     return tensor.label, tensor.logical_shape, tensor.nbytes if fitted is None else -1
 
 
@@ -386,7 +386,7 @@ def _listed(
 
 
 def _absence(a: Tensor, b: Tensor) -> str | None:
-    """Why the values of a tensor can't be compared, where it has none."""
+    """Return why the values of a tensor can't be compared, if it has none."""
     if a.absent is None and b.absent is None:
         return None
     if a.absent is not None and b.absent is not None:
@@ -406,10 +406,10 @@ def _tensor_notes(
 
 
 def _metadata(before: Checkpoint, after: Checkpoint) -> tuple[list[MetadataChange], Iterator[str]]:
-    """Changes of metadata; of two formats only tags, which mean the same in all of them."""
+    """Return changes of metadata; of two formats only tags, which mean the same in all formats."""
     notes = []
     old, new = before.metadata, after.metadata
-    # Two formats have different words for the same thing.
+    # Different formats name the same thing differently.
     if before.format != after.format:
         old, new = dict(before.tags), dict(after.tags)
         notes.append(f"{before.format} and {after.format}: of the metadata only tags are compared")
@@ -420,7 +420,7 @@ def _metadata(before: Checkpoint, after: Checkpoint) -> tuple[list[MetadataChang
 
 
 def metadata_changes(before: object, after: object) -> tuple[list[MetadataChange], bool]:
-    """How two values of plain data differ, leaf by leaf; and whether that is all of it."""
+    """Return how two values of plain data differ, leaf by leaf; and whether that is all of it."""
     changed: list[MetadataChange] = []
     for change in _walk("", before, after):
         if len(changed) == MAX_CHANGES:
@@ -430,7 +430,7 @@ def metadata_changes(before: object, after: object) -> tuple[list[MetadataChange
 
 
 def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
-    """Differences in order of their paths; depth is that of what the readers let in."""
+    """Yield differences in order of their paths; the depth is bounded by what readers accept."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in {**before, **after}:
             below = f"{path}/{pointer_part(clipped(str(key), MAX_VALUE))}"

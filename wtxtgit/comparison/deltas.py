@@ -14,9 +14,9 @@ from wtxtgit.text.grammar import is_delta
 
 
 def base_named(target: str, *, threads: int | None = None) -> str | None:
-    """The base of a target that is a delta, as REV:PATH; None for a target that is none.
+    """Return the base of a delta as REV:PATH; None if the target is not a delta.
 
-    Raises CheckError for a delta that does not hold, or whose base the repository has not.
+    Raises CheckError for a delta that does not hold, or whose base is not in the repository.
     """
     data = read(target, threads=threads)
     if not is_delta(data):
@@ -32,10 +32,10 @@ def base_named(target: str, *, threads: int | None = None) -> str | None:
 def targets(
     names: Sequence[str], contents: Sequence[ByteView], *, threads: int | None = None
 ) -> tuple[list[ByteView], tuple[str, ...]]:
-    """What the two sides are, where a delta stands for what it makes; and notes on them.
+    """Replace each side that is a delta by the checkpoint that it makes; also return notes.
 
-    The other side may be a delta's base, which is then not looked for. Raises CheckError for a
-    delta that does not hold, or whose base is not there, and what reading either side does.
+    If the other side is a delta's base, that is used. Raises CheckError for a delta that does not
+    hold, or whose base is missing, and what reading either side raises.
     """
     sides, notes = [], []
     for name, data, other_name, other in zip(
@@ -72,13 +72,13 @@ def _base_in_repository(
 
 
 def _finder(target: str) -> BaseFinder | None:
-    """What looks in the repository that a target is in; None where there is none, or no commit."""
+    """Return what searches a target's repository for bases; None without a repository or commit."""
     try:
         repo = repository_of(target)
     except EnvironmentFailure:
         return None
     head, tips = history.head(repo), history.tips(repo)
-    # Other branches have what HEAD has not.
+    # Other branches may have what HEAD does not.
     return BaseFinder(repo, [] if head is None else [head.oid], tips) if head or tips else None
 
 

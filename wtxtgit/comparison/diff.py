@@ -1,6 +1,6 @@
 """Diff: what changed from one checkpoint to another, each a file, a URL or REV:PATH.
 
-What is known to be one content is read once, and no tensor of it is compared.
+If both are known to have one content, it is read once, and no tensor is compared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport
 
-if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
+if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports of a review
     from wtxtgit.report.review import Distributions
 
 
@@ -57,14 +57,12 @@ def pictured(
     progress: Progress | None = None,
     with_distributions: bool = True,
 ) -> tuple[DiffReport, dict[str, Distributions]]:
-    """Compare two checkpoints, and count the values of what changed most, by tensor.
+    """Compare two checkpoints, and count the values of the tensors that changed most.
 
-    A file that exists wins over a revision. A text is compared as the file
-    that it stands for, and a delta as what it makes; damaged ones are refused as far as
-    they are read.
-    What `filter.content.ContentCache` knows under the secret in `key_file` is not read
-    again. `progress` gets counts of bytes read. Raises InputError, CheckError
-    and EnvironmentFailure.
+    An existing file wins over a revision. A text is compared as the file that it stands for, and a
+    delta as what it makes; damaged ones are refused so far as they are read. Files that
+    `filter.content.ContentCache` knows, under the secret in `key_file`, are not read again.
+    `progress` receives counts of bytes read. Raises InputError, CheckError and EnvironmentFailure.
     """
     same = same_content(a, b, key_file)
     contents = [read_checkpoint(name, threads=threads) if same is None else same for name in (a, b)]
@@ -79,7 +77,7 @@ def pictured(
     try:
         return compared(contents)
     except NoCheckpoint:
-        # What is encrypted, or a delta, is told from other files where it is none of them.
+        # Encrypted files and deltas are recognised only after all other formats.
         from wtxtgit.checkpoint.encrypted import refuse_encrypted
         from wtxtgit.comparison.deltas import targets
         from wtxtgit.text.grammar import is_delta
@@ -123,12 +121,11 @@ def _compared(
 
 
 def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
-    """The one content of two targets, where it is known that they have one; None else.
+    """Return the content of two targets if they are known to have the same one, else None.
 
-    Two blobs are one by their ids. A file and a blob are one where it is known,
-    under the secret in `key_file`, that clean makes the blob of that file: to
-    see that takes one hash of the file, where git would inflate the blob.
-    Raises what reading a target does.
+    Two blobs are compared by their ids. For a file and a blob the cache may know, under the secret
+    in `key_file`, that clean makes the blob from that file: checking that takes one hash of the
+    file, while git would have to inflate the blob. Raises what reading a target raises.
     """
     blobs = [target for target in (a, b) if is_blob(target)]
     if not blobs:
@@ -138,7 +135,7 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
 
     repo = Repository.discover()
     oids = [checkpoint_oid(target, repo) for target in blobs]
-    # Both are blobs.
+    # Here both are blobs.
     if len(oids) > 1:
         return read_checkpoint(a) if oids[0] == oids[1] else None
     file = b if blobs == [a] else a
@@ -156,5 +153,5 @@ def _is(file: str, digest: bytes, size: int) -> bool:
         with opened_regular(Path(file), follow_links=True) as (descriptor, status):
             return status.st_size == size and file_digest(descriptor) == (digest, size)
     except OSError:
-        # Whoever reads it says why that can't be.
+        # Reading it later raises the reason.
         return False

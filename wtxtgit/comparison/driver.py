@@ -1,7 +1,7 @@
-"""What a diff of git shows of a checkpoint.
+"""What a diff in git shows of a checkpoint.
 
-Git has both sides as files already, smudged: reading those takes a tenth of
-the time that the blobs would take once more (docs/performance.md).
+Git already provides both sides as smudged files: reading those takes a tenth of the time that the
+blobs would take (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OTHER_BYTES = "tensors and metadata are the same, other bytes of the files diffe
 
 @dataclass(frozen=True, slots=True)
 class DtypeTotal:
-    """The tensors of one dtype; `nbytes` are those of their items."""
+    """The tensors of one dtype; `nbytes` is the size of their items."""
 
     dtype: str
     tensors: int
@@ -48,7 +48,7 @@ class DtypeTotal:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """A checkpoint that is on one side alone; `size` in bytes, the largest dtype first."""
+    """A checkpoint that is on one side only; `size` in bytes, the largest dtype first."""
 
     format: str
     size: int
@@ -71,10 +71,10 @@ def compare_pair(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> DiffReport | Inventory:
-    """Compare two files of checkpoints, or list the one that there is.
+    """Compare two files of checkpoints, or list the only one.
 
-    Messages call the sides "before" and "after". Texts are compared as what
-    they stand for. Raises InputError, CheckError and EnvironmentFailure.
+    Messages call the sides "before" and "after". Texts are compared as what they stand for. Raises
+    InputError, CheckError and EnvironmentFailure.
     """
     pages = Pages(progress)
     sides = (pair.old, "before"), (pair.new, "after")
@@ -85,7 +85,7 @@ def compare_pair(
     try:
         return _compared(pair, contents, options, pages, threads)
     except NoCheckpoint:
-        # What is encrypted has a reason of its own.
+        # Encrypted files have their own message.
         from wtxtgit.checkpoint.encrypted import refuse_encrypted
 
         refuse_encrypted(contents.get("before"), contents.get("after"))
@@ -104,19 +104,19 @@ def _compared(
 
         def opened(side: str, name: str | None = None) -> Side:
             data = contents[side]
-            # Git's temporary files are in no repository of their own.
+            # Git's temporary files do not lie in the repository.
             payload = payload_for(None, data)
             return open_side(name or side, data, _no_member, pages, threads, until, payload)
 
         if pair.old is not None and pair.new is not None:
             before, after = opened("before"), opened("after")
             report = compare(before, after, options, pages, threads).report
-            # git calls this for files that differ: an empty report alone would puzzle.
+            # git only calls this for files that differ: an empty report would be confusing.
             if not _is_empty(report):
                 return report
             told = _stored_forms(pair) if _equal(before, after, pages) else OTHER_BYTES
             return report if told is None else replace(report, notes=(*report.notes, told))
-        # One side alone: a file that was added or removed is listed, not compared.
+        # Only one side: a file that was added or removed is listed, not compared.
         name = shown_path(pair.path)
         if pair.new is not None:
             return _inventory(opened("after", name), TensorStatus.ADDED, options, pages)
@@ -140,14 +140,14 @@ def _inventory(side: Side, status: TensorStatus, options: ReadOptions, pages: Pa
 
 
 def _is_empty(report: DiffReport) -> bool:
-    """Whether nothing differs, and everything was looked at."""
+    """Whether nothing differs, although everything was compared."""
     is_same = all(t.status is TensorStatus.SAME and t.reason is None for t in report.tensors)
     return is_same and not report.metadata
 
 
 def _equal(a: Side, b: Side, pages: Pages) -> bool:
-    """Whether the files are the same; of two texts, or a text and a file, that is not asked."""
-    # Of texts the arrays were compared, and git shows the rest of their lines on request.
+    """Whether the files are the same; not answered for two texts, or a text and a file."""
+    # For texts the arrays were compared, and git shows their other lines on request.
     if a.text is not None or b.text is not None:
         return True
     before, after = a.data, b.data
@@ -155,7 +155,7 @@ def _equal(a: Side, b: Side, pages: Pages) -> bool:
 
 
 def _stored_forms(pair: Pair) -> str | None:
-    """Say in which forms git stores a file that is the same on both sides, if they differ."""
+    """Describe the forms in which git stores a file that is equal on both sides, if they differ."""
     from wtxtgit.git.repository import DETACHED_DRIVER, FILTERS, Repository
     from wtxtgit.git.store.reader import blob_heads
     from wtxtgit.text.grammar import DETACHED_MAGIC, MAGIC
@@ -169,7 +169,7 @@ def _stored_forms(pair: Pair) -> str | None:
     def head(side: DiffFile, path: bytes) -> bytes:
         if side.oid is not None:
             return heads[side.oid].head
-        # As git would store what stands in the work tree.
+        # The form in which git would store the file in the work tree.
         driver = repo.attributes([path], ["filter"])[path]["filter"]
         return (
             b"" if driver not in FILTERS else DETACHED_MAGIC if driver == DETACHED_DRIVER else MAGIC
@@ -179,10 +179,9 @@ def _stored_forms(pair: Pair) -> str | None:
 
 
 def _content(file: Path, name: str) -> ByteView:
-    """What a file holds that git says is a regular one; raises InputError, EnvironmentFailure."""
+    """Return the content of a file that git gave; raises InputError and EnvironmentFailure."""
     with failures(Path(name)):
-        # Git writes down where a link leads as a regular file: a link that stands here is none
-        # of git's.
+        # Git writes the target of a link to a regular file, so a link here does not come from git.
         try:
             with opened_regular(file) as (descriptor, _):
                 return read_view(descriptor, Path(name))
@@ -193,7 +192,7 @@ def _content(file: Path, name: str) -> ByteView:
 
 
 def _no_member(path: str) -> ByteView:
-    """Of a set git gives the index alone: the files beside it may be of another commit."""
+    """Refuse to open files of a set: git gives the index alone, others may be of another commit."""
     raise InputError(
         f"{shown(Path(path))} is not part of this diff, wtxtgit diff REV:PATH PATH compares sets"
     )

@@ -1,4 +1,4 @@
-"""What differs between two files beside tensors and metadata: parts, and bytes of nobody."""
+"""What differs between two files besides tensors and metadata: parts, and unowned bytes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _STORAGE = re.compile(r"/data/[0-9]+$")
 def part_changes(
     before: tuple[Side, Checkpoint] | None, after: tuple[Side, Checkpoint] | None
 ) -> list[PartChange]:
-    """Compare what two files hold beside what the rest of a diff tells; None for no file."""
+    """Compare what two files (None for no file) hold besides what the rest of a diff compares."""
     old, new = (_of_side(*one) if one is not None else [] for one in (before, after))
     changes = [*_named(old, new), *_nobodys(old, new)]
     return changes[:MOST_PARTS]
 
 
 def file_of(side: Side) -> ByteView:
-    """The bytes of the file that a side is or stands for."""
+    """Return the bytes of the file that a side is or stands for."""
     text = side.text
     return text.view if text is not None and text.is_container else side.data
 
@@ -39,7 +39,7 @@ def _of_side(side: Side, checkpoint: Checkpoint) -> list[Leftover]:
     if side.text is not None and not side.text.is_container:
         return []
     inside = checkpoint.metadata.get("in chunks")
-    # Their values, or the tensors in them, are compared.
+    # Chunks whose values or tensors are compared elsewhere.
     told = set(checkpoint.nested) | set(inside if isinstance(inside, dict) else ())
     for tensor in checkpoint.tensors:
         if isinstance(tensor.held, PackedBytes):
@@ -67,7 +67,7 @@ def _keyed(found: list[Leftover]) -> dict[Key, Leftover]:
 
 
 def _nobodys(old: list[Leftover], new: list[Leftover]) -> Iterator[PartChange]:
-    """Bytes of nobody that one side alone has, wherever they stand."""
+    """Yield unowned bytes that only one side has, at whatever position."""
     was, now = (Counter(one.digest for one in side if one.name is None) for side in (old, new))
     come, gone = now - was, was - now
     for side, left in ((new, come), (old, gone)):
@@ -92,7 +92,7 @@ def _change(name: str | None, a: Leftover | None, b: Leftover | None) -> PartCha
 
 
 def looks_like(data: ByteView, change: PartChange) -> str | None:
-    """The format that bytes of nobody begin as; None where they begin as none."""
+    """Return the format as which unowned bytes begin, None if they begin as none."""
     if change.name is not None or change.offset is None or change.after is None:
         return None
     known = detected(data[change.offset : change.offset + change.after])

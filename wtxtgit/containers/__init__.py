@@ -1,6 +1,6 @@
-"""Container formats: one package a format, of which the others know its record alone.
+"""Container formats: one package per format; everything else knows a format only by its record.
 
-`any_format` has what can be done with a file whose format is not known before.
-Everything here is a pure function of the file's bytes, and nothing in a file is
-executed. Spec: `docs/spec/containers.md`.
+`any_format` has the operations on files whose format is not known in advance. Everything here is a
+pure function of the file's bytes, and nothing in a file is executed. Spec:
+`docs/spec/containers.md`.
 """

@@ -1,11 +1,11 @@
-"""What can be done with a container file of whatever format it is.
+"""Operations on a container file of any format.
 
-A file's format is detected (`registry`), and its record says who reads,
-describes and checks it (`format`); its package is loaded then, and no sooner.
+A file's format is detected (`registry`), and the format's record says which modules read, describe
+and check it (`format`); its package is loaded only then.
 
-Files in chunks of a container are looked into where they are of formats of
-tensors alone. A few compressed bytes can claim millions of entries: what all
-of them list is bounded by what they take up in the container.
+Files in chunks of a container are examined too, if their formats hold nothing but tensors. A few
+compressed bytes can claim millions of entries: what all of these files list is bounded by the space
+that they take in the container.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.array import Cut
 from wtxtgit.model.tensor import Description, Nested, PackedBytes, ReadOptions, Tensor
 
-if TYPE_CHECKING:  # a filter checks nothing, and starts for every command
+if TYPE_CHECKING:  # a filter checks nothing, and git starts it for every command
     from wtxtgit.model.findings import Findings, MemberFindings
     from wtxtgit.model.salvage import Salvage
 
@@ -40,10 +40,10 @@ _DEFAULTS = ReadOptions()
 
 
 def split(data: ByteView) -> Cut:
-    """Cut a file into extents that give its bytes when put together.
+    """Cut a file into extents that give its bytes when joined.
 
-    `data` is the whole file as flat bytes; the arrays are views of it. A file
-    that can't be read becomes opaque, with the reason: no content raises.
+    `data` is the whole file as flat bytes; the arrays are views of it. A file that can't be read
+    becomes opaque, with the reason: this never raises because of content.
     """
     known = detected(data)
     if known is None:
@@ -51,13 +51,13 @@ def split(data: ByteView) -> Cut:
     try:
         return ranges.cut(known.name, data, known.read().read(data).ranges())
     except FormatError as error:
-        # A content that breaks its format is stored all the same: clean never fails on it.
+        # Content that breaks its format is stored all the same: clean never fails because of it.
         return ranges.whole(data, error.message)
 
 
 def identify(data: ByteView) -> str | None:
-    """What a file is, sets and what is stored whole included; None where unknown."""
-    # Sets come last: a JSON file has to be searched for the words of an index.
+    """Return the format of a file, also of a set or a file stored whole; None if unknown."""
+    # Sets come last: a JSON file has to be searched for the keys of an index.
     known = detected(data) or stored_whole(data)
     if known is not None:
         return known.name
@@ -68,10 +68,10 @@ def identify(data: ByteView) -> str | None:
 def describe(
     data: ByteView, options: ReadOptions = _DEFAULTS, open_member: OpenMember | None = None
 ) -> Description:
-    """List a file's tensors and metadata; a file of no known format has none.
+    """List a file's tensors and metadata; a file of an unknown format has none.
 
-    `open_member` opens what a set lists; without it a set is not looked into.
-    Raises FormatError where the file has a format's magic and can't be read.
+    `open_member` opens the files of a set; without it a set is not examined. Raises FormatError if
+    the file has a format's magic but can't be read.
     """
     known = detected(data)
     if known is not None:
@@ -89,7 +89,7 @@ def describe(
 
 
 def chunk_tags(known: Format, values: Iterable[tuple[str, object]]) -> dict[str, str]:
-    """Values of chunks in JSON as tags: those that files of other formats keep so."""
+    """Return values of JSON chunks as tags, so far as files of other formats can hold them."""
     texts = {
         name: json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         for name, value in values
@@ -99,9 +99,9 @@ def chunk_tags(known: Format, values: Iterable[tuple[str, object]]) -> dict[str,
 
 
 def is_compressed(data: ByteView) -> bool:
-    """Whether parts of a file are compressed, and could be stored plain; nothing is decoded."""
+    """Whether parts of a file are compressed and could be stored plain; nothing is decoded."""
     known = detected(data)
-    # Formats that are never compressed are not described for it: that takes time.
+    # Formats that are never compressed are skipped: describing a file takes time.
     if known is None or known.repack is None:
         return False
     parts = describe(data, ReadOptions(max_chunk=0)).parts
@@ -109,7 +109,7 @@ def is_compressed(data: ByteView) -> bool:
 
 
 def unfinished(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | None:
-    """What there is of a file that its writer did not finish; None of any other."""
+    """Describe what there is of a file that its writer did not finish; None for any other file."""
     known = detected(data)
     if known is None or known.unfinished is None:
         return None
@@ -118,10 +118,9 @@ def unfinished(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description 
 
 
 def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Salvage:
-    """What a damaged file still holds; its `files` are looked into, and are none any more.
+    """Find out what a damaged file still holds; its nested `files` are replaced by their tensors.
 
-    Raises FormatError where nothing can be told, and for files of formats of which nothing can be
-    salvaged.
+    Raises FormatError if nothing can be found, and for formats without a salvager.
     """
     from wtxtgit.model.salvage import SalvagedTensor
 
@@ -137,20 +136,20 @@ def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Salvage:
             found += (SalvagedTensor(tensor, file.state, file.why) for tensor in listed)
         except FormatError as error:
             missing.append(f"chunk {quoted(file.nested.name)}: {error.message}")
-        # What a chunk that is whole holds beside tensors is not lost.
+        # What an intact chunk holds besides tensors is not lost.
         notes += (line for line in untold if line.startswith("chunk "))
     return replace(left, tensors=tuple(found), files=(), missing=tuple(missing), notes=tuple(notes))
 
 
 def in_one_line(refused: list[str]) -> Iterator[str]:
-    """What was refused as over a limit, as one line; nothing where nothing was."""
+    """Yield one line about all that was refused because of a limit; nothing if nothing was."""
     if refused:
         more = len(refused) - 1
         yield f"{refused[0]} (and {more} more)" if more else refused[0]
 
 
 def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> Findings:
-    """Check the files in a container's chunks, which `check` of the container does not."""
+    """Check the files in a container's chunks, which the container's own check does not."""
     from wtxtgit.model.findings import Findings
 
     findings = Findings()
@@ -188,19 +187,18 @@ def tensors(
     untold: list[str] | None = None,
     refused: list[str] | None = None,
 ) -> Iterator[Tensor]:
-    """All tensors of a file, those of files in its chunks as `chunk/tensor`.
+    """Yield all tensors of a file; those of files in its chunks are named `chunk/tensor`.
 
-    What is decoded for it is given up again, tensors that are kept decode
-    theirs when they are read. A chunk that can't be decoded or read has none:
-    `untold` is given the reason, and what else the chunks hold beside tensors,
-    `refused` the reason where that is a limit.
-    Raises FormatError (limit) for too many tensors or too long names.
+    What is decoded for this is released again; tensors that are kept decode theirs again when they
+    are read. A chunk that can't be decoded or read yields no tensors: the reason is added to
+    `untold`, or to `refused` if it is a limit. What else chunks hold besides tensors is added to
+    `untold` too. Raises FormatError (limit) for too many tensors or too long names.
     """
     reasons = [] if untold is None else untold
     over = [] if refused is None else refused
     yield from description.tensors
     count = characters = 0
-    # One for all chunks: their tensors are mostly kept.
+    # One store for all chunks: mostly their tensors are kept.
     listing = ListingBudget(sum(chunk.stored for chunk in description.nested))
     for chunk in description.nested:
         for tensor in _tensors_in(chunk, options, reasons, over, listing):
@@ -219,10 +217,11 @@ def check(
     open_member: OpenMember | None = None,
     checked: Iterable[MemberFindings] | None = None,
 ) -> Findings:
-    """Check all that a file says of its own bytes: structure, limits, hashes.
+    """Check everything that a file says of its own bytes: structure, limits, hashes.
 
-    A file of no known format has an error of kind "structure". Where files of
-    a set were `checked` already, in their order, they are not checked again.
+    A file of an unknown format has an error of kind "structure". Findings in `checked`, from files
+    of a set that were already checked, in their order, are used instead of checking these files
+    again.
     """
     try:
         known = detected(data)
@@ -244,7 +243,7 @@ def check(
 
 
 def members(data: ByteView, open_member: OpenMember) -> tuple[str, ...]:
-    """The paths of a set's files; none of any other file, or where the index can't be read."""
+    """Return the paths of a set's files; none for any other file, or if the index can't be read."""
     try:
         listed = _read_set(data, open_member)
     except FormatError:
@@ -255,9 +254,9 @@ def members(data: ByteView, open_member: OpenMember) -> tuple[str, ...]:
 def check_members(
     data: ByteView, paths: Iterable[str], options: ReadOptions, open_member: OpenMember
 ) -> list[MemberFindings]:
-    """Check files of the set whose index is `data`, by their paths among `members`.
+    """Check files of the set whose index is `data`, given by their paths among `members`.
 
-    Raises FormatError where the index can't be read or lists no such file.
+    Raises FormatError if the index can't be read or does not list such a file.
     """
     listed = _read_set(data, open_member)
     if listed is None:
@@ -269,7 +268,7 @@ def check_members(
 
 
 def is_foreign(data: ByteView) -> bool:
-    """Whether a file has the magic of a format that is refused by its name."""
+    """Whether a file has the magic of a format that is refused by name."""
     return refusal(data) is not None
 
 
@@ -282,7 +281,7 @@ def read(data: ByteView) -> Container:
 
 
 def _read_set(data: ByteView, open_member: OpenMember) -> FileSet | None:
-    """The set that a file is the index of, None of any other file; raises FormatError."""
+    """Return the set of which a file is the index, None for any other file; raises FormatError."""
     listing = listed_by(data)
     if listing is None or listing.read_set is None:
         return None
@@ -290,7 +289,7 @@ def _read_set(data: ByteView, open_member: OpenMember) -> FileSet | None:
 
 
 def _whole(data: ByteView) -> WholeFiles | None:
-    """What reads a file that is known and stored whole, None of any other file."""
+    """Return the reader of a file that is recognised but stored whole, None for any other file."""
     known = stored_whole(data)
     return None if known is None or known.whole is None else known.whole()
 
@@ -303,7 +302,7 @@ def _why_whole(data: ByteView) -> str:
 
 
 def _opened(nested: Nested) -> ByteView | None:
-    """The bytes of a file in a chunk, None where it is of no format that is looked into.
+    """Return the bytes of a file in a chunk, None if its format is not examined.
 
     Raises FormatError.
     """
@@ -322,10 +321,10 @@ def _tensors_in(
     refused: list[str],
     listing: ListingBudget,
 ) -> Iterator[Tensor]:
-    """The tensors of a file in a chunk as `chunk/tensor`, in its order.
+    """Yield the tensors of a file in a chunk as `chunk/tensor`, in its order.
 
-    A file that can't be read has none. `untold` is given the reason, and what
-    it holds beside tensors.
+    A file that can't be read yields none. The reason is added to `untold`, as is what the file
+    holds besides tensors.
     """
     where = f"chunk {quoted(nested.name)}"
     try:
@@ -352,7 +351,7 @@ def _tensors_in(
 
 
 def _described(data: ByteView, options: ReadOptions, listing: ListingBudget) -> Description:
-    """What a file in a chunk says of itself; raises FormatError."""
+    """Describe a file in a chunk; raises FormatError."""
     known = detected(data)
     if known is not None and known.nested is not None:
         return known.describe().describe(known.nested().read(data, listing), options)
@@ -361,7 +360,7 @@ def _described(data: ByteView, options: ReadOptions, listing: ListingBudget) -> 
 
 
 def _again(nested: Nested, options: ReadOptions, n: int, tensor: Tensor) -> ByteView | PackedBytes:
-    """The bytes of a decoded file's tensor, which do not keep the file."""
+    """Return the bytes of a decoded file's tensor without keeping the whole file in memory."""
     size, offset = tensor.nbytes, tensor.offset
     if size == 0:
         return memoryview(b"")

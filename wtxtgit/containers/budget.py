@@ -1,9 +1,8 @@
-"""Bounds on work that a few bytes of a hostile file can ask for many times.
+"""Bounds on repeated work that a few bytes of a hostile file can ask for.
 
-Parts of a file that are decoded when a tensor in them is asked for are held
-within one, too: tensors are read one after another and most files fit, so each
-part is decoded once. Of a larger file parts are given up and decoded again:
-tensors may be listed in an order that takes another part each time.
+The cache of parts that were decoded to read a tensor is bounded, too. Tensors are read one after
+another and most files fit, so each part is decoded once. In a larger file parts are dropped and
+decoded again, since its tensors may be listed in an order that needs another part each time.
 """
 
 from __future__ import annotations
@@ -15,29 +14,28 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import ReadOptions
 
-# What is compressed in a file may be so many times larger than the file: weights shrink by a part,
-# optimizers that have hardly run to a hundredth.
+# How many times larger than the file its decoded content may be: weights compress a little, the
+# state of an optimizer that has hardly run to a hundredth.
 MOST_RATIO = 64
-# A checkpoint of zeros is legal and shrinks to next to nothing: so many times `max_chunk`, 4 GiB
-# unless that is told otherwise, may be decoded of a file of any size.
+# A checkpoint of zeros is valid and compresses to next to nothing: so many times `max_chunk`, 4 GiB
+# by default, may be decoded from a file of any size.
 LEAST_CHUNKS = 4
-# What a command may decode of all its files, beside MOST_RATIO of their sizes, in times of what one
-# may: two sides are compared, and read a second time where their values are counted.
+# What a command may decode from all files, besides MOST_RATIO times their sizes, as a multiple of
+# the limit for one file: two sides are compared, and read again if their values are counted.
 LEAST_FILES = 4
 LIMIT_KEY = "wtxtgit.decodeLimit"
 """The setting for what a small file may decode to."""
-# Times that all of it may be decoded: a listing may take tensors of large parts in turns, but not
-# for ever.
+# How often all of it may be decoded: a listing may alternate between tensors of large parts, but
+# not for ever.
 MAX_PASSES = 16
 
 
 class Budget:
-    """What may still be spent of something, for all parts of one file together.
+    """What may still be spent of some resource, on all parts of one file together.
 
-    Any number of chunks may claim the same bytes, and compressed ones may claim
-    to hold far more than they have: each costs little alone. `message` and
-    `field` are for the error of the part that is too much; parts after it may
-    still fit.
+    Any number of chunks may claim the same bytes, and compressed ones may claim to hold far more
+    than they do: each costs little by itself. `message` and `field` are for the error about the
+    part that exceeds the budget; later parts may still fit.
     """
 
     __slots__ = ("_field", "left", "message")
@@ -48,8 +46,8 @@ class Budget:
         self._field = field
 
     def spend(self, amount: int) -> bool:
-        """Spend `amount`; False, and nothing is spent, where less is left."""
-        # Refused without being spent: smaller parts after it may still fit.
+        """Spend `amount`; returns False, and spends nothing, if less is left."""
+        # Nothing is spent: smaller parts after this one may still fit.
         if amount > self.left:
             return False
         self.left -= amount
@@ -62,13 +60,13 @@ class Budget:
 
 
 def refuse_many(count: int, most: int, what: str, field: str) -> None:
-    """Raise FormatError (limit) where a file would have more of something than readers take."""
+    """Raise FormatError (limit) if a file would have more of something than readers accept."""
     if count > most:
         raise FormatError(f"{count} {what} are too many", kind="limit", field=field)
 
 
 def refuse_long(nbytes: int, most: int, what: str, field: str) -> None:
-    """Raise FormatError (limit) where a part of a file would be longer than readers take."""
+    """Raise FormatError (limit) if a part of a file would be longer than readers accept."""
     if nbytes > most:
         raise FormatError(f"{what} of {nbytes} bytes is too long", kind="limit", field=field)
 
@@ -79,23 +77,23 @@ def _least_decoded(options: ReadOptions) -> int:
 
 
 def most_decoded(size: int, options: ReadOptions) -> int:
-    """Bytes that all compressed parts of a file of `size` bytes may have once decoded."""
+    """Return how many bytes all compressed parts of a file of `size` bytes may decode to."""
     return max(_least_decoded(options), MOST_RATIO * size)
 
 
 class DecodingBudget(Budget):
-    """What may still be decoded of a file of `size` bytes, and of all files of a command."""
+    """What may still be decoded from a file of `size` bytes, and from all files of a command."""
 
     __slots__ = ("_options", "_size")
 
     def __init__(self, size: int, options: ReadOptions, field: str) -> None:
-        # Only where something is decoded does a setting have to be looked up.
+        # The setting is looked up only if something is decoded.
         super().__init__(-1, "", field)
         self._size = size
         self._options = options
 
     def spend(self, amount: int) -> bool:
-        """Spend `amount`; False, and nothing is spent, where less is left."""
+        """Spend `amount`; returns False, and spends nothing, if less is left."""
         if self.left < 0:
             self.left = most_decoded(self._size, self._options)
             self.message = over_limit("compressed parts of the file", self.left)
@@ -111,18 +109,18 @@ class DecodingBudget(Budget):
 
 
 def over_limit(what: str, most: int) -> str:
-    """Words on more than may be decoded, with the setting that allows more."""
+    """Return a message that more would be decoded than allowed, and the setting to change."""
     return f"{what} decode to over {most} bytes; git config {LIMIT_KEY} SIZE allows more"
 
 
 def grant(options: ReadOptions, size: int) -> None:
-    """Let a command decode what a file of this size may be expected to hold."""
+    """Add what a file of this size may be expected to decode to, to what a command may decode."""
     if options.decoding is not None:
         options.decoding.granted += MOST_RATIO * size
 
 
 def spend(options: ReadOptions, amount: int) -> None:
-    """Count what a command decodes; raises FormatError (limit) where that is too much."""
+    """Count what a command decodes; raises FormatError (limit) if it is too much."""
     decoding = options.decoding
     if decoding is None:
         return
@@ -133,9 +131,9 @@ def spend(options: ReadOptions, amount: int) -> None:
 
 
 class DecodedParts:
-    """The parts that were decoded last, of `options.max_chunk` bytes together, one at least.
+    """A cache of recently decoded parts: at most `options.max_chunk` bytes, or a single part.
 
-    Those that are decoded have a bound together, too, and so has a command.
+    The total that is decoded is bounded for the file, and for the command.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -148,7 +146,7 @@ class DecodedParts:
         self._parts: dict[Hashable, ByteView] = {}
 
     def of_file(self, size: int) -> DecodedParts:
-        """The same, now with the parts of another file of `size` bytes among them."""
+        """Extend the bounds for another file of `size` bytes, and return this cache."""
         self._left += MAX_PASSES * MOST_RATIO * size
         self._size += size
         grant(self._options, size)
@@ -164,9 +162,9 @@ class DecodedParts:
         spend(self._options, nbytes)
 
     def open(self, key: Hashable, nbytes: int, decode: Callable[[], ByteView]) -> ByteView:
-        """The part of that key, of `nbytes`, decoded if it is not held.
+        """Return the part with that key, of `nbytes`; it is decoded unless it is in the cache.
 
-        Raises FormatError as `decode` does, which refuses what is over `max_chunk`.
+        Raises FormatError as `decode` does, which refuses parts over `max_chunk`.
         """
         part = self._parts.pop(key, None)
         if part is None:
@@ -180,11 +178,11 @@ class DecodedParts:
                     kind="limit",
                 )
             self._count(key, nbytes)
-            # Room is made first, so that no more is held at any time.
+            # Make room first, so that the bound holds at any time.
             left = self._most - nbytes - sum(map(len, self._parts.values()))
             while self._parts and left < 0:
                 left += len(self._parts.pop(next(iter(self._parts))))
             part = decode()
-        # The last one of a dict is the one used last.
+        # The last entry of the dict is the one used most recently.
         self._parts[key] = part
         return part

@@ -1,10 +1,10 @@
-"""Bounded reads from a buffer: a failed read says which field stopped where.
+"""Bounded reads from a buffer: a failed read names the field and the position.
 
-What is read is bounded, too: each thing that a file lists becomes objects in memory, so the file's
-size bounds them all. What counts how much is a rule of the form: a file that lists more is opaque,
-whoever reads it. Counts are the bytes that CPython's objects take at the most, held against the
-size twice: of what is read of a file, and of what its text would be made of.
-Spec: `docs/spec/containers.md`, "What a file lists"
+How much is read is bounded, too: each thing that a file lists becomes objects in memory, so the
+file's size bounds them all. How much each thing counts is part of the format's rules: a file that
+lists more is opaque, for every reader. Counts are upper bounds for the memory of CPython's objects,
+and are compared with the size twice: for what is read from a file, and for what its text would be
+made of. Spec: `docs/spec/containers.md`, "What a file lists"
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
 
-# Bytes of a text that are decoded at once: a length that is made of a tensor's bytes may be
+# Text is decoded in steps of this many bytes: a wrong length, read from a tensor's bytes, may be
 # gigabytes.
 TEXT_STEP = 1 << 16
 LEAST = 32 * 2**20
@@ -40,12 +40,12 @@ CONTAINER = 250
 """A list or an object; and a key."""
 TEXT = 2
 """A byte of what is parsed: it is decoded, and stands in values again."""
-# Characters of a name from the input that an error repeats: a name may be as long as the file.
+# An error quotes at most this many characters of a name: a name may be as long as the file.
 MAX_QUOTED = 60
 
 
 def quoted(name: str) -> str:
-    """A name from the input as an error message shows it."""
+    """Return a name from the input as error messages show it."""
     return ascii(name if len(name) <= MAX_QUOTED else name[:MAX_QUOTED] + "...")
 
 
@@ -57,8 +57,8 @@ def fail(message: str, *, offset: int, field: str, kind: str = "structure") -> N
 def check_inside(start: int, length: int, size: int, field: str, at: int | None = None) -> None:
     """Raise FormatError unless [start, start + length) lies within `size` bytes.
 
-    A range of length 0 points nowhere, so its start is not looked at. `at` is
-    the error's offset where `start` is none: it may count from elsewhere.
+    An empty range refers to nothing, so its start is not checked. `at` is the offset for the error
+    if `start` is not an offset in the file.
     """
     if length < 0 or (length > 0 and (start < 0 or start + length > size)):
         raise FormatError(
@@ -69,16 +69,16 @@ def check_inside(start: int, length: int, size: int, field: str, at: int | None 
 
 
 def unpack_at(layout: Struct, data: ByteView, offset: int) -> tuple[Any, ...]:
-    """The fields of a record that is known to be inside."""
+    """Return the fields of a record that is known to lie inside the data."""
     if isinstance(data, memoryview):
         return layout.unpack_from(data, offset)
     return layout.unpack(mapped(data[offset : offset + layout.size]))
 
 
 def decoded(data: ByteView, start: int, end: int, field: str) -> Iterator[str]:
-    """The text data[start:end], TEXT_STEP bytes at a time; raises FormatError.
+    """Yield the text data[start:end], TEXT_STEP bytes at a time; raises FormatError.
 
-    A length may be that of any gigabytes: what is no text mostly shows at its beginning.
+    A wrong length may be gigabytes, but bytes that are not text mostly show it at their beginning.
     """
     decoder = getincrementaldecoder("utf-8")()
     for pos in range(start, end, TEXT_STEP):
@@ -93,8 +93,8 @@ def decoded(data: ByteView, start: int, end: int, field: str) -> Iterator[str]:
 class Cursor:
     """A position in a buffer that moves with each read.
 
-    Every read is checked against the bytes at hand first and raises
-    FormatError with the position and the field's name if they don't suffice.
+    Before every read it is checked that there are enough bytes; if not, FormatError is raised with
+    the position and the field's name.
     """
 
     __slots__ = ("data", "order", "pos", "size")
@@ -112,7 +112,7 @@ class Cursor:
         return max(self.size - self.pos, 0)
 
     def skip(self, count: int, field: str) -> int:
-        """Move on by `count` bytes; return the position before."""
+        """Move forward by `count` bytes; returns the position before."""
         start = self.pos
         if count < 0:
             fail(f"{field} has a negative length, {count}", offset=start, field=field)
@@ -129,11 +129,11 @@ class Cursor:
         return int.from_bytes(self.take(width, field), self.order, signed=signed)
 
     def text(self, count: int, field: str) -> str:
-        """`count` bytes of strict UTF-8."""
+        """Read `count` bytes of strict UTF-8."""
         start = self.skip(count, field)
         steps = decoded(self.data, start, self.pos, field)
         try:
-            # Files have millions of names: in steps, each would take five times as long.
+            # Not in steps: files have millions of names, and each would take five times as long.
             return (
                 bytes(self.data[start : self.pos]).decode()
                 if count <= TEXT_STEP
@@ -143,14 +143,14 @@ class Cursor:
             return "".join(steps)
 
     def record(self, layout: Struct, field: str) -> tuple[Any, ...]:
-        """The fields of a fixed record; the layout states its own byte order."""
+        """Read the fields of a fixed record; the layout states its own byte order."""
         return unpack_at(layout, self.data, self.skip(layout.size, field))
 
 
 class ListingBudget:
-    """What may still be listed of a file of `size` bytes, or of all files of a set together.
+    """What may still be listed from a file of `size` bytes, or from all files of a set together.
 
-    Of so many `files` that are open at a time each has a share of what any file may list.
+    If several `files` are open at a time, each gets a share of what one file may list.
     """
 
     __slots__ = ("_size", "_whose", "left")
@@ -161,7 +161,7 @@ class ListingBudget:
         self.left = LEAST // files + BYTE * size
 
     def count(self, amount: int, offset: int, field: str) -> None:
-        """Count what `field` lists at `offset`; raises FormatError (limit) for too much."""
+        """Count what `field` lists at `offset`; raises FormatError (limit) if it is too much."""
         self.left -= amount
         if self.left < 0:
             fail(
@@ -172,13 +172,15 @@ class ListingBudget:
             )
 
     def apart(self) -> ListingBudget:
-        """The same for what is not kept: it counts as long as it is looked at."""
+        """Return a copy of the budget for objects that are not kept and count only while they
+        exist.
+        """
         listing = ListingBudget(self._size)
         listing.left = self.left
         return listing
 
     def of_file(self, size: int) -> ListingBudget:
-        """The same, now with what another file of a set, of `size` bytes, may list."""
+        """Extend the budget for another file of a set, of `size` bytes, and return it."""
         self._size += size
         self._whose = "a set"
         self.left += BYTE * size
@@ -187,13 +189,13 @@ class ListingBudget:
     def item(
         self, words: Iterable[str], offset: int, field: str, *, rank: int = 0, times: int = 1
     ) -> None:
-        """Count what has these words for its name and dtype, and becomes so many items."""
+        """Count `times` objects that have these words as name and dtype, and a shape of `rank`."""
         self.count(ITEM * times + LETTER * letters(words) + VALUE * rank, offset, field)
 
 
 def letters(words: Iterable[str]) -> int:
-    """Bytes of words in UTF-8."""
-    # Of ASCII, as most names are, nothing has to be encoded.
+    """Return the size of words in UTF-8."""
+    # ASCII, as most names are, need not be encoded.
     return sum(len(word) if word.isascii() else _nbytes(word) for word in words)
 
 

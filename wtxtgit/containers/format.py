@@ -1,10 +1,9 @@
-"""What the product knows of a container format: one record, which the format's package exports.
+"""What the rest of the program knows of a container format: a record that its package exports.
 
-Nothing outside of a package knows its format by name: what a format can do,
-how its files are called, which of its metadata follow from its tensors stands
-in its record. A record is made when the product starts, so the modules that
-do the work are named in it, and loaded when they are first used.
-Which formats there are, and in which order they are tried, is in `registry`.
+Nothing outside of a package refers to its format by name: its record says what the format can do,
+how its files are named, and which of its metadata follow from its tensors. Records are made when
+the program starts, so they name the modules that do the work, which are loaded on first use. Which
+formats there are, and in which order they are tried, is in `registry`.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import Buffer, ByteView
 
-if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
+if TYPE_CHECKING:  # only for annotations: a start loads only what it needs
     from wtxtgit.containers.cursor import ListingBudget
     from wtxtgit.containers.ranges import Range
     from wtxtgit.containers.tar_index import TarIndexing
@@ -46,10 +44,10 @@ Also where a symbolic link leads out of the set's folder, which a path does not 
 
 @dataclass(frozen=True, slots=True)
 class SetFolder:
-    """The same, with the name of the index: files of some sets are called after it.
+    """Opens files of a set, and knows the name of its index: files of some sets are named after it.
 
-    `elsewhere` opens a file that is not there, by the URL of the set's folder that the index says
-    and its path; None where nothing is fetched.
+    `elsewhere` opens a file that is not in the folder, given the URL of the set's folder that the
+    index says and the path in it; None if nothing may be fetched.
     """
 
     open: OpenMember
@@ -61,20 +59,20 @@ class SetFolder:
 
 
 def name_of_index(open_member: OpenMember) -> str:
-    """What the index of a set is called, without its folder; nothing where it has no name."""
+    """Return the name of a set's index, without its folder; "" if it has none."""
     return open_member.index() if isinstance(open_member, SetFolder) else ""
 
 
 def in_same_folder(folder: OpenMember, open_member: OpenMember) -> SetFolder:
-    """`open_member`, which opens files as `folder` does, and does more."""
+    """Return `open_member`, which wraps `folder`, with the attributes of `folder`."""
     elsewhere = folder.elsewhere if isinstance(folder, SetFolder) else None
     return SetFolder(open_member, partial(name_of_index, folder), elsewhere)
 
 
-# Files that an index may list: each is opened. Writers number them with five digits.
+# The most files that an index may list: each is opened. Writers number them with five digits.
 MAX_SET_FILES = 99_999
-# Bytes at the start of an index that tell that it is one: files of all kinds are asked, and a large
-# JSON file is not read for that.
+# An index is recognised by this many bytes at its start: files of all kinds are examined, and a
+# large JSON file must not be read for that.
 SET_HEAD = 1 << 16
 KeyPath = tuple[str, ...]
 """Keys that lead to a value of the metadata, ANY for each item of a list."""
@@ -84,7 +82,7 @@ _ZIP_NAME_START = 30
 
 
 class Lazy(Generic[T_co]):
-    """A module of a format's package, imported when it is first called for."""
+    """A module of a format's package, imported when it is first called."""
 
     __slots__ = ("path",)
 
@@ -96,13 +94,13 @@ class Lazy(Generic[T_co]):
 
 
 def is_in_folder(path: str) -> bool:
-    """Whether a path of a set's index stays in its folder, in its one spelling; a URL does not."""
-    # One spelling a path: two members of a set must not be the same file.
+    """Whether a path in a set's index stays in its folder, in its one spelling; no URL does."""
+    # One spelling per path: two members of a set must not be the same file.
     return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
 
 
 def opened_member(open_member: OpenMember, path: str, field: str, *, called: str = "") -> ByteView:
-    """The bytes of a file of a set; raises FormatError at the `field` of the index that names it.
+    """Return the bytes of a file of a set; raises FormatError at the index's `field` that names it.
 
     `called` is the set's word for such a file, if it has one.
     """
@@ -114,47 +112,45 @@ def opened_member(open_member: OpenMember, path: str, field: str, *, called: str
 
 
 def unlisted(file: str, names: Collection[str]) -> Iterator[str]:
-    """Words on the tensors of a file of a set that its index has not there, if there are any."""
+    """Yield words on tensors in a file of a set that its index does not list there, if any."""
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield f"the index does not list {quoted(min(names))}{more} in {quoted(file)}"
 
 
 def every_tag(_key: str) -> bool:
-    """The `keeps_tag` of formats that hold tags of all names."""
+    """The `keeps_tag` of formats that can hold any tag."""
     return True
 
 
 def below(place: KeyPath, *keys: str) -> tuple[KeyPath, ...]:
-    """The paths of keys that stand at one place of the metadata."""
+    """Return the paths of keys below one place of the metadata."""
     return tuple((*place, key) for key in keys)
 
 
 class MemberNames(NamedTuple):
-    """Names of a zip's members; where it has no directory that can be read, the first one alone."""
+    """Names of a zip's members; only the first one if its directory can't be read."""
 
     names: tuple[str, ...]
     is_whole: bool
 
 
 class Opening:
-    """What detection looks at: the first bytes of a file, and the names in a zip."""
+    """What detection uses: the first bytes of a file, and the names in a zip."""
 
     def __init__(self, data: ByteView) -> None:
         self.data = data
         self.head = bytes(data[:_ZIP_NAME_START])
 
     @cached_property
-    def zip(self) -> MemberNames | None:
-        """The names of the members, read once for all formats that ask; None where it is no zip."""
-        if not self.head.startswith(ZIP_MAGIC):
-            return None
+    def zip(self) -> MemberNames:
+        """The names of a zip's members, read once for all formats that ask."""
         from wtxtgit.containers import zip_read  # only zips need it
 
         try:
             members = zip_read.read(self.data).members
         except FormatError:
-            # A file that was cut off is still known by its first member: it is told as damaged.
+            # A truncated file is still recognised by its first member, and reported as damaged.
             length = int.from_bytes(self.head[_ZIP_NAME_LENGTH], "little")
             first = bytes(self.data[_ZIP_NAME_START : _ZIP_NAME_START + length])
             return MemberNames((first.decode("ascii", "replace"),), is_whole=False)
@@ -165,35 +161,34 @@ class Container(Protocol):
     """A file that a format's `read` has read."""
 
     def ranges(self) -> Iterable[Range]:
-        """Which bytes are tensors and parts."""
+        """Return the ranges of bytes that are tensors and parts."""
 
 
 class Describer(Protocol):
-    """What a file says of itself."""
+    """Describes the content of files."""
 
     def describe(self, container: Any, options: ReadOptions) -> Description:
-        """Tensors and metadata of a file that was read; raises FormatError."""
+        """Return tensors and metadata of a file that was read; raises FormatError."""
 
 
 class FileReader(Protocol):
-    """What every format has: how its files are read."""
+    """Required for every format: reads its files."""
 
     def read(self, data: ByteView) -> Container:
         """Read a file with the format's magic; raises FormatError."""
 
 
 class Checker(Protocol):
-    """What every format has: what reading a file does not prove."""
+    """Required for every format: checks what reading a file does not prove."""
 
     def check(self, container: Any, options: ReadOptions) -> Findings:
         """Check everything that can be checked; raises nothing."""
 
 
 class FileWriter(Protocol):
-    """How tensors become a file of the format.
+    """Writes tensors to a file of the format.
 
-    `DTYPES` has the format's own name of each element of `model.elements`
-    that it can hold.
+    `DTYPES` has the format's own name of each element of `model.elements` that it can hold.
     """
 
     DTYPES: Mapping[str, object]
@@ -201,32 +196,32 @@ class FileWriter(Protocol):
     def build_model(
         self, tensors: Sequence[TensorSource], tags: Mapping[str, str]
     ) -> Iterator[Buffer]:
-        """The file's bytes; raises FormatError before the first of them.
+        """Yield the file's bytes; raises FormatError before the first of them.
 
-        Of a format that `lists_only` it takes `inline_data`, too, and its `write_options`.
+        It also takes the format's `write_options`, and `inline_data` if the format `lists_only`.
         """
 
 
 class SetWriter(Protocol):
-    """How tensors become a set of files."""
+    """Writes tensors to a set of files."""
 
     def build_set(
         self, tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_shard: int
     ) -> Iterable[tuple[str, Iterator[Buffer]]]:
-        """Names and bytes of the set's files, its index last; raises FormatError before them."""
+        """Yield names and bytes of the set's files, index last; raises FormatError before them."""
 
 
 class Resealer(Protocol):
-    """How files are taken apart by name and put together again: what merging needs."""
+    """Takes files apart by name and puts them together again, as merging needs it."""
 
     def entries(self, container: Any, options: ReadOptions) -> Sequence[Entry]:
-        """What a file holds by name, in its order; raises FormatError."""
+        """Return what a file holds by name, in its order; raises FormatError."""
 
     def values(self, container: Any, options: ReadOptions) -> dict[str, object]:
-        """Its metadata as far as they are merged value by value; raises FormatError."""
+        """Return the metadata that are merged value by value; raises FormatError."""
 
     def rest(self, container: Any, options: ReadOptions) -> dict[str, object]:
-        """What else somebody may have changed in it, by name; raises FormatError."""
+        """Return, by name, what else somebody may have changed in it; raises FormatError."""
 
     def reseal(
         self,
@@ -235,104 +230,105 @@ class Resealer(Protocol):
         values: Mapping[str, object] | None,
         options: ReadOptions,
     ) -> Iterator[Buffer]:
-        """The file with these entries, and other values where they are given.
+        """Yield the file with these entries, and other values if given.
 
         Raises FormatError, before the first piece, for what can't be put together.
         """
 
 
 class ValueRules(Protocol):
-    """What becomes of values that both sides of a merge changed, whatever the checkpoint is."""
+    """Decides values that both sides of a merge changed, by rules that hold for any checkpoint."""
 
     def ruled(
         self, chunk: str | None, pointer: str, ours: object, theirs: object
     ) -> tuple[object, str] | None:
-        """The value that is taken, and a word for why; None where no rule speaks of it.
+        """Return the value to take and a word for the reason; None if no rule applies.
 
-        `pointer` is the JSON pointer to it in the chunk, or of the file's metadata in none.
+        `pointer` is the JSON pointer to it in the chunk; without a chunk, in the file's metadata.
         """
 
 
 class Repacker(Protocol):
-    """How a file is stored with another compression, `COMPRESSIONS` are those that there are."""
+    """Stores a file with another compression; `COMPRESSIONS` are those that it knows."""
 
     COMPRESSIONS: Sequence[str]
 
     def repack(self, container: Any, compression: str, options: ReadOptions) -> Iterator[Buffer]:
-        """The file with another compression; raises FormatError."""
+        """Yield the file with another compression; raises FormatError."""
 
 
 class SignedFields(Protocol):
-    """Files with fields that sign the rest, or how it is stored."""
+    """Knows fields that sign the rest of a file, or the way in which it is stored."""
 
     def broken_by_repack(self, container: Any) -> tuple[str, ...]:
-        """Fields that repacking keeps, and that do not hold for what it gives."""
+        """Return fields that repacking keeps although they don't hold for the result."""
 
     def broken_by_reseal(self, container: Any) -> tuple[str, ...]:
-        """Fields that resealing keeps, and that do not hold for what it gives."""
+        """Return fields that resealing keeps although they don't hold for the result."""
 
 
 class Salvager(Protocol):
-    """What is left of files that were damaged, or cut off."""
+    """Recovers tensors from files that were damaged or truncated."""
 
     def salvage(self, data: ByteView, options: ReadOptions) -> Salvage:
-        """Which tensors are whole, and what is lost; the file need not be one that `read` takes.
+        """Return which tensors are whole and what is lost; `read` may refuse the file.
 
-        Raises FormatError where what says which tensors there are can't be read.
+        Raises FormatError if the list of tensors can't be read.
         """
 
 
 class UnfinishedReader(Protocol):
-    """What there is of files that their writer did not finish."""
+    """Reads files that their writer did not finish."""
 
     def is_unfinalized(self, data: ByteView) -> bool:
         """Whether a file with the format's magic was not finished."""
 
     def describe_unfinalized(self, data: ByteView, options: ReadOptions) -> Description:
-        """What it holds; raises FormatError."""
+        """Describe what the file holds; raises FormatError."""
 
 
 class Parity(Protocol):
-    """Files that are mended from what they hold beside their content."""
+    """Repairs files from the redundancy that they contain."""
 
     def has_parity(self, container: Any) -> bool:
-        """Whether a file holds parity: then reading a tensor may have to mend it."""
+        """Whether a file has parity, so that reading a tensor may involve repairing it."""
 
     def repair(
         self, data: ByteView, options: ReadOptions
     ) -> tuple[Iterator[Buffer], list[str], list[str]]:
-        """The file mended, in pieces; names of chunks mended, and of those that can't be.
+        """Return the repaired file in pieces, the repaired chunks and the unrepairable ones.
 
-        The file need not be one that `read` takes. Raises FormatError for what can't be mended.
+        Chunks are given by name. `read` may refuse the file. Raises FormatError if it can't be
+        repaired at all.
         """
 
 
 class PartLister(Protocol):
-    """What of a file has a name beside its tensors."""
+    """Lists the named parts of a file besides its tensors."""
 
     def named_parts(self, container: Any, options: ReadOptions) -> Iterator[NamedPart]:
-        """Its chunks, members or values; nothing is decoded before it is asked for."""
+        """Yield its chunks, members or values; nothing is decoded before it is asked for."""
 
 
 class ChunkValues(Protocol):
-    """Metadata in chunks of their own, beside those of the index."""
+    """Reads metadata in separate chunks, besides those of the index."""
 
     def chunk_values(self, data: ByteView, options: ReadOptions) -> Iterator[tuple[str, object]]:
-        """Names of such chunks and their values, those that can be read."""
+        """Yield names and values of such chunks, so far as they can be read."""
 
 
 class WholeFiles(Protocol):
-    """Files of the format that are stored whole, `REASON` says why."""
+    """Handles files of the format that are stored whole; `REASON` says why."""
 
     REASON: str
 
     def claims(self, data: ByteView) -> bool:
-        """Whether the file's first bytes say that it is one."""
+        """Whether the file's first bytes claim that it is one."""
 
     def describe(
         self, data: ByteView, options: ReadOptions, listing: ListingBudget | None = None
     ) -> Description:
-        """What the file says of itself; raises FormatError."""
+        """Describe the file; raises FormatError."""
 
     def check(self, data: ByteView) -> Findings:
         """Check everything that can be checked; raises nothing."""
@@ -343,34 +339,34 @@ class FileSet(Protocol):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The paths of its files."""
+        """Return the paths of its files."""
 
     def describe(self, options: ReadOptions) -> Description:
-        """What the set says of itself; raises FormatError."""
+        """Describe the set; raises FormatError."""
 
     def check(self, options: ReadOptions) -> Findings:
-        """Check every file, and the index against them; raises nothing."""
+        """Check every file, and the index against the files; raises nothing."""
         return self.combine(self.check_members(self.members, options))
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
         """Check files of the set, each by itself and against the index; raises nothing."""
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
-        """What a check of all files, in their order, says of the set."""
+        """Return the findings of the set from those of all its files, in their order."""
 
 
 class SetReader(Protocol):
-    """How the file that lists the files of a set is read, JSON or a pickle."""
+    """Reads the file that lists the files of a set, a JSON file or a pickle."""
 
     def is_index(self, data: ByteView) -> bool:
-        """Whether such a file is an index of such a set."""
+        """Whether such a file is an index of a set of this format."""
 
     def read(self, data: ByteView, open_member: OpenMember) -> FileSet:
         """Read the index; raises FormatError."""
 
 
 class ListedFile(NamedTuple):
-    """What the index of a set says of a file of it, by its path in the set; None is not said."""
+    """What the index of a set says of one of its files, by its path in the set; None if unsaid."""
 
     path: str
     size: int | None
@@ -378,47 +374,50 @@ class ListedFile(NamedTuple):
 
 
 class SetResealer(Protocol):
-    """How the index of a set follows from its files."""
+    """Makes the index of a set anew from its files."""
 
     def reseal_set(self, data: ByteView, open_member: OpenMember) -> tuple[str, bytes, bytes]:
-        """Path and bytes of a file that lists tensors, and the bytes of what lists the files.
+        """Return path and bytes of the file that lists tensors, and new bytes of the list of files.
 
-        `data` is that one as it was. Raises FormatError.
+        `data` is the former list of files. Raises FormatError.
         """
 
     def listed_files(self, data: ByteView, open_member: OpenMember) -> Sequence[ListedFile]:
-        """The files of the set that `data` lists; none of them is opened. Raises FormatError."""
+        """Return the files of the set that `data` lists, unopened; raises FormatError."""
 
 
 class IndexMaker(Protocol):
-    """What names of files tell of a set without an index."""
+    """Recognises a set without an index by the names of its files."""
 
     def make_index(self, names: Sequence[str]) -> ByteView | None:
-        """An index of the set that the names of a folder's files tell; None where they tell none.
+        """Return an index of the set that a folder's file names show, None if they show none.
 
-        Raises InputError where they tell several.
+        Raises InputError if the names make up several sets.
         """
 
 
 class NestedReader(Protocol):
-    """How a file that stands in a chunk of another one is read."""
+    """Reads a file that stands in a chunk of another one."""
 
     def read(self, data: ByteView, listing: ListingBudget, /) -> Container:
-        """Read the file: what it lists counts in the outer one's `listing`; raises FormatError."""
+        """Read the file, counting what it lists in the outer file's `listing`.
+
+        Raises FormatError.
+        """
 
 
 class ArrayWriter(Protocol):
-    """How numpy's arrays, of any dtypes that the format has, become a file."""
+    """Writes numpy arrays, of any dtype that the format has, to a file."""
 
     def can_hold(self, name: str) -> bool:
         """Whether the file can hold an array of this name."""
 
     def write_arrays(self, file: IO[bytes], arrays: Mapping[str, Any]) -> None:
-        """Write the file; raises UsageError for a dtype that it has not."""
+        """Write the file; raises UsageError for a dtype that the format does not have."""
 
 
 class Format(NamedTuple):
-    """A container format. `name`, `read`, `describe` and `check` are there for each.
+    """A container format; each has `name`, `read`, `describe` and `check`.
 
     Spec: the format's page, `docs/spec/NAME.md`.
     """
@@ -432,7 +431,7 @@ class Format(NamedTuple):
     magic: bytes = b""
     """The first bytes of all its files, empty where only `claims` can tell."""
     claims: Callable[[Opening], bool] | None = None
-    """Whether a file that starts so means to be of the format."""
+    """Whether a file that starts so means to be of the format; None where its magic says that."""
     refused: Mapping[bytes, str] | None = None
     """Magics of other files of its makers, and what to say of these; they are opaque."""
     endings: tuple[str, ...] = ()

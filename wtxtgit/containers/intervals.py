@@ -1,7 +1,7 @@
-"""Intervals [start, end) of bytes: which ones overlap, which lie apart, what is in none.
+"""Intervals [start, end) of bytes: which ones overlap, which are disjoint, and gaps between them.
 
-What is in none is told by a hash. Zeros that start or end a gap are padding,
-and where a gap stands follows from what stands around it: neither counts.
+The bytes in gaps are summarised by a hash. Zeros at the start or end of a gap are padding, and the
+position of a gap follows from what surrounds it: neither counts in the hash.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 def aligned(position: int, alignment: int) -> int:
-    """The next multiple of `alignment`."""
+    """Return the least multiple of `alignment` that is not below `position`."""
     return position + -position % alignment
 
 
 def overlaps(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[tuple[T, T]]:
-    """Items that start before another one's end, each with that which reaches furthest before it.
+    """Yield items that start before the end of another one, with the farthest-reaching of those.
 
-    They come by where they start; of equal starts, the shorter first.
+    They are ordered by start, and for equal starts the shorter first.
     """
     before: T | None = None
     reached = 0
@@ -38,7 +38,7 @@ def overlaps(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[tuple[T,
 
 
 def groups(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[list[T]]:
-    """Items by where they start, those that overlap, or overlap the same ones, together."""
+    """Yield items ordered by start, in groups that are connected by overlaps."""
     group: list[T] = []
     reached = 0
     for item in sorted(items, key=span):
@@ -53,23 +53,23 @@ def groups(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[list[T]]:
 
 
 def gaps(spans: Iterable[Span], size: int) -> list[Span]:
-    """What of `size` bytes is in none of the spans, in order."""
+    """Return the parts of `size` bytes that no span contains, in order."""
     between: list[Span] = []
     reached = 0
     for start, end in sorted(spans):
         if start > reached and reached < size:
             between.append((reached, min(start, size)))
         reached = max(reached, end)
-    # Spans may reach beyond the end: what they claim was not checked here.
+    # Spans may reach beyond the end: what they claim has not been checked.
     if reached < size:
         between.append((reached, size))
     return between
 
 
 def digest(data: ByteView, spans: Iterable[Span]) -> bytes | None:
-    """The SHA-256 over what is in none of the spans; None where that is zeros."""
+    """Return the SHA-256 over the bytes in no span; None if these are all zeros."""
     hashed = _Gaps()
-    # A hash of hashes: where one gap ends and the next starts counts, where they stand does not.
+    # A hash of hashes: the division into gaps counts, their positions do not.
     for start, end in gaps(spans, len(data)):
         for piece in pieces(data[start:end]):
             hashed.add(piece)
@@ -78,7 +78,7 @@ def digest(data: ByteView, spans: Iterable[Span]) -> bytes | None:
 
 
 def digest_of(blocks: Iterable[Buffer], places: Sequence[Span]) -> bytes | None:
-    """As `digest`, over bytes that come in blocks; `places` are their gaps as `gaps` has them."""
+    """Do the same for bytes that come in blocks; `places` are their gaps, as from `gaps`."""
     hashed = _Gaps()
     pos = n = 0
     for block in blocks:
@@ -95,7 +95,7 @@ def digest_of(blocks: Iterable[Buffer], places: Sequence[Span]) -> bytes | None:
 
 
 class _Gaps:
-    """A hash of the hashes of gaps, without their zeros at both ends."""
+    """A hash of the hashes of gaps, without the zeros at both ends of each."""
 
     def __init__(self) -> None:
         self._all = hashlib.sha256()
@@ -104,11 +104,11 @@ class _Gaps:
         self._is_open = self._is_any = False
 
     def add(self, piece: Buffer) -> None:
-        """The next bytes of a gap."""
+        """Add the next bytes of a gap."""
         raw = bytes(piece)
         body = raw.rstrip(b"\0")
         if body and self._is_open:
-            # Zeros were left out as long as they could be the last bytes.
+            # Zeros are held back as long as they could be the last bytes.
             while self._zeros:
                 zeros = bytes(min(self._zeros, PIECE))
                 self._one.update(zeros)
@@ -119,7 +119,7 @@ class _Gaps:
         self._zeros += len(raw) - len(body)
 
     def close(self) -> None:
-        """The gap is at its end."""
+        """End the current gap."""
         if self._is_open:
             self._all.update(self._one.digest())
             self._is_any = True

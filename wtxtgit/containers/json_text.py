@@ -1,4 +1,4 @@
-"""JSON as containers hold it: read within limits, edited in its own spelling, texts in it."""
+"""JSON in containers: parsing it within limits, editing it without reformatting, texts in it."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 
-# Containers inside one another, the outermost one counted as 1. Python's own reader recurses, and
-# where it gives up depends on the stack that is left: clean must not.
+# Greatest depth of nesting, the outermost container counted as 1. Python's own parser recurses, and
+# its limit depends on how much stack is left: clean's result must not.
 MAX_DEPTH = 64
-# Integers are those of 64 bits, signed or not: other readers have no others, and Python's of any
-# length take quadratic time.
+# Integers must fit 64 bits, signed or unsigned: other readers have no larger ones, and Python's
+# arbitrary ones take quadratic time.
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**64 - 1
 MAX_INTEGER_CHARACTERS = len(str(MIN_INTEGER))
-# Bytes looked at first for a NUL, which no JSON text holds; twice as many each time after. Weights
-# that are taken for JSON show one soon.
+# Bytes searched first for a NUL, which no JSON text contains; then twice as many each time. Weights
+# mistaken for JSON contain one soon.
 FIRST_SCAN = 256
 
-# Bytes whose brackets are looked at together.
+# Brackets are counted in blocks of this many bytes.
 DEPTH_STEP = 1 << 20
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 """Brackets as signed bytes: what each adds to the depth."""
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b'[{]}"')
-# Characters that Python's strings hold in four bytes each, as all others beside them: those of four
-# bytes, and escapes, which may be a pair that stands for one. From U+0100 on it is two.
+# Characters that make Python use four bytes for each character of a string: those of four bytes in
+# UTF-8, and escapes, which may be a surrogate pair. From U+0100 on it uses two.
 _WIDE = re.compile(rb"[\xf0-\xff]|\\u")
 _BEYOND_LATIN = re.compile(rb"[\xc4-\xef]")
 Path = tuple[str | int, ...]
@@ -65,13 +65,12 @@ def parse(
     repeated: list[str] | None = None,
     lax: set[str] | None = None,
 ) -> object:
-    """The value of a JSON text that starts at `offset` of its file.
+    """Return the value of a JSON text that starts at `offset` of its file.
 
-    NaN and Infinity are read, unless there are to be no `constants`. Of equal
-    keys the last one counts, unless `unique_keys` refuses them; `repeated` is
-    given them, and `lax` what a strict reader refuses, or takes for no
-    integer. `what` names the text in errors, its values count in the
-    `listing` of its file.
+    NaN and Infinity are accepted unless `constants` is false. Of equal keys the last one counts,
+    unless `unique_keys` refuses them; they are added to `repeated`. What a strict reader refuses,
+    or does not take for an integer, is added to `lax`. `what` names the text in errors; its values
+    count in the `listing` of its file.
 
     Raises FormatError (limit or structure).
     """
@@ -80,7 +79,7 @@ def parse(
     def integer(digits: str) -> int:
         if lax is not None and digits == "-0":
             lax.add("the number -0")
-        # int() takes quadratic time: longer ones are over 64 bits without a look at them.
+        # int() takes quadratic time, and longer digits exceed 64 bits anyway.
         value = int(digits) if len(digits) <= MAX_INTEGER_CHARACTERS else MAX_INTEGER + 1
         if not MIN_INTEGER <= value <= MAX_INTEGER:
             fail(f"{what} has an integer of over 64 bits", offset=offset, field=what, kind="limit")
@@ -125,22 +124,22 @@ def parse(
     return value
 
 
-# Pairs aside, the group is half of one.
+# The group is a surrogate that is not part of a pair.
 _ESCAPES = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F]..)|.)", re.DOTALL)
 
 
 def _text(data: ByteView, what: str, offset: int, listing: ListingBudget | None) -> str:
-    """A JSON text, decoded, whose values are bounded, and how deep they nest."""
+    """Decode a JSON text after checking the bounds on its values and its depth."""
     if len(data) > MAX_JSON:
         fail(f"{what} of {len(data)} bytes is too long", offset=offset, field=what, kind="limit")
     listing = listing or ListingBudget(len(data))
-    # Before it is copied: a few compressed bytes can stand for a text of any length.
+    # Checked before it is copied: a few compressed bytes can expand to a text of any length.
     listing.count(TEXT * len(data), offset, what)
-    # That, too: binary data is refused at its first NUL.
+    # Also before: binary data is refused at its first NUL.
     _refuse_nul(data, what, offset)
     raw = bytes(data)
     listing.count(_counted(raw), offset, what)
-    # json.loads recurses, and its own limit depends on the stack that is left.
+    # json.loads recurses, and its own limit depends on how much stack is left.
     is_deep = _depth(raw) > MAX_DEPTH
     try:
         text = raw.decode()
@@ -152,9 +151,9 @@ def _text(data: ByteView, what: str, offset: int, listing: ListingBudget | None)
 
 
 def _counted(raw: bytes) -> int:
-    """What the values of a JSON text count beside TEXT, by its bytes: no value is made for it.
+    """Return what the values of a JSON text count besides TEXT, from its bytes, without parsing it.
 
-    Commas, colons and brackets in strings count as well.
+    Commas, colons and brackets inside strings count as well.
     """
     width = 1
     if b"\\" in raw or not raw.isascii():
@@ -167,7 +166,7 @@ def _counted(raw: bytes) -> int:
 
 
 def _bytes_before(text: str, end: int) -> int:
-    """Bytes of so many characters; nothing is copied whole, as a text may be all that fits."""
+    """Return the length in bytes of this many characters, without copying the whole text."""
     return sum(
         len(text[start : min(start + DEPTH_STEP, end)].encode())
         for start in range(0, end, DEPTH_STEP)
@@ -175,13 +174,13 @@ def _bytes_before(text: str, end: int) -> int:
 
 
 def check_name(name: str, what: str, *, offset: int) -> None:
-    """Refuse a name that no UTF-8 text can hold (a lone surrogate)."""
+    """Refuse a name that UTF-8 can't encode (a lone surrogate)."""
     if not is_text(name):
         raise FormatError(f"{what} {quoted(name)} has a lone surrogate", offset=offset, field=what)
 
 
 def refuse_repeated(names: Iterable[str], message: str) -> None:
-    """Raise FormatError where a name is there twice; `message` has a place for it."""
+    """Raise FormatError if a name occurs twice; `message` has a placeholder for it."""
     taken: set[str] = set()
     for name in names:
         if name in taken:
@@ -190,10 +189,9 @@ def refuse_repeated(names: Iterable[str], message: str) -> None:
 
 
 def _refuse_nul(data: ByteView, what: str, offset: int) -> None:
-    """Refuse binary data after a look at the bytes before its first NUL only.
+    """Refuse binary data by reading it only up to its first NUL.
 
-    Files may claim the same bytes as many texts; each claim must cost no
-    more than what it can be read for.
+    Files may claim the same bytes as many texts; each claim must cost no more than it deserves.
     """
     start, step = 0, FIRST_SCAN
     while start < len(data):
@@ -204,8 +202,8 @@ def _refuse_nul(data: ByteView, what: str, offset: int) -> None:
 
 
 def _depth(raw: bytes) -> int:
-    """How deep a JSON text nests; any number if it is no JSON."""
-    # Mostly there are too few brackets for that, and nothing is copied.
+    """Return how deep a JSON text nests; any number if it is not JSON."""
+    # Mostly there are too few brackets to exceed the limit, and nothing is copied.
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return 0
     deepest = depth = 0
@@ -214,7 +212,7 @@ def _depth(raw: bytes) -> int:
     for start in range(0, len(raw), DEPTH_STEP):
         block = rest + raw[start : start + DEPTH_STEP]
         if b"\\" in block:
-            # An escape that the next block ends is looked at there.
+            # An escape that continues in the next block is handled there.
             rest = b"\\" if (len(block) - len(block.rstrip(b"\\"))) % 2 else b""
             block = _ESCAPE.sub(b"", block)
         else:
@@ -230,16 +228,16 @@ def _depth(raw: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _NewText:
-    """What takes a value's place."""
+    """The replacement for a value."""
 
     text: str
 
 
 def replaced(text: str, edits: Mapping[Path, object]) -> str:
-    """The text with the values at these places replaced; none is inside another.
+    """Return the text with the values at these places replaced; no place is inside another.
 
-    `text` is one that `parse` has read. Of equal keys the last one
-    counts, as it does there. Raises FormatError for a place that is not there.
+    `text` has been read by `parse`. Of equal keys the last one counts, as there. Raises FormatError
+    for a place that does not exist.
     """
     tree: _Tree = {}
     for path, value in edits.items():
@@ -266,7 +264,7 @@ def _plant(tree: _Tree, path: Path, new: _NewText) -> None:
 
 
 def _find(text: str, pos: int, tree: _Tree | _NewText | None, replacements: _Replacements) -> int:
-    """Where the value at `pos` ends; `found` is given what is replaced in it."""
+    """Return where the value at `pos` ends; add the replacements in it to `replacements`."""
     if not isinstance(tree, dict) or text[pos] not in "{[":
         _, end = _DECODER.raw_decode(text, pos)
         if isinstance(tree, _NewText):
@@ -283,7 +281,7 @@ def _find(text: str, pos: int, tree: _Tree | _NewText | None, replacements: _Rep
         inner: _Replacements = []
         pos = _skip(text, _find(text, pos, tree.get(key), inner))
         if key in tree:
-            # Of equal keys the last one counts, as for `parse`.
+            # Of equal keys the last one counts, as in `parse`.
             last[key] = inner
         if text[pos] == ",":
             pos = _skip(text, pos + 1)
@@ -294,15 +292,15 @@ def _find(text: str, pos: int, tree: _Tree | _NewText | None, replacements: _Rep
 
 
 def _skip(text: str, pos: int) -> int:
-    """Where what is no space starts."""
+    """Return the position after white space."""
     space = _SPACE.match(text, pos)
     return pos if space is None else space.end()
 
 
 def texts(value: object) -> dict[str, str]:
-    """The members of a JSON object that are texts; nothing of anything else.
+    """Return the members of a JSON object that are texts; nothing for any other value.
 
-    A lone surrogate, which JSON can spell, is in no text.
+    A string with a lone surrogate, which JSON can spell, does not count as text.
     """
     if not isinstance(value, dict):
         return {}
@@ -319,5 +317,5 @@ def is_text(text: str) -> bool:
 
 
 def shown_key(key: str) -> str:
-    """A key of the input as reports show it."""
+    """Return a key of the input as reports show it."""
     return key if len(key) <= MAX_QUOTED and key.isprintable() else quoted(key)

@@ -1,8 +1,8 @@
-"""What a file holds beside its tensors and its own structure: named parts, and bytes of nobody.
+"""What a file holds besides its tensors and its own structure: named parts, and unowned bytes.
 
-A part is what the format gives a name: a member of a zip, a chunk of a FOLD file.
-Bytes are nobody's where no part, tensor or record of the format has them: between
-the others, before the first and behind the last one. Zeros among them are padding.
+A part is what the format gives a name: a member of a zip, a chunk of a FOLD file. Bytes are unowned
+if no part, tensor or record of the format contains them: between these, before the first or after
+the last one. Zeros at their ends are padding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A part, or bytes of nobody where `name` is None: [offset, offset + nbytes) of the file."""
+    """A part, or unowned bytes if `name` is None: [offset, offset + nbytes) of the file."""
 
     name: str | None
     offset: int
@@ -32,7 +32,7 @@ class Leftover:
 
 
 def leftovers(data: ByteView) -> list[Leftover]:
-    """List what a file holds beside its tensors; nothing of a file that can't be read."""
+    """List what a file holds besides its tensors; nothing for a file that can't be read."""
     known = detected(data)
     if known is None:
         return []
@@ -56,7 +56,7 @@ def leftovers(data: ByteView) -> list[Leftover]:
 
 
 def _taken(data: ByteView, container: Container) -> Iterator[tuple[int, int]]:
-    """What the format accounts for, as [start, end)."""
+    """Yield what the format accounts for, as [start, end)."""
     directory = getattr(container, "directory", None)
     if not isinstance(directory, Directory):
         yield from ((one.start, one.end) for one in container.ranges())
@@ -64,12 +64,12 @@ def _taken(data: ByteView, container: Container) -> Iterator[tuple[int, int]]:
     for member in directory.members:
         descriptor = find(data, member, directory.start)
         yield member.header, member.end if descriptor is None else descriptor[1]
-    # The comment, and what is behind it, no reader asks for.
+    # The comment and bytes after it are left over: no reader asks for them.
     yield directory.start, directory.end_record + END.size
 
 
 def _between(taken: list[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """What none of the spans holds; they are sorted."""
+    """Yield the gaps between the spans, which are sorted."""
     end = 0
     for start, stop in taken:
         if start > end:

@@ -1,8 +1,7 @@
-"""Ranges of bytes that a format's parser names, and how a file is cut along them.
+"""Ranges of bytes that a format's parser names, and cutting a file along them.
 
-A range is [start, end) in the file. The cutting is one algorithm for all
-formats: order, overlaps, gaps, array names.
-Spec: `docs/spec/containers.md`, "Parts", "dtypes", "Cutting" and "Array names".
+A range is [start, end) in the file. One algorithm cuts files of all formats: order, overlaps, gaps,
+array names. Spec: `docs/spec/containers.md`, "Parts", "dtypes", "Cutting" and "Array names".
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ from wtxtgit.model.array import (
 )
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 
-# Tensors, and chunks, that one file may have ("Limits"): each becomes several objects in memory.
+# The most tensors or chunks that a file may have ("Limits"): each becomes several objects in
+# memory.
 MAX_TENSORS = 1_000_000
 LITERAL = ""
 """The array name of a fixed header that is stored as hex."""
@@ -52,7 +52,7 @@ _CARRIERS = {
 """The WTXT dtype of elements that are none of the ten, and its items in one of theirs."""
 GAP_ROLE = "_gap"
 DATA_ROLE = "data"
-# Bytes of one array of a file that is stored whole: half of what the text's chunks can number.
+# Size of the arrays of a file that is stored whole: half of what a text's chunks can number.
 PIECE = 32 * 1024**3
 
 
@@ -60,8 +60,8 @@ PIECE = 32 * 1024**3
 class Stored:
     """A tensor as its container lists it; `dtype` and `shape` are the container's.
 
-    The other fields are those of a `Tensor`; `row_bytes` is the size of a row
-    whose items are no whole bytes.
+    The other fields are as in `Tensor`; `row_bytes` is the size of a row whose items are not whole
+    bytes.
     """
 
     name: str
@@ -80,11 +80,11 @@ class Stored:
 
     @property
     def has_our_order(self) -> bool:
-        """Whether items are little-endian, as those of one byte always are."""
+        """Whether items are little-endian, as items of one byte always are."""
         return self.byteorder == "little" or ITEM_BYTES.get(self.element or "") == 1
 
     def listed(self, data: ByteView, absent: str | None = None) -> Tensor:
-        """The tensor with a view of its bytes in the file `data`."""
+        """Return the tensor with a view of its bytes in the file `data`."""
         content = data[self.start : self.end] if self.end > self.start else data[:0]
         return Tensor(
             self.name,
@@ -101,14 +101,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range, the array that it becomes and what its extent says.
+    """A range, the array that it becomes, and what its extent says.
 
-    `label` decides between ranges that start and end alike: a tensor's or
-    payload's name, a part's role, nothing for a literal. `base` is the
-    array's name before numbering, LITERAL for a fixed header. A tensor has
-    `dtype` and `shape` as stored, and `element` where WTXT has a dtype for
-    it; else its array is u8. `row_bytes` is the size of a record where a part
-    is a table, or of a tensor's row.
+    `label` is the tie-breaker for ranges with equal start and end: a tensor's or payload's name, a
+    part's role, "" for a literal. `base` is the array's name before numbering, LITERAL for a fixed
+    header. A tensor has `dtype` and `shape` as stored, and `element` if WTXT has a dtype for it; if
+    not, its array is u8. `row_bytes` is the size of a record if a part is a table, or of a tensor's
+    row.
     """
 
     start: int
@@ -123,9 +122,9 @@ class Range:
     row_bytes: int | None = None
 
     def array_type(self) -> tuple[str, tuple[int, ...]]:
-        """The WTXT dtype and shape of the range's bytes.
+        """Return the WTXT dtype and shape of the range's bytes.
 
-        A numeric dtype is taken only where it accounts for every byte.
+        A numeric dtype is used only if it accounts for every byte.
         """
         length = self.end - self.start
         if self.row_bytes is not None:
@@ -142,27 +141,27 @@ class Range:
 
 
 def literal(start: int, end: int) -> Range:
-    """A fixed header, stored as hex."""
+    """Return the range of a fixed header, stored as hex."""
     return Range(start, end, LITERAL, LITERAL)
 
 
 def part(start: int, end: int, role: str) -> Range:
-    """A part of the file that is known by its role."""
+    """Return the range of a part that is identified by its role."""
     return Range(start, end, role, role)
 
 
 def rows(start: int, end: int, role: str, row_bytes: int) -> Range:
-    """A part of the file made of records of `row_bytes`."""
+    """Return the range of a part that consists of records of `row_bytes`."""
     return replace(part(start, end, role), row_bytes=row_bytes)
 
 
 def payload(start: int, end: int, name: str) -> Range:
-    """A part of the file that has a name of its own."""
+    """Return the range of a part that has a name of its own."""
     return Range(start, end, name, ArrayNames.plain(name), name)
 
 
 def tensor(stored: Stored) -> Range:
-    """A tensor's bytes; WTXT has dtypes for little-endian numbers alone."""
+    """Return the range of a tensor; only little-endian numbers have dtypes in WTXT."""
     return Range(
         stored.start,
         stored.end,
@@ -180,17 +179,17 @@ def tensor(stored: Stored) -> Range:
 def cut(file_format: str, data: ByteView, ranges: Iterable[Range]) -> Cut:
     """Cut the file `data` (flat bytes) along `ranges`.
 
-    Ranges of length 0 and ranges that lose bytes to others are dropped; what
-    no range holds becomes zeros, hex or an array of its own.
+    Empty ranges and ranges that lose bytes to others are dropped; bytes in no range become zeros,
+    hex or an array of their own.
 
-    Raises FormatError (limit) where an array has more chunks than a text can
-    number, and where the text would be made of too much.
+    Raises FormatError (limit) if an array has more chunks than a text can number, or if the text
+    would consist of too many things.
     """
     listing = ListingBudget(len(data))
     pieces = list(_with_gaps(_without_overlaps(ranges), len(data), listing))
     zero_gaps = _zero_gaps(data, pieces)
     total = sum(piece.end - piece.start for piece in zero_gaps.values())
-    # A few bytes of text can stand for any number of zeros: they are bounded by what else is there.
+    # A few bytes of text can stand for any number of zeros: these are bounded by the other bytes.
     # Spec: "Cutting".
     zeros_allowed = total <= ZEROS_ALLOWANCE + len(data) - total
     names = ArrayNames()
@@ -212,7 +211,7 @@ def cut(file_format: str, data: ByteView, ranges: Iterable[Range]) -> Cut:
 
 
 def _precedence(piece: Range) -> tuple[int, int, str]:
-    """Which range keeps bytes that two claim.
+    """Return the sort key by which one of two overlapping ranges keeps its bytes.
 
     Strings compare by code point, which is the order of their UTF-8 bytes.
     """
@@ -220,7 +219,7 @@ def _precedence(piece: Range) -> tuple[int, int, str]:
 
 
 def _without_overlaps(ranges: Iterable[Range]) -> Iterator[Range]:
-    """The ranges in file order that keep all their bytes."""
+    """Yield, in file order, the ranges that keep all their bytes."""
     taken = 0
     for piece in sorted((r for r in ranges if r.end > r.start), key=_precedence):
         # A range that loses a byte is dropped as a whole; its other bytes become gaps.
@@ -230,7 +229,7 @@ def _without_overlaps(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def _with_gaps(ranges: Iterable[Range], size: int, listing: ListingBudget) -> Iterator[Range]:
-    """The ranges and, as parts, the gaps before, between and after them."""
+    """Yield the ranges and, as parts, the gaps before, between and after them."""
     end = 0
     for piece in ranges:
         if piece.start > end:
@@ -254,13 +253,14 @@ def _with_gaps(ranges: Iterable[Range], size: int, listing: ListingBudget) -> It
 
 
 def _gap(start: int, end: int, listing: ListingBudget) -> Range:
-    # Whether a long one is zeros is only known once they all are: it counts as an array.
+    # Only once all gaps are known is it clear whether zeros are allowed: a long gap counts as an
+    # array.
     listing.count(EXTENT if end - start <= MAX_HEX else ARRAY, start, "text")
     return part(start, end, GAP_ROLE)
 
 
 def _zero_gaps(data: ByteView, pieces: Iterable[Range]) -> dict[int, Range]:
-    """The gaps, by start, that one extent of zeros can stand for."""
+    """Return, by start, the gaps that a single extent of zeros can represent."""
     return {
         piece.start: piece
         for piece in pieces
@@ -273,7 +273,7 @@ def _zero_gaps(data: ByteView, pieces: Iterable[Range]) -> dict[int, Range]:
 def _array(name: str, piece: Range, data: ByteView) -> Array:
     dtype, shape = piece.array_type()
     length = piece.end - piece.start
-    # A chunk holds a byte at least.
+    # A chunk has at least one byte.
     if length > MAX_CHUNKS and _chunks(length, dtype, shape) > MAX_CHUNKS:
         raise FormatError(
             f"array {quoted(name)} of {length} bytes would have over {MAX_CHUNKS} chunks",
@@ -290,7 +290,7 @@ def _chunks(length: int, dtype: str, shape: tuple[int, ...]) -> int:
 
 
 def whole(data: ByteView, reason: str) -> Cut:
-    """The file as arrays of at most PIECE bytes; `reason` says why."""
+    """Return the file as arrays of at most PIECE bytes; `reason` says why."""
     pieces = (
         part(start, min(start + PIECE, len(data)), DATA_ROLE)
         for start in range(0, len(data), PIECE)

@@ -1,9 +1,8 @@
 """Which container formats there are, and which of them a file claims to be.
 
-Detection looks at magic bytes alone, and at the names of a zip's members: a
-file that has a format's magic and breaks its rules is opaque, and is not
-tried as another format.
-Spec: `docs/spec/containers.md`, "Order of detection".
+Detection uses only magic bytes, and the names of a zip's members: a file that has a format's magic
+but breaks its rules is opaque, and is not tried as another format. Spec:
+`docs/spec/containers.md`, "Order of detection".
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from wtxtgit.containers import aero, fold, gguf, mlcp, npy, npz, safetensors, ta
 from wtxtgit.containers.format import Format, Opening
 from wtxtgit.io.view import ByteView
 
-# `model.array.CONTAINER_FORMATS` has the same names in the order of the spec: what reads a text
-# must know them without loading a format, and `text` may not import this room. A test holds the
-# two against each other.
+# `model.array.CONTAINER_FORMATS` has the same names in the order of the spec: readers of texts
+# must know them without loading a format, and `text` may not import this room. A test compares
+# the two.
 FORMATS: tuple[Format, ...] = (
     fold.FORMAT,
     aero.FORMAT,
@@ -38,34 +37,34 @@ _INDEX_STARTS = (b"{", torch.PICKLE_MAGIC)
 
 
 def by_name(name: str) -> Format | None:
-    """The format of this name, or with sets of this name."""
+    """Return the format with this name, or with sets of this name."""
     return next((f for f in FORMATS if name in {f.name, f.set_name or f.name}), None)
 
 
 def by_ending(ending: str) -> Format | None:
-    """The format whose files' names end so."""
+    """Return the format whose file names have this ending."""
     return next((f for f in FORMATS if ending.lower() in f.endings), None)
 
 
 def set_names() -> tuple[str, ...]:
-    """What the sets of all formats are called."""
+    """Return the names of the sets of all formats."""
     return tuple(f.set_name for f in FORMATS if f.read_set is not None)
 
 
 def index_endings() -> tuple[str, ...]:
-    """How the names of the indexes of all formats' sets end."""
+    """Return the endings of the index names of all formats' sets."""
     return tuple(ending for f in FORMATS for ending in f.index_endings)
 
 
 def hashing_indexes() -> tuple[str, ...]:
-    """How the names of indexes end that have hashes of their files."""
+    """Return the endings of those indexes that contain hashes of their files."""
     return tuple(end for f in FORMATS if f.reseal_set is not None for end in f.index_endings)
 
 
 def endings_with_parts(names: Sequence[str]) -> tuple[str, ...]:
-    """How the names of indexes end of which, among files' names, there are parts.
+    """Return the endings of indexes that may have parts among these file names.
 
-    Of indexes whose parts are files that others have, too, nothing is asked.
+    Formats whose parts are named like other files always count.
     """
     return tuple(
         ending
@@ -76,7 +75,7 @@ def endings_with_parts(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def part_note(name: str) -> str | None:
-    """What to say of a file that its set's index alone tells how to read; None of any other."""
+    """Return a note on a file that can be read only through its set's index; else None."""
     known = next((f for f in FORMATS if f.part_endings and name.endswith(f.part_endings)), None)
     if known is None:
         return None
@@ -85,33 +84,33 @@ def part_note(name: str) -> str | None:
 
 
 def index_made(names: Sequence[str]) -> ByteView | None:
-    """An index of the files in a folder that has none, where their names tell; None elsewhere.
+    """Make an index for a folder without one, if its file names show a set; None if they don't.
 
-    Raises InputError where they tell several sets.
+    Raises InputError if the names make up several sets.
     """
     made = (f.make_index().make_index(names) for f in FORMATS if f.make_index is not None)
     return next((index for index in made if index is not None), None)
 
 
 def detected(data: ByteView) -> Format | None:
-    """The format that the file's first bytes claim, None where they claim none."""
+    """Return the format that the file's first bytes claim, None if they claim none."""
     opening = Opening(data)
     for f in FORMATS:
-        # The first that claims a file has it: a file that breaks its rules is opaque.
-        if f.claims(opening) if f.claims is not None else opening.head.startswith(f.magic):
+        # The first format that claims a file gets it: a file that breaks its rules is opaque.
+        if opening.head.startswith(f.magic) and (f.claims is None or f.claims(opening)):
             return f
     return None
 
 
 def detect(data: ByteView) -> str:
-    """The name of the format that the file's first bytes claim, "opaque" where they claim none."""
+    """Return the name of the format that the first bytes claim, "opaque" if they claim none."""
     known = detected(data)
     return OPAQUE if known is None else known.name
 
 
 def listed_by(data: ByteView) -> Format | None:
-    """The format of whose sets a file is an index."""
-    # Most files are no JSON and no pickle: those are told before a module for sets is loaded.
+    """Return the format of whose sets a file is an index, None if it is none."""
+    # Most files are neither JSON nor pickles: check that before loading a module for sets.
     if bytes(data[:_HEAD]).lstrip()[:1] not in _INDEX_STARTS or detected(data) is not None:
         return None
     with_sets = (f for f in FORMATS if f.read_set is not None)
@@ -119,7 +118,7 @@ def listed_by(data: ByteView) -> Format | None:
 
 
 def stored_whole(data: ByteView) -> Format | None:
-    """The format of which a file is that is no container, but known: such files are not cut."""
+    """Return the format of a file that is recognised but not cut, None if it is no such file."""
     for f in FORMATS:
         if f.whole is not None and data[: len(f.whole_magic)] == f.whole_magic:
             return f if f.whole().claims(data) else None
@@ -127,7 +126,7 @@ def stored_whole(data: ByteView) -> Format | None:
 
 
 def refusal(data: ByteView) -> str | None:
-    """Why a file is not read, where it has a magic that is refused by its name."""
+    """Return why a file is not read, if it has the magic of a format that is refused by name."""
     for f in FORMATS:
         for magic, reason in (f.refused or {}).items():
             if data[: len(magic)] == magic:

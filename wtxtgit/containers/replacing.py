@@ -1,9 +1,8 @@
-"""A file with other bytes in some places, or with tensors one after another.
+"""Writing a file with some bytes replaced, or with tensors one after another.
 
-What is written holds tensors as they are, not compressed: either in the places
-that they have in a file, whose other bytes all stay, or in a file that is laid
-out anew.
-Spec: "Resealing" in `docs/spec/safetensors.md`, `npy.md` and `gguf.md`.
+Tensors are written as they are, not compressed: either in the places that they have in a file whose
+other bytes all stay, or in a file that is laid out anew. Spec: "Resealing" in
+`docs/spec/safetensors.md`, `npy.md` and `gguf.md`.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from wtxtgit.model.tensor import NewContent, TensorSource
 
 Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
 """First byte, end, and what gives the bytes that come there instead."""
-# Tensors that share bytes are written, or compared, so many times the size of their file: one range
-# can be listed as any number of tensors.
+# Tensors that share bytes are written, or compared, up to this many times the size of their file:
+# one range can be listed as any number of tensors.
 MAX_PASSES = 4
 _Read = TypeVar("_Read")
 
 
 def spliced(data: ByteView, edits: Iterable[Edit]) -> Iterator[Buffer]:
-    """The file with these edits, which come in its order and lie apart."""
+    """Yield the file with these edits, which are in file order and do not overlap."""
     reached = 0
     for start, end, blocks in edits:
         yield from pieces(data[reached:start])
@@ -41,7 +40,7 @@ def spliced(data: ByteView, edits: Iterable[Edit]) -> Iterator[Buffer]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WrittenTensor:
-    """A tensor that is written: that of the file `data`, or `content` instead of its bytes."""
+    """A tensor to be written: that of the file `data`, or with `content` in place of its bytes."""
 
     tensor: Stored
     data: ByteView
@@ -52,7 +51,7 @@ class WrittenTensor:
         return self.tensor.nbytes
 
     def blocks(self) -> Iterator[Buffer]:
-        """The bytes that are written."""
+        """Yield the bytes to be written."""
         if self.content is not None:
             return self.content.blocks()
         return pieces(self.data[self.tensor.start : self.tensor.end])
@@ -61,14 +60,14 @@ class WrittenTensor:
 def behind(
     header: bytes, tensors: Sequence[TensorSource] | Sequence[WrittenTensor]
 ) -> Iterator[Buffer]:
-    """A header, and the bytes of tensors back to back behind it."""
+    """Yield a header, followed by the bytes of tensors back to back."""
     yield header
     for tensor in tensors:
         yield from tensor.blocks()
 
 
 def refuse_errors(findings: Findings) -> None:
-    """Raise the first error that a check found as FormatError."""
+    """Raise FormatError for the first error that a check found."""
     for problem in findings.errors:
         named = "" if problem.chunk is None else f"chunk {quoted(str(problem.chunk))}: "
         raise FormatError(
@@ -79,7 +78,7 @@ def refuse_errors(findings: Findings) -> None:
 def refuse_damaged(
     sources: Iterable[_Read], check_into: Callable[[_Read, Findings], object]
 ) -> list[_Read]:
-    """The containers whose tensors a new file takes, each once; raises the first error of one."""
+    """Return the containers from which a new file takes tensors; raises the first error of one."""
     distinct = list({id(source): source for source in sources}.values())
     for source in distinct:
         findings = Findings(is_rewritten=True)
@@ -89,7 +88,7 @@ def refuse_damaged(
 
 
 def check_lengths(parts: Iterable[WrittenTensor]) -> None:
-    """Raise FormatError where a content has another length than what it replaces."""
+    """Raise FormatError if a content has another length than what it replaces."""
     for part in parts:
         if part.content is not None and part.content.nbytes != part.nbytes:
             raise FormatError(
@@ -100,9 +99,9 @@ def check_lengths(parts: Iterable[WrittenTensor]) -> None:
 
 
 def check_size(parts: Iterable[WrittenTensor], sources: Iterable[ByteView]) -> None:
-    """Raise FormatError (limit) where tensors that share bytes make a file too large."""
+    """Raise FormatError (limit) if tensors that share bytes make a file too large."""
     total = sum(part.nbytes for part in parts)
-    # Laid out anew, tensors that shared bytes have each their own.
+    # In a new layout, each tensor that shared bytes has its own copy.
     if total > MAX_PASSES * sum(map(len, sources)):
         raise FormatError(
             f"tensors that share bytes would take {total} bytes", kind="limit", field="entries"
@@ -112,15 +111,15 @@ def check_size(parts: Iterable[WrittenTensor], sources: Iterable[ByteView]) -> N
 def replaced(
     data: ByteView, own: Sequence[Stored], parts: Sequence[WrittenTensor]
 ) -> Iterator[Buffer]:
-    """The file `data`, with each part in the place of its own tensor of that number.
+    """Yield the file `data`, with each part in the place of its own tensor of the same number.
 
-    Raises FormatError, before the first piece: for tensors that share bytes
-    and are given different ones; (limit) where to find that out takes too long.
+    Raises FormatError, before the first piece, for tensors that share bytes but are given different
+    ones; (limit) if finding that out takes too long.
     """
-    # A file can list one range as any number of tensors: to compare them all takes too long.
+    # A file can list one range as any number of tensors: comparing them all would take too long.
     left = MAX_PASSES * len(data)
     edits: list[Edit] = []
-    # Tensors without bytes have no place, and share none.
+    # Tensors without bytes have no place and share nothing.
     pairs = [pair for pair in zip(own, parts, strict=True) if pair[0].end > pair[0].start]
     for group in groups(pairs, lambda pair: (pair[0].start, pair[0].end)):
         given = [part for _, part in group if part.content is not None or part.data is not data]
@@ -135,7 +134,7 @@ def replaced(
 
 
 def _compare(places: set[Span], parts: list[WrittenTensor], left: int) -> int:
-    """Refuse parts that share bytes and are not the same; how many were compared."""
+    """Refuse parts that share bytes and differ; returns how many bytes were compared."""
     names = f"{quoted(parts[0].tensor.name)} and {quoted(parts[1].tensor.name)}"
     if len(places) > 1:
         raise FormatError(

@@ -1,7 +1,7 @@
-"""What formats share in telling which tensors of a damaged file are whole.
+"""What formats have in common in finding out which tensors of a damaged file are whole.
 
-A file that was cut off, as a download that stopped, has no bytes behind its end. One that was
-given its full length first has zeros there, which no format without hashes tells from weights.
+A truncated file, as from a download that stopped, has no bytes after its end. A file that was first
+given its full length has zeros there; without hashes these can't be distinguished from weights.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ CUT_OFF = "the file ends before it does"
 CUT_SHORT = "the bytes that its hash covers were cut off, so nothing proves it"
 SHARED = "another tensor claims the same bytes"
 ZEROS = "it is all zeros up to the end of the file, so it may never have been written"
-# Bytes of zeros at the end of a file that are more than a tensor's own, or padding: a page, in
-# which file systems give room.
+# This many zeros at the end of a file are more than a tensor's own zeros or padding: a page, the
+# unit in which file systems allocate.
 _LEAST_ZEROS = 4096
-# Where a file can end: what reaches further is told without numbers, which may be of any length.
+# The largest size of a file: beyond it messages give no numbers, which might be of any length.
 _MOST_END = 2**63 - 1
 
 
 def of_places(data: ByteView, listed: Sequence[tuple[Stored, str | None]]) -> list[SalvagedTensor]:
-    """Tensors of a format without hashes by where their bytes have to be, in the same order.
+    """Judge tensors of a format without hashes by their positions; results are in the same order.
 
-    A place may reach past the end of the file. Beside each stands why it can't be whole, if it
-    can't. What two tensors claim is no one's.
+    A position may be beyond the end of the file. Each tensor comes with the reason why it can't be
+    whole, if there is one. Bytes that two tensors claim belong to neither.
     """
     zeros = len(data) - _zero_tail(data)
     found = [_of_place(data, stored, why, zeros) for stored, why in listed]
@@ -42,14 +42,14 @@ def of_places(data: ByteView, listed: Sequence[tuple[Stored, str | None]]) -> li
 
 
 def lost(tensor: Tensor, why: str, ranges: Iterable[Span] = ()) -> SalvagedTensor:
-    """The tensor as one that is lost."""
+    """Return the tensor as a lost one."""
     return SalvagedTensor(
         replace(tensor, absent=tensor.absent or why), TensorState.LOST, why, tuple(ranges)
     )
 
 
 def cut_off(stored: Stored, size: int) -> Span:
-    """Which of a tensor's bytes are behind the end of a file of `size` bytes."""
+    """Return which of a tensor's bytes lie beyond the end of a file of `size` bytes."""
     return min(max(size - stored.start, 0), stored.nbytes), stored.nbytes
 
 
@@ -66,7 +66,7 @@ def _of_place(data: ByteView, stored: Stored, why: str | None, zeros: int) -> Sa
 
 
 def _zero_tail(data: ByteView) -> int:
-    """How many zeros end a file, none where they are so few that they say nothing."""
+    """Return how many zeros end a file, 0 if they are too few to be significant."""
     end = len(data)
     while end and is_zeros(data[max(end - PIECE, 0) : end]):
         end = max(end - PIECE, 0)

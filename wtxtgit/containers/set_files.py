@@ -1,4 +1,4 @@
-"""What formats share whose models stand in several files, which numbers tell apart."""
+"""What formats have in common whose models are split into numbered files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wtxtgit.model.tensor import TensorSource
 
 
 def index_of(key: str, files: Sequence[str]) -> ByteView:
-    """An index of ours, which lists under one key the files of a set that no file lists."""
+    """Return an index in our own format, which lists a set's files under one key."""
     return memoryview(_start(key) + json.dumps(files).encode() + b"}")
 
 
@@ -23,9 +23,9 @@ def is_index(key: str, data: ByteView) -> bool:
 
 
 def listed(key: str, data: ByteView, most: int) -> tuple[str, ...]:
-    """The files that such an index lists, each once; raises FormatError.
+    """Return the files that such an index lists, each once; raises FormatError.
 
-    Which paths the names may be is for the format to say.
+    Which paths are allowed is up to the format.
     """
     value = json_text.parse(data, "index", unique_keys=True)
     files = value.get(key) if isinstance(value, dict) else None
@@ -43,18 +43,20 @@ def _start(key: str) -> bytes:
 
 
 def numbered(stem: str, number: int, count: int, ending: str) -> str:
-    """The name of a file, as transformers and llama.cpp have it; the only one has no number."""
+    """Return a file's name, numbered as transformers and llama.cpp do; a single file has no
+    number.
+    """
     of = f"-{number:05}-of-{count:05}" if count > 1 else ""
     return f"{stem}{of}{ending}"
 
 
 def filled(tensors: Sequence[TensorSource], max_shard: int) -> list[list[TensorSource]]:
-    """Tensors by file; at least one file."""
+    """Distribute tensors to files; returns at least one file."""
     groups: list[list[TensorSource]] = []
     open_group: list[TensorSource] = []
     filled = 0
     for tensor in tensors:
-        # One that is larger than a file should be is not split: it has a file of its own.
+        # A tensor that is larger than a file should be is not split: it has a file of its own.
         if tensor.nbytes > max_shard:
             groups.append([tensor])
             continue

@@ -1,7 +1,7 @@
 """What a format offers that indexes the members of tars: `Format.tar_index`.
 
-An index does not name its tars: which is meant by a number follows from the
-names in a folder, which the format gives an order.
+An index does not name its tars: which one a number refers to follows from the order that the format
+gives to the names in a folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Places = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tar:
-    """A shard of an index and its name; shards are given in the order of `shard_order`."""
+    """A shard of an index and its name; shards are in the order of `shard_order`."""
 
     name: str
     data: ByteView
@@ -34,9 +34,9 @@ class Tar:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundMember:
-    """A member that a row leads to: the name in its header, its bytes, its shard's name.
+    """A member to which a row leads: the name in its header, its bytes, its shard's name.
 
-    `by_place` is False where the fid is that shard's as an older writer counts.
+    `by_place` is False if the fid only fits the shard as an older writer counts.
     """
 
     name: str
@@ -50,38 +50,38 @@ class TarIndex(Protocol):
 
     @property
     def version(self) -> str:
-        """The version that its header has."""
+        """The version in its header."""
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether its header says that rows of a stem stand together."""
+        """Whether its header says that the rows of a stem are adjacent."""
 
     @property
     def n_stems(self) -> int:
-        """How many stems its header counts."""
+        """The number of stems according to its header."""
 
     def rows(self) -> Rows:
         """Its rows, as a view of the file."""
 
     def extensions(self) -> list[str]:
-        """The extensions in the order of their ids; raises FormatError for too many."""
+        """Return the extensions in the order of their ids; raises FormatError for too many."""
 
     def crash_stems(self) -> list[str]:
-        """Stems that share a hash, the first has id 1; raises FormatError for too many."""
+        """Return stems that share a hash, the first with id 1; raises FormatError for too many."""
 
 
 class NewTarIndex(Protocol):
-    """An index that was made; `sparse` counts members whose bytes are not their content."""
+    """An index that was made; `sparse` counts members whose stored bytes are not their content."""
 
     @property
     def sparse(self) -> int: ...
 
     def pieces(self) -> Iterator[Buffer]:
-        """The file's bytes in order."""
+        """Yield the file's bytes in order."""
 
 
 class TarIndexing(Protocol):
-    """Making an index, finding members in one, holding one against its tars."""
+    """Makes an index, finds members in one, and compares one with its tars."""
 
     def index(
         self, shards: Iterable[tuple[str, ByteView]], *, contiguous: bool = False
@@ -92,12 +92,12 @@ class TarIndexing(Protocol):
         """Read an index, a TarIndex; raises FormatError."""
 
     def find(self, index: Any, name: str) -> Places:
-        """The rows that may be the member STEM.EXT; raises FormatError."""
+        """Return the rows that may be the member STEM.EXT; raises FormatError."""
 
     def find_in_shards(
         self, index: Any, places: Places, name: str, shards: Sequence[Tar]
     ) -> Iterator[FoundMember]:
-        """Those of the rows whose header is the member's; raises nothing."""
+        """Yield those of the rows whose header is the member's; raises nothing."""
 
     def check_shards(
         self,
@@ -108,13 +108,13 @@ class TarIndexing(Protocol):
         """Check each row against its shard; raises nothing."""
 
     def decoded(self, raw: bytes) -> str:
-        """A member's name as an index has it."""
+        """Return a member's name as an index has it."""
 
     def shard_order(self, name: str) -> tuple[str, str]:
-        """What shards are sorted by."""
+        """Return the key by which shards are sorted."""
 
     def shards_of(self, names: Iterable[str], fold: str) -> list[str]:
-        """Of the names in a folder those of an index's shards, in order."""
+        """Select from the names in a folder an index's shards, in order."""
 
     def is_shard_of(self, name: str, fold: str) -> bool:
-        """Whether a file is called as a shard of the index `fold` is."""
+        """Whether a file has the name of a shard of the index `fold`."""

@@ -1,8 +1,8 @@
-"""Tensors of which a set's files have chunks: boxes of items that cover the tensor together.
+"""Tensors stored as chunks in the files of a set: boxes of items that together cover the tensor.
 
-A chunk says where in the tensor its first item is and how many items it has in each dimension, as
-distributed training cuts tensors. Tensors are put together when they are read.
-Spec: `docs/spec/containers.md`, "Tensors in chunks".
+A chunk says at which index of the tensor its first item is, and how many items it has in each
+dimension, as distributed training splits tensors. A tensor is assembled when it is read. Spec:
+`docs/spec/containers.md`, "Tensors in chunks".
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.tensor import PackedBytes, Tensor
 
 Sizes = tuple[int, ...]
-# Bytes of a tensor that are gathered from several chunks at a time.
+# How many bytes of a tensor are assembled from several chunks at a time.
 BLOCK = 4 * 1024 * 1024
-# Times that a box may be looked at: one for each interval that it reaches over, in each dimension.
+# How often boxes may be examined: once for each interval that a box spans, in each dimension.
 LOOKS_A_BOX = 64
 LEAST_LOOKS = 65_536
 KEPT = 64
@@ -31,7 +31,7 @@ PARTS = {"c64": 2, "c128": 2}
 
 @dataclass(frozen=True, slots=True)
 class ChunkBox:
-    """Which items of a tensor a chunk has: the place of the first one, and how many a dimension."""
+    """Which items of a tensor a chunk has: the index of the first one, and the size of the box."""
 
     offsets: Sizes
     sizes: Sizes
@@ -45,7 +45,7 @@ class ChunkBox:
 
 
 def flaw(shape: Sizes, boxes: Sequence[ChunkBox]) -> str | None:
-    """Why chunks are not all items of a tensor, each of them once; None where they are."""
+    """Return why chunks do not contain each item of a tensor exactly once; None if they do."""
     for box in boxes:
         ends = (start + size for start, size in zip(box.offsets, box.sizes, strict=False))
         if len(box.offsets) != len(shape) or len(box.sizes) != len(shape):
@@ -61,7 +61,7 @@ def flaw(shape: Sizes, boxes: Sequence[ChunkBox]) -> str | None:
 
 
 def _refuse_overlap(boxes: list[ChunkBox], rank: int) -> None:
-    """Raise FormatError where two boxes share an item, or that takes too long to tell."""
+    """Raise FormatError if two boxes share an item, or if finding out takes too long."""
     looks = max(LOOKS_A_BOX * len(boxes), LEAST_LOOKS)
     waiting = [(boxes, 0)]
     while waiting:
@@ -74,7 +74,7 @@ def _refuse_overlap(boxes: list[ChunkBox], rank: int) -> None:
         bounds = sorted({end for box in group for end in _span(box, dim)})
         active: list[ChunkBox] = []
         n = 0
-        # Between two bounds the same boxes are there: they have to lie apart in what is left.
+        # Between two bounds the boxes are the same: they must be disjoint in the other dimensions.
         for bound in bounds:
             active = [box for box in active if _span(box, dim)[1] > bound]
             while n < len(begun) and begun[n].offsets[dim] == bound:
@@ -95,7 +95,7 @@ def _span(box: ChunkBox, dim: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """A chunk's box; `open` gives its items as a tensor, or raises FormatError."""
+    """A chunk's box; `open` returns its items as a tensor, or raises FormatError."""
 
     box: ChunkBox
     open: Callable[[], Tensor]
@@ -103,7 +103,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkedTensor:
-    """A tensor in chunks: `element` and `item`, its bytes, are those of an item."""
+    """A tensor in chunks; `element` is the type of its items, `item` their size in bytes."""
 
     name: str
     dtype: str
@@ -113,7 +113,7 @@ class ChunkedTensor:
     chunks: Sequence[Chunk]
 
     def listed(self, parts: DecodedParts) -> Tensor:
-        """The tensor, put together when it is read; `parts` keeps the last ones."""
+        """Return the tensor, which is assembled when it is read; `parts` caches recent ones."""
         boxes = [chunk.box for chunk in self.chunks]
         why = flaw(self.shape, boxes) if self.item else "its dtype is unknown"
         nbytes = 0 if why else self.item * prod(self.shape)
@@ -132,7 +132,7 @@ class ChunkedTensor:
     def _pieces(
         self, region: _Region, chunks: Iterable[Chunk], opened: dict[int, Tensor]
     ) -> Iterator[Buffer]:
-        """The bytes of a region in order; halves of it have ever fewer chunks."""
+        """Yield the bytes of a region in order, by halving it until one chunk provides it."""
         inside = [chunk for chunk in chunks if region.meets(chunk.box)]
         nbytes = region.numel * self.item
         if len(inside) == 1:
@@ -148,10 +148,10 @@ class ChunkedTensor:
             yield from self._pieces(half, inside, opened)
 
     def _again(self, chunk: Chunk, opened: dict[int, Tensor]) -> Tensor:
-        """A chunk that is read, the ones used last again."""
+        """Return a chunk that was read, reusing those used most recently."""
         tensor = opened.pop(id(chunk), None)
         if tensor is None:
-            # Each may keep a file open.
+            # Bounded: each may keep a file open.
             while len(opened) >= KEPT:
                 del opened[next(iter(opened))]
             tensor = self._opened(chunk)
@@ -165,7 +165,7 @@ class ChunkedTensor:
         why = mismatch(self, chunk.box, tensor)
         if why is not None:
             raise FormatError(f"chunk {chunk.box} {why}")
-        # Items that lie columns first are met all over the chunk, again for each block.
+        # Column-major items of a block are spread over the whole chunk, for each block again.
         return tensor if tensor.strides is None else replace(tensor, held=tensor.data)
 
     def _gathered(
@@ -186,7 +186,7 @@ class ChunkedTensor:
                 )
             ]
             strides = tensor.strides or _c_strides(tensor.shape)
-            # Only what is needed is read: of large files every look is a copy.
+            # Read only what is needed: in large files every access makes a copy.
             first, last = (
                 sum(
                     (span[end] - end - offset) * stride
@@ -211,7 +211,7 @@ class ChunkedTensor:
 
 
 def mismatch(tensor: ChunkedTensor, box: ChunkBox, chunk: Tensor) -> str | None:
-    """How a chunk that was read is none of the tensor's; None where it is."""
+    """Return how a chunk that was read does not fit the tensor; None if it does."""
     if chunk.shape != box.sizes:
         return f"has shape {list(chunk.shape)}"
     if (chunk.element or chunk.dtype) != (tensor.element or tensor.dtype):
@@ -234,10 +234,10 @@ def _c_strides(shape: Sizes) -> Sizes:
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Items of a tensor that follow one another in C order.
+    """Items of a tensor that are consecutive in C order.
 
-    One index in each of the first dimensions (`fixed`), in the next one those
-    from `start` on, `sizes[0]` of them, and all in the rest: `sizes[1:]`.
+    They have one fixed index in each of the first dimensions (`fixed`); in the next dimension
+    `sizes[0]` indices from `start` on; and all indices in the others: `sizes[1:]`.
     """
 
     fixed: Sizes
@@ -249,7 +249,7 @@ class _Region:
         return prod(self.sizes)
 
     def spans(self) -> list[tuple[int, int]]:
-        """First index and end in each dimension."""
+        """Return first index and end in each dimension."""
         first = [(n, n + 1) for n in self.fixed]
         if not self.sizes:
             return first
@@ -264,20 +264,20 @@ class _Region:
         )
 
     def place_in(self, box: ChunkBox) -> int | None:
-        """At which of a box's items the region starts that has all of them in a row, else None."""
+        """Return the region's first item in a box that has all of it in a row; else None."""
         at = 0
         for n, (start, end) in enumerate(self.spans()):
             offset, size = box.offsets[n], box.sizes[n]
             if start < offset or end > offset + size:
                 return None
-            # Behind the dimension that is cut the box has to have all there is.
+            # In the dimensions after the cut one, the box must have the full size.
             if n > len(self.fixed) and size != end - start:
                 return None
             at = at * size + start - offset
         return at
 
     def halves(self) -> tuple[_Region, ...]:
-        """The region in two, cut in the first dimension that has more than one index."""
+        """Return the region in two halves, cut in the first dimension with more than one index."""
         fixed, start, sizes = self.fixed, self.start, self.sizes
         while sizes[0] == 1:
             fixed, start, sizes = (*fixed, start), 0, sizes[1:]

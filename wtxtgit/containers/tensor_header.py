@@ -1,8 +1,8 @@
-"""The header of a safetensors file, also where a chunk of a container holds one.
+"""The header of a safetensors file, also inside a chunk of another container.
 
-u64 length (little-endian), then that many bytes of JSON: an object that maps
-tensor names to dtype, shape and data_offsets, which count from its end.
-Spec: `docs/spec/containers.md`, "safetensors"; https://github.com/huggingface/safetensors
+u64 length (little-endian), then that many bytes of JSON: an object that maps tensor names to dtype,
+shape and data_offsets, which count from the end of the header. Spec: `docs/spec/containers.md`,
+"safetensors"; https://github.com/huggingface/safetensors
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ ELEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class TensorHeader:
-    """Tensors in the header's order, at offsets in the whole buffer; `end` is the header's.
+    """Tensors in the header's order, with offsets in the buffer; `end` is the header's end.
 
-    `further` has what the entries of some tensors, by name, say beyond the format's keys, `lax`
-    what its JSON has that a strict reader refuses.
+    `further` has, by name, what entries of tensors say besides the format's keys; `lax` has what of
+    its JSON a strict reader refuses.
     """
 
     end: int
@@ -74,8 +74,8 @@ def read(
 ) -> TensorHeader:
     """Read the header of the safetensors file that is data[start:end].
 
-    Of a file that `is_cut` tensors may stand anywhere. What the header lists
-    counts in the `listing` of the whole file. Raises FormatError.
+    If the file `is_cut`, tensors may lie beyond its end. What the header lists counts in the
+    `listing` of the whole file. Raises FormatError.
     """
     listing = listing or ListingBudget(end - start)
     cursor = Cursor(data[:end], start)
@@ -89,14 +89,14 @@ def read(
     )
     if not isinstance(items, dict):
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
-    # Null is told apart from no metadata: a writer put it there.
+    # Null is distinguished from no metadata: a writer put it there.
     has_metadata = METADATA_KEY in items
     metadata = items.pop(METADATA_KEY, None)
     if len(items) > MAX_TENSORS:
         fail(f"header lists {len(items)} tensors", offset=start, field="header", kind="limit")
     limit = None if is_cut else end
     tensors = tuple(_tensor(name, item, cursor.pos, limit, listing) for name, item in items.items())
-    # An entry that has more than the format's keys has them all.
+    # An entry with further keys also has all of the format's keys.
     further = {
         name: {key: value for key, value in item.items() if key not in TENSOR_KEYS}
         for name, item in items.items()
@@ -116,12 +116,12 @@ def format_header(
     metadata: Mapping[str, str] | None = None,
     further: Mapping[str, Mapping[str, object]] | None = None,
 ) -> bytes:
-    """The header of tensors that follow it back to back, in the order of `entries`.
+    """Return the header for tensors that follow it back to back, in the order of `entries`.
 
-    An entry is name, dtype as the format calls it, shape and number of bytes;
-    `further` has keys of its own for some names, as `read` gives them.
-    Raises FormatError for what `read` would refuse: a name that is there
-    twice, is the metadata's, or holds a lone surrogate; too long a header.
+    An entry is name, dtype as the format spells it, shape and number of bytes; `further` has
+    additional keys by name, as `read` returns them. Raises FormatError for what `read` would
+    refuse: a repeated name, the name of the metadata, a lone surrogate in a name; too long a
+    header.
     """
     items: dict[str, object] = {}
     if metadata is not None:
@@ -145,11 +145,11 @@ def format_header(
             items, separators=(",", ":"), ensure_ascii=False, allow_nan=False
         ).encode()
     except ValueError:
-        # A number that is none or a lone surrogate, deep in a key that is not the format's.
+        # NaN, Infinity or a lone surrogate, deep inside a key that is not the format's.
         raise FormatError("header has a value that JSON can't hold", field="header") from None
-    # Spaces are JSON's own padding, so tensors can start at a multiple of 8.
+    # Padded with spaces, which JSON allows, so that tensors start at a multiple of 8.
     encoded += b" " * (-len(encoded) % ALIGNMENT)
-    # Only here: a filter reads headers, writes none, and starts for every command.
+    # Imported here: a filter reads headers but writes none, and git starts it for every command.
     from wtxtgit.containers.budget import refuse_long
 
     refuse_long(len(encoded), MAX_JSON, "header", "header")
@@ -171,7 +171,7 @@ def _tensor(name: str, item: object, base: int, end: int | None, listing: Listin
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise _wrong(name, "data_offsets", base)
     first, last = offsets
-    # As a value of JSON it was counted before.
+    # Already counted as a value of the JSON.
     listing.item((name, dtype), base, "header", times=0)
     if end is not None:
         check_inside(base + first, last - first, end, f"tensor {quoted(name)}")
@@ -179,7 +179,7 @@ def _tensor(name: str, item: object, base: int, end: int | None, listing: Listin
 
 
 def _sizes(value: object) -> tuple[int, ...] | None:
-    """A list of integers >= 0, None if it is anything else; a boolean is no integer."""
+    """Return a list of integers >= 0 as a tuple, None for anything else, such as booleans."""
     if not isinstance(value, list):
         return None
     for size in value:

@@ -1,9 +1,8 @@
-"""Adding files to the index as `git add` does, with the texts written by us.
+"""Adding files to the index like `git add`, with texts that this process writes.
 
-Git runs the filter, then deflates what it gives on one core. Here the text is
-hashed and deflated while it is made, all blobs of a command go into one pack,
-and the index gets entries that git takes for unchanged. What is not the
-filter's is left to `git add`.
+Git runs the filter, then deflates its output on one core. Here the text is hashed and deflated
+while it is made, all blobs of a command go into one pack, and the index gets entries that git sees
+as unchanged. Files that do not go through our filter are left to `git add`.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ _PLAIN = 0o100644
 class Added:
     """What was added, or would be: paths whose texts we make, and those that git adds.
 
-    Those of `detached` have the driver `wtxt-detached`. `refused` is why something that was
-    named is in neither. Git may leave out `doubtful` ones.
+    Those in `detached` have the driver `wtxt-detached`. `refused` is the reason if something that
+    was named is in neither. Git may leave out `doubtful` ones.
     """
 
     filtered: tuple[bytes, ...]
@@ -70,15 +69,17 @@ class Added:
 
 
 def plan(repo: Repository, wanted: Wanted) -> Added:
-    """Find what is to be added; raises UsageError for paths at which git adds nothing.
+    """Find what has to be added; raises UsageError for paths at which git would add nothing.
 
-    Raises EnvironmentFailure where there is no work tree, or the filter is not set up.
+    Raises EnvironmentFailure if there is no work tree, or the filter is not set up.
     """
     repo.check_worktree()
-    # Here too: where there is nothing to add nobody writes the index.
+    # Importing takes a while, in which git is asked and the first file is read.
+    in_background(partial(import_module, "wtxtgit.filter.clean"))
+    # Here too, because `add` may have nothing to do and then does not write the index.
     sweep(repo)
     tracked, untracked, refused, doubtful = index.candidates(repo, wanted)
-    # Where a new file may be added in a sparse checkout is git's to say.
+    # In a sparse checkout git decides whether a new file may be added.
     is_sparse = repo.config.is_true("core.sparseCheckout")
     asked = tracked if is_sparse else [*tracked, *untracked]
     links = _links(repo)
@@ -88,7 +89,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     )
     chosen = set(filtered)
     others = tuple(path for path in (*tracked, *untracked) if path not in chosen)
-    # Git compares with what its own filter gives: another driver would never give our texts.
+    # Git compares with the output of its own filter: another driver would never give our texts.
     if not all(is_driven(repo, driver) for driver in {drivers[path] for path in filtered}):
         raise EnvironmentFailure(
             "the filter is not set up here, so git would show the files as changed",
@@ -109,13 +110,13 @@ def add(
 ) -> None:
     """Add what `plan` found.
 
-    Raises EnvironmentFailure for a file that changes while it is read, and
-    where git's folder can't be written; the index is then as it was. `key_file`
-    as for ContentCache. Raises CheckError at the end where git leaves something out.
+    Raises EnvironmentFailure if a file changes while it is read, or git's folder can't be written;
+    the index is then unchanged. `key_file` as for ContentCache. Raises CheckError at the end if git
+    leaves something out.
     """
     if planned.filtered:
-        # It takes a while to import, in which git is asked and the first file is read.
-        in_background(partial(_load, is_detached=bool(planned.detached)))
+        if planned.detached:
+            in_background(partial(import_module, "wtxtgit.store.writer"))
         modes = _modes(repo, planned.filtered)
         with (
             ContentCache(repo, key_file) as known,
@@ -124,10 +125,10 @@ def add(
         ):
             work = _AddWork(repo, store, pack, known, warn, threads, progress, planned.detached)
             staged = [work.file(path, modes.get(path)) for path in planned.filtered]
-            # The index names these blobs next, so they have to be in the repository now.
+            # The index will refer to these blobs, so they have to be in the repository before.
             pack.finish()
             work.learn()
-    # First, so that folders are gone where files come, and the other way round.
+    # Git's part first, so that folders are gone where files will be, and the reverse.
     options = ("--force",) if planned.wanted.with_ignored else ()
     by_git = staging.add_some(repo, planned.others, *options)
     staging.add_some(repo, planned.doubtful, *options)
@@ -140,7 +141,7 @@ def add(
 
 @dataclass(frozen=True)
 class _AddWork:
-    """An add under way."""
+    """An add in progress."""
 
     repo: Repository
     store: ObjectStore
@@ -155,20 +156,20 @@ class _AddWork:
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
 
     def _keeping(self, path: bytes) -> AbstractContextManager[Keep]:
-        # What is not detached does without the store.
+        # Imported here: files that are not detached need no store.
         from wtxtgit.filter.payload import keeping
 
         return keeping(self.repo, lambda: self._staged.text(path))
 
     @cached_property
     def _staged(self) -> StagedTexts:
-        """The texts that paths had before."""
+        """The detached texts that paths had before."""
         from wtxtgit.filter.payload import StagedTexts
 
         return StagedTexts(self.repo)
 
     def file(self, path: bytes, mode: int | None) -> StagedFile:
-        """Write a file's blob, unless it is there; the mode is the file's own where None."""
+        """Write a file's blob, unless it exists; if `mode` is None it is taken from the file."""
         name = self.repo.file(path)
         with failures(name, missing=EnvironmentFailure):
             try:
@@ -177,7 +178,7 @@ class _AddWork:
                     digest = self._digest(descriptor)
                     is_detached = path in self.detached
                     oid = self.known.blob_of(digest, len(data), detached=is_detached)
-                    # Of a detached text git's object says nothing of what the store has.
+                    # For a detached text, git's object does not show what the store has.
                     if oid is None or is_detached or not self.store.keep(oid):
                         oid = self._blob(path, descriptor, data, digest)
             except OSError as error:
@@ -185,10 +186,10 @@ class _AddWork:
                     raise
                 raise EnvironmentFailure(f"{shown(name)}: {NOT_REGULAR} any more") from None
             after = name.stat(follow_symlinks=False)
-        # The index would say that the blob is what the file holds now.
+        # Otherwise the index would claim that the blob is the file's present content.
         if moment_of(before) != moment_of(after):
             raise _changed(name)
-        # As git does (core.fileMode): the user's own bit alone, the others are the umask's.
+        # As in git (core.fileMode): only the user's own bit counts, the others depend on the umask.
         if mode is None:
             mode = EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)
@@ -215,7 +216,7 @@ class _AddWork:
             from wtxtgit.remotes.payload.on_demand import FetchedPayload
 
             text = spooled(writer.stream())
-            # The file's part in it is done.
+            # The file itself is no longer needed for this.
             reading = in_background(lambda: after.append(self._digest(descriptor)))
             oid = self.pack.add(PlainContent(text))
             proved = ProvedTexts(lambda: self.known)
@@ -224,7 +225,7 @@ class _AddWork:
             oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
         if reading is not None:
             reading.join()
-        # A program that has the file mapped changes it without its times.
+        # A program that has mapped the file can change it without changing its times.
         if (after or [self._digest(descriptor)]) != [digest]:
             raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
@@ -239,18 +240,12 @@ class _AddWork:
         return file_digest(descriptor, threads=self.threads)[0]
 
     def learn(self) -> None:
-        """Cache which blobs were written; only once the pack is in the repository."""
+        """Cache which blobs were written; only call this once the pack is in the repository."""
         for digest, size, oid, is_binary, is_detached in self.contents:
             self.known.put_blob(
                 digest, size, oid, is_binary=is_binary and not is_detached, detached=is_detached
             )
         self.known.put_facts(self.facts)
-
-
-def _load(*, is_detached: bool) -> None:
-    import_module("wtxtgit.filter.clean")
-    if is_detached:
-        import_module("wtxtgit.store.writer")
 
 
 def _changed(name: Path) -> EnvironmentFailure:
@@ -260,7 +255,9 @@ def _changed(name: Path) -> EnvironmentFailure:
 
 
 def _modes(repo: Repository, paths: Sequence[bytes]) -> dict[bytes, int]:
-    """Modes as the index has them, where those of files say nothing (core.fileMode)."""
+    """Return the modes in the index if file modes mean nothing here (core.fileMode), else
+    nothing.
+    """
     if repo.config.is_true("core.fileMode", default=True):
         return {}
     known = {entry.path: entry.mode for entry in index.entries(repo) if entry.is_file}
@@ -268,7 +265,9 @@ def _modes(repo: Repository, paths: Sequence[bytes]) -> dict[bytes, int]:
 
 
 def _links(repo: Repository) -> set[bytes]:
-    """Paths that are links in the index, where the work tree can't tell (core.symlinks)."""
+    """Return the paths that are links in the index if the work tree can't show links
+    (core.symlinks).
+    """
     if repo.config.is_true("core.symlinks", default=True):
         return set()
     return {entry.path for entry in index.entries(repo) if not entry.is_file}

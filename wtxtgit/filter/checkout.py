@@ -1,13 +1,13 @@
 """Writing checkpoints to the work tree from git's objects, without git.
 
-Git inflates a text on one core, hands it to the filter and takes the file
-back through a pipe. Here the objects are read, verified and decoded on all
-cores, the files written in place, and the index is told that they are as it
-has them.
+Git inflates a text on one core, passes it to the filter and reads the file back through a pipe.
+Here the objects are read, verified and decoded on all cores, the files written in place, and the
+index updated so that git sees them as unchanged.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -40,6 +40,7 @@ from wtxtgit.text.grammar import is_detached, is_text
 if TYPE_CHECKING:
     from wtxtgit.text.index import TextIndex
 
+_SMUDGE = "wtxtgit.filter.smudge"
 _LARGE = 32 * 1024 * 1024
 """A blob of so many bytes is given all threads; smaller ones are read side by side."""
 _ARRIVING = 8 * 1024 * 1024
@@ -59,13 +60,13 @@ class Failed(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class CheckedOut(JsonObject):
-    """What became of tracked files, by path from the top level.
+    """The outcome for tracked files, by path from the top level.
 
-    `written` hold what the index has. `changed` differ from it, and were left.
-    `left` stand as text, since smudge leaves them so: damaged, native, or not
-    wanted. `failed` have a reason. `unnoted` says why the index could not be told
-    of what was written, so that git shows it as changed. Of those `left` some are
-    `lacking_payload`: detached texts whose data are not all in the store.
+    `written` have the content in the index. `changed` differ from it, and were left alone. `left`
+    stand as text, because smudge leaves them so: damaged, native, or not wanted. `failed` have a
+    reason. `unnoted` says why the index could not be updated for the written files, so that git
+    shows them as changed. Those in `left` that are `lacking_payload` are detached texts whose data
+    is not all in the store.
     """
 
     KEYS = "written changed left failed unnoted? lacking_payload=lacking?"
@@ -94,12 +95,12 @@ def checkout(
 ) -> CheckedOut:
     """Write filtered files that are missing, or stand as their blob's text.
 
-    With `force` those that were changed, too. Pathspecs are as given in the
-    folder of the repository's prefix; none means all. `key_file` as for ContentCache,
-    `progress` gets counts of the texts' bytes. Raises UsageError for
-    pathspecs that match nothing.
+    With `force` changed ones are overwritten, too. Pathspecs are relative to the folder of the
+    repository's prefix; none means all. `key_file` as for ContentCache, `progress` gets counts of
+    the texts' bytes. Raises UsageError for pathspecs that match nothing.
     """
     repo.check_worktree()
+    _load_ahead()
     sweep(repo)
     listed = index.entries(repo, pathspecs)
     if pathspecs and not listed:
@@ -114,7 +115,7 @@ def checkout(
     failed: list[Failed] = []
     for entry in wanted:
         change = differing.get(entry.path)
-        # Before it is looked at: what is written later is not what was looked at.
+        # Before the file is examined, so that a later write is noticed.
         seen = moment(repo.worktree, entry.path)
         if change is FileChange.DELETED:
             todo[entry] = seen if force else None
@@ -147,10 +148,10 @@ def checkout(
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """Paths of files that were written `whole`, or `as_text`, since smudge leaves them so.
+    """The paths of files that were written `whole`, or `as_text` because smudge leaves them so.
 
-    `unnoted` says why the index could not be told of them, `lacking_payload` are those
-    texts whose data are not all in the store.
+    `unnoted` says why the index could not be updated for them; `lacking_payload` are texts whose
+    data is not all in the store.
     """
 
     whole: tuple[bytes, ...]
@@ -168,15 +169,14 @@ def write_files(
     progress: Progress | None = None,
     standing: Sequence[StagedFile] = (),
 ) -> WrittenFiles:
-    """Write files of index entries, each in the place of what is given; note them in the index.
+    """Write files of index entries, each in place of what is given, and update the index.
 
-    Those that are `standing` as the index has them are noted, too.
+    The index is also updated for files that are `standing` with the content of their entries.
     """
     written: list[StagedFile] = []
     failed: list[tuple[bytes, str]] = []
     if entries:
-        # It takes a while to import, in which git is asked and objects are inflated.
-        in_background(partial(import_module, "wtxtgit.filter.smudge"))
+        _load_ahead()
     why = None
     with ObjectStore(repo) as store:
         lacking: list[bytes] = []
@@ -206,12 +206,18 @@ def write_files(
     return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed), unnoted, lacked)
 
 
+def _load_ahead() -> None:
+    """Import what most files need while git is asked and objects are inflated: it takes a while."""
+    if _SMUDGE not in sys.modules:
+        in_background(partial(import_module, _SMUDGE))
+
+
 class _WaitsForPayload(Exception):
-    """A file that is written once what it lacks has been fetched, with that of all others."""
+    """A file will be written later, once the missing data of all files was fetched together."""
 
 
 def _fetch(repo: Repository, entries: Sequence[TreeEntry], settings: FilterSettings) -> str | None:
-    """Have the payload of files at hand; gives what went wrong with that."""
+    """Fetch the payload of files; returns what went wrong, if anything."""
     fetched = settings.fetched()
     if fetched is None:
         return None
@@ -224,11 +230,13 @@ def _fetch(repo: Repository, entries: Sequence[TreeEntry], settings: FilterSetti
 
 
 def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | None) -> bool:
-    """Whether a container's text stands in its place, as git writes it without a filter."""
+    """Tell whether a container's text stands in place of the file, as git writes it without a
+    filter.
+    """
     if change not in (None, FileChange.MODIFIED):
         return False
     file = repo.file(entry.path)
-    # Of a native text that is what a checkout writes.
+    # For a native text the text itself is what a checkout writes.
     head = work_tree.file_head(file) or b""
     is_container = is_detached(head) or text_format(head) not in (None, NATIVE)
     return is_container and work_tree.file_is_blob(file, entry.oid)
@@ -236,7 +244,7 @@ def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | Non
 
 @dataclass(frozen=True, slots=True)
 class _CheckoutWork:
-    """A checkout under way; files of detached texts that lack payload are left to `waiting`."""
+    """A checkout in progress; files of detached texts that lack payload are added to `waiting`."""
 
     repo: Repository
     store: ObjectStore
@@ -250,16 +258,16 @@ class _CheckoutWork:
     def write(
         self, entries: Sequence[TreeEntry]
     ) -> Iterator[tuple[TreeEntry, StagedFile | str | None]]:
-        """Write files; gives what is noted in the index, or why one could not be written.
+        """Write files; yields the stat data for the index, or why a file could not be written.
 
-        None for one that waits.
+        Yields None for a file that waits.
         """
         threads = self.settings.threads or default_threads()
         if len(entries) == 1:
             yield entries[0], self._file(entries[0], threads, None)
             return
         known = known_sizes(self.repo, (entry.oid for entry in entries))
-        # One that is not there is fetched when it is read; its size is not known before.
+        # A missing blob is fetched when it is read; its size is not known before.
         sized = [(entry, known.get(entry.oid, 0)) for entry in entries]
         small = [(entry, size) for entry, size in sized if size < _LARGE]
         for entry, size in sized:
@@ -273,7 +281,7 @@ class _CheckoutWork:
             yield from zip((entry for entry, _ in small), outcomes, strict=True)
 
     def _file(self, entry: TreeEntry, threads: int, size: int | None) -> StagedFile | str | None:
-        """Write a file; `size` is its blob's where that was asked already."""
+        """Write a file; `size` is the size of its blob if known."""
         try:
             if size is None:
                 size = self.store.size(entry.oid)
@@ -300,7 +308,7 @@ class _CheckoutWork:
         return StagedFile(entry.path, entry.mode, entry.oid, status)
 
     def _whole(self, entry: TreeEntry, threads: int, counted: int = 0) -> ByteView:
-        """A blob at hand; of it `counted` bytes were already told as progress."""
+        """Return a whole blob, of which `counted` bytes were already reported as progress."""
         return view_of_pieces(
             self._counted(self.store.blob(entry.oid, threads), counted),
             self.settings.folder,
@@ -324,14 +332,17 @@ class _CheckoutWork:
             indexed=indexed,
         )
         if made.lacks_payload:
-            # What only the store's index said to be here may still come.
+            # The store's index may have listed missing data, which may still be fetched.
             self._index(entry, blob)
             self.lacking.append(entry.path)
         elif made.warning is not None:
-            warn_of_text(entry.path, made, self.warn)
+            warn_of_text(entry.path, made, self.warn, self.repo.prefix)
 
     def _index(self, entry: TreeEntry, blob: ByteView) -> TextIndex | None:
-        """The index of a detached text; raises _WaitsForPayload where it lacks what may come."""
+        """Return the index of a detached text.
+
+        Raises _WaitsForPayload if missing data may be fetched.
+        """
         indexed = index_of_detached(blob, self.settings.payload)
         is_lacking = self.waiting is not None and indexed is not None and lacks(indexed)
         if self.waiting is not None and is_lacking and self.settings.fetched() is not None:
@@ -340,8 +351,8 @@ class _CheckoutWork:
         return indexed
 
     def _fill_arriving(self, descriptor: int, entry: TreeEntry, size: int, threads: int) -> None:
-        """Write a file while its blob is inflated, and at once if that fails."""
-        # Of two pools together as many threads as are wanted, and one: some always wait.
+        """Write a file while its blob is inflated; if that fails, from the whole blob."""
+        # The two pools together have one thread more than wanted, because some always wait.
         inflating = 1 + threads // 2
         verifying = 1 + threads - inflating
         with closing(self.store.blob(entry.oid, inflating)) as stored:

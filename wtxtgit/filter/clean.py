@@ -1,12 +1,9 @@
 """Clean: what git stores for a file.
 
-`docs/spec/containers.md`, section "What clean gives". Clean is a pure function
-of the file's bytes. It never fails because of content, and never loses a byte:
-what can't be cut is stored whole, and a text that can't be read is stored as
-it is, with a warning.
-
-`clean_detached` is that of the driver `wtxt-detached`: `docs/spec/detached.md`, section "What
-the driver gives".
+`docs/spec/containers.md`, section "What clean gives". Clean is a pure function of the file's bytes.
+It never fails because of content, and never loses a byte: what can't be cut is stored whole, and a
+text that can't be read is stored as it is, with a warning. `clean_detached` is the clean of the
+driver `wtxt-detached`: `docs/spec/detached.md`, section "What the driver gives".
 """
 
 from __future__ import annotations
@@ -27,11 +24,11 @@ from wtxtgit.text.write import TextWriter
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What clean makes of a file.
+    """The result of cleaning a file.
 
-    `writer` gives the text; it is None where the file is stored as it is, a
-    text already. `reason` says why a file is stored whole (opaque), `warning`
-    what is wrong with a text, or that the file stands for another one.
+    `writer` writes the text; it is None if the file is stored as it is, because it is a text
+    already. `reason` says why a file is stored whole (opaque), `warning` what is wrong with a text,
+    or that the file stands for another one.
     """
 
     writer: TextWriter | None
@@ -51,10 +48,10 @@ def clean(
     if cleaned.writer is None:
         return cleaned
     if not len(cleaned.source):
-        # Git takes an empty file for changed unless its blob is empty: `ce_match_stat_basic`.
+        # Git treats an empty file as changed unless its blob is empty: `ce_match_stat_basic`.
         return Cleaned(None, cleaned.source)
     if cleaned.source[: len(LFS_MAGIC)] == LFS_MAGIC:
-        # Pointers of git-lfs: most files are none.
+        # Imported here: most files are no pointers of git-lfs.
         from wtxtgit.remotes.lfs_pointer import POINTER, read_pointer
 
         if read_pointer(cleaned.source) is not None:
@@ -71,8 +68,8 @@ def clean_detached(
 ) -> Cleaned:
     """Clean a file's content for the driver `wtxt-detached`.
 
-    `keep` gets the payload of what becomes a detached text while that is hashed: of a
-    file once its writer's root is asked for, of a text that is detached before this returns.
+    `keep` gets the payload of a detached text while it is hashed: for a file when its writer's root
+    is asked for, for a text before this returns.
     """
     if is_detached(data):
         return Cleaned(None, data, warning=_fault_of_detached(data, threads))
@@ -93,7 +90,7 @@ def clean_keeping(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Cleaned:
-    """The same, with all payload kept when it returns: at the end of what `keeping` gives."""
+    """Do the same, with all payload stored when it returns: when the context of `keeping` ends."""
     with keeping() as keep:
         cleaned = clean_detached(data, keep, threads=threads, progress=progress)
         if cleaned.writer is not None and cleaned.writer.is_detached:
@@ -109,7 +106,7 @@ def detached_text(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Cleaned:
-    """Detach a text that is stored as it is, if it is valid and, where needed, has a layout."""
+    """Detach a text that is stored as it is, if it is valid and, if required, has a layout."""
     from wtxtgit.text.detached import rewritten
     from wtxtgit.text.verify import verify
 
@@ -132,7 +129,7 @@ def detached_text(
 def _fault_of_detached(data: ByteView, threads: int | None) -> str | None:
     from wtxtgit.text.verify import verify
 
-    # Without its payload: what is at hand is no part of what clean gives.
+    # Verified without payload: whether it is at hand must not affect what clean gives.
     problems = verify(data, threads=threads).problems
     wrong = [problem for problem in problems if problem.kind != PAYLOAD_MISSING]
     return f"not a valid detached text: {wrong[0]}" if wrong else None
@@ -141,10 +138,10 @@ def _fault_of_detached(data: ByteView, threads: int | None) -> str | None:
 def text_of(
     data: ByteView, *, threads: int | None = None, progress: Progress | None = None
 ) -> Cleaned:
-    """What clean gives, but of the empty file and of a pointer of git-lfs the text."""
+    """Do what clean does, but also make texts of empty files and git-lfs pointers."""
     if data[: len(MAGIC)] != MAGIC:
         return _cut(data, threads, progress)
-    # Reading texts: most files are none.
+    # Imported here: most files are no texts.
     from wtxtgit.text.file import file_pieces, first_bytes
     from wtxtgit.text.verify import verify
 
@@ -164,6 +161,6 @@ def text_of(
 def _cut(data: ByteView, threads: int | None, progress: Progress | None) -> Cleaned:
     cut = split(data)
     reason, snapshot = cut.reason, snapshot_of(cut)
-    # Its arrays are those of the snapshot as well, each an object of its own.
+    # Its arrays are in the snapshot as well, as objects of their own.
     del cut
     return Cleaned(TextWriter(snapshot, threads=threads, progress=progress), data, reason=reason)

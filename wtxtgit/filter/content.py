@@ -1,27 +1,25 @@
-"""What is known of a content: a text or not, by which hash a seal knows it, of which file it is.
+"""Facts about contents, cached: whether it is a text, its hash in a seal, and its file.
 
-`examine` finds out the facts of a blob. They follow from its bytes alone, so
-they hold in every commit. Clean tells some of them of the text that it writes,
-which is then not read again: `written_facts`. Spec: `docs/spec/ledger.md`,
-"Records".
+`examine` finds the facts of a blob. They follow from its bytes alone, so they hold in every commit.
+Clean knows some of them about a text that it writes, which need not be read again: `written_facts`.
+Spec: `docs/spec/ledger.md`, "Records".
 
-`ContentCache` keeps, in the common folder of the repository's worktrees, so
-that no byte is read twice:
+`ContentCache` stores in the common folder of the repository's worktrees, so that no byte is read
+twice:
 
 - by a blob's id, its facts;
 - by a file's size and BLAKE3, the id of the blob that clean makes of it, and
-  the other way round;
+  the reverse;
 - by a detached text's SHA-256, that it was proved with all its payload;
 - by the state of what holds payload, that it was as it was written.
 
-All of that follows from content and the program's version alone, so it holds
-in every commit, worktree and branch. Nothing is kept of who is trusted, and no
-verdict. `io.cache_file` says whose rows are believed, and what becomes of
-damaged files. `git fsck` checks that an object still has the content of its
-id. Without a secret nothing is kept, and everything is computed anew.
+All of that follows from content and the program's version alone, so it holds in every commit,
+worktree and branch. Trust and verdicts are never cached. `io.cache_file` explains which rows are
+trusted, and what happens to damaged files. `git fsck` checks that an object still has the content
+of its id. Without a secret nothing is cached, and everything is computed anew.
 
-No list of a text's arrays is kept: comparing two texts reads their lines,
-which git has to inflate to give any of them.
+No list of a text's arrays is cached: comparing two texts reads their lines, which git has to
+inflate to return any of them.
 """
 
 from __future__ import annotations
@@ -56,24 +54,22 @@ _PAIR = b"WTXT and WSUM\0"
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFacts:
-    """What is known of a content; nothing of it depends on trust.
+    """The facts about a content; none of them depends on trust.
 
-    `sha256_all` (32 bytes) is that of the text which clean makes of it, None
-    for a text that does not verify; `fault` then says why. `schema` is that
-    text's. `is_text` tells a text from a binary, `is_canonical` one that is
-    what clean gives. `meta` is a native text's own. `signed` is what a native
-    text's own signature is over, and that signature. `opaque` (32 bytes) is
-    sha256_all of the opaque text of the content, whatever it begins with; None
-    where nobody asked for it, and it is no text that stands for itself.
+    `sha256_all` (32 bytes) is that of the text which clean makes of it, None for a text that does
+    not verify; `fault` then says why. `schema` is that text's. `is_text` distinguishes a text from
+    a binary, `is_canonical` a text that is what clean gives. `meta` is that of a native text.
+    `signed` is what a native text's own signature covers, and that signature. `opaque` (32 bytes)
+    is sha256_all of the opaque text of the content, whatever it begins with; None if it was not
+    asked for, unless the content is a text that stands for itself.
 
-    `pending_root` is hash_all of a text that lacks nothing but its root, and
-    `text_meta` the `meta` line of one that lacks no more. With its WSUM
-    (`has_wsum`, see `with_wsum`) `opaque` is the content of both, and
-    `wsum_signed` what that one's signature is over, and the signature. `detached` (32
-    bytes) is the SHA-256 of a detached text, or of the one that clean makes of a file. One
-    that `lacks_payload` may have other facts the next time: without it nothing is wrong.
-    `attached_opaque` is `opaque` of the attached text of a native one. `is_pointer` tells a
-    pointer of git-lfs, of which clean makes no text.
+    `pending_root` is hash_all of a text that lacks nothing but its root, and `text_meta` the `meta`
+    line of one that lacks no more. With its WSUM (`has_wsum`, see `with_wsum`) `opaque` covers
+    both, and `wsum_signed` is what the WSUM's signature covers, and the signature. `detached` (32
+    bytes) is the SHA-256 of a detached text, or of the one that clean makes of a file. If it
+    `lacks_payload` its facts may change once the payload is there: nothing else is wrong.
+    `attached_opaque` is `opaque` of the attached form of a native text. `is_pointer` marks a
+    git-lfs pointer, of which clean makes no text.
     """
 
     size: int
@@ -96,25 +92,25 @@ class ArtifactFacts:
 
     @property
     def is_raw(self) -> bool:
-        """Whether it is no text, and not of no bytes: what git has where no filter ran."""
+        """Whether it is neither a text nor empty, as git has it if no filter ran."""
         return not self.is_text and self.size > 0
 
     @property
     def is_native(self) -> bool:
-        """Whether it is a text that stands for itself, which smudge gives as it is."""
+        """Whether it is a text that stands for itself, so that smudge does not change it."""
         return self.meta is not None
 
     @property
     def stands_for_itself(self) -> bool:
-        """Whether it is a text that smudge gives as it is, though nothing is wrong with it."""
+        """Whether it is a text that smudge does not change although nothing is wrong with it."""
         return self.is_native or self.pending_root is not None
 
 
 def written_facts(writer: TextWriter) -> ArtifactFacts:
-    """The facts of a text that clean makes of a file, without reading it again.
+    """Return the facts of a text that clean makes of a file, without reading it again.
 
-    They are what `examine` finds of that text. `writer` is that of a clean; it
-    hashes the file unless it has done so.
+    They are what `examine` finds about that text. `writer` is the one of a clean, which hashes the
+    file unless it has done so.
     """
     meta = writer.meta
     return ArtifactFacts(writer.size, True, writer.root.sha256_all, meta.schema, text_meta=meta)
@@ -127,11 +123,11 @@ def examine(
     opaque: bool = False,
     payload: FindPayload = lambda: None,
 ) -> ArtifactFacts:
-    """Find out what a content is; raises nothing because of it.
+    """Find the facts about a content; nothing in it raises an error.
 
-    A detached text is the content that its attached text is, once all of its payload is
-    found where `payload` says. With `opaque` the hash of its opaque text, too: what seals a
-    content that a checkout writes as it is. A native text is written so wherever it stands.
+    A detached text has the facts of its attached form, if all of its payload is found in `payload`.
+    With `opaque` the hash of its opaque text is included, by which a content is sealed that a
+    checkout writes unchanged; for texts that stand for themselves it always is.
     """
     if is_detached(data):
         facts = _examine_detached(data, threads, payload)
@@ -155,14 +151,14 @@ def _examine_detached(data: ByteView, threads: int | None, payload: FindPayload)
     schema, own = report.index.meta.schema, hashed(sha256(), pieces(data)).digest()
     if not report.ok:
         fault = clipped(str(report.problems[0]), MAX_MESSAGE)
-        # A chunk that is damaged in the store says nothing of the text either.
+        # Chunks that are damaged in the store are no fault of the text either.
         lacks = all(
             problem.kind in (PAYLOAD_MISSING, PAYLOAD_DAMAGED) for problem in report.problems
         )
         return ArtifactFacts(
             len(data), True, None, schema, fault=fault, detached=own, lacks_payload=lacks
         )
-    # Whatever is proved of it is proved of the attached text.
+    # What is proved about it is proved about its attached form.
     if report.is_container:
         meta, is_canonical = report.index.meta, _is_canonical(data, report, threads)
         return ArtifactFacts(
@@ -174,9 +170,9 @@ def _examine_detached(data: ByteView, threads: int | None, payload: FindPayload)
 
 
 def detached_hash(data: ByteView, *, threads: int | None = None) -> bytes | None:
-    """The SHA-256 of the detached text that the driver `wtxt-detached` makes of a content.
+    """Return the SHA-256 of the detached text that the driver `wtxt-detached` makes of a content.
 
-    None where it makes none.
+    Returns None if it makes none.
     """
     from wtxtgit.filter.clean import clean_detached
 
@@ -188,18 +184,18 @@ def detached_hash(data: ByteView, *, threads: int | None = None) -> bytes | None
 
 
 def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
-    """The sha256_all of the opaque text of a content: 32 bytes that bind each of its bytes."""
+    """Return the sha256_all of a content's opaque text: 32 bytes that cover each of its bytes."""
     from wtxtgit.containers.ranges import whole
     from wtxtgit.text.layout import snapshot_of
     from wtxtgit.text.write import TextWriter
 
     cut = whole(data, "sealed unchanged")
-    # Nothing is written: the root alone is asked for.
+    # Nothing is written: only the root is needed.
     return TextWriter(snapshot_of(cut), threads=threads).root.sha256_all
 
 
 def sealed_together(opaque: bytes, wsum: bytes) -> bytes:
-    """The content of a text, by its opaque hash, and of the WSUM beside it: 32 bytes."""
+    """Return the hash of a text, given by its opaque hash, and the WSUM beside it: 32 bytes."""
     return sha256(_PAIR + opaque + sha256(wsum).digest()).digest()
 
 
@@ -212,7 +208,7 @@ def _is_pointer(data: ByteView) -> bool:
 
 
 def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
-    # Formats, numpy: who only asks what is known does without.
+    # Imported here: formats and numpy are not needed for cached facts.
     from wtxtgit.containers import any_format
     from wtxtgit.text.layout import snapshot_of
     from wtxtgit.text.verify import verify
@@ -247,10 +243,10 @@ def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
 
 
 def with_wsum(facts: ArtifactFacts, wsum: bytes, *, is_filtered: bool) -> ArtifactFacts:
-    """The facts of a content with what stands beside it as its WSUM.
+    """Combine the facts of a content with the WSUM that stands beside it.
 
-    Only a text that a checkout writes as it is has one: `docs/spec/trust.md`,
-    section "Texts with a WSUM".
+    Only a text that a checkout writes unchanged has one: `docs/spec/trust.md`, section "Texts with
+    a WSUM".
     """
     is_written_so = facts.stands_for_itself or not is_filtered
     if not (facts.is_text and is_written_so) or facts.detached is not None:
@@ -275,10 +271,10 @@ def with_wsum(facts: ArtifactFacts, wsum: bytes, *, is_filtered: bool) -> Artifa
 
 
 def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bool:
-    """Whether clean gives the text again for the file that it stands for.
+    """Tell whether clean gives this very text for the file that it stands for.
 
-    The text verified, and its arrays give the file: where the file is cut into
-    the same arrays in the same order, their bytes are the same.
+    The text verified, and its arrays make up the file: if the file is cut into the same arrays in
+    the same order their bytes are the same.
     """
     from wtxtgit.containers import any_format
     from wtxtgit.text.file import file_pieces, first_bytes
@@ -299,7 +295,8 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
         return False
     arrays = [(a.name, a.claim.dtype, a.claim.shape, a.rows) for a in index.arrays]
     return (
-        # Equal bytes of all arrays follow: the text verified, and the file was made of them.
+        # The bytes of all arrays are then equal, because the text verified and the file was made of
+        # them.
         wanted.layout == layout
         and (wanted.meta, wanted.cap, wanted.prev)
         == (index.meta, index.cap, index.root.merkle_prev)
@@ -323,7 +320,7 @@ _LEAST_STEP = 64 * 1024
 
 
 def content_digest(data: ByteView, *, threads: int | None = None) -> bytes:
-    """The BLAKE3 of a file's bytes, 32 bytes, on so many threads or all."""
+    """Return the BLAKE3 of a file's bytes, 32 bytes; `threads` defaults to all cores."""
     hasher = blake3_hasher(len(data), threads)
     for start in range(0, len(data), _STEP):
         hasher.update(mapped(data[start : start + _STEP]))
@@ -331,13 +328,13 @@ def content_digest(data: ByteView, *, threads: int | None = None) -> bytes:
 
 
 def file_digest(descriptor: int, *, threads: int | None = None) -> tuple[bytes, int]:
-    """The same of a file that is open, and how many bytes it had; raises OSError.
+    """Return the BLAKE3 of an open file, and its size in bytes; raises OSError.
 
     The file may be larger than memory, and change while it is read.
     """
     expected, size = os.fstat(descriptor).st_size, 0
     hasher = blake3_hasher(expected, threads)
-    # No larger than the file: of many small files clearing it would take longer than hashing.
+    # No larger than the file: for small files clearing the buffer would take longer than hashing.
     buffer = memoryview(bytearray(min(_STEP, max(expected, _LEAST_STEP))))
     while count := os.preadv(descriptor, [buffer], size):
         hasher.update(buffer[:count])
@@ -346,11 +343,11 @@ def file_digest(descriptor: int, *, threads: int | None = None) -> tuple[bytes, 
 
 
 class ContentCache:
-    """What a repository keeps under the secret in `key_file`, and nothing without one.
+    """What a repository caches under the secret in `key_file`; nothing without one.
 
-    A context manager that threads may share. Other processes see what is put
-    when it ends, at the latest. No method raises: a cache that can't be read or
-    written is an empty one. No file is opened or made before it is needed.
+    A context manager that threads may share. Other processes see what was put when it ends, at the
+    latest. No method raises: a cache that can't be read or written is an empty one. No file is
+    opened or created before it is needed.
     """
 
     def __init__(self, repo: Repository, key_file: Path | None) -> None:
@@ -375,20 +372,20 @@ class ContentCache:
                 self._rows = None
 
     def facts(self, oids: Iterable[str]) -> dict[str, ArtifactFacts]:
-        """What is known of these blobs."""
+        """Return the cached facts of these blobs."""
         names = {_of_blob(oid): oid for oid in oids}
         parsed = {names[name]: _facts_of(value) for name, value in self._get(names).items()}
         return {oid: facts for oid, facts in parsed.items() if facts is not None}
 
     def put_facts(self, facts: Mapping[str, ArtifactFacts]) -> None:
-        """Keep what was found of blobs, by their ids."""
+        """Cache facts of blobs, by their ids."""
         lasting = {oid: item for oid, item in facts.items() if not item.lacks_payload}
         self._put({_of_blob(oid): _row_of(item) for oid, item in lasting.items()})
 
     def blob_of(self, digest: bytes, size: int, *, detached: bool = False) -> str | None:
-        """The id of the blob that clean makes of a file; the repository need not have it.
+        """Return the cached id of the blob that clean makes of a file; the blob need not exist.
 
-        With `detached` that of the driver `wtxt-detached`.
+        With `detached` the blob that the driver `wtxt-detached` makes.
         """
         name = _of_file(digest, size, detached=detached)
         oid = self._get([name]).get(name, b"")
@@ -403,10 +400,10 @@ class ContentCache:
         is_binary: bool = False,
         detached: bool = False,
     ) -> None:
-        """Keep which blob clean makes of a file with this content.
+        """Cache which blob clean makes of a file with this content.
 
-        `is_binary` says that the content is no text: then no other binary has
-        that blob, and `file_of` gives this one.
+        `is_binary` says that the content is no text: then no other binary has that blob, and
+        `file_of` will return this one.
         """
         rows = {_of_file(digest, size, detached=detached): oid.encode("ascii")}
         if is_binary:
@@ -414,24 +411,26 @@ class ContentCache:
         self._put(rows)
 
     def is_proved(self, digest: bytes) -> bool:
-        """Whether it was kept that the detached text of this SHA-256 was proved."""
+        """Tell whether the detached text with this SHA-256 was proved before."""
         return bool(self._get([_of_proof(digest)]))
 
     def put_proof(self, digest: bytes) -> None:
-        """Keep that it was proved with all its payload."""
+        """Record that a detached text was proved with all its payload."""
         self._put({_of_proof(digest): b""})
 
     def sound(self, states: Collection[bytes]) -> set[bytes]:
-        """Those states of which it was kept that what has them is sound."""
+        """Return those of the states that were recorded as sound."""
         found = self._get(map(_of_sound, states))
         return {state for state in states if _of_sound(state) in found}
 
     def put_sound(self, states: Iterable[bytes]) -> None:
-        """Keep that what has these states is sound."""
+        """Record that what has these states is sound."""
         self._put({_of_sound(state): b"" for state in states})
 
     def file_of(self, oid: str) -> tuple[bytes, int] | None:
-        """The digest and size of the one file, but for texts, that clean makes a blob of."""
+        """Return the digest and size of the only file, other than texts, of which clean makes a
+        blob.
+        """
         name = _file_of(oid)
         row = self._get([name]).get(name)
         return None if row is None else (row[:DIGEST_SIZE], int(row[DIGEST_SIZE:]))
@@ -450,7 +449,7 @@ class ContentCache:
             return
         with self._lock:
             self._pending |= rows
-            # Each writing is a transaction: many rows in one.
+            # Each write is a transaction, so rows are collected.
             if len(self._pending) >= _PENDING:
                 self._flush()
 
@@ -502,7 +501,7 @@ def _row_of(facts: ArtifactFacts) -> bytes:
 
 
 def _facts_of(value: bytes) -> ArtifactFacts | None:
-    """Facts of a row, None where another state of the program wrote it."""
+    """Parse the facts in a row; None if another version of the program wrote it."""
     import json
 
     try:

@@ -1,8 +1,8 @@
-"""Smudges that wait until the payload of a checkout's texts has come, all of it in one go.
+"""Smudges that wait until the payload of a checkout's texts has been fetched in one go.
 
 Git asks once for every file, then for a list of those that are ready, then for each of these again
-(gitattributes(5), "Delay"). Texts wait in one spool, and give their chunks' names one by one. What
-can't be fetched is ready all the same: it is passed through.
+(gitattributes(5), "Delay"). Waiting texts are kept in one spool, and read one by one for the names
+of their chunks. What can't be fetched becomes ready all the same, and is passed through.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class _DelayedText(NamedTuple):
 
 
 class DelayedSmudges:
-    """The texts of one filter process that wait, by their paths; `why` says what went wrong."""
+    """The waiting texts of one filter process, by path; `why` says what went wrong."""
 
     def __init__(self, find: FindFetched, folder: Callable[[], Path | None]) -> None:
         self._find = find
         self._folder = folder
         self._spool: Spool | None = None
-        # In the spool: where each begins, and ends.
+        # Positions in the spool: where each text begins and ends.
         self._spooled: list[tuple[bytes, int, int]] = []
         self._waiting: list[_DelayedText] = []
         self._ready: dict[bytes, _DelayedText] = {}
@@ -49,11 +49,11 @@ class DelayedSmudges:
         return self._fetching.why
 
     def takes(self, path: bytes, text: ByteView, indexed: TextIndex | None) -> bool:
-        """Keep a text for later, if it lacks payload that may be fetched; tells whether it does.
+        """Keep a text for later if it lacks payload that may be fetched.
 
-        `indexed` is as `index_of_detached` gives it.
+        Returns whether it was kept. `indexed` is as returned by `index_of_detached`.
         """
-        # First what is at hand, as most is: which remote there is git has to be asked.
+        # The store first, since most have everything: finding the remote means asking git.
         if self._fetching.has_failed or indexed is None or not lacks(indexed):
             return False
         if self._find() is None:
@@ -65,14 +65,17 @@ class DelayedSmudges:
             for piece in pieces(text):
                 self._spool.write(piece)
         except Exception as error:
-            # Nothing can come after half a text.
+            # After an incomplete text the spool can't be used.
             self._fetching.fail(error)
             raise
         self._spooled.append((path, start, start + len(text)))
         return True
 
     def available(self) -> list[bytes]:
-        """The paths of texts that are ready now, none at the end; what they lack is fetched."""
+        """Fetch what waiting texts lack, and return the paths that are ready now.
+
+        Empty at the end.
+        """
         if self._spool is not None:
             spool, self._spool = self._spool, None
             spool.end()
@@ -91,12 +94,12 @@ class DelayedSmudges:
         return [one.path for one in ready]
 
     def take(self, path: bytes) -> ByteView | None:
-        """A text that was announced, None for another path; good until `done` is called."""
+        """Return a text that was announced, None for other paths; valid until `done` is called."""
         one = self._ready.get(path)
         return None if one is None else one.text
 
     def done(self, path: bytes) -> None:
-        """Let go of a text, and of its spool with the last one that is there."""
+        """Release a text, and with the last one its spool."""
         one = self._ready.pop(path, None)
         if one is not None and not any(
             other.spool is one.spool for other in (*self._waiting, *self._ready.values())
@@ -105,8 +108,10 @@ class DelayedSmudges:
 
 
 def index_of_detached(text: ByteView, payload: FindPayload) -> TextIndex | None:
-    """The index of a detached text, with its payload; None of another text, or where none is."""
-    # Late: a filter starts for every command of git, and most have nothing to wait for.
+    """Return the index of a detached text, with its payload; None for other texts, or without
+    payload.
+    """
+    # Imported here: a filter starts for every git command, and most have nothing to wait for.
     from wtxtgit.text.grammar import is_detached
 
     if not is_detached(text) or (source := payload()) is None:
@@ -117,7 +122,7 @@ def index_of_detached(text: ByteView, payload: FindPayload) -> TextIndex | None:
 
 
 def lacks(indexed: TextIndex) -> bool:
-    """Whether chunks of a detached text are not at hand."""
+    """Tell whether chunks of a detached text are missing here."""
     from wtxtgit.model.array import in_groups
 
     groups = map(set, in_groups(_chunks(indexed)))
@@ -125,14 +130,14 @@ def lacks(indexed: TextIndex) -> bool:
 
 
 class CheckoutFetch:
-    """Fetches chunks until that fails; `why` says what went wrong, or is not there."""
+    """Fetches chunks until that fails; `why` says what went wrong, or is missing."""
 
     def __init__(self) -> None:
         self.why: str | None = None
         self.has_failed = False
 
     def fetch(self, fetched: FetchedPayload, names: Iterable[bytes]) -> None:
-        """Have chunks at hand, as far as they come."""
+        """Fetch chunks, as far as they can be had."""
         if self.has_failed:
             return
         try:
@@ -143,7 +148,7 @@ class CheckoutFetch:
             self.why = self.why or fetched.lacks
 
     def fail(self, error: Exception) -> None:
-        """Fetch no more, for this reason."""
+        """Stop fetching, for this reason."""
         self.why = explain(error)
         self.has_failed = True
 

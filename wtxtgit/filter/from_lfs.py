@@ -1,6 +1,6 @@
-"""Objects that git-lfs has fetched become detached texts, without a checkout.
+"""Turning objects that git-lfs has fetched into detached texts, without a checkout.
 
-Of each the store gets the payload and git the text, as a blob that nothing names yet.
+The payload of each goes to the store, and the text to git, as a blob that nothing refers to yet.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def import_objects(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> StoreImported:
-    """Import what the pointers of revisions are to, or those of all commits that they reach.
+    """Import the objects of the pointers in revisions, or in all commits that they reach.
 
-    `paths` are files and folders from the top level, none means all; then what is no checkpoint is
-    left alone. What can't be had is told, and holds nothing else up. Raises EnvironmentFailure for
-    revisions that name nothing, and where store or git's folder can't be written.
+    `paths` are files and folders from the top level; without any, all are imported except what is
+    no checkpoint. What is missing is reported, and does not stop the others. Raises
+    EnvironmentFailure for revisions that name nothing, and if the store or git's folder can't be
+    written.
     """
     store = store_of(repo)
     found = _pointers(repo, revisions, paths, with_history=with_history)
@@ -83,7 +84,7 @@ class _Importing:
         self._before: tuple[bytes, ByteView] | None = None
 
     def take(self, wanted: LfsObject, path: bytes, content: ByteView) -> ImportedObject:
-        """Have the payload in the store, and the text in git."""
+        """Put the payload into the store, and the text into git."""
         cleaned = clean_keeping(
             content,
             partial(keeping, self._repo, lambda: self._text_before(path)),
@@ -103,7 +104,7 @@ class _Importing:
 def _pointers(
     repo: Repository, revisions: Sequence[str], paths: Sequence[bytes], *, with_history: bool
 ) -> dict[LfsObject, bytes]:
-    """Objects by pointers, each with a path; those of a path stand together, the oldest first."""
+    """Return objects by their pointers, each with a path; grouped by path, oldest first."""
     blobs: dict[str, bytes] = {}
     if with_history:
         tips = [resolve_commit(repo, revision) for revision in revisions]

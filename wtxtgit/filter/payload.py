@@ -1,7 +1,7 @@
-"""The payload of detached texts in the local store: clean puts it there.
+"""Storing the payload of detached texts in the local store, for clean.
 
-Which chunks a new one may be like is what the store is told beside it: those at the same
-places of the text that the path had before. Nothing that clean gives depends on it.
+The store is also told which chunks a new one may resemble: those at the same places of the path's
+previous text. The output of clean does not depend on that.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Before = Callable[[], ByteView | None]
 
 @contextmanager
 def keeping(repo: Repository, before: Before = lambda: None) -> Iterator[Keep]:
-    """Keep chunks in the store of a repository; at the end they are there, and on the disk.
+    """Yield a function that stores chunks for a repository; at the end they are on disk.
 
-    Raises EnvironmentFailure where they can't be written.
+    Raises EnvironmentFailure if they can't be written.
     """
     with store_of(repo).writing() as writer:
         bases: dict[str, list[bytes]] | None = None
@@ -46,14 +46,14 @@ def keeping(repo: Repository, before: Before = lambda: None) -> Iterator[Keep]:
 
 
 class StagedTexts:
-    """The detached texts that the index has by path, as it was when one was first asked for."""
+    """The detached texts in the index, by path, as it was when the first was asked for."""
 
     def __init__(self, repo: Repository) -> None:
         self._repo = repo
         self._oids: dict[bytes, str] | None = None
 
     def text(self, path: bytes) -> ByteView | None:
-        """That of a path, None where it has none, or it can't be read."""
+        """Return the detached text of a path; None if it has none, or it can't be read."""
         try:
             if self._oids is None:
                 listed = index.entries(self._repo)
@@ -63,7 +63,7 @@ class StagedTexts:
                 return None
             with ObjectStore(self._repo) as store, closing(store.blob(oid)) as pieces:
                 first = next(pieces, b"")
-                # An attached text may be of any size, and is of no use here.
+                # An attached text may be large, and is of no use here.
                 if not is_detached(first):
                     return None
                 return memoryview(b"".join((first, *pieces)))
@@ -72,7 +72,7 @@ class StagedTexts:
 
 
 def _names(text: ByteView | None) -> dict[str, list[bytes]]:
-    """The names of the chunks of a detached text, by array."""
+    """Return the names of the chunks of a detached text, by array."""
     if text is None:
         return {}
     return {array.name: array.sha256 for array in index_of(text).detached_arrays}

@@ -1,10 +1,9 @@
-"""The filter: git's requests answered by clean and smudge.
+"""The filter: answers git's requests by clean and smudge.
 
-Git starts one process for all files of a command. It answers the handshake
-before it loads anything heavy, which comes while git sends the first content.
-No content makes it fail: clean stores what it can't read as it is, smudge
-passes it through. Only the environment (a disk that is full while a text is
-made) makes it refuse a file to git.
+Git starts one process for all files of a command. It answers the handshake before it loads anything
+large, which happens while git sends the first content. No content makes it fail: clean stores what
+it can't read as it is, smudge passes it through. Only the environment (such as a full disk while a
+text is made) makes it refuse a file.
 """
 
 from __future__ import annotations
@@ -54,16 +53,16 @@ _MOST_EXPECTED = 64 * 1024**3
 
 
 class FilterSettings(NamedTuple):
-    """What the environment and the config say about filtering.
+    """What the environment and the configuration say about filtering.
 
-    `skip_smudge` leaves all texts as they are; `wanted` says of a path
-    whether it is smudged; `folder` gives where inputs of over `in_memory`
-    bytes are spooled. `store` gives where texts become objects before git
-    deflates them, None where git only looks; `learn` takes note of a content,
-    its text, and the blob that this became. With `keeping`, which keeps the payload of a
-    path, texts are detached as the driver `wtxt-detached` has it; `payload` gives where that
-    of blobs is, None where it can't be had, and `fetched` where that comes from a remote, None
-    where nothing may; `proved` gives the detached texts that need not be verified again.
+    `skip_smudge` leaves all texts as they are; `wanted` tells whether a path is smudged; `folder`
+    returns where inputs of over `in_memory` bytes are spooled. `store` returns the object store in
+    which texts are written before git deflates them, None if git only looks; `learn` records a
+    content, its text, and the blob that this became. With `keeping`, which stores the payload of a
+    path, texts are detached as the driver `wtxt-detached` does; `payload` returns where that of
+    blobs is, None if it can't be had, and `fetched` where it is fetched from a remote, None if
+    nothing may be; `proved` returns the detached texts that need not be verified again. `here` is
+    the folder, from the top level, in which the command was given that hints are for.
     """
 
     skip_smudge: bool = False
@@ -77,6 +76,7 @@ class FilterSettings(NamedTuple):
     payload: Callable[[], PayloadSource | None] = lambda: None
     fetched: FindFetched = lambda: None
     proved: Callable[[], ProvedTexts | None] = lambda: None
+    here: bytes = b""
 
 
 _SHOWN = {"clean": "making text", "smudge": "restoring"}
@@ -109,7 +109,7 @@ class _LackingFiles:
     @property
     def delayed(self) -> DelayedSmudges:
         if self._delayed is None:
-            # A clean does without.
+            # Imported here: clean does not need it.
             from wtxtgit.filter.delayed import DelayedSmudges
 
             settings = self._settings
@@ -118,13 +118,13 @@ class _LackingFiles:
 
     @property
     def why(self) -> str | None:
-        """What went wrong with fetching, if anything did."""
+        """What went wrong with fetching; None if nothing did."""
         return None if self._delayed is None else self._delayed.why
 
     def take(self, request: Request, sent: ByteView) -> tuple[ByteView | None, TextIndex | None]:
-        """The text that a smudge is of, which git `sent` now or before; None where it waits.
+        """Return the text of a smudge, `sent` by git now or earlier; None if it has to wait.
 
-        Its index, too, where that was needed.
+        Also returns its index if that was made.
         """
         if (text := self.delayed.take(request.pathname)) is not None:
             return text, None
@@ -136,10 +136,10 @@ class _LackingFiles:
         return None if self.delayed.takes(request.pathname, sent, indexed) else sent, indexed
 
     def note(self, request: Request) -> None:
-        """Take down that what a smudge gave is a text, unless git only wants to show something.
+        """Record that a smudge left a text, unless git only wants to show something.
 
-        gitattributes(5): what is written to a work tree, or an archive, may be delayed, or git says
-        of which tree it is. Who shows a diff fetches by himself what he needs.
+        gitattributes(5): what is written to a work tree, or an archive, may be delayed, or git
+        names its tree. Whoever shows a diff fetches what is needed itself.
         """
         is_written = request.keys.keys() & {CAN_DELAY, "ref", "treeish"}
         was_delayed = self.delayed.take(request.pathname) is not None
@@ -147,7 +147,7 @@ class _LackingFiles:
             self.paths.append(request.pathname)
 
     def done(self, request: Request) -> None:
-        """Let go of a request's text."""
+        """Release a request's text."""
         if self._delayed is not None:
             self._delayed.done(request.pathname)
 
@@ -173,13 +173,13 @@ def _answer(
         data: ByteView | None = sent
         indexed: TextIndex | None = None
         if request.command == "smudge":
-            # What fails here is met again, and told, when the request is answered.
+            # Errors here are ignored: answering the request repeats the work and reports them.
             with contextlib.suppress(Exception):
                 data, indexed = lacking.take(request, sent)
         if data is None:
             process.delayed()
             return
-        # Git sent another number of bytes than the file had: what was made ahead is of no use.
+        # Git sent another number of bytes than the file had, so what was made ahead is of no use.
         if not spool.is_as_expected:
             cleaned = None
         as_text: list[bytes] = []
@@ -188,7 +188,7 @@ def _answer(
                 request.command, data, request.pathname, settings, warn, cleaned, as_text, indexed
             )
             if as_text:
-                # What only the store's index said to be here may still come.
+                # The store's index may have listed missing data, which may still be fetched.
                 if lacking.take(request, sent)[0] is None:
                     process.delayed()
                     return
@@ -203,7 +203,7 @@ def _answer(
                 process.error()
                 return
         process.success(_counted(answer.pieces, advance))
-        # Git has all, and hashes it.
+        # Git has everything, and is hashing it.
         answer.done()
     finally:
         spool.close()
@@ -212,18 +212,18 @@ def _answer(
 
 
 def _unseen(_count: int) -> None:
-    """Where nobody looks."""
+    """Ignore progress that nobody watches."""
 
 
 def _counted(pieces: Iterable[Buffer], advance: Progress) -> Iterator[Buffer]:
-    """The same pieces, each of which is counted once git has taken it."""
+    """Yield the same pieces, counting each once git has taken it."""
     for piece in pieces:
         yield piece
         advance(len(piece))
 
 
 class Answer(NamedTuple):
-    """What a request is answered with; `done` is called when all pieces were given."""
+    """The answer to a request; `done` is called when all pieces were sent."""
 
     pieces: Iterable[Buffer]
     done: Callable[[], None] = lambda: None
@@ -239,10 +239,10 @@ def filtered(
     lacking: list[bytes] | None = None,
     indexed: TextIndex | None = None,
 ) -> Answer:
-    """What `command` (clean or smudge) makes of a content; warnings name `path`.
+    """Return what `command` (clean or smudge) makes of a content; warnings name `path`.
 
-    `cleaned` is what clean makes of it, where that is known, `indexed` the index of a text with
-    its payload. `lacking` takes down paths that lack payload, for one warning of all of them.
+    `cleaned` is the result of clean if known, `indexed` the index of a text with its payload. Paths
+    that lack payload are added to `lacking`, for a single warning about all of them.
     """
     if command == "smudge":
         return Answer(smudged(data, path, settings, warn, lacking, indexed))
@@ -260,7 +260,7 @@ def filtered(
         if (proved := settings.proved()) and (source := settings.payload()) is not None:
             proved.put_kept(writer.stream(), source, writer.payload())
 
-    # Git deflates little texts faster than we find the object store.
+    # Git deflates small texts faster than we find the object store.
     if writer is None or writer.size < WORTH_STORING:
         return Answer(cleaned.pieces(), prove)
     store = settings.store()
@@ -274,7 +274,7 @@ def filtered(
 
     def learn() -> None:
         prove()
-        # What can't be kept is found anew when it is needed.
+        # What can't be cached is computed again when needed.
         with contextlib.suppress(EnvironmentFailure):
             for oid in oids:
                 settings.learn(data, writer, oid)
@@ -283,7 +283,7 @@ def filtered(
 
 
 def _cleaned(data: ByteView, path: bytes, settings: FilterSettings) -> Cleaned:
-    """What the driver's clean makes of a content, whose payload is in the store then."""
+    """Clean a content as the driver does; its payload is in the store afterwards."""
     if settings.keeping is None:
         from wtxtgit.filter.clean import clean
 
@@ -301,7 +301,7 @@ def smudged(
     lacking: list[bytes] | None = None,
     indexed: TextIndex | None = None,
 ) -> Iterable[Buffer]:
-    """What smudge makes of a blob; warnings name `path`, the rest is as for `filtered`."""
+    """Smudge a blob; warnings name `path`, the rest is as for `filtered`."""
     if not is_smudged(path, settings):
         return view.pieces(data)
     from wtxtgit.filter.smudge import smudge
@@ -318,12 +318,12 @@ def smudged(
     elif outcome.lacks_payload:
         warn_of_payload([path], warn)
     elif outcome.warning is not None:
-        warn_of_text(path, outcome, warn)
+        warn_of_text(path, outcome, warn, settings.here)
     return outcome.pieces(may_fork=True)
 
 
 def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) -> None:
-    """Tell once of all files that stand as detached texts, since their payload is not at hand.
+    """Warn once about all files that stand as detached texts because their payload is missing.
 
     `why` says what went wrong when it was fetched.
     """
@@ -338,20 +338,20 @@ def warn_of_payload(paths: Sequence[bytes], warn: Warn, why: str | None = None) 
     )
 
 
-def warn_of_text(path: bytes, made: Smudged, warn: Warn) -> None:
-    """Tell why a text is left as it is."""
+def warn_of_text(path: bytes, made: Smudged, warn: Warn, here: bytes) -> None:
+    """Warn why a text is left as it is; a command that helps is given in the folder `here`."""
     hint = "wtxtgit fetch sets the damaged pack aside, and fetches its data again"
     if not made.damaged_payload:
-        name = shlex.quote(shown_path(path))
+        name = shlex.quote(shown_path(os.path.relpath(path, here or b".")))
         hint = f"wtxtgit recover -- {name} shows what can be mended, or healed from other copies"
     warn(f"{shown_path(path)}: {made.warning}", hint)
 
 
 class _Ahead:
-    """What a request needs is made on threads, beside the content that git still sends.
+    """Prepares on threads what a request needs, while git still sends content.
 
-    It saves time and decides nothing: what fails here is met again, and told,
-    when the request is answered.
+    This saves time and decides nothing: errors here are ignored, because answering the request
+    repeats the work and reports them.
     """
 
     def __init__(
@@ -364,18 +364,21 @@ class _Ahead:
         self._threads: list[Thread] = []
 
     def start(self) -> None:
-        """Begin; what is begun ends with `result`, or where the spool is closed."""
+        """Start threads, which end by `result`, or when the spool is closed."""
         if self._incoming is not None:
             self._start(self._settings.store)
             self._start(partial(self._clean, Windowed(self._incoming)))
         elif self._module not in sys.modules:
             self._start(self._load)
             if self._request.command == "smudge" and self._settings.keeping is not None:
-                # Git is asked for the repository while modules are loaded.
+                # Git is asked about the repository while modules are loaded.
                 self._start(self._settings.payload)
 
     def result(self) -> Cleaned | None:
-        """What clean makes of the content if it is as expected; None where that is not known."""
+        """Wait for the threads.
+
+        Returns the result of clean if the content was as expected, else None.
+        """
         for thread in self._threads:
             thread.join()
         return self._cleaned
@@ -401,12 +404,11 @@ class _Ahead:
 
 
 def _expected(request: Request) -> int | None:
-    """How many bytes git will probably send: those of the file that it names.
+    """Return the number of bytes that git will probably send: the size of the file that it names.
 
-    Git need not read them from there, nor find as many. No byte of the file
-    is looked at.
+    Git need not read that file, nor find as many bytes. The file itself is not read.
     """
-    # What smudge is given is a blob, of which no file tells the size.
+    # Smudge gets a blob, whose size no file tells.
     if request.command != "clean":
         return None
     try:
@@ -418,7 +420,7 @@ def _expected(request: Request) -> int | None:
 
 
 def is_smudged(path: bytes, settings: FilterSettings) -> bool:
-    """Whether the settings let a path be smudged at all."""
+    """Tell whether the settings allow a path to be smudged."""
     return not settings.skip_smudge and settings.wanted(path)
 
 
@@ -427,12 +429,14 @@ EXCLUDE = "wtxtgit.smudgeExclude"
 
 
 def selected(value: Callable[[str], str | None]) -> Callable[[bytes], bool]:
-    """The selection that a repository's config makes, of which `value` gives a key's."""
+    """Return the selection of paths in a repository's configuration, of which `value` returns a
+    key.
+    """
     return select(*(_patterns(value(key) or "") for key in (INCLUDE, EXCLUDE)))
 
 
 def select(include: list[str], exclude: list[str]) -> Callable[[bytes], bool]:
-    """A function that tells whether a path (from the top) is to be smudged."""
+    """Return a function that tells whether a path (from the top) is to be smudged."""
     wanted = [_compile(pattern) for pattern in include]
     unwanted = [_compile(pattern) for pattern in exclude]
 
@@ -496,57 +500,57 @@ _MOST = 64 * 1024
 
 
 def is_adding() -> bool:
-    """Whether this process was started by a git command that stores what it is given."""
+    """Tell whether this process was started by a git command that stores the filter's output."""
     return stores(_git_words())
 
 
 def is_merging() -> bool:
-    """Whether this process was started by a git command that stores what it merges."""
+    """Tell whether this process was started by a git command that stores what it merges."""
     return merges(_git_words())
 
 
 def merges(words: Sequence[str]) -> bool:
-    """Whether a command line is that of a git command that stores what it merges."""
+    """Tell whether a command line is that of a git command that stores what it merges."""
     rest = _command(words)
     return bool(rest) and rest[0] in _MERGING
 
 
 def _git_words() -> list[str]:
-    """The command line of the process that started this one."""
+    """Return the command line of the process that started this one."""
     process = os.getppid()
     for _ in range(2):
         words = _command_line(process)
         if not words or words[0].rpartition("/")[2] not in _SHELLS:
             return words
-        # Git starts a command that has quotes in it through a shell.
+        # Git starts a command with quotes in it through a shell.
         process = _parent(process)
     return []
 
 
 def stores(words: Sequence[str]) -> bool:
-    """Whether a command line is that of a git command that stores what it has cleaned."""
+    """Tell whether a command line is that of a git command that stores the filter's output."""
     rest = _command(words)
     if rest and rest[0] == "commit":
         return _commits_files(rest[1:])
     if rest and rest[0] == "update-index":
-        # What a stash is made with: paths that were found to differ come on standard input.
+        # This is how a stash is made: changed paths come on standard input.
         return {"--add", "--remove", "--stdin"} <= set(rest)
     if not rest or rest[0] not in _ADDING:
         return False
-    # Options that only look, and those that make git ask the user, may store nothing in the end.
+    # Options that only look, or make git ask the user, may lead to nothing being stored.
     for word in rest[1:]:
         if word == "--":
             return True
         if _LETTERS.match(word) and not word.startswith("--"):
             return False
-        # Git takes the beginning of an option for it.
+        # Git accepts abbreviated options.
         if len(word) > 2 and any(option.startswith(word) for option in _ONLY_LOOKING):
             return False
     return True
 
 
 def _command(words: Sequence[str]) -> list[str]:
-    """A git command and its arguments, without git's own options; empty for no git."""
+    """Return a git command and its arguments, without git's own options; empty if it is not git."""
     if not words or words[0].rpartition("/")[2] != "git":
         return []
     rest = list(words[1:])
@@ -558,9 +562,9 @@ def _command(words: Sequence[str]) -> list[str]:
 
 
 def _commits_files(words: Sequence[str]) -> bool:
-    """Whether these are the arguments of a `git commit` that adds files: named ones, or all.
+    """Tell whether arguments of `git commit` make it add files: named ones, or all.
 
-    Where that can't be told from them alone, git writes the objects by itself.
+    Returns False if the arguments alone do not show that; git then writes the objects by itself.
     """
     adds = False
     rest = list(words)
@@ -575,13 +579,13 @@ def _commits_files(words: Sequence[str]) -> bool:
             if word in _COMMIT_WITH_VALUE:
                 del rest[:1]
             elif "=" not in word and word not in _COMMIT_ALONE:
-                # What comes next may be its value.
+                # The next word may be its value.
                 return adds
         elif match := _COMMIT_LETTERS.match(word):
             letters = match[1]
             for place, letter in enumerate(letters):
                 if letter in _COMMIT_VALUES:
-                    # Of two of them the value is in the same word, or nowhere.
+                    # For two of these letters the value can only be in the same word.
                     if letter not in "uS" and len(word) == place + 2:
                         del rest[:1]
                     break
@@ -604,7 +608,7 @@ def _command_line(process: int) -> list[str]:
 
 def _parent(process: int) -> int:
     try:
-        # The name, in parentheses, may hold anything.
+        # The name, in parentheses, may contain anything.
         return int(Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0

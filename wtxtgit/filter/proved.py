@@ -1,13 +1,14 @@
-"""Detached texts that were proved once: only their chunks are checked when a file is made again.
+"""Detached texts that were proved before: only their chunks are checked when a file is written.
 
-Whether a text holds together, and which file it stands for, follows from its bytes and those of its
+Whether a text is consistent, and which file it stands for, follows from its bytes and those of its
 chunks, which it names by SHA-256 (`docs/spec/detached.md`, section "What is proved"). So what was
-found once, or is so because clean wrote the text, holds for ever; what can change is whether
-chunks are at hand and whole. A pack has whole ones of a text whose chunks were all read from it, or
-kept: written, or compared with what was there. Where its state is as it was then
-(`PayloadSource.states`) it is taken to be so: what is read is checked all the same. That a pack is
-as it was written would not do: anybody can write one that has its name, and no chunk that has its
-own. `ContentCache` keeps it, which believes only this user's own rows.
+found once, or is known because clean wrote the text, is true for ever; what can change is whether
+chunks are at hand and intact. A pack is known to have intact chunks of a text if all of them were
+read from it, or stored: written, or compared with what was there. While its state is what it was
+then (`PayloadSource.states`) this is assumed to be still so, and whatever is read is checked all
+the same. It would not be enough that a pack is unchanged since it was written: anybody can write
+one that matches its name while no chunk in it matches its own. `ContentCache` stores this, and only
+trusts this user's own rows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ProvedTexts:
-    """Those of a repository, which `opened` finds when first needed; threads may share it."""
+    """The proved texts of a repository; `opened` finds the cache when first needed. Thread-safe."""
 
     def __init__(self, opened: Callable[[], ContentCache | None]) -> None:
         self._open = opened
@@ -35,17 +36,19 @@ class ProvedTexts:
         self._cache: ContentCache | None = None
 
     def holds(self, text: ByteView) -> bool:
-        """Whether a detached text was proved."""
+        """Tell whether a detached text was proved before."""
         cache = self._opened()
         return cache is not None and cache.is_proved(_digest(pieces(text)))
 
     def put(self, text: Iterable[Buffer]) -> None:
-        """Take down a detached text, in pieces, that was proved with all its payload."""
+        """Record a detached text, in pieces, that was proved with all its payload."""
         if (cache := self._opened()) is not None:
             cache.put_proof(_digest(text))
 
     def are_sound(self, text: ByteView, states: Collection[bytes]) -> bool:
-        """Whether all that has these states, and there is any, has whole chunks of a text."""
+        """Tell whether everything with these states, of which there is some, has intact chunks
+        of a text.
+        """
         cache = self._opened()
         if cache is None or not states:
             return False
@@ -53,16 +56,17 @@ class ProvedTexts:
         return cache.sound(own) == own
 
     def put_sound(self, text: ByteView, states: Collection[bytes]) -> None:
-        """Take down what has whole chunks of a text."""
+        """Record the states of what has intact chunks of a text."""
         if (cache := self._opened()) is not None:
             cache.put_sound(_of_text(_digest(pieces(text)), states))
 
     def put_kept(
         self, text: Iterable[Buffer], source: PayloadSource, names: Iterable[Sequence[bytes]]
     ) -> None:
-        """Take down a detached text that clean made, in pieces, and what has its chunks now.
+        """Record a detached text that clean made, in pieces, and the states of what has its chunks
+        now.
 
-        `names` are those of all of them, which this process kept.
+        `names` are those of all its chunks, which this process has stored.
         """
         if (cache := self._opened()) is None:
             return
@@ -71,7 +75,7 @@ class ProvedTexts:
         cache.put_sound(_of_text(digest, source.states([name for some in names for name in some])))
 
     def close(self) -> None:
-        """Write what was taken down."""
+        """Write what was recorded."""
         with self._lock:
             if self._cache is not None:
                 self._cache.close()

@@ -1,10 +1,9 @@
-"""Smudge: what git puts in the work tree for a blob. It never breaks a checkout.
+"""Smudge: what git puts into the work tree for a blob. It never breaks a checkout.
 
-A container's text that verifies becomes the file; everything else is passed
-through as it is: native texts, what is no text, and, with a warning, what is
-damaged. A detached text becomes what its attached text does, if all of its payload is at
-hand. No byte of an unverified text is ever given; a file that is written
-while its text is verified is the caller's to name, or to drop.
+A container's text that verifies becomes the file; everything else is passed through: native texts,
+what is no text, and, with a warning, what is damaged. A detached text becomes what its attached
+form does, if all of its payload is at hand. No byte of an unverified text is ever yielded; if a
+file is written while its text is verified the caller has to name it, or discard it.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ def _found(text: ByteView, payload: FindPayload) -> PayloadSource:
 
 @dataclass(frozen=True, slots=True)
 class Smudged:
-    """What smudge makes of a blob; `layout` is None where it is passed through.
+    """The result of smudging a blob; `layout` is None if it is passed through.
 
-    A detached text that stands for no file becomes the attached text, of what `attached`
-    found. `lacks_payload` tells one that is passed through for that reason alone, and
-    `damaged_payload` one whose data are damaged where they are kept.
+    A detached text that stands for no file becomes the attached text, by the report `attached`.
+    `lacks_payload` marks one that is passed through for that reason alone, and `damaged_payload`
+    one whose data is damaged in the store.
     """
 
     text: ByteView
@@ -62,7 +61,7 @@ class Smudged:
     damaged_payload: bool = False
 
     def pieces(self, *, may_fork: bool = False) -> Iterable[Buffer]:
-        """What it is, in order; `may_fork` as of `file_pieces`."""
+        """Yield the result; `may_fork` as in `file_pieces`."""
         if (found := self.attached) is not None:
             from wtxtgit.text.detached import attached
 
@@ -84,15 +83,15 @@ def smudge(
 ) -> Smudged:
     """Smudge a blob's content, given as a flat view of its bytes.
 
-    `payload` is asked where that of a detached text is, `proved` whether that one was seen before.
-    `indexed` is the text's index with that payload, where there is one already.
+    `payload` returns where a detached text's payload is, `proved` the texts that were proved
+    before. `indexed` is the text's index with that payload, if it exists already.
     """
     if not is_text(text):
         return Smudged(text)
     indexed = indexed or index(text, payload=_found(text, payload))
     known = _proved(text, indexed, proved, threads)
-    # Before the first byte is given: git can't be told any more then to take the text.
-    # Before it is read: it may be touched meanwhile.
+    # Decided before the first byte is yielded, because git can't be asked to discard it later. The
+    # states are taken before packs are read, since they may be modified meanwhile.
     states = _states(indexed, proved)
     if known is not None and (own := proved()) is not None and own.are_sound(text, states):
         return known
@@ -110,9 +109,9 @@ def smudge_into(
     proved: FindProved = lambda: None,
     indexed: TextIndex | None = None,
 ) -> Smudged:
-    """Write what smudge makes of a blob into an empty file, and say what that was.
+    """Write what smudge makes of a blob into an empty file; returns the result.
 
-    The rest is as for `smudge`. Raises OSError where it can't be written.
+    Arguments are as for `smudge`. Raises OSError if the file can't be written.
     """
     if not is_text(text):
         write_all(descriptor, pieces(text))
@@ -125,7 +124,7 @@ def smudge_into(
             write_all(descriptor, known.pieces(may_fork=True))
             return known
         except TextError:
-            # A chunk is damaged, or gone.
+            # A chunk is damaged or missing.
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
     states = _states(indexed, proved)
@@ -133,14 +132,14 @@ def smudge_into(
     if layout is None:
         report = verify(text, indexed=indexed, threads=threads)
     else:
-        # Git's filter gives pieces, and does without.
+        # Imported here: git's filter, which yields pieces, does not need it.
         from wtxtgit.text.restoring import verify_into
 
         report, is_whole = verify_into(descriptor, text, indexed, layout, threads=threads)
     _take_down(text, report, proved, states)
     made = smudge_verified(text, report, threads=threads)
     if is_whole and made.layout is None:
-        # A file that no blob may stand for.
+        # The file is one that no blob may stand for.
         os.ftruncate(descriptor, 0)
         is_whole = False
     if not is_whole:
@@ -149,13 +148,13 @@ def smudge_into(
 
 
 def smudge_arriving(descriptor: int, blob: PieceWindows, *, threads: int | None = None) -> bool:
-    """Write what smudge makes of a blob whose pieces come into an empty file, if that is simple.
+    """Smudge a blob into an empty file while its pieces arrive; returns whether that was possible.
 
-    Otherwise the file is empty, and `smudge_into` tells, given the whole blob. Raises
-    EnvironmentFailure where pieces don't come, OSError for what is no text and can't be written.
+    If not the file is empty, and `smudge_into` has to be given the whole blob. Raises
+    EnvironmentFailure if pieces don't arrive, OSError if what is no text can't be written.
     """
     head = Windowed(blob)
-    # It is small, and its payload need not be at hand.
+    # A detached text is small, and its payload may be missing.
     if is_detached(head):
         return False
     if head[: len(MAGIC)] == MAGIC:
@@ -169,9 +168,9 @@ def smudge_arriving(descriptor: int, blob: PieceWindows, *, threads: int | None 
 def _proved(
     text: ByteView, indexed: TextIndex, proved: FindProved, threads: int | None
 ) -> Smudged | None:
-    """What smudge makes of a detached text that stands for a file, and was proved before.
+    """Return the result for a detached text that stands for a file and was proved before.
 
-    None of any other text. Whether its payload is at hand is not looked at.
+    Returns None for any other text. Whether its payload is at hand is not checked.
     """
     if indexed.payload is NO_PAYLOAD:
         return None
@@ -183,13 +182,16 @@ def _proved(
         if layout is None or _stands_for_text(text, indexed, layout):
             return None
     except TextError:
-        # The first chunk is not at hand.
+        # The first chunk is missing.
         return None
     return Smudged(text, indexed, layout, threads)
 
 
 def _states(indexed: TextIndex, proved: FindProved) -> Collection[bytes]:
-    """The states of what holds the payload of a detached text, if anybody keeps them."""
+    """Return the states of what holds the payload of a detached text.
+
+    Empty if nobody records them.
+    """
     if indexed.payload is NO_PAYLOAD or proved() is None:
         return ()
     return indexed.payload.states(indexed.payload_names)
@@ -205,12 +207,12 @@ def _take_down(
 
 def _stands_for_text(text: ByteView, indexed: TextIndex, layout: Layout) -> bool:
     head = first_bytes(text, indexed, layout, len(DETACHED_MAGIC))
-    # Of an attached text a file that is a detached one, too: clean never took that for a text.
+    # An attached text may also not stand for a detached one, which clean would not treat as a text.
     return head.startswith(MAGIC) or (indexed.is_detached and is_text(head))
 
 
 def smudge_verified(text: ByteView, report: TextReport, *, threads: int | None = None) -> Smudged:
-    """Smudge a text, given what its verification found."""
+    """Smudge a text, given the report of its verification."""
     if not report.ok:
         if report.is_pending:
             return Smudged(text)

@@ -1,14 +1,13 @@
-"""Status: what became of every tracked file, in the index and in the work tree.
+"""Status: the state of every tracked file, in the index and in the work tree.
 
-Git is asked once for each kind of fact. Blobs are known by their beginning;
-only a text that should not stand in the work tree is verified.
+Git is asked once for each kind of fact. Blobs are recognized by their first bytes; only a text that
+should not stand in the work tree is verified.
 
-Git knows a file by its stat fields, and filters it whole where they differ,
-each time. Here its content is hashed once, and what is known of that content
-tells the blob that clean makes of it; where nothing is known, clean is run
-once. Files that are what the index has get their stat fields into the index,
-so that git need not look either. All that is so where git would run our
-filter and nothing else on a file; of other files git is asked.
+Git compares files by stat fields; if these differ it filters the whole file, each time. Here its
+content is hashed once, and cached facts about that content tell the blob that clean makes of it; if
+nothing is known clean is run once. For unchanged files the stat fields in the index are updated, so
+that git need not read them either. This only applies to files on which git would run our filter and
+nothing else; about others git is asked.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.content import ContentCache, file_digest, written_facts
-from wtxtgit.git import history, index, work_tree
+from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.driver import is_ours
 from wtxtgit.git.index import FileChange, TreeEntry, touched
@@ -52,9 +51,9 @@ _OURS_ALONE = {"text": UNSET, "ident": UNSPECIFIED, "working-tree-encoding": UNS
 
 
 class Differences(NamedTuple):
-    """How files differ from their index entries; those that don't are left out of `changes`.
+    """How files differ from their index entries; unchanged ones are not in `changes`.
 
-    `unnoted` are as their entries say, which the index doesn't know, nor could be told.
+    `unnoted` are unchanged files for which the index could not be updated.
     """
 
     changes: dict[bytes, FileChange]
@@ -66,8 +65,7 @@ def file_changes(
 ) -> Differences:
     """Compare filtered files with their index entries.
 
-    Entries in a conflict, without a file in the work tree, or of `git add -N`
-    are not looked into.
+    Entries in a conflict, without a file in the work tree, or of `git add -N` are left out.
     """
     seen = touched(repo)
     asked = {
@@ -91,9 +89,9 @@ def file_changes(
             if outcome.is_same:
                 del changes[entry.path]
                 unchanged.append(StagedFile(entry.path, entry.mode, entry.oid, outcome.status))
-    # Git takes them for unchanged from now on, and does not read them again.
+    # From now on git sees them as unchanged, and does not read them again.
     is_noted = refresh_stats(repo, unchanged)
-    # What is left may be changed by other conversions, or be a text: git compares it.
+    # The others may be changed by other conversions, or be texts: git compares them.
     if doubtful:
         by_git = index.changes(repo)
         for path in doubtful:
@@ -104,19 +102,19 @@ def file_changes(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Whether a file is what its index entry says, and its stat fields when it was read."""
+    """Whether a file matches its index entry, and its stat result when it was read."""
 
     is_same: bool
     status: os.stat_result
 
 
 def filtered_alone(repo: Repository, paths: Iterable[bytes]) -> list[bytes]:
-    """Those of the paths whose content a filter changes on the way into git, and nothing else."""
+    """Return those of the paths whose content only our filter changes on the way into git."""
     return list(drivers_alone(repo, paths))
 
 
 def drivers_alone(repo: Repository, paths: Iterable[bytes]) -> dict[bytes, bytes]:
-    """The filters of ours by path, where nothing else changes a content on the way into git."""
+    """Return our filter for each path whose content nothing else changes on the way into git."""
     values = repo.attributes(paths, ("filter", *_OURS_ALONE))
     return {
         path: said["filter"]
@@ -126,11 +124,11 @@ def drivers_alone(repo: Repository, paths: Iterable[bytes]) -> dict[bytes, bytes
 
 
 def is_driven(repo: Repository, driver: bytes = DRIVER) -> bool:
-    """Whether the filter that git would start for a driver of ours is wtxtgit's."""
+    """Tell whether the filter that git would start for one of our drivers is wtxtgit's."""
     for command in ("process", "clean"):
         key = f"filter.{driver.decode()}.{command}"
         value = repo.config.get(key)
-        # Where there is a process, even an empty one, git does not look at the other.
+        # If there is a process, even an empty one, git ignores the other key.
         if value is not None:
             return is_ours(key, value)
     return False
@@ -139,9 +137,9 @@ def is_driven(repo: Repository, driver: bytes = DRIVER) -> bool:
 def _compare(
     file: Path, entry: TreeEntry, known: ContentCache, threads: int | None, *, detached: bool
 ) -> _Outcome | None:
-    """Compare a file with its entry; None where git has to: it can't be read, changes, is a text.
+    """Compare a file with its entry; None if git has to: it is unreadable, changing, or a text.
 
-    Of texts several files may be one blob, so that content tells less than size.
+    Several texts may have the same blob, so their content tells less than their size.
     """
     try:
         with opened_regular(file) as (descriptor, before):
@@ -151,7 +149,7 @@ def _compare(
             after = os.fstat(descriptor)
     except (OSError, EnvironmentFailure):
         return None
-    # It changed while it was read: what was hashed may be neither state of it.
+    # It changed while it was read, so the hash may be of neither state.
     if is_same is None or moment_of(before) != moment_of(after):
         return None
     return _Outcome(is_same, before)
@@ -166,28 +164,29 @@ def _is_blob(
     *,
     detached: bool,
 ) -> bool | None:
-    """Whether clean makes a blob of a file, None where the file is changed meanwhile."""
+    """Tell whether clean makes this blob of a file; None if the file changes meanwhile."""
     digest, size = file_digest(descriptor)
     blob = known.blob_of(digest, size, detached=detached)
-    # The blob of this very content is known, so the ids decide.
+    # The blob of this very content is known, so comparing ids is enough.
     if blob is not None:
         return blob == oid
     binary = known.file_of(oid)
-    # A file that is detached has another blob where it is not.
+    # Detached or not, a file has different blobs.
     if binary is not None and not detached:
-        # Of two files that are no texts, each has a blob of its own.
+        # Two files that are no texts always have different blobs.
         return binary == (digest, size)
-    # With numpy, which is needed for nothing else here.
+    # Imported here: nothing else here needs numpy.
     from wtxtgit.filter.clean import clean, clean_detached
 
     data = read_view(descriptor, file)
-    # Nothing is added, so nothing is kept.
+    # Nothing is added, so no payload is stored.
     cleaned = (
         clean_detached(data, None, threads=threads) if detached else clean(data, threads=threads)
     )
     length = len(cleaned.source) if cleaned.writer is None else cleaned.writer.size
     blob = blob_id(cleaned.pieces(), length, like=oid)
-    # A program that has the file mapped changes it without its times: nothing is kept then.
+    # A program that has mapped the file can change it without changing its times: cache nothing
+    # then.
     if file_digest(descriptor) != (digest, size):
         return None
     known.put_blob(digest, size, blob, is_binary=not detached, detached=detached)
@@ -203,7 +202,7 @@ ENCRYPTED = "age"
 
 
 class State(StrEnum):
-    """What a tracked file is in; `HELP` says what to do about it."""
+    """The state of a tracked file; `HELP` says what to do about it."""
 
     OK = "ok"
     MODIFIED = "modified"
@@ -237,7 +236,10 @@ HELP = {
 
 @dataclass(frozen=True, slots=True)
 class FileStatus(JsonObject):
-    """A tracked file. Sizes in bytes; None where there is none, or git would have to fetch it."""
+    """A tracked file.
+
+    Sizes are in bytes; None if there is none, or git would have to fetch the blob.
+    """
 
     path: bytes
     state: State
@@ -282,9 +284,9 @@ class Listing(JsonObject):
 
 
 def text_format(head: bytes) -> str | None:
-    """The format that a text's first lines tell: a container's, or `wtxt` for a native text.
+    """Return the format in a text's first lines: a container's, or `wtxt` for a native text.
 
-    None where they are not the first lines of a text, in either form.
+    Returns None if they are not the first lines of a text, in either form.
     """
     first = grammar.FIRST_LINE
     if grammar.is_detached(head):
@@ -303,9 +305,10 @@ def text_format(head: bytes) -> str | None:
 
 
 def format_of(head: bytes, size: int | None = None) -> str:
-    """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text.
+    """Name the content of a blob: a container's format, `wtxt`, or `raw` for what is no text.
 
-    A pointer of git-lfs is `lfs-pointer`. Where `head` is not all, `size` are the blob's bytes.
+    A git-lfs pointer is `lfs-pointer`. If `head` is not the whole blob, `size` is its size in
+    bytes.
     """
     if not head:
         return "opaque"
@@ -337,7 +340,7 @@ def filtered(
 def status(repo: Repository, key_file: Path | None = None, *, threads: int | None = None) -> Status:
     """Find the state of every tracked file of the work tree.
 
-    What is known under the secret in `key_file` is not found again.
+    Facts that are cached under the secret in `key_file` are reused.
     """
     repo.check_worktree()
     everything = index.entries(repo)
@@ -346,7 +349,7 @@ def status(repo: Repository, key_file: Path | None = None, *, threads: int | Non
         changes = file_changes(repo, entries, known, threads).changes
     present = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in present))
-    # Of a conflict up to three entries are for one path.
+    # A conflict has up to three entries for one path.
     by_path = {entry.path: entry for entry in reversed(entries)}
     states = [
         _status_of(repo, entry, changes.get(path, FileChange.NONE), heads)
@@ -376,14 +379,16 @@ def _status_of(
 
 
 def list_files(repo: Repository, revision: str | None = None) -> Listing:
-    """List the tracked files of the index, or of a revision by that revision's attributes."""
+    """List the tracked files of the index, or of a revision by the revision's own attributes."""
     if revision is None:
         repo.check_worktree()
         entries = [entry for entry in tracked(repo) if entry.stage == 0]
     else:
+        # A checkout and a status need no history.
+        from wtxtgit.git import history
         from wtxtgit.io.temporary import temporary_folder
 
-        # An index of its own: check-attr then reads the gitattributes of that tree.
+        # With an index of its own, check-attr reads the gitattributes of that tree.
         with temporary_folder() as folder:
             index_file = folder / "index"
             tree = history.resolve_tree(repo, revision)
@@ -395,7 +400,7 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
     heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
     files = []
     for entry in entries:
-        # `git add -N` stages no content: the empty blob says nothing of the file.
+        # `git add -N` stages no content: the empty blob says nothing about the file.
         head = None if entry.intended else heads.get(entry.oid)
         size, kind = (None, None) if head is None else (head.size, format_of(head.head, head.size))
         files.append(Listed(entry.path, entry.oid, size, kind))
@@ -405,9 +410,9 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
 def _encrypted(
     repo: Repository, entries: Iterable[TreeEntry], filtered_paths: Container[bytes]
 ) -> list[FileStatus]:
-    """The states of encrypted texts that no filter is for: as git has them, of their begin alone.
+    """Return the states of encrypted texts that no filter is for, judged by their first bytes.
 
-    What they hold can't be said without a key.
+    Nothing can be said about their content without a key.
     """
     there = [
         entry
@@ -442,11 +447,11 @@ def _encrypted(
 
 
 class StoredForms(NamedTuple):
-    """Entries of files that go through the filter, and whose blob is not as it should be.
+    """Entries of filtered files whose blob is not in the form that it should have.
 
-    `raw` are no texts, `pointers` are those of git-lfs: the files are elsewhere. `other_form` are
-    whole texts where attributes want detached ones, or other: they are that until they are added
-    again. What is whole in both forms, as native texts and small ones are, is none of them.
+    `raw` are no texts, `pointers` are those of git-lfs, whose files are elsewhere. `other_form` are
+    attached texts where attributes ask for detached ones, or the reverse, until they are added
+    again; texts that are the same in both forms, such as native and small ones, are not listed.
     """
 
     raw: list[TreeEntry]
@@ -455,7 +460,7 @@ class StoredForms(NamedTuple):
 
 
 def stored_forms(repo: Repository, entries: Sequence[TreeEntry]) -> StoredForms:
-    """Look at the beginning of each blob, once."""
+    """Look at the first bytes of each blob, once."""
     there = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in there))
     kinds = {oid: format_of(blob.head, blob.size) for oid, blob in heads.items()}
@@ -472,9 +477,9 @@ def stored_forms(repo: Repository, entries: Sequence[TreeEntry]) -> StoredForms:
 
 
 def unfiltered_texts(repo: Repository, entries: Iterable[TreeEntry]) -> list[TreeEntry]:
-    """Find the entries whose blob is a checkpoint's text, of files that no filter of ours is for.
+    """Return the entries whose blob is a checkpoint's text, but to which no filter of ours applies.
 
-    A checkout gives the text for such a file.
+    For such a file a checkout writes the text.
     """
     there = [e for e in _with_content(entries) if e.is_file and not e.path.endswith(_OWN_SUFFIXES)]
     through = {entry.path for entry in filtered(repo, there)}
@@ -495,12 +500,12 @@ def _is_other_form(blob: BlobHead, becomes_detached: bool) -> bool:
 
 
 def _with_content(entries: Iterable[TreeEntry]) -> list[TreeEntry]:
-    """Keep the entries whose blob is what is staged, and is here."""
+    """Keep the entries whose blob is what is staged, and exists here."""
     return [e for e in entries if e.stage == 0 and not e.skipped and not e.intended]
 
 
 def _state(path: Path, oid: str, blob: BlobHead, change: FileChange) -> State:
-    # What is gone is told first: there is no content to judge.
+    # Missing files first: they have no content to judge.
     if change is FileChange.DELETED:
         return State.MISSING
     kind = format_of(blob.head, blob.size)
@@ -517,13 +522,13 @@ def _state(path: Path, oid: str, blob: BlobHead, change: FileChange) -> State:
     # A text stands in the work tree.
     if unchanged and text_format(file) == NATIVE:
         return State.OK
-    # Reading texts needs numpy, which takes longer than all the rest of a status.
+    # Imported here: verifying needs numpy, which takes longer to load than the rest of a status.
     from wtxtgit.text.verify import verify
 
     report = verify(view_file(path))
     if not report.ok and not report.is_pending:
         return State.CORRUPT
-    # Git goes by the size, and does not see that a blob's own text is no change.
+    # Git compares sizes, and does not see that a blob's own text is no change.
     if not unchanged and not work_tree.file_is_blob(path, oid):
         return State.MODIFIED
     return State.TEXT if report.ok else State.OK

@@ -9,18 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import subprocess
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
-from types import FrameType
 from typing import IO, NamedTuple, cast
 
 from wtxtgit.errors import EnvironmentFailure, lacking
 from wtxtgit.io.view import Buffer
+from wtxtgit.io.workers import signals_later
 
 MIN_VERSION = (2, 31)
 """The first git with `rev-parse --path-format` and `GIT_CONFIG_COUNT`."""
@@ -59,7 +57,6 @@ _RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJEC
 """Paths that mean another place when git is started in another directory."""
 
 _STDERR_SHOWN = 4_000
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MOMENT = 1
 """Seconds that a git may take to its end when we are told to end."""
 _MOST_ARGUMENT = 96 * 1024
@@ -168,7 +165,7 @@ def _start(
     """Start git with pipes; if a signal interrupts this, the started process is ended too."""
     process = None
     try:
-        with _signals_later():
+        with signals_later():
             process = subprocess.Popen(
                 [executable(), *arguments],
                 cwd=cwd,
@@ -193,28 +190,6 @@ def _start(
 
 def _not_started(error: OSError) -> EnvironmentFailure:
     return EnvironmentFailure(f"git can't be started: {lacking(error)}")
-
-
-@contextlib.contextmanager
-def _signals_later() -> Iterator[None]:
-    """Delay signals: their handlers are called when the block ends.
-
-    A handler that raises while a process is being started would leave it running, unknown to us.
-    """
-    # Only the main thread runs and may set handlers.
-    is_main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in _ENDING} if is_main else {}
-    came: list[tuple[int, FrameType | None]] = []
-    usual = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in usual:
-        signal.signal(number, lambda number, frame: came.append((number, frame)))
-    try:
-        yield
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
-        for first, frame in came[:1]:
-            usual[signal.Signals(first)](first, frame)
 
 
 def _end(process: subprocess.Popen[bytes], *, at_once: bool) -> None:

@@ -1,14 +1,14 @@
-"""Rows kept in a file of the repository, of which only this user's own are believed.
+"""Rows cached in a file of the repository, of which only this user's own are trusted.
 
-Whoever can write to the git folder can write rows, and a git folder may come
-from somewhere else: a tarball, a cache of another machine. So each row has a
-MAC by a secret that is outside of the repository, over the program's version,
-the row's name and its value; any other row is as none. So is a file that is
-damaged, locked or can't be written: nothing here raises because of it.
+Whoever can write to the git folder can write rows, and a git folder may come from elsewhere: a
+tarball, a cache of another machine. So each row has a MAC, made with a secret that is stored
+outside of the repository, over the program's version, the row's name and its value; any other row
+counts as missing. So does a file that is damaged, locked or can't be written: nothing here raises
+because of it.
 
-The file is SQLite's, for several processes at once. A database with anything
-but the table and index that we make is not asked: views and triggers are
-programs of whoever wrote them.
+The file is an SQLite database, for several processes at once. A database that contains anything but
+our own table and index is not queried, because views and triggers are programs of whoever wrote
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_BYTES = 32 * 1024 * 1024
 MAX_VALUE = 64 * 1024
 """Bytes of a value: longer ones are neither kept nor read."""
 
-# How long another process may hold the file.
+# How long to wait for another process that holds the file.
 _SECONDS = 2.0
 _MAC_SIZE = 32
 _CONTEXT = b"wtxtgit kept row 1\0" + __version__.encode() + b"\0"
@@ -42,7 +42,7 @@ _TABLE = (
     "(name BLOB PRIMARY KEY, value BLOB NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID"
 )
 _SCHEMA = (_TABLE, "CREATE INDEX by_use ON kept (used)")
-# Writings after which a row that is read is marked as used again: reading seldom writes.
+# Writes after which a row that is read is marked as used again, so that reading seldom writes.
 _LAG = 100
 _MOST_USED = 2**62
 # Bytes of a row with its name and MAC.
@@ -52,15 +52,15 @@ _MOST_ROW = MAX_VALUE + 1024
 _OF_THE_PLACE = {3, 5, 6, 7, 8, 10, 13, 14, 15, 22, 23}
 
 _T = TypeVar("_T")
-# How a journal ends that names another one.
+# The end of a journal that names another one.
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
 class CacheFile:
     """Rows of a file, names to values; threads may share it.
 
-    `secret` has 32 bytes. Nothing is opened before it is needed; the folder is
-    made for the first row.
+    `secret` has 32 bytes. Nothing is opened before it is needed; the folder is made for the first
+    row.
     """
 
     def __init__(self, file: Path, secret: bytes) -> None:
@@ -72,19 +72,19 @@ class CacheFile:
         self._lock = Lock()
 
     def get(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The values of those names that have one."""
+        """Return the values of those names that have one."""
         values = {}
         with self._lock:
             rows = self._safely(lambda db: self._read(db, names), write=False)
         for name, row in (rows or {}).items():
             mac, value = row[:_MAC_SIZE], row[_MAC_SIZE:]
-            # Another user's row, or one of another version, is as none.
+            # A row of another user or version counts as missing.
             if hmac.compare_digest(mac, self._mac(name, value)):
                 values[name] = value
         return values
 
     def put(self, rows: Mapping[bytes, bytes]) -> None:
-        """Keep values by their names, in the place of others."""
+        """Store values by name, replacing earlier ones."""
         signed = {
             name: self._mac(name, value) + value
             for name, value in rows.items()
@@ -94,7 +94,7 @@ class CacheFile:
             self._safely(lambda db: self._write(db, signed), write=True)
 
     def close(self) -> None:
-        """Take note of what was used, and give the file back."""
+        """Record what was used, and close the file."""
         with self._lock:
             if self._stale:
                 self._safely(lambda db: self._write(db, {}), write=True)
@@ -103,12 +103,12 @@ class CacheFile:
     def _mac(self, name: bytes, value: bytes) -> bytes:
         from blake3 import blake3
 
-        # The length keeps bytes from being moved between name and value.
+        # The length prevents that bytes are moved between name and value.
         covered = _CONTEXT + len(name).to_bytes(8, "little") + name + value
         return blake3(covered, key=self._secret).digest()
 
     def _safely(self, work: Callable[[sqlite3.Connection], _T], *, write: bool) -> _T | None:
-        """Do what asks the database, None where it can't be asked, now or any more."""
+        """Run a query; returns None if the database can't be used, now or any more."""
         import sqlite3
 
         if self._is_given_up:
@@ -125,7 +125,10 @@ class CacheFile:
         return None
 
     def _connected(self, *, write: bool) -> sqlite3.Connection | None:
-        """The file, where there is one or `write` makes it; one that is not ours is replaced."""
+        """Open the database; `write` creates a missing one. One that is not ours is replaced.
+
+        Returns None if there is none.
+        """
         import sqlite3
 
         if self._db is not None:
@@ -143,7 +146,7 @@ class CacheFile:
         )
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_ROW)
         db.execute("PRAGMA trusted_schema = OFF")
-        # A loss of power may spoil the file: then rows are computed again.
+        # A loss of power may damage the file: rows are then computed again.
         db.execute("PRAGMA synchronous = OFF")
         try:
             schema = _schema(db)
@@ -156,7 +159,7 @@ class CacheFile:
         if schema:
             self._disconnect()
             self._remove()
-            # One that can't be removed is as none.
+            # If it can't be removed there is no usable database.
             return None if os.path.lexists(file) else self._connected(write=write)
         if write:
             _make_schema(db)
@@ -165,11 +168,11 @@ class CacheFile:
         return None
 
     def _drop_foreign_journal(self) -> None:
-        """Remove a journal that names another file, and what it belongs to.
+        """Remove a journal that names another file, and the database that it belongs to.
 
-        SQLite deletes a file that a journal left behind names as that of
-        several databases (https://sqlite.org/fileformat.html, "The Rollback
-        Journal"). There is one here, so such a journal is not ours.
+        If a journal left behind names a file as that of several databases, SQLite deletes that file
+        (https://sqlite.org/fileformat.html, "The Rollback Journal"). There is only one database
+        here, so such a journal is not ours.
         """
         journal = self._file.with_name(self._file.name + "-journal")
         try:
@@ -180,7 +183,7 @@ class CacheFile:
                     if file.read() != _JOURNAL_MAGIC:
                         return
         except FileNotFoundError:
-            # There is none, or another process has just ended its writing.
+            # There is none, or another process has just finished writing.
             return
         journal.unlink()
         self._remove()
@@ -190,7 +193,7 @@ class CacheFile:
         rows = {}
         for name in names:
             row = db.execute("SELECT value, used FROM kept WHERE name = ?", (name,)).fetchone()
-            # SQLite's columns take values of any type: datatype3.html, "Type Affinity".
+            # Columns of SQLite accept values of any type: datatype3.html, "Type Affinity".
             if row is None or type(row[0]) is not bytes:
                 continue
             rows[name] = row[0]
@@ -199,7 +202,7 @@ class CacheFile:
         return rows
 
     def _write(self, db: sqlite3.Connection, rows: Mapping[bytes, bytes]) -> None:
-        # At once for writing: a lock that is taken up later fails where another waits, too.
+        # Locked for writing at once: upgrading a lock later fails if another process waits too.
         db.execute("BEGIN IMMEDIATE")
         used = _newest(db) + 1
         if used > _MOST_USED:
@@ -238,7 +241,7 @@ class CacheFile:
 
 
 def _schema(db: sqlite3.Connection) -> set[object]:
-    """How everything in a database was made."""
+    """Return the SQL by which everything in a database was made."""
     return {sql for (sql,) in db.execute("SELECT sql FROM sqlite_master LIMIT 10")}
 
 
@@ -252,7 +255,7 @@ def _make_schema(db: sqlite3.Connection) -> None:
 
 
 def _newest(db: sqlite3.Connection) -> int:
-    """The number of the last writing."""
+    """Return the number of the last write."""
     (newest,) = db.execute("SELECT max(used) FROM kept").fetchone()
     if newest is None:
         return 0
@@ -268,7 +271,7 @@ def _bytes_used(db: sqlite3.Connection) -> int:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error is the file's own, not of a moment or of the place."""
-    # Extended codes have the kind in their lowest byte; Python's own errors have none.
+    """Tell whether an error is due to the file itself, not to the moment or the place."""
+    # The lowest byte of extended codes is the basic code; Python's own errors have none.
     code = getattr(error, "sqlite_errorcode", None)
     return code is None or code & 0xFF not in _OF_THE_PLACE

@@ -1,7 +1,7 @@
-"""What the clock says, also where that is beyond what Python's own functions take.
+"""The time, also beyond the range of Python's own functions.
 
-`time.time` fails from the year 2262 on, where 63 bits of nanoseconds end, and `datetime.now` stays
-there.
+`time.time` fails from the year 2262 on, where 63 bits of nanoseconds end, and `datetime.now` gets
+no further.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from wtxtgit.errors import EnvironmentFailure
 
 
 def now() -> float:
-    """Seconds since 1970."""
+    """Return the seconds since 1970."""
     return time.clock_gettime(time.CLOCK_REALTIME)
 
 
 def utc_now() -> str:
-    """The time as texts and ledgers have it; raises EnvironmentFailure beyond the year 9999."""
+    """Return the time as in texts and ledgers; raises EnvironmentFailure beyond the year 9999."""
     from datetime import datetime, timedelta
 
     try:

@@ -1,4 +1,4 @@
-"""Files of compressing programs, known by how they start."""
+"""Recognizing compressed files by their first bytes."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ _STARTS = (
 
 
 def compression(start: bytes) -> str | None:
-    """What a file that starts so is compressed with, None of any other."""
+    """Return the name of the compression by a file's first bytes; None for other files."""
     return next((name for magic, name in _STARTS if start.startswith(magic)), None)

@@ -1,7 +1,7 @@
-"""Files on disk: whole or not at all.
+"""Files on disk: written completely or not at all.
 
-Reading copies a part of the file when it is looked at (`read_view`); writing goes to
-a file of `io/temporary.py`, which takes the other's place only when it is complete and on disk.
+Reading copies a part of the file when that is looked at (`read_view`). Writing goes to a file of
+`io/temporary.py`, which replaces the other only when it is complete and on disk.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ _UMASK_LOCK = Lock()
 def user_folder(
     variable: str, otherwise: str, environment: Mapping[str, str] = os.environ
 ) -> Path | None:
-    """Our folder among the user's, by the XDG Base Directory Specification; None without a home.
+    """Return our folder among the user's, by the XDG Base Directory Specification.
 
-    `variable` names the folder that ours is in, which is `otherwise` in the home if it is not set.
+    `variable` names the folder that contains ours; if it is not set that is `otherwise` in the
+    home. Returns None if there is no home.
     """
     base = Path(environment.get(variable, ""))
     if not base.is_absolute():
-        # The specification asks for one that is relative, too, to count for nothing.
+        # By the specification a relative path has to be ignored, too.
         try:
             base = Path.home() / otherwise
         except RuntimeError:
@@ -57,24 +58,24 @@ def user_folder(
 
 
 def view_file(path: Path, folder: Path | None = None) -> ByteView:
-    """The content of a regular file, read-only; `path` starts from `folder`, if given.
+    """Return the content of a regular file, read-only.
 
-    A large file is read a part at a time. Raises InputError for what is not
-    there or no regular file, and EnvironmentFailure where reading is not
-    allowed; looking at a part, as `FileReads` does.
+    Relative paths start from `folder`, if given. A large file is read a part at a time. Raises
+    InputError for a missing file or a folder, and EnvironmentFailure if it can't be read; looking
+    at a part raises as in `FileReads`.
     """
     with failures(path), (path if folder is None else folder / path).open("rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or not status.st_size:
-            # A pipe, a device, a file of /proc: what it gives is all there is.
+            # A pipe, a device, a file of /proc: its whole content is what reading returns.
             return memoryview(file.read())
         return read_view(file.fileno(), path)
 
 
 def read_view(descriptor: int, path: Path, *, by_time: bool = True) -> ByteView:
-    """What a regular file that is open holds; `descriptor` may be closed afterwards.
+    """Return the content of an open regular file; `descriptor` may be closed afterwards.
 
-    `path` is for messages. Raises EnvironmentFailure as `FileReads` does.
+    Messages name `path`. Raises EnvironmentFailure as `FileReads` does.
     """
     reads = FileReads(descriptor, shown(path), partial(failures, path), by_time=by_time)
     if reads.nbytes > AT_ONCE:
@@ -83,7 +84,10 @@ def read_view(descriptor: int, path: Path, *, by_time: bool = True) -> ByteView:
 
 
 def read_whole(path: Path, folder: Path | None = None) -> memoryview:
-    """The same as one buffer; raises EnvironmentFailure where there is no room for it."""
+    """Return a file's content as one buffer.
+
+    Raises EnvironmentFailure if there is no room for it.
+    """
     return mapped(view_file(path, folder))
 
 
@@ -91,12 +95,12 @@ def read_whole(path: Path, folder: Path | None = None) -> memoryview:
 def opened_regular(
     file: Path, *, follow_links: bool = False
 ) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a regular file, to be read by its descriptor; gives its stat, too.
+    """Open a regular file; yields its descriptor for reading, and its stat result.
 
-    Raises OSError for a link unless `follow_links`, for what can't be read, and,
-    with the words NOT_REGULAR, for a pipe or a device.
+    Raises OSError for a link unless `follow_links`, for a file that can't be read and, with the
+    message NOT_REGULAR, for a pipe or a device.
     """
-    # Opening a pipe would block for ever; a link may lead out of the folder that it stands in.
+    # Opening a pipe would block for ever; a link may lead out of its folder.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     descriptor = os.open(file, flags)
     try:
@@ -109,7 +113,7 @@ def opened_regular(
 
 
 def read_small(path: Path, limit: int, what: str) -> bytes:
-    """The content of a small file such as a key; raises InputError over `limit` bytes."""
+    """Return the content of a small file such as a key; raises InputError over `limit` bytes."""
     with failures(path), path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -118,42 +122,42 @@ def read_small(path: Path, limit: int, what: str) -> bytes:
 
 
 def make_folder(path: Path, shared: int) -> None:
-    """Make a folder where there is none, with permission bits beyond the umask; raises OSError."""
+    """Create a folder if missing, with permission bits beyond the umask; raises OSError."""
     if path.is_dir():
         return
     path.mkdir(exist_ok=True)
     if shared:
         mode = stat.S_IMODE(path.stat().st_mode) | shared
-        # Who may read it may enter it, and what is made there is the group's.
+        # Whoever may read it may enter it, and files made in it belong to its group.
         path.chmod(mode | (mode & _READABLE) >> 2 | stat.S_ISGID)
 
 
 def replace_file(path: Path, write: Callable[[int], None], *, is_new: bool = False) -> None:
-    """Call `write` with a descriptor of a new file, then put that in `path`'s place.
+    """Call `write` with the descriptor of a new file, then put that in place of `path`.
 
-    Nothing is left of it if anything fails. A symbolic link is replaced, not
-    followed. An existing file's permission bits are kept. Raises UsageError for
-    a pipe or a device, which can't be replaced. Where it `is_new`, nothing is
-    replaced: raises EnvironmentFailure if anything has that name in the end.
+    If anything fails nothing is left of it. A symbolic link is replaced, not followed. An existing
+    file's permission bits are kept. Raises UsageError for a pipe or a device, which can't be
+    replaced. With `is_new` nothing is replaced: raises EnvironmentFailure if the name exists by
+    then.
     """
     with failures(path, missing=EnvironmentFailure):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if path.exists() and not path.is_file():
             raise UsageError(f"{shown(path)} is not a regular file", hint="-o - writes to a pipe")
-        # Readers start without it.
+        # Imported here: readers start without it.
         from wtxtgit.io.temporary import new_file, opened_folder
 
         with opened_folder(path.parent) as folder, new_file(folder, path.parent) as made:
             write(made.descriptor)
             os.fchmod(made.descriptor, _mode_for(path))
-            # Before it has the name: after a crash that would lead to an empty file.
+            # Synced before it gets its name: after a crash the name could lead to an empty file.
             os.fsync(made.descriptor)
             made.put(path.name, is_new=is_new)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder would outlive the machine; raises EnvironmentFailure."""
+    """Wait until the names in a folder are on disk; raises EnvironmentFailure."""
     from wtxtgit.io.temporary import opened_folder
 
     with failures(folder, missing=EnvironmentFailure), opened_folder(folder) as descriptor:
@@ -161,7 +165,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def create_file(path: Path, content: bytes, mode: int) -> None:
-    """Make a file, whole or not at all; raises FileExistsError where there is one, and OSError."""
+    """Create a file, completely or not at all; raises FileExistsError if it exists, and OSError."""
     from wtxtgit.io.temporary import new_file, opened_folder
 
     with opened_folder(path.parent) as folder, new_file(folder, path.parent) as made:
@@ -172,11 +176,10 @@ def create_file(path: Path, content: bytes, mode: int) -> None:
 
 
 def write_output(path: Path, write: Callable[[int], None]) -> None:
-    """Write the file that a user named for the output: as `replace_file`, or into a stream.
+    """Write the output file that a user named: as `replace_file`, or into a stream.
 
-    What can't be replaced (a pipe, a device, `/dev/stdout`) is written to once
-    all of the output is complete: `write` gets a temporary file, where it may
-    write anywhere, and read again what it wrote.
+    What can't be replaced (a pipe, a device, `/dev/stdout`) is written to once the output is
+    complete: `write` gets a temporary file, in which it may write anywhere and read what it wrote.
     """
     with failures(path, missing=EnvironmentFailure):
         stream = _stream(path)
@@ -194,11 +197,11 @@ def write_output(path: Path, write: Callable[[int], None]) -> None:
 
 
 def _stream(path: Path) -> int | None:
-    """A descriptor of the stream that a path stands for; None where a file can take its place."""
+    """Open the stream that a path stands for; None if a regular file can be written there."""
     link = path
     if link.is_symlink() and os.path.realpath(link.parent) == "/dev":
-        # /dev/stdout leads to an open file of this process: `> FILE` makes that a regular one,
-        # which is neither replaced nor written from its start.
+        # /dev/stdout leads to an open file of this process: with `> FILE` that is a regular one,
+        # which must neither be replaced nor be written from its start.
         link = link.parent / link.readlink()
     if os.path.realpath(link.parent) == f"/proc/{os.getpid()}/fd" and link.name.isdecimal():
         return os.dup(int(link.name))
@@ -213,13 +216,13 @@ def _stream(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterator[None]:
-    """Turn the system's errors about `path` into ours; `missing` where it is not there."""
+    """Turn the system's errors about `path` into ours; `missing` if it does not exist."""
     try:
         yield
     except WtxtgitError:
         raise
     except BrokenPipeError:
-        # Not about this path: the boundary says that standard output was closed.
+        # Not about this path: it is reported at the boundary that standard output was closed.
         raise
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise missing(f"{shown(path)}: {reason(error)}") from error
@@ -229,7 +232,7 @@ def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterato
 
 @contextlib.contextmanager
 def named(path: Path | str) -> Iterator[None]:
-    """Put a file's name before what a format's reader or writer refuses."""
+    """Put a file's name before the message when a format's reader or writer refuses it."""
     try:
         yield
     except FormatError as error:
@@ -237,13 +240,13 @@ def named(path: Path | str) -> Iterator[None]:
 
 
 def reason(error: OSError) -> str:
-    """The system's words for an error, as one lower-case phrase."""
+    """Return the system's message for an error as a lower-case phrase."""
     words = error.strerror or type(error).__name__
     return words[:1].lower() + words[1:]
 
 
 def shown(path: Path | str) -> str:
-    """A path for a message: control characters and undecodable bytes escaped."""
+    """Return a path for a message, with control characters and undecodable bytes escaped."""
     return (
         str(path)
         .encode("utf-8", "surrogateescape")
@@ -253,7 +256,7 @@ def shown(path: Path | str) -> str:
 
 
 def shown_path(path: bytes) -> str:
-    """A path as git has it, for a message."""
+    """Return a path from git for a message."""
     return shown(Path(os.fsdecode(path)))
 
 
@@ -268,7 +271,7 @@ def _mode_for(path: Path) -> int:
 
 
 def _umask() -> int:
-    # It is the process's, and can only be read by setting it.
+    # The umask belongs to the process, and can only be read by setting it.
     with _UMASK_LOCK:
         mask = os.umask(0)
         os.umask(mask)

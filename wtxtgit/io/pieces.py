@@ -1,8 +1,8 @@
-"""Bytes in the pieces that they come in, as one view of them.
+"""A view of bytes in the pieces in which they arrive.
 
-A blob that git inflates stays in its pieces: joining them would cost a copy, and as much
-memory once more. What is read once, from its begin to its end, need not be there as a
-whole: pieces are taken when they are asked for, and given up when they were read.
+A blob that git inflates stays in its pieces: joining them would cost a copy, and as much memory
+again. What is read once, from start to end, need not be in memory as a whole: pieces are taken when
+they are needed, and released when they were read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import PIECE, ByteView, Windowed
 
-# Pieces of fewer bytes are put together: each one takes memory of its own.
+# Shorter pieces are joined, because each one has its own memory.
 _SHORT = 64 * 1024
 _JOINED = 1024 * 1024
 
@@ -30,9 +30,10 @@ def view_of_pieces(
     *,
     in_memory: int,
 ) -> ByteView:
-    """All bytes of `pieces` as one view, without a copy of them.
+    """Return all bytes of `pieces` as one view, without copying them.
 
-    `folder` and `in_memory` are as for a Spool, into which they go if they are more.
+    If there are more than `in_memory` bytes they go to a Spool; `folder` and `in_memory` are as for
+    that.
     """
     first: deque[bytes] = deque()
     nbytes = 0
@@ -41,17 +42,17 @@ def view_of_pieces(
         first.append(piece)
         nbytes += len(piece)
         if nbytes > in_memory:
-            # Each one is given up when it is written: they would be held twice otherwise.
+            # Each piece is released once it is written, so that none is held twice.
             return spooled(chain(_taken(first), rest), folder, in_memory=0)
     return memoryview(first[0]) if len(first) == 1 else Windowed(PieceWindows(first, nbytes))
 
 
 @final
 class PieceWindows:
-    """`Windows` of `nbytes` bytes in pieces, none of them empty.
+    """`Windows` over `nbytes` bytes in pieces, none of them empty.
 
-    A piece is taken when it is first asked for, and kept until it is given up: of what
-    is read once, from its begin to its end, only a part is held at a time.
+    A piece is taken when first needed, and kept until it is given up: of bytes that are read once,
+    from start to end, only a part is held at a time.
     """
 
     def __init__(self, pieces: Iterable[bytes], nbytes: int) -> None:
@@ -62,13 +63,13 @@ class PieceWindows:
         self.arrived = 0
         """How many bytes were taken, also of what was given up."""
         self._lock = Lock()
-        # While a piece is on its way, those that are there can be read.
+        # While a thread waits for the next piece others can read the earlier ones.
         self._taking = Lock()
 
     def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end), a copy where they are of several pieces.
+        """Return bytes [start, end), copied if they are in several pieces.
 
-        Raises EnvironmentFailure where the pieces end before.
+        Raises EnvironmentFailure if the pieces end before.
         """
         while end > self.arrived:
             with self._taking:
@@ -78,13 +79,13 @@ class PieceWindows:
             first = max(0, bisect_right(self._starts, start) - 1)
             last = bisect_right(self._starts, end - 1)
             parts = [self._part(number, start, end) for number in range(first, last)]
-        # A mistake of who reads: other bytes than these are never given.
+        # A programming error of the reader: never return other bytes instead.
         if sum(map(len, parts)) != end - start:
             raise ValueError("bytes that were given up are asked for")
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     def give_up(self, start: int, end: int) -> None:
-        """Keep no piece any longer that lies within bytes [start, end)."""
+        """Release the pieces that lie within bytes [start, end)."""
         with self._lock:
             first = bisect_left(self._starts, start)
             last = first
@@ -93,7 +94,7 @@ class PieceWindows:
             del self._pieces[first:last], self._starts[first:last]
 
     def passing(self) -> Iterator[memoryview]:
-        """All bytes in order, which are given up; raises EnvironmentFailure as `end` does."""
+        """Yield all bytes in order and release them; raises EnvironmentFailure as `end` does."""
         for start in range(0, self.nbytes, PIECE):
             end = min(start + PIECE, self.nbytes)
             yield self.window(start, end)
@@ -101,7 +102,10 @@ class PieceWindows:
         self.end()
 
     def end(self) -> None:
-        """Take what is left; raises EnvironmentFailure unless there were `nbytes` bytes."""
+        """Take the remaining pieces.
+
+        Raises EnvironmentFailure unless there were `nbytes` bytes in all.
+        """
         with self._taking:
             while self.arrived <= self.nbytes and self._take():
                 pass
@@ -132,7 +136,7 @@ def _taken(pieces: deque[bytes]) -> Iterator[bytes]:
 
 
 def joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, short pieces put together, none empty."""
+    """Yield the same bytes with short pieces joined, and no empty ones."""
     short = bytearray()
     for piece in pieces:
         if len(piece) < _SHORT:

@@ -1,4 +1,4 @@
-"""How work tells what it has done, and how what nobody asked for by itself is shown."""
+"""How work reports progress, and how the progress of unrequested work is shown."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ how: Showing | None = None
 
 
 def shown(name: str) -> AbstractContextManager[Progress | None]:
-    """What takes counts of such work, as of a fetch; None where nobody looks."""
+    """Show unrequested work such as a fetch; yields what takes its counts, None if nobody looks."""
     return nullcontext() if how is None else how(name)

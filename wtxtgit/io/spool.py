@@ -1,14 +1,13 @@
-"""Bytes that arrive in pieces, as one view: in memory while few, in a file when many.
+"""Bytes that arrive in pieces, as one view: in memory if few, in a file if many.
 
-A filter gets its input through a pipe, but cutting and verifying want it all
-at hand. Large inputs go to an unnamed temporary file and are mapped, so they
-never count as the process's own memory. All sizes are in bytes.
+A filter gets its input through a pipe, but cutting and verifying need all of it. Large inputs go to
+an unnamed temporary file and are mapped, so they never count as the process's own memory. All sizes
+are in bytes.
 
-Fresh memory is dear: the system zeroes it, which takes up to a SHA-256 pass,
-and writes to a new file as well. Pages of the usual size are used, not huge
-ones: on a virtual machine that gives what is free back to its host, huge pages
-and a file's were measured to take 2 to 5 times as long, as they are never the
-ones that were used a moment ago; elsewhere they would save a quarter of a pass.
+Fresh memory is expensive: the system zeroes it, which takes up to a SHA-256 pass, and so do writes
+to a new file. Pages of the usual size are used, not huge ones: on a virtual machine that returns
+free memory to its host, huge pages and those of a file were measured to take 2 to 5 times as long,
+because they are never recently used ones; elsewhere they would save a quarter of a pass.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from wtxtgit.io.view import WRITE_STEP, Buffer, ByteView, FileWindows, view_of, 
 
 @final
 class IncomingBytes:
-    """`Windows` of `nbytes` bytes that arrive in order: asking for bytes waits for them.
+    """`Windows` over `nbytes` bytes that arrive in order: asking for bytes waits for them.
 
-    `part` gives bytes [start, end) of what has arrived. One thread says how much that
-    is, any number of others may wait.
+    `part` returns bytes [start, end) of what has arrived. One thread states how much that is, any
+    number of others may wait.
     """
 
     def __init__(self, nbytes: int, part: Callable[[int, int], memoryview]) -> None:
@@ -43,8 +42,11 @@ class IncomingBytes:
         self._change = Condition()
 
     def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end), read-only; raises EnvironmentFailure where they will never come."""
-        # Without the lock: the count only grows, and an old value leads to the lock.
+        """Return bytes [start, end), read-only.
+
+        Raises EnvironmentFailure if they will never arrive.
+        """
+        # Without the lock: the count only grows, and an outdated value leads to taking the lock.
         if end > self._arrived:
             with self._change:
                 self._change.wait_for(lambda: end <= self._arrived or self._has_ended)
@@ -53,10 +55,10 @@ class IncomingBytes:
         return self._part(start, end)
 
     def arrived(self, nbytes: int) -> None:
-        """Say that the first `nbytes` bytes are there.
+        """State that the first `nbytes` bytes have arrived.
 
-        Ignored where that is more than was expected, and after the end: readers were
-        told by then that the rest will not come.
+        Ignored if that is more than was expected, and after the end, when readers were told that no
+        more will come.
         """
         with self._change:
             if nbytes <= self.nbytes and not self._has_ended:
@@ -64,7 +66,7 @@ class IncomingBytes:
                 self._change.notify_all()
 
     def end(self) -> None:
-        """Say that nothing more arrives."""
+        """State that nothing more will arrive."""
         with self._change:
             self._has_ended = True
             self._change.notify_all()
@@ -72,26 +74,24 @@ class IncomingBytes:
 
 IN_MEMORY = 8 * 1024 * 1024
 """Up to so many bytes stay in memory, where the caller does not say otherwise."""
-# Bytes from which on what makes a temporary file is loaded: small contents do without.
+# Size from which on the tempfile module is imported: small contents do without it.
 _LOADED_FROM = 1024 * 1024
 AMPLE = 2 * 1024 * 1024 * 1024
 _PARTS = 8
-# Where a container shows how much memory it may use, cgroups(7); a word means no limit.
+# Files in which a container states its memory limit, cgroups(7); a word means no limit.
 _GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class Spool:
-    """Write pieces, then take one view of them all.
+    """Collects pieces into one view of all of them.
 
-    `folder` gives the folder for the temporary file when one is needed, None
-    for the system's. Where that file can't be written (a full disk) the rest
-    stays in memory: smudge must give back what it got. Otherwise no more than
-    `in_memory` bytes do.
+    `folder` returns the folder for the temporary file if one is needed, None for the system's. No
+    more than `in_memory` bytes stay in memory unless that file can't be written (a full disk): then
+    the rest does, because smudge must give back what it got.
 
-    `expected` is how many bytes will probably be written. Where there is room for
-    them, `incoming` gives parts of them while they arrive. `is_as_expected` says
-    in the end whether exactly so many were written: only then may results that were
-    made from `incoming` be used.
+    `expected` is how many bytes will probably be written. If there is room for them `incoming`
+    gives access to parts while they arrive. `is_as_expected` says in the end whether exactly so
+    many were written: only then may results that were made from `incoming` be used.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Spool:
         self._file: IO[bytes] | None = None
         self._spilled = 0
         self._may_spill = True
-        # Where what is expected goes, in memory.
+        # Memory for the expected bytes.
         self._place: memoryview | None = None
         self._placed = 0
         self.incoming = self._expect(expected) if expected else None
 
     def write(self, data: Buffer) -> None:
-        """Take a copy of flat bytes; raises MemoryError where there is room for it nowhere."""
+        """Copy flat bytes; raises MemoryError if there is no room for them anywhere."""
         piece = memoryview(data)
         if self._place is not None:
             end = self._placed + len(piece)
@@ -122,7 +122,7 @@ class Spool:
                 self._placed = end
                 self._tell(end)
                 return
-            # More than expected: go on as a spool that expects nothing.
+            # More than expected: continue as a spool that expects nothing.
             self.end()
             placed, self._place = self._place[: self._placed], None
             self._put(placed)
@@ -130,20 +130,20 @@ class Spool:
         self._tell(self._spilled)
 
     def end(self) -> None:
-        """Say that nothing more is written, also to those that wait for more."""
+        """State that nothing more is written; wakes those that wait for more."""
         if self.incoming is not None:
             self.incoming.end()
 
     @property
     def is_as_expected(self) -> bool:
-        """Whether what was written is what `incoming` gives, all of it."""
+        """Whether exactly the bytes that `incoming` expects were written."""
         if self.incoming is None or self._memory:
             return False
         written = self._spilled if self._place is None else self._placed
         return written == self.incoming.nbytes
 
     def view(self) -> ByteView:
-        """All that was written, read-only; nothing is written afterwards."""
+        """Return everything that was written, read-only; nothing may be written afterwards."""
         self.end()
         if self._place is not None:
             return self._place[: self._placed].toreadonly()
@@ -157,13 +157,13 @@ class Spool:
         return view_of(self._file.fileno())
 
     def close(self) -> None:
-        """Give the temporary file back; views of it stay good."""
+        """Close the temporary file; views of it stay valid."""
         self.end()
         if self._file is not None:
             self._file.close()
 
     def _expect(self, nbytes: int) -> IncomingBytes | None:
-        """Make room for what is expected; None where there is none."""
+        """Reserve room for the expected bytes; returns None if there is none."""
         if nbytes <= self._in_memory:
             try:
                 self._place = _memory(nbytes)
@@ -190,7 +190,7 @@ class Spool:
 
     def _put(self, piece: memoryview) -> None:
         if len(self._memory) + len(piece) > _LOADED_FROM:
-            # Later may be too late: where memory runs out no module can be loaded.
+            # Imported now, because no module can be loaded when memory has run out.
             import_module("tempfile")
         if self._file is None and len(self._memory) + len(piece) <= self._in_memory:
             with contextlib.suppress(MemoryError):  # a limit on the address space
@@ -201,12 +201,12 @@ class Spool:
         self._memory += piece
 
     def _joined(self, file: IO[bytes]) -> memoryview:
-        """What is in the file and what did not fit there, in memory."""
+        """Join the file and what did not fit into it, in memory."""
         joined = memoryview(bytearray(self._spilled + len(self._memory)))
         file.seek(0)
         done = 0
         while done < self._spilled:
-            # One read gives 2 GiB at most: read(2), "Notes".
+            # One read returns at most 2 GiB: read(2), "Notes".
             nbytes = file.readinto(joined[done : self._spilled])  # type: ignore[attr-defined]
             if not nbytes:
                 raise OSError(errno.EIO, "the temporary file is cut short")
@@ -215,23 +215,24 @@ class Spool:
         return joined.toreadonly()
 
     def _spill(self, piece: memoryview) -> memoryview:
-        """Put what is in memory, and a piece after it, into the file; gives what did not fit."""
+        """Write the memory's content and a piece after it to the file; returns what did not fit."""
         try:
             if self._file is None:
                 self._file = self._moved()
             while piece:
-                # A disk that fills up takes part of a write, and fails at the next one.
+                # When a disk fills up a write is partial, and the next one fails.
                 written = self._file.write(piece[:WRITE_STEP])
                 self._spilled += written
                 piece = piece[written:]
         except OSError:
-            # Not tried again: what follows in memory has to follow in the view, too.
+            # Not tried again: what stays in memory has to be the end of the view.
             self._may_spill = False
         return piece
 
     def _moved(self) -> IO[bytes]:
-        """A file that holds what was in memory: all of it, or it raises OSError."""
-        # Here, as it imports random and shutil: contents that fit in memory do without.
+        """Return a new file with all of the memory's content; raises OSError."""
+        # Imported here, because it imports random and shutil: contents that fit into memory do
+        # without.
         import tempfile
 
         file = tempfile.TemporaryFile(  # noqa: SIM115 - closed by close()
@@ -248,18 +249,17 @@ class Spool:
 
 
 def _memory(nbytes: int) -> memoryview:
-    """Memory whose pages are cleared when they are first used."""
+    """Allocate memory whose pages are zeroed when first used."""
     if not hasattr(mmap, "MAP_ANONYMOUS"):
         return memoryview(bytearray(nbytes))
     return memoryview(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def ample() -> int:
-    """How many bytes one input may take of this machine's memory.
+    """Return how much of this machine's memory one input may take, in bytes.
 
-    An eighth of what there is, also in a container, and of the address space
-    that the process may use, AMPLE at most: less than git itself takes for
-    such a file.
+    That is an eighth of the memory, respecting limits of containers and of the process's address
+    space, and at most AMPLE: less than git itself takes for such a file.
     """
     return max(IN_MEMORY, min([AMPLE, *(size // _PARTS for size in _memory_sizes())]))
 
@@ -284,7 +284,7 @@ def spooled(
     *,
     in_memory: int = IN_MEMORY,
 ) -> ByteView:
-    """All bytes of `pieces` as one view; `folder` and `in_memory` as for a Spool."""
+    """Return all bytes of `pieces` as one view; `folder` and `in_memory` as for a Spool."""
     spool = Spool(folder, in_memory=in_memory)
     try:
         for piece in pieces:

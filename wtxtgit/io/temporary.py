@@ -1,10 +1,10 @@
-"""Files in the making, of which nothing stays in sight whenever a process ends.
+"""Unfinished files, of which nothing visible remains whenever a process ends.
 
-A new file has no name until it is whole, where the system knows such files (O_TMPFILE). Only where
-it has to take the place of another one, or the file system knows none, it has a name for a time:
-in the folder of the git repository around it, which git never adds from, or beside its target.
-Whoever writes holds a lock on what it makes. So what a killed process left is known by its name,
-and by nobody holding its lock; it is removed by the next writer that needs a name there.
+A new file has no name until it is complete, on systems with such files (O_TMPFILE). Only if it has
+to replace another one, or the file system can't do that, it temporarily has a name: in the folder
+of the surrounding git repository, from which git never adds files, or beside its target. Writers
+hold a lock on what they make. So what a killed process left is recognized by its name, and by
+nobody holding its lock; it is removed by the next writer that needs a name there.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _PRIVATE_FOLDER = 0o700
 
 
 class FileInMaking:
-    """A file that is written through `descriptor`, and gets its name when it is whole."""
+    """A file that is written through `descriptor`, and gets its name when it is complete."""
 
     def __init__(self, folder: int, near: Path) -> None:
         self._folder = folder
         self._near = near
         self._place = folder
-        # Known before anything has it: a signal may come right after that, too.
+        # Set before the name exists: a signal may come right after its creation.
         self._name: bytes | None = None
         self.descriptor = -1
 
     def put(self, name: bytes | str, *, is_new: bool = False) -> None:
-        """Give it its name in the folder, in the place of what has that.
+        """Give it its name in the folder, replacing what has that name.
 
-        Where it `is_new`, nothing may have it: raises FileExistsError.
+        With `is_new` nothing is replaced: raises FileExistsError.
         """
         target = os.fsencode(name)
         if self._name is None:
@@ -58,7 +58,7 @@ class FileInMaking:
             try:
                 self._link(target, self._folder)
             except FileExistsError:
-                # link(2) replaces nothing, and what rename(2) moves has a name.
+                # link(2) replaces nothing, and rename(2) needs a name to move.
                 if is_new:
                     raise
             else:
@@ -72,7 +72,7 @@ class FileInMaking:
             self._name = None
 
     def drop(self) -> None:
-        """Take the name away that it has for a time, if any."""
+        """Remove its temporary name, if it has one."""
         if self._name is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._name, dir_fd=self._place)
@@ -86,7 +86,7 @@ class FileInMaking:
             os.close(self.descriptor)
 
     def open(self, mode: int) -> None:
-        """Make the file; raises OSError."""
+        """Create the file; raises OSError."""
         if _UNNAMED and _can_be_linked():
             flags = _UNNAMED | os.O_RDWR | os.O_CLOEXEC
             try:
@@ -99,7 +99,7 @@ class FileInMaking:
         while True:
             self._name = _new_name()
             self.descriptor = os.open(self._name, _NAMED, mode, dir_fd=self._place)
-            # Before it was locked another process may have taken it for one left behind.
+            # Before it was locked another process may have removed it as left behind.
             if lock(self.descriptor) and os.fstat(self.descriptor).st_nlink:
                 return
             os.close(self.descriptor)
@@ -111,7 +111,7 @@ class FileInMaking:
         try:
             self._link(name, self._place)
         except OSError as error:
-            # Of one file system that is mounted twice.
+            # A file system that is mounted twice.
             if error.errno != errno.EXDEV or self._place == self._folder:
                 raise
             os.close(self._place)
@@ -120,16 +120,16 @@ class FileInMaking:
         return name
 
     def _link(self, name: bytes, folder: int) -> None:
-        # open(2), O_TMPFILE: by its own link in /proc, since AT_EMPTY_PATH asks for a capability.
+        # open(2), O_TMPFILE: linked through /proc, because AT_EMPTY_PATH requires a capability.
         source = f"{_OPEN_FILES}/{self.descriptor}"
         os.link(source, name, dst_dir_fd=folder, follow_symlinks=True)
 
 
 @contextlib.contextmanager
 def new_file(folder: int, near: Path, mode: int = _PRIVATE) -> Iterator[FileInMaking]:
-    """Make a file that will stand in the open `folder`, which is `near`, or below it.
+    """Create a file that will be put into the open `folder`, whose path is `near`, or below it.
 
-    It is gone unless it was `put` at its place.
+    It is discarded unless it was `put` in its place.
     """
     made = FileInMaking(folder, near)
     try:
@@ -141,7 +141,7 @@ def new_file(folder: int, near: Path, mode: int = _PRIVATE) -> Iterator[FileInMa
 
 @contextlib.contextmanager
 def new_folder(near: Path) -> Iterator[Path]:
-    """Make a folder on the file system of `near`, which is gone at the end with what is in it."""
+    """Create a folder on the file system of `near`; it is removed at the end with its contents."""
     with opened_folder(near) as beside:
         place = _aside(near, os.fstat(beside).st_dev) or near
     with _folder_in(place) as folder:
@@ -150,7 +150,7 @@ def new_folder(near: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder among the user's temporary files, which is gone at the end; raises OSError."""
+    """Create a folder among the user's temporary files, removed at the end; raises OSError."""
     import tempfile
 
     with _folder_in(Path(tempfile.gettempdir())) as folder:
@@ -163,10 +163,10 @@ def _folder_in(place: Path) -> Iterator[Path]:
     with contextlib.ExitStack() as until:
         while True:
             folder = place / os.fsdecode(_new_name())
-            # First: a signal may come right after it was made.
+            # Registered first: a signal may come right after its creation.
             until.callback(_remove_folder, folder)
             folder.mkdir(_PRIVATE_FOLDER)
-            # As with files: before it is locked another process may take it for one left behind.
+            # As with files, before it is locked another process may have removed it as left behind.
             with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(folder, _FOLDER)
                 until.callback(os.close, descriptor)
@@ -181,14 +181,14 @@ def _remove_folder(folder: Path) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except BaseException:
-        # A signal: it is the only one, and what is left of it would stay.
+        # A signal came: no other follows, and the rest of the folder would stay.
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
 @contextlib.contextmanager
 def opened_folder(folder: Path) -> Iterator[int]:
-    """Open a folder, for what is done in it by its descriptor."""
+    """Open a folder, to use it by its descriptor."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -197,9 +197,9 @@ def opened_folder(folder: Path) -> Iterator[int]:
 
 
 def lock(descriptor: int) -> bool:
-    """Say that what is open is in the making, for as long as it is; tells whether that is so.
+    """Lock an open file or folder as unfinished, until it is closed; returns whether that worked.
 
-    False where another process says so. A file system without locks is taken to have none left.
+    Returns False if another process has locked it. On a file system without locks it returns True.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -212,7 +212,10 @@ def lock(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def _given_up(file: Path) -> Iterator[bool]:
-    """Whether nobody is at work on what was in the making; meanwhile it is as if we were."""
+    """Lock a file or folder that may be left behind; yields whether no process holds its lock.
+
+    Until the end of the block other processes then see it as being in use.
+    """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -225,24 +228,24 @@ def _given_up(file: Path) -> Iterator[bool]:
 
 
 def _is_unlocked(descriptor: int, file: Path) -> bool:
-    """Lock what is open; tells whether nobody had, and it is what stands there."""
+    """Lock an open file; returns whether nobody held it and it is still the one with that name."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The name may have been another's when the lock was got.
+        # When the lock was acquired the name may have belonged to another file.
         return os.path.samestat(os.fstat(descriptor), file.lstat())
     except OSError:
-        # Where there are no locks nothing tells, and it stays.
+        # Without locks there is no evidence, so the file stays.
         return False
 
 
 def left_behind(file: Path) -> bool:
-    """Whether a file or folder was in the making, by a process that is no more."""
+    """Tell whether an unfinished file or folder was left by a process that no longer runs."""
     with _given_up(file) as is_given_up:
         return is_given_up
 
 
 def remove(file: Path) -> bool:
-    """Take away a file or folder that was left behind; tells whether it was. Raises OSError."""
+    """Remove a file or folder that was left behind; returns whether it was. Raises OSError."""
     with _given_up(file) as is_given_up:
         if not is_given_up:
             return False
@@ -256,7 +259,7 @@ def remove(file: Path) -> bool:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What processes that were killed left in a folder; none where it can't be read."""
+    """List what killed processes left in a folder; empty if it can't be read."""
     return [file for file in _in_the_making(folder) if left_behind(file)]
 
 
@@ -268,9 +271,10 @@ def _in_the_making(folder: Path) -> list[Path]:
 
 
 def folder_of_git(near: Path) -> Path | None:
-    """The folder of the git repository around a place, that of its main work tree; None outside.
+    """Return the git folder of the repository around a path, that of its main work tree.
 
-    gitrepository-layout(5): `.git`, or where a file of that name leads to.
+    gitrepository-layout(5): `.git`, or what a file of that name refers to. Returns None outside of
+    a repository.
     """
     here = Path(os.path.realpath(near))
     for folder in (here, *here.parents):
@@ -287,7 +291,7 @@ def folder_of_git(near: Path) -> Path | None:
 
 
 def _pointer(file: Path, start: bytes) -> str:
-    """The path that one of git's files holds; raises OSError and ValueError."""
+    """Return the path in one of git's files; raises OSError and ValueError."""
     with file.open("rb") as opened:
         content = opened.read(_MOST_POINTER)
     if not content.startswith(start):
@@ -296,12 +300,12 @@ def _pointer(file: Path, start: bytes) -> str:
 
 
 def aside_folder(git: Path) -> Path:
-    """Where in a repository's folder files are in the making."""
+    """Return the folder of unfinished files in a repository's git folder."""
     return git / STATE_FOLDER / _ASIDE
 
 
 def _aside(near: Path, device: int) -> Path | None:
-    """The folder for names that git never adds; None where there is none on that device."""
+    """Return the folder for names that git never adds; None if there is none on that device."""
     git = folder_of_git(near)
     if git is None:
         return None
@@ -319,10 +323,10 @@ def _aside(near: Path, device: int) -> Path | None:
 
 
 def _place(near: Path, folder: int) -> int:
-    """Open the folder in which a file that will stand in `folder` may have a name."""
+    """Open the folder in which a file that will be put into `folder` may have a temporary name."""
     aside = _aside(near, os.fstat(folder).st_dev)
     if aside is None:
-        # By its number: it may have been found without following links.
+        # By its descriptor: the folder may have been opened without following links.
         _sweep(Path(f"{_OPEN_FILES}/{folder}") if _can_be_linked() else near)
         return folder
     _sweep(aside)
@@ -336,11 +340,11 @@ def _sweep(place: Path) -> None:
 
 
 def _new_name() -> bytes:
-    # Random: nobody can have put a link there before.
+    # Random, so that nobody can have placed a link there before.
     return _PREFIX + os.urandom(8).hex().encode("ascii")
 
 
 @cache
 def _can_be_linked() -> bool:
-    """Whether a file that is open can be given a name."""
+    """Tell whether an open file can be given a name."""
     return os.path.isdir(_OPEN_FILES)  # noqa: PTH112 - asked at every start that writes

@@ -1,7 +1,7 @@
-"""Tasks that two processes share: this one, and one that is forked of it.
+"""Tasks that are shared between this process and a forked one.
 
-Threads take turns with the interpreter. Where tasks are many short calls, as decoding and hashing
-chunks of payload is, waiting for their turn costs two threads a fourth of their time.
+Threads take turns with the interpreter. If tasks consist of many short calls, such as decoding and
+hashing chunks of payload, waiting for their turn costs two threads a fourth of their time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from struct import Struct
+
+from wtxtgit.io.workers import signals_later
 
 Task = Callable[[], Sequence[memoryview]]
 """Gives bytes that follow one another."""
@@ -23,6 +26,8 @@ Task = Callable[[], Sequence[memoryview]]
 _SLOT = 2 * 1024 * 1024
 """Bytes of a task's result that the other process hands over; larger ones are made here."""
 _SLOTS = 4
+_FIRST = 2
+"""Results that are made here while the other process starts: mostly a header and a block."""
 _KEPT = 2
 """Results that are made here before it is their turn."""
 _ASKED, _TOLD = Struct("<II"), Struct("<I")
@@ -30,31 +35,37 @@ _NOT_DONE = 0xFFFFFFFF
 
 
 def can_be_forked() -> bool:
-    """Whether this process has no other threads, whose locks would stay locked in a copy of it."""
+    """Tell whether this process has no other threads, whose locks would stay locked in a fork."""
     return sys.platform == "linux" and threading.active_count() == 1
 
 
 def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview]]:
-    """What tasks give, in order, each good until the next is asked for.
+    """Yield the results of tasks, in order; each is valid until the next is asked for.
 
-    `tasks` gives the same ones in both processes. Whatever goes wrong in the other one, or if there
-    is none to be had, its task is done here, and an error of a task raised when its turn comes.
+    `tasks` has to return the same tasks in both processes. If anything goes wrong in the other
+    process, or there is none, its tasks are done here; an error of a task is raised when it is its
+    turn.
     """
-    with contextlib.closing(_OtherProcess(tasks)) as other:
+    with contextlib.ExitStack() as until:
+        other = _OtherProcess(tasks, until)
         mine: dict[int, Sequence[memoryview]] = {}
         left = enumerate(tasks())
+        # Whoever waits for the first ones gets them while the other process starts.
+        first = deque(islice(left, _FIRST))
         due = 0
         while True:
             while other.has_room and (following := next(left, None)) is not None:
                 other.ask(*following)
-            if due in mine:
+            if first:
+                yield first.popleft()[1]()
+            elif due in mine:
                 yield mine.pop(due)
             elif not other.is_asked:
                 if (following := next(left, None)) is None:
                     return
                 yield following[1]()
             elif not other.has_told and len(mine) < _KEPT and (following := next(left, None)):
-                # Instead of waiting.
+                # Work instead of waiting.
                 mine[following[0]] = following[1]()
                 continue
             else:
@@ -63,40 +74,64 @@ def results(tasks: Callable[[], Iterator[Task]]) -> Iterator[Sequence[memoryview
 
 
 class _OtherProcess:
-    """The forked process; it is asked for results, and tells them in that order."""
+    """The forked process; it is asked for results, and returns them in that order.
 
-    def __init__(self, tasks: Callable[[], Iterator[Task]]) -> None:
-        self._memory = memoryview(mmap.mmap(-1, _SLOT * _SLOTS))
-        self._free = list(range(_SLOTS))
-        self._asked: deque[tuple[Task, int]] = deque()
-        self._ready = select.poll()
-        # A collection in either of them would copy all objects.
-        gc.freeze()
-        asked, self._ask = os.pipe()
-        self._told, told = os.pipe()
+    It ends with `until`. If there can't be one, it has no room for a task.
+    """
+
+    def __init__(self, tasks: Callable[[], Iterator[Task]], until: contextlib.ExitStack) -> None:
         self._process: int | None = None
+        self._descriptors: set[int] = set()
+        self._asked: deque[tuple[Task, int]] = deque()
+        self._free: list[int] = []
+        self._ready = select.poll()
+        until.callback(self._end)
         try:
-            self._process = os.fork()
+            self._memory = memoryview(mmap.mmap(-1, _SLOT * _SLOTS))
+            asked, self._ask = self._pipe()
+            self._told, told = self._pipe()
+            self._fork(tasks, asked, told)
         except OSError:
-            self._free.clear()
-        if self._process == 0:
-            try:
-                # Who waits for the end of our output need not wait for this process.
-                for descriptor in (0, 1, self._ask, self._told):
-                    os.close(descriptor)
-                self._serve(tasks(), asked, told)
-            finally:
-                os._exit(0)
-        gc.unfreeze()
-        os.close(asked)
-        os.close(told)
+            return
+        self._close(asked, told)
         self._ready.register(self._told, select.POLLIN)
+        self._free += range(_SLOTS)
 
-    def close(self) -> None:
-        os.close(self._ask)
-        os.close(self._told)
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe()
+        self._descriptors.update(ends)
+        return ends
+
+    def _close(self, *descriptors: int) -> None:
+        for descriptor in descriptors:
+            self._descriptors.remove(descriptor)
+            os.close(descriptor)
+
+    def _fork(self, tasks: Callable[[], Iterator[Task]], asked: int, told: int) -> None:
+        # A garbage collection in either process would copy all objects.
+        gc.freeze()
+        try:
+            # If a handler raised in the other process, that would go on with its parent's work.
+            with signals_later():
+                try:
+                    self._process = os.fork()
+                    if self._process == 0:
+                        # Whoever waits for the end of our output must not have to wait for it.
+                        self._close(self._ask, self._told)
+                        for descriptor in (0, 1):
+                            os.close(descriptor)
+                        self._serve(tasks(), asked, told)
+                finally:
+                    if self._process == 0:
+                        os._exit(0)
+        finally:
+            gc.unfreeze()
+
+    def _end(self) -> None:
+        # It ends when nobody can ask it any more.
+        self._close(*self._descriptors)
         if self._process is not None:
-            # Where SIGCHLD is ignored, as some parents leave it, nobody is left to wait for.
+            # If SIGCHLD is ignored, as some parents leave it, there is no process to wait for.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._process, 0)
 
@@ -116,12 +151,12 @@ class _OtherProcess:
     def ask(self, number: int, task: Task) -> None:
         slot = self._free.pop()
         self._asked.append((task, slot))
-        # If it has ended, that is seen when it is to tell.
+        # If the process has ended that is noticed when its result is read.
         with contextlib.suppress(OSError):
             os.write(self._ask, _ASKED.pack(number, slot))
 
     def told(self) -> Iterator[Sequence[memoryview]]:
-        """The first result that was asked for."""
+        """Yield the earliest result that was asked for."""
         task, slot = self._asked.popleft()
         told = os.read(self._told, _TOLD.size)
         size = _TOLD.unpack(told)[0] if len(told) == _TOLD.size else _NOT_DONE
@@ -143,7 +178,7 @@ class _OtherProcess:
             os.write(told, _TOLD.pack(_NOT_DONE if size is None else size))
 
     def _run(self, task: Task, start: int) -> int | None:
-        """Put what a task gives at a place, and say how much it is; None where that fails."""
+        """Store the result of a task at `start`; returns its size, None if that fails."""
         try:
             blocks = task()
         except Exception:  # noqa: BLE001 - it is done again by who can tell of it

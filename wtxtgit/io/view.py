@@ -1,12 +1,11 @@
-"""Bytes that may be more than a process can map or hold: views of them, blocks, and writing.
+"""Bytes that may exceed what a process can map or hold: views, blocks, and writing.
 
-What reads files takes a `ByteView`: a flat memoryview of bytes or, where the file
-is large, a `Windowed`, whose parts are mapped when they are looked at. Both
-have a length, slices that cost nothing, and compare by what they hold. Where
-a buffer is needed (hashing, numpy, struct, codecs), `mapped` gives a part as
-one, and `pieces` a long part piece by piece. `view_of` is the view of an open
-file: a process may be allowed less address space (`ulimit -v`) than the file
-has bytes. `write_all` writes such pieces to one; files by their path are in `io.files`.
+Readers of files take a `ByteView`: a flat memoryview of bytes or, for a large file, a `Windowed`,
+whose parts are mapped when they are looked at. Both have a length, slices without copying, and
+compare by content. Where a buffer is needed (hashing, numpy, struct, codecs), `mapped` returns a
+part as one, and `pieces` a long part piece by piece. `view_of` is the view of an open file, which
+works even if the process may use less address space (`ulimit -v`) than the file has bytes.
+`write_all` writes such pieces to a file; files by path are in `io.files`.
 """
 
 from __future__ import annotations
@@ -32,28 +31,28 @@ Buffer = bytes | bytearray | memoryview
 
 PIECE = 1024 * 1024
 """Bytes of a view that are given at a time."""
-# Bytes compared at a time: a copy of so many stays in a processor's cache.
+# Bytes that are compared at a time: a copy of this size stays in the processor's cache.
 _COMPARED = 128 * 1024
 _ZEROS = bytes(64 * 1024)
 
 
 class Windows(Protocol):
-    """What maps the parts of a file, from any thread."""
+    """Something that maps parts of a file, for any thread."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole file."""
+        """The size of the whole file in bytes."""
 
     def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end), read-only; they stay mapped as long as the view is kept.
+        """Return bytes [start, end), read-only; they stay mapped as long as the view exists.
 
-        Raises EnvironmentFailure where the system has no room for them.
+        Raises EnvironmentFailure if the system has no room for them.
         """
 
 
 @final
 class Windowed:
-    """Part of a file that is mapped a window at a time; as much of a memoryview as readers use."""
+    """Part of a file that is mapped a window at a time; offers what readers use of a memoryview."""
 
     __slots__ = ("_start", "_windows", "nbytes")
 
@@ -91,7 +90,7 @@ class Windowed:
     __hash__ = None  # type: ignore[assignment]  # as a view of bytes that may change
 
     def mapped(self) -> memoryview:
-        """The part as one buffer."""
+        """Return the part as one buffer."""
         if not self.nbytes:
             return memoryview(b"")
         return self._windows.window(self._start, self._start + self.nbytes)
@@ -102,28 +101,28 @@ ByteView = memoryview | Windowed
 
 
 def mapped(data: ByteView) -> memoryview:
-    """A part of a file as one buffer; all of it is mapped as long as that is kept.
+    """Return a part of a file as one buffer, which stays mapped as long as it exists.
 
-    Raises EnvironmentFailure where the system has no room for it.
+    Raises EnvironmentFailure if the system has no room for it.
     """
     return data if isinstance(data, memoryview) else data.mapped()
 
 
 def pieces(data: ByteView, step: int = PIECE) -> Iterator[memoryview]:
-    """The bytes in order, `step` of them at a time."""
+    """Yield the bytes in order, `step` of them at a time."""
     for start in range(0, len(data), step):
         yield mapped(data[start : start + step])
 
 
 def is_zeros(data: ByteView) -> bool:
-    """Whether all bytes are 0; they are looked at piece by piece."""
+    """Tell whether all bytes are 0, reading them piece by piece."""
     return all(_ZEROS.startswith(piece) for piece in pieces(data, len(_ZEROS)))
 
 
 def same_bytes(a: ByteView, b: ByteView, advance: Progress | None = None) -> bool:
-    """Whether two views hold the same bytes; reads up to the first difference.
+    """Tell whether two views have the same bytes; reads up to the first difference.
 
-    `advance` gets counts of bytes that are the same.
+    `advance` gets counts of equal bytes.
     """
     if len(a) != len(b):
         return False
@@ -142,7 +141,7 @@ WHOLE = 256 * 1024 * 1024
 """Files of at most so many bytes are mapped whole."""
 WINDOW = 64 * 1024 * 1024
 """Bytes from the start of one window to that of the next; smaller ones cost speed."""
-# The part of a limited address space that a file mapped whole may take, and a window.
+# The fractions of a limited address space for a file mapped as a whole, and for a window.
 _WHOLE_PART = 8
 _WINDOW_PART = 32
 _PAGES = 4 * mmap.ALLOCATIONGRANULARITY
@@ -152,7 +151,7 @@ KEPT = 3
 
 
 def view_of(descriptor: int) -> ByteView:
-    """What a regular file that is open holds; `descriptor` may be closed afterwards."""
+    """Return the content of an open regular file; `descriptor` may be closed afterwards."""
     nbytes = os.fstat(descriptor).st_size
     if not nbytes:
         return memoryview(b"")
@@ -164,9 +163,9 @@ def view_of(descriptor: int) -> ByteView:
 class FileWindows:
     """The windows of an open file of `nbytes` bytes; `size` is a multiple of the page size.
 
-    A window reaches a quarter of its size into the next one: a part that is
-    not longer lies in one window, wherever it starts. What is longer, or finds
-    no room otherwise, gets a mapping of its own.
+    A window extends a quarter of its size into the next one, so a part up to that size lies in one
+    window, wherever it starts. Longer parts, and those that find no room otherwise, get a mapping
+    of their own.
     """
 
     def __init__(self, descriptor: int, nbytes: int, size: int | None = None) -> None:
@@ -174,14 +173,14 @@ class FileWindows:
         self._size = _window_size() if size is None else size
         self._overlap = self._size // 4
         self._windows: dict[int, memoryview] = {}
-        # A descriptor of its own, closed with the last view: the caller may close its.
+        # A duplicate descriptor, closed with the last view, because the caller may close its own.
         self._descriptor = os.dup(descriptor)
         weakref.finalize(self, os.close, self._descriptor)
         with _LOCK:
             _OPEN.add(self)
 
     def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end); what is mapped for them stays as long as the view is kept."""
+        """Return bytes [start, end); they stay mapped as long as the view exists."""
         if end - start <= self._overlap:
             number = start // self._size
             first = number * self._size
@@ -189,11 +188,11 @@ class FileWindows:
                 window = self._window(number)
             if window is not None:
                 return window[start - first : end - first]
-        # mmap(2) takes offsets that are multiples of the page size only.
+        # mmap(2) only takes offsets that are multiples of the page size.
         first = start - start % mmap.ALLOCATIONGRANULARITY
         part = _mapped(self._descriptor, first, end - first)
         if part is None:
-            # Windows of any file may be what takes up the address space.
+            # The windows of other files may be using up the address space.
             with _LOCK:
                 for windows in _OPEN:
                     windows._windows.clear()
@@ -206,9 +205,9 @@ class FileWindows:
         return part[start - first :]
 
     def _window(self, number: int) -> memoryview | None:
-        """A window; None where there is no room for it."""
-        # A dict keeps the order of insertion: taken out and put in again, the window used
-        # last is the last one, and the first is the one to give up.
+        """Return a window; None if there is no room for it."""
+        # Dicts keep the order of insertion: by reinserting, the window used last is the last one,
+        # and the first one is dropped.
         window = self._windows.pop(number, None)
         if window is None:
             while len(self._windows) >= KEPT:
@@ -222,24 +221,24 @@ class FileWindows:
 
 
 def _window_size() -> int:
-    """Bytes of a window: fewer where the address space is limited, whole pages."""
+    """Return the size of a window in bytes: whole pages, fewer if the address space is limited."""
     part = address_space() // _WINDOW_PART
     return min(WINDOW, max(part - part % _PAGES, _PAGES))
 
 
 _OPEN: weakref.WeakSet[FileWindows] = weakref.WeakSet()
-# For the windows of all files: those of one are given up where another finds no room.
+# Shared by all files, because the windows of one are dropped if another finds no room.
 _LOCK = Lock()
 
 
 def _mapped(descriptor: int, first: int, length: int) -> memoryview | None:
-    """Bytes of an open file; None where the system has no room to map them."""
+    """Map bytes of an open file; returns None if the system has no room."""
     try:
         return memoryview(mmap.mmap(descriptor, length, access=mmap.ACCESS_READ, offset=first))
     except ValueError as error:
         raise EnvironmentFailure("the file became shorter while it was read") from error
     except OSError as error:
-        # ulimit -v: the caller has other ways, so this is no failure yet.
+        # ulimit -v: the caller has other options, so this is no failure yet.
         if error.errno != errno.ENOMEM:
             raise
         return None
@@ -260,13 +259,13 @@ _KEPT = 4
 
 
 class FileReads:
-    """`Windows` of an open file that others may change: copies of its parts, from any thread.
+    """`Windows` over an open file that others may change: copies of its parts, for any thread.
 
-    The file is not mapped: Python ends with SIGBUS where a mapped file is cut short. Looking
-    at a part raises EnvironmentFailure where the file is not any more what it was when it was
-    opened, by its size and time, or can't be read, or there is no room for the part. `name` is
-    what messages call it, `failures` makes EnvironmentFailure of what the system says. Where not
-    `by_time`, the reader proves what it reads, and the time may change.
+    The file is not mapped, because Python dies of SIGBUS if a mapped file is truncated. Looking at
+    a part raises EnvironmentFailure if the file's size or time changed since it was opened, if it
+    can't be read, or if there is no room for the part. Messages call it `name`; `failures` turns
+    the system's errors into EnvironmentFailure. Without `by_time` the time may change, because the
+    reader proves what it reads.
     """
 
     def __init__(
@@ -283,16 +282,16 @@ class FileReads:
         self._name, self._failures = name, failures
         self._blocks: dict[int, memoryview] = {}
         self._lock = Lock()
-        # A descriptor of its own, closed with the last view: the caller may close its.
+        # A duplicate descriptor, closed with the last view, because the caller may close its own.
         self._descriptor = os.dup(descriptor)
         weakref.finalize(self, os.close, self._descriptor)
 
     def window(self, start: int, end: int) -> memoryview:
-        """Bytes [start, end), read-only."""
+        """Return bytes [start, end), read-only."""
         if end - start > NEAR:
             return self.read(start, end)
         number = start // BLOCK
-        # Records and lines lie side by side: a read for each would cost more than the rest.
+        # Records and lines are adjacent: a read for each would cost more than everything else.
         with self._lock:
             block = self._blocks.pop(number, None)
             if block is None:
@@ -308,7 +307,7 @@ class FileReads:
         with self._failures():
             try:
                 found = [os.pread(self._descriptor, end - start, start)]
-                # Linux gives at most 2 GiB at a time.
+                # Linux returns at most 2 GiB at a time.
                 while found[-1] and (missing := end - start - sum(map(len, found))):
                     found.append(os.pread(self._descriptor, missing, end - missing))
                 content = found[0] if len(found) == 1 else b"".join(found)
@@ -318,7 +317,7 @@ class FileReads:
                     hint="ulimit -v shows how much address space a process may use",
                 ) from None
             status = os.fstat(self._descriptor)
-        # After every read: what was changed before it has a time of its own by now.
+        # After every read: a change that was made before it shows in the time by now.
         moment = None if self._moment is None else status.st_mtime_ns
         if (status.st_size, moment) != (self.nbytes, self._moment):
             what = "became shorter" if status.st_size < self.nbytes else "changed"
@@ -329,10 +328,10 @@ class FileReads:
 
 
 class Pages:
-    """The mapped files that a comparison reads once, which then do not count as its memory.
+    """Mapped files that a comparison reads once, so that they need not count as its memory.
 
-    What was read stays in the system's cache, but is given up by this process.
-    `progress` gets counts of bytes.
+    Pages that were read stay in the system's cache, but are released by this process. `progress`
+    gets counts of bytes.
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
@@ -341,44 +340,44 @@ class Pages:
         self._progress = progress
 
     def watch(self, view: ByteView) -> None:
-        """Give up pages of the file that a view is of, if it is one of a mapped file."""
+        """Include the file that a view belongs to, if that is a mapped file."""
         mapping = view.obj if isinstance(view, memoryview) else None
         if isinstance(mapping, mmap.mmap):
             self._maps[id(mapping)] = mapping
 
     def advance(self, count: int) -> None:
-        """Say that `count` bytes more were read."""
+        """Report that `count` more bytes were read."""
         if self._progress is not None:
             self._progress(count)
         self.passed(count)
 
     def passed(self, count: int) -> None:
-        """Say that something was looked at in `count` bytes, which is no progress."""
+        """Note that `count` bytes were looked at, which is no progress."""
         self._since += count
         if self._since >= STEP:
             self.give_up()
 
     def give_up(self) -> None:
-        """Give up all pages that were looked at."""
+        """Release all pages that were looked at."""
         self._since = 0
         if _DONT_NEED is not None:
-            # Of a file that is mapped for reading nothing is lost: pages are read again.
+            # Nothing is lost of a file that is mapped for reading: its pages are read again.
             for mapping in self._maps.values():
                 mapping.madvise(_DONT_NEED)
 
 
 class Hasher(Protocol):
-    """What hashes of hashlib and BLAKE3 have in common."""
+    """The common interface of hashes in hashlib and BLAKE3."""
 
     def update(self, data: Buffer, /) -> object:
-        """Take in more bytes."""
+        """Add more bytes."""
 
 
 H = TypeVar("H", bound=Hasher)
 
 
 def hashed(hasher: H, blocks: Iterable[Buffer], advance: Progress | None = None) -> H:
-    """The hasher, which has taken in all blocks of flat bytes; `advance` gets counts of bytes."""
+    """Update a hasher with all blocks, and return it; `advance` gets counts of bytes."""
     for block in blocks:
         hasher.update(block)
         if advance is not None:
@@ -387,15 +386,15 @@ def hashed(hasher: H, blocks: Iterable[Buffer], advance: Progress | None = None)
 
 
 def exactly(blocks: Iterable[Buffer], nbytes: int, what: str, field: str) -> Iterator[memoryview]:
-    """The blocks as flat bytes; what is too much is not given.
+    """Yield the blocks as flat bytes, never more than `nbytes` in all.
 
-    Raises FormatError, which says `what` gave them, unless they are `nbytes` together.
+    Raises FormatError, saying that `what` gave them, unless they have exactly `nbytes`.
     """
     given = 0
     for block in blocks:
         view = memoryview(block).cast("B")
         given += len(view)
-        # Not one byte too many leaves: what is written stands before what comes after it.
+        # Not a single byte too many is yielded: it would overwrite what comes next.
         if given > nbytes:
             break
         yield view
@@ -410,7 +409,7 @@ Linux keeps what is written in blocks of memory as large as the write. Large
 ones are seldom those that were used a moment ago; where a virtual machine's
 host has to give them anew, writing was measured to take 2 to 10 times as long.
 """
-# Bytes from which on a piece is written by itself.
+# Size from which on a piece is written by itself.
 _SMALL_PIECE = 64 * 1024
 _ALL = sys.maxsize
 # writev(2): IOV_MAX is 1024 on Linux and elsewhere, 16 by POSIX.
@@ -418,14 +417,14 @@ _PARTS_A_CALL = 512
 
 
 def write_all(descriptor: int, content: Iterable[Buffer]) -> None:
-    """Write pieces in order, whatever the system takes at a time, small ones together."""
+    """Write pieces in order and completely, small ones together."""
     step = WRITE_STEP if stat.S_ISREG(os.fstat(descriptor).st_mode) else _ALL
     small = bytearray()
     for piece in content:
         view = memoryview(piece).cast("B")
         is_small = view.nbytes < _SMALL_PIECE
         if is_small:
-            # Copied now: what gives the pieces may use their memory again.
+            # Copied now, because the iterator may reuse the memory of its pieces.
             small += view
         if len(small) >= _SMALL_PIECE or (small and not is_small):
             write_on(descriptor, small, step)
@@ -436,14 +435,14 @@ def write_all(descriptor: int, content: Iterable[Buffer]) -> None:
 
 
 def write_on(descriptor: int, content: Buffer, step: int = WRITE_STEP) -> None:
-    """Write all of a content where a file or pipe is at; raises OSError."""
+    """Write everything at the current position of a file or pipe; raises OSError."""
     view = memoryview(content)
     while view.nbytes:
         view = view[os.write(descriptor, view[:step]) :]
 
 
 def write_parts(descriptor: int, parts: Iterable[Buffer]) -> None:
-    """Write parts to where a pipe is at, many by one call; raises OSError."""
+    """Write parts to a pipe, many by one call; raises OSError."""
     waiting = deque(part for part in (memoryview(part).cast("B") for part in parts) if part.nbytes)
     while waiting:
         written = os.writev(descriptor, list(islice(waiting, _PARTS_A_CALL)))
@@ -454,7 +453,7 @@ def write_parts(descriptor: int, parts: Iterable[Buffer]) -> None:
 
 
 def write_at(descriptor: int, content: Buffer, offset: int) -> None:
-    """Write all of a content to a place in a file; raises OSError."""
+    """Write everything at an offset of a file; raises OSError."""
     view = memoryview(content)
     while view.nbytes:
         written = os.pwrite(descriptor, view[:WRITE_STEP], offset)
@@ -462,7 +461,7 @@ def write_at(descriptor: int, content: Buffer, offset: int) -> None:
 
 
 def copy_within(descriptor: int, start: int, offset: int, nbytes: int) -> None:
-    """Copy a part of an open file to where it does not overlap; raises OSError."""
+    """Copy a part of an open file to an offset where it does not overlap; raises OSError."""
     in_system = getattr(os, "copy_file_range", None)
     while nbytes:
         done = 0
@@ -470,7 +469,8 @@ def copy_within(descriptor: int, start: int, offset: int, nbytes: int) -> None:
             try:
                 done = in_system(descriptor, descriptor, nbytes, start, offset)
             except OSError:
-                # Not every file system and kernel can; what is wrong otherwise, writing tells.
+                # Not every file system and kernel supports this; other problems will show when
+                # writing.
                 in_system = None
         if not done:
             block = os.pread(descriptor, min(nbytes, PIECE), start)

@@ -1,20 +1,20 @@
 """Threads for work that releases the GIL: hashing, base64, zlib, numpy.
 
-`Workers` runs tasks on several threads and gives their results in order. The
-caller's thread is one of them: it takes results, as for a running hash, and
-works on tasks wherever it would have to wait. `in_background` runs what only
-saves time.
+`Workers` runs tasks on several threads and yields their results in order. The caller's thread is
+one of them: it takes results, as for a running hash, and works on tasks whenever it would have to
+wait. `in_background` runs what only saves time. `signals_later` is for starting another process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from threading import Condition, Event, Lock, Thread
-from types import TracebackType
+from threading import Condition, Event, Lock, Thread, current_thread, main_thread
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -28,16 +28,17 @@ _SMALL_HASH = 1024 * 1024
 """Below so many bytes BLAKE3 on one thread is as fast as on several."""
 SMALL_TASK = 128 * 1024
 """Tasks of fewer bytes spend their time waiting for the interpreter's lock."""
-# Address space to have for each thread: 72 MiB are its stack and what the C library reserves.
+# Address space required for each thread: its stack and what the C library reserves are 72 MiB.
 _THREAD_SPACE = 128 * 1024 * 1024
-# So many results a thread are made before the slowest follower has taken them.
+# Results per thread that are made before the slowest follower has taken them.
 _AHEAD = 3
-# Under glibc's upper bound of 32 MiB, beyond which nothing is learnt from a block.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Below glibc's upper bound of 32 MiB, beyond which freeing a block has no effect.
 _KEPT_BLOCK = 24 * 1024 * 1024
 
 
 def default_threads() -> int:
-    """As many threads as this process may use cores, fewer where its address space is limited."""
+    """Return the number of usable cores, or fewer threads if the address space is limited."""
     return max(1, min(_cores(), address_space() // _THREAD_SPACE))
 
 
@@ -49,7 +50,7 @@ def _cores() -> int:
 
 
 def address_space() -> int:
-    """Bytes of address space that this process may use (`ulimit -v`)."""
+    """Return the bytes of address space that this process may use (`ulimit -v`)."""
     try:
         import resource
     except ImportError:  # not on this system
@@ -59,10 +60,10 @@ def address_space() -> int:
 
 
 def worthwhile(threads: int | None, work: int, tasks: int = 1) -> int:
-    """How many of `threads` threads, None for as many as cores, are worth starting.
+    """Return how many of `threads` threads (None: the number of cores) are worth starting.
 
-    `work` is a count of bytes, cut into `tasks`: little work, or work in tiny
-    pieces, is done by the caller alone.
+    `work` is a number of bytes, cut into `tasks`: little work, or work in tiny pieces, is done by
+    the caller alone.
     """
     if work >= SMALL:
         keep_freed_memory()
@@ -73,17 +74,16 @@ def worthwhile(threads: int | None, work: int, tasks: int = 1) -> int:
 
 @cache
 def keep_freed_memory() -> None:
-    """Let the C library keep blocks of some MiB that are freed, for the next ones.
+    """Let the C library keep freed blocks of some MiB for reuse.
 
-    Blocks of text come and go by the hundred; by default each one is given
-    back to the system and its pages are zeroed again, which costs as much as
-    a SHA-256 pass. glibc raises its bound when a larger block is freed:
-    mallopt(3), "M_MMAP_THRESHOLD". Elsewhere this does nothing, nor where the address space is
-    limited: what lies between blocks that are kept would be lost.
+    Blocks of text are allocated and freed by the hundred; by default each is returned to the system
+    and its pages are zeroed again, which costs as much as a SHA-256 pass. glibc raises its
+    threshold when a larger block is freed: mallopt(3), "M_MMAP_THRESHOLD". Elsewhere this does
+    nothing, nor if the address space is limited: gaps between the kept blocks would be lost.
     """
     if address_space() != sys.maxsize:
         return
-    # Not a bytearray: of this no page is touched.
+    # Not a bytearray: the pages of this are never touched.
     block = bytes(_KEPT_BLOCK)
     del block
 
@@ -94,26 +94,26 @@ _M_ARENA_MAX = -8
 
 @cache
 def _share_heap() -> None:
-    """Have threads share one heap where the address space is limited.
+    """Let threads share one heap if the address space is limited.
 
-    glibc reserves 64 MiB for the heap of each thread, which count against the limit although
-    nothing is in them. Elsewhere this does nothing.
+    glibc reserves 64 MiB for the heap of each thread, which count against the limit even when
+    empty. Elsewhere this does nothing.
     """
     if address_space() == sys.maxsize or not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(ImportError, OSError, AttributeError):  # not glibc
-        # Only here, as it takes longer to load than all that threads need.
+        # Imported here: it takes longer to load than everything else that threads need.
         import ctypes
 
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def blake3_hasher(nbytes: int, threads: int | None = None) -> blake3:
-    """A BLAKE3 of about `nbytes` bytes: on `threads` threads, None for as many as cores.
+    """Return a BLAKE3 hasher for about `nbytes` bytes, on `threads` threads (None: all cores).
 
-    On the caller's alone where the content is small, or the system has no threads to give.
+    It only uses the caller's thread for small contents, or if the system provides no threads.
     """
-    # Not needed to list tensors, or to tell a file by its start.
+    # Imported here: listing tensors, and recognizing a file by its first bytes, do without.
     from blake3 import blake3
 
     count = default_threads() if threads is None else threads
@@ -125,9 +125,9 @@ def blake3_hasher(nbytes: int, threads: int | None = None) -> blake3:
 
 @cache
 def _are_to_have(threads: int) -> bool:
-    """Whether the system gives this process so many threads.
+    """Tell whether the system lets this process start so many threads.
 
-    BLAKE3's own pool ends the process where it does not, and says so at length.
+    If not, BLAKE3's own pool would end the process with a long message.
     """
     _share_heap()
     end = Event()
@@ -146,8 +146,31 @@ def _are_to_have(threads: int) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def signals_later() -> Iterator[None]:
+    """Delay signals: their handlers are called when the block ends.
+
+    A handler that raises while a process is being started would leave it running, unknown to us.
+    In a process that is forked in the block, and ends there, they do nothing.
+    """
+    # Only the main thread runs and may set handlers.
+    is_main = current_thread() is main_thread()
+    handlers = {number: signal.getsignal(number) for number in _ENDING} if is_main else {}
+    came: list[tuple[int, FrameType | None]] = []
+    usual = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in usual:
+        signal.signal(number, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+        for first, frame in came[:1]:
+            usual[signal.Signals(first)](first, frame)
+
+
 def in_background(task: Callable[[], object]) -> Thread | None:
-    """Run a task on a thread of its own; None where the system has none to give.
+    """Run a task on a thread of its own; returns None if the system provides none.
 
     Errors are ignored: the main path repeats the work and reports them.
     """
@@ -166,18 +189,16 @@ def in_background(task: Callable[[], object]) -> Thread | None:
 
 
 class Workers(Generic[T]):
-    """Runs `tasks` on `threads` threads, the caller's among them; iterating gives their results.
+    """Runs `tasks` on `threads` threads, including the caller's; iterating yields their results.
 
-    To be used in a `with` statement. Tasks are taken and started in their
-    order, by whichever thread is free, at most `ahead` of them (some for each
-    thread, by default) before the slowest has taken the results before. The
-    caller gets the results in order, and so does each of `followers`, one
-    result at a time, on any thread. A result that `is_last` is the last one
-    that is given.
+    To be used in a `with` statement. Tasks are started in order, by whichever thread is free, and
+    at most `ahead` of them (by default some for each thread) before the slowest consumer has taken
+    the earlier results. The caller gets the results in order, and so does each of `followers`, one
+    result at a time, on any thread. A result for which `is_last` is true is the last one.
 
-    An error, in a task, in a follower or in the `with` statement, ends all:
-    what runs is waited for, nothing more is begun, and the caller gets the
-    first. Where the system gives no threads, the caller does all the work.
+    An error, in a task, in a follower or in the `with` statement, ends everything: running tasks
+    are waited for, nothing more is started, and the caller gets the first error. If the system
+    provides no threads the caller does all the work.
     """
 
     def __init__(
@@ -191,21 +212,21 @@ class Workers(Generic[T]):
     ) -> None:
         self._tasks = iter(tasks)
         self._followers = followers
-        # That there is no task at all is seen by asking for one.
+        # At least one: an empty list of tasks only shows when a task is asked for.
         self._ahead = max(1, _AHEAD * threads if ahead is None else ahead)
         self._is_last = is_last
         self._others = [Thread(target=self._help) for _ in range(threads - 1)]
-        # Taken by itself, never through the condition: a signal that raises in
-        # the caller would leave it locked between the condition's own steps.
+        # Always taken directly, never through the condition: a signal that raises in the caller
+        # would leave it locked between the condition's own steps.
         self._lock = Lock()
         self._change = Condition(self._lock)
         self._results: dict[int, T] = {}
         self._begun = 0
-        # Whether a thread waits for the next task: one at a time, and without the lock.
+        # Whether a thread is fetching the next task: one at a time, and without the lock.
         self._is_taking = False
-        # How many results there are, once that is known.
+        # The number of results, once that is known.
         self._end: int | None = None
-        # How many results each follower has done with; the caller is the last one.
+        # How many results each follower is done with; the last entry is the caller's.
         self._done = [0] * (len(followers) + 1)
         self._is_busy = [False] * len(followers)
         self._error: BaseException | None = None
@@ -232,7 +253,7 @@ class Workers(Generic[T]):
         self._stop(error or GeneratorExit())
 
     def __iter__(self) -> Iterator[T]:
-        """Give results in order; while the next one is made, this thread works too."""
+        """Yield results in order; while the next one is being made this thread works too."""
         number = 0
         while True:
             while (step := self._next(number)) is not None:
@@ -269,12 +290,14 @@ class Workers(Generic[T]):
             self._change.notify_all()
 
     def _next(self, wanted: int | None = None) -> Callable[[], None] | None:
-        """What a thread does next: None where all is done, or failed, or has what is `wanted`."""
+        """Return what a thread does next; None if all is done, has failed, or `wanted` is
+        available.
+        """
         with self._lock:
             while self._error is None and not self._is_done():
                 if wanted is not None and self._is_due(wanted):
                     return None
-                # The caller is to follow, and others go on with tasks, so that threads which
+                # The caller prefers following, other threads prefer tasks, so that threads which
                 # run Python and threads that hash seldom wait for the interpreter's lock.
                 ways = (self._task, self._follower)
                 for way in ways if wanted is None else reversed(ways):
@@ -293,7 +316,7 @@ class Workers(Generic[T]):
         for which, is_busy in enumerate(self._is_busy):
             number = self._done[which]
             if not is_busy and self._is_due(number):
-                # One result at a time: followers are hashes, which go on from the last one.
+                # One result at a time: followers are hashes, which continue from the one before.
                 self._is_busy[which] = True
                 return lambda: self._follow(which, number)
         return None
@@ -305,7 +328,7 @@ class Workers(Generic[T]):
             self._finish(which, number)
 
     def _finish(self, which: int, number: int) -> None:
-        """Note that a follower, or the caller, has done with a result."""
+        """Record that a follower, or the caller, is done with a result."""
         self._done[which] = number + 1
         if min(self._done) > number:
             del self._results[number]
@@ -320,7 +343,7 @@ class Workers(Generic[T]):
 
     def _take(self) -> None:
         """Take the next task, and run it."""
-        # Outside of the lock: a task may be long in coming, as from a pipe.
+        # Outside of the lock: the next task may take long to arrive, for example from a pipe.
         task = next(self._tasks, None)
         with self._lock:
             self._is_taking = False
@@ -329,7 +352,7 @@ class Workers(Generic[T]):
                 self._end_at(number)
                 return
             self._begun += 1
-            # Any thread that waits may take the next one.
+            # Any waiting thread may take the next one.
             self._change.notify()
         result = task()
         with self._lock:

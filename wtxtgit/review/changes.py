@@ -1,7 +1,7 @@
 """What a branch changes: its two ends, the checkpoints that differ, and gitattributes.
 
-A line `wtxt-merge=theirs` changes no checkpoint, but what the next merge makes
-of all of them.
+A line `wtxt-merge=theirs` changes no checkpoint, but it changes the result of the next merge of
+all of them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ from wtxtgit.report.review import Fate
 class Branch:
     """A range of commits.
 
-    `base` and `head` are as they were asked for. `tip` is the commit that
-    `base` names, None if there is none, `before` what is compared with `after`: that
-    commit, or where the branch left it.
+    `base` and `head` are spelled as in the request. `tip` is the commit that `base` names, `before`
+    the one that is compared with `after`: `tip`, or the commit where the branch forked off.
     """
 
     base: str
@@ -66,12 +65,10 @@ NOTHING = "nothing"
 
 
 def branch_of(repo: Repository, asked: str | None) -> Branch:
-    """Read `BASE...HEAD`, `BASE..HEAD`, or `BASE` for `BASE...HEAD`.
+    """Parse `BASE...HEAD`, `BASE..HEAD`, or `BASE` for `BASE...HEAD`.
 
-    An end that is left out is HEAD; without anything asked the base is the
-    upstream's default branch, or nothing where no branch of a remote is here. Raises
-    UsageError where a remote has several branches and none is known to be the default, and
-    EnvironmentFailure for a revision that names no commit.
+    An end that is left out is HEAD; if nothing is given, the base is the upstream's default branch.
+    Raises UsageError if there is none, and EnvironmentFailure for a revision that names no commit.
     """
     if asked is None:
         asked = _default(repo)
@@ -84,7 +81,7 @@ def branch_of(repo: Repository, asked: str | None) -> Branch:
     before: str | None = tip
     if not is_direct:
         before = history.merge_base(repo, tip, after)
-    # Another root, or a shallow clone that ends before the fork.
+    # Unrelated histories, or a shallow clone that ends before the fork.
     if before is None:
         raise EnvironmentFailure(
             f"{base!r} and {head!r} have no common commit",
@@ -96,10 +93,10 @@ def branch_of(repo: Repository, asked: str | None) -> Branch:
 
 
 def _ends(asked: str) -> tuple[str, str, bool]:
-    """Base and head of a range, and whether the base itself is compared with."""
+    """Return base and head of a range, and whether the base itself is compared with."""
     if asked.startswith("-"):
         raise UsageError(f"{asked!r} is not a revision")
-    # The longer one first, which the shorter one is part of.
+    # The longer one first: the shorter one is part of it.
     for dots in ("...", ".."):
         base, separator, head = asked.partition(dots)
         if separator:
@@ -124,12 +121,11 @@ MOST_SEARCHED = 500
 
 @dataclass(frozen=True, slots=True)
 class ChangedCheckpoint:
-    """A checkpoint that is another one at the head: its path there, and at the base if not new.
+    """A checkpoint that the branch changes: its path at the head, and at the base if not new.
 
-    `before` and `after` are what stands there, None for nothing. Of a set that is
-    the index; `parts` are the paths of its files at both ends. `part_of` is the
-    index of the set as which a shard is compared. `delta_base` is what a delta at the head
-    is put on, where that is in the repository.
+    `before` and `after` are its blobs, None if absent. For a set they are the index; `parts` are
+    the paths of its files at both ends. `part_of` is the index of the set as which a shard is
+    compared. `delta_base` is the base of a delta at the head, if that is in the repository.
     """
 
     path: bytes
@@ -143,17 +139,17 @@ class ChangedCheckpoint:
 
     @property
     def is_delta(self) -> bool:
-        """Whether it is called as deltas are; what it holds is another matter."""
+        """Whether it has the name of a delta, whatever it holds."""
         return self.path.endswith(DELTA_SUFFIX)
 
     @property
     def touched(self) -> set[bytes]:
-        """All paths at which a commit changes it."""
+        """Return all paths at which a commit changes it."""
         return {*self.paths, *self.parts}
 
     @property
     def paths(self) -> tuple[bytes, ...]:
-        """Its path, and the one that it had before."""
+        """Return its path, and its former path."""
         if self.base_path is None or self.base_path == self.path:
             return (self.path,)
         return self.path, self.base_path
@@ -162,10 +158,10 @@ class ChangedCheckpoint:
 def changes(
     repo: Repository, branch: Branch, snapshots: CommitFilesReader, reader: ChainReader
 ) -> tuple[list[ChangedCheckpoint], list[str]]:
-    """List the checkpoints that differ, in order of their paths, and what was not looked for.
+    """Return the checkpoints that differ, in order of their paths, and what was not checked.
 
-    They are what the filter is for at either end, what has a ledger, native
-    texts, and deltas; the signers are none.
+    They are the paths that have the filter at either end, have a ledger, or hold native texts or
+    deltas; signers are not included.
     """
     ends = [snapshots.files(commit.oid) for commit in (branch.before, branch.after)]
     pairs = _differing(repo, branch, *ends)
@@ -194,7 +190,7 @@ def _of_one_path(
 def _differing(
     repo: Repository, branch: Branch, old: CommitFiles, new: CommitFiles
 ) -> dict[bytes, tuple[TreeEntry | None, TreeEntry | None]]:
-    """What stands at each path, before and after."""
+    """Return what stands at each path that differs, before and after."""
     paths = sorted(artifacts(old) | artifacts(new))
     differing = [path for path in paths if not is_same_place(old, new, path)]
     with TreeReader(repo) as trees:
@@ -203,7 +199,7 @@ def _differing(
             for commit, state in ((branch.before, old), (branch.after, new))
         ]
         standing = {path: (ends[0].get(path), ends[1].get(path)) for path in differing}
-        # A checkpoint that was gone before may still have a ledger.
+        # A checkpoint that was already deleted may still have a ledger.
         standing = {path: pair for path, pair in standing.items() if any(pair)}
         for change in trees.between(branch.before.tree, branch.after.tree):
             if change.path.endswith((TEXT_SUFFIX, ENCRYPTED_SUFFIX, DELTA_SUFFIX)):
@@ -215,7 +211,7 @@ def _differing(
 def _standing(
     trees: TreeReader, tree: str, state: CommitFiles, paths: Sequence[bytes]
 ) -> dict[bytes, TreeEntry]:
-    """What stands at these paths, also where the filter is not for them."""
+    """Return what stands at these paths, including paths without the filter."""
     entries = {path: state.entries[path] for path in paths if path in state.entries}
     return entries | trees.at(tree, [path for path in paths if path not in entries])
 
@@ -228,7 +224,7 @@ def _moved(
     gone: Mapping[bytes, TreeEntry],
     come: Mapping[bytes, TreeEntry],
 ) -> tuple[dict[bytes, bytes], list[str]]:
-    """Where each of `come` was before, by its ledger, else by content as git finds it; notes."""
+    """Return where each path in `come` was before, by its ledger or else by content; and notes."""
     if not gone or not come:
         return {}, []
     old, new = (reader.tree(state).ledgers for state in ends)
@@ -242,10 +238,10 @@ def _moved(
         ledger = _ledger(new, path)
         if ledger is not None and ledger.head in sources and _ledger(old, path) is None:
             moved[path] = sources.pop(ledger.head)
-    # By ledger first: a chain that went on under another name is proof, likeness is a guess.
+    # By ledger first: a chain that continues under another name is proof, similarity a guess.
     left = [*(gone.keys() - moved.values()), *(come.keys() - moved.keys())]
     trees = branch.before.tree, branch.after.tree
-    # Git compares all pairs, and past its own limit gives up without a word.
+    # Git compares all pairs, and silently gives up beyond its own limit.
     renamed = renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
     if renamed is None:
         note = f"not searched for renames by content: {counted(len(left), 'file')} added or removed"
@@ -264,9 +260,9 @@ _TRACKED = (DRIVER, DRIVER, UNSPECIFIED, DRIVER)
 
 
 def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Iterator[str]:
-    """Say which attributes other than the filter are different at the head, and of what.
+    """Describe which attributes, other than the filter, differ at the head, and of which paths.
 
-    Raises EnvironmentFailure where a gitattributes file is not there.
+    Raises EnvironmentFailure if a gitattributes file is missing.
     """
     files = [_attribute_files(state) for state in (old, new)]
     if files[0] == files[1]:

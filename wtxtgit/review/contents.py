@@ -1,4 +1,4 @@
-"""What a changed checkpoint holds on both sides, compared as far as that can be."""
+"""What a changed checkpoint holds on both sides, compared so far as possible."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ _NEW = "items of a new tensor"
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob's size, and whether it begins as a text does; the empty one is its own.
+    """A blob's size, and whether it begins like a text; the empty blob counts as a text.
 
-    `is_pointer` tells a pointer of git-lfs, which is none.
+    `is_pointer` marks a pointer of git-lfs, which is not a text.
     """
 
     size: int
@@ -63,10 +63,10 @@ class StoredBlob:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a comparison came to.
+    """The result of a comparison.
 
-    `sizes` are those of the files before and after, `stored` what git has of
-    them, None for what is no file.
+    `sizes` are those of the files before and after, `stored` the blobs that git has of them, None
+    for what is not a file.
     """
 
     report: DiffReport | None = None
@@ -81,7 +81,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class BranchReader:
-    """Compares changed checkpoints of a branch; `progress` gets counts of bytes read."""
+    """Compares changed checkpoints of a branch; `progress` receives counts of bytes read."""
 
     repo: Repository
     store: ObjectStore
@@ -92,9 +92,9 @@ class BranchReader:
     progress: Progress | None = None
 
     def compare(self, changed: ChangedCheckpoint) -> Comparison:
-        """Compare a checkpoint's two sides; what can't be compared has a reason and a flag.
+        """Compare a checkpoint's two sides; if that fails, the result has a reason and a flag.
 
-        Raises EnvironmentFailure where git can't give a blob.
+        Raises EnvironmentFailure if git can't provide a blob.
         """
         threads = self.threads or default_threads()
         ends = self._ends(changed)
@@ -134,7 +134,7 @@ class BranchReader:
                 )
             except CheckError as error:
                 comparison = _unread(Risk.DAMAGED, error.message)
-            # NoCheckpoint is an InputError, so it comes first.
+            # NoCheckpoint is a subclass of InputError, so it comes first.
             except NoCheckpoint as error:
                 comparison = _unread(Risk.OPAQUE, error.message)
             except InputError as error:
@@ -143,7 +143,7 @@ class BranchReader:
         return replace(comparison, sizes=(sizes[0], sizes[1]), stored=stored)
 
     def _ends(self, changed: ChangedCheckpoint) -> list[tuple[str, Commit, TreeEntry]]:
-        """What stands at the ends of the branch where there is something."""
+        """Return the ends of the branch at which the checkpoint exists, with what stands there."""
         before = (_BASE, self.branch.before, changed.before)
         after = (_HEAD, self.branch.after, changed.after)
         return [(name, commit, one) for name, commit, one in (before, after) if one is not None]
@@ -151,7 +151,7 @@ class BranchReader:
     def _compared(
         self, changed: ChangedCheckpoint, sides: dict[str, Side], pages: Pages
     ) -> Comparison:
-        """Compare, or list, what is open; raises CheckError and InputError."""
+        """Compare, or list, the open sides; raises CheckError and InputError."""
         if changed.fate in (Fate.ADDED, Fate.REMOVED):
             (side,) = sides.values()
             return self._listed(changed, side, pages)
@@ -162,7 +162,7 @@ class BranchReader:
     def _told(
         self, compared: Compared, report: DiffReport, after: Side, pages: Pages
     ) -> Comparison:
-        """What two sides came to, under the names that `report` has for them."""
+        """Return the comparison of two sides, with the names that `report` has for them."""
         by_layer = groups(report)
         flags = [
             *flags_of(report, by_layer),
@@ -178,7 +178,7 @@ class BranchReader:
     def _of_delta(
         self, changed: ChangedCheckpoint, data: ByteView | None, pages: Pages
     ) -> Comparison:
-        """The change that a delta makes to its base, wherever in the repository that is."""
+        """Compare a delta's base, wherever in the repository, with what the delta makes of it."""
         if data is None:
             return Comparison(reason="a delta, which is gone")
         path = os.fsdecode(changed.path)
@@ -241,7 +241,7 @@ class BranchReader:
             return replace(_unread(Risk.UNREAD, error.message), delta=verdict)
 
     def _listed(self, changed: ChangedCheckpoint, side: Side, pages: Pages) -> Comparison:
-        # What is gone has no risky content; that it is gone is a flag of its own (`review`).
+        # A removed checkpoint has no risky content; its removal is a separate flag (`review`).
         is_new = changed.fate is Fate.ADDED
         status = TensorStatus.ADDED if is_new else TensorStatus.REMOVED
         listed, checkpoint = compare.listed(side, status, self.options, pages)
@@ -256,7 +256,7 @@ class BranchReader:
         return Comparison(report, groups=tuple(groups(report)), flags=tuple(flags))
 
     def _named(self, changed: ChangedCheckpoint, report: DiffReport) -> DiffReport:
-        """A report whose sides are called as they can be asked for."""
+        """Return a report that names its sides in a form that commands accept."""
         names = {
             name: f"{commit.oid[:OID_SHOWN]}:{os.fsdecode(entry.path)}"
             for name, commit, entry in self._ends(changed)
@@ -274,7 +274,7 @@ def here(reader: BranchReader, changed: Sequence[ChangedCheckpoint]) -> Iterator
 
 
 def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:
-    """NaN and Inf in tensors of the head that the base has not; raises CheckError."""
+    """Yield flags for NaN and Inf in tensors of the head that the base lacks; raises CheckError."""
     added = {tensor.name for tensor in report.of(TensorStatus.ADDED)}
     nan, inf, unread = [], [], []
     for tensor in checkpoint.tensors:
@@ -298,7 +298,7 @@ def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> It
 
 
 def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
-    """What of the head is not looked into."""
+    """Yield flags for what of the head is not examined."""
     for note in checkpoint.notes:
         yield Flag(Risk.UNREAD, note.removeprefix(f"{checkpoint.name}: "))
     layout = side.text.layout if side.text is not None else None

@@ -1,4 +1,4 @@
-"""Deltas that a branch brings: where the base of each is in the repository."""
+"""Deltas that a branch brings, and finding their bases in the repository."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from wtxtgit.review.changes import Branch, ChangedCheckpoint
 def with_bases(
     repo: Repository, branch: Branch, changed: Sequence[ChangedCheckpoint]
 ) -> list[ChangedCheckpoint]:
-    """What changed, each delta at the head with its base where the repository has that.
+    """Add to each delta at the head its base, if that is in the repository.
 
-    Raises EnvironmentFailure where git can't give a blob.
+    Raises EnvironmentFailure if git can't provide a blob.
     """
-    # Next to what it changes, mostly: at the base of the branch, and at its head.
+    # Mostly found next to what it changes: at the base of the branch, and at its head.
     finder = BaseFinder(repo, [*branch.known[1:], branch.after.oid])
     return [_with_base(repo, finder, one) for one in changed]
 

@@ -1,9 +1,8 @@
 """Risk flags: what in a comparison a reviewer has to look at.
 
-Tensors are grouped into layers by where their names have the first number. A
-change is unusually large by the modified z-score of Iglewicz and Hoaglin
-(1993), of the logarithm of the relative change: the median and the median
-absolute deviation are not moved by what is looked for.
+Tensors are grouped into layers by the prefix of their names up to the first number. A change is
+unusually large by the modified z-score of Iglewicz and Hoaglin (1993), applied to the logarithm of
+the relative change: outliers do not move the median and the median absolute deviation.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LAST = re.compile(r"[./][^./]*$")
 
 
 def group_of(name: str) -> str:
-    """The group of a tensor: `docs/review.md`, section "Layers"."""
+    """Return the group of a tensor: `docs/review.md`, section "Layers"."""
     for pattern in (_NUMBER, _DIGITS):
         if match := pattern.search(name):
             return name[: match.end()]
@@ -35,12 +34,12 @@ def group_of(name: str) -> str:
 
 
 def role_of(name: str) -> str:
-    """What a tensor is in its layer: its name with `#` for each number."""
+    """Return the role of a tensor in its layer: its name with `#` for each number."""
     return _DIGITS.sub("#", name)
 
 
 def groups(report: DiffReport) -> list[LayerGroup]:
-    """All groups of what was compared, the one that changed most first."""
+    """Return all groups of what was compared, largest change first."""
     layers: defaultdict[str, list[TensorDiff]] = defaultdict(list)
     for tensor in report.tensors:
         layers[group_of(tensor.name)].append(tensor)
@@ -68,7 +67,7 @@ def _group(name: str, tensors: list[TensorDiff], report: DiffReport) -> LayerGro
 
 
 def _weight(group: LayerGroup) -> tuple[bool, float, int, int]:
-    # What can't be measured is looked at first, as in a diff.
+    # Changes that can't be measured come first, as in a diff.
     relative = inf if group.relative_l2 is None else group.relative_l2
     return bool(group.changed), relative, group.changed_elements, group.added + group.removed
 
@@ -85,7 +84,7 @@ _MAD_OF_NORMAL = 0.6745
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A change that is `times` the median of those like it, and its score."""
+    """A change that is `times` the median of comparable ones, and its score."""
 
     name: str
     score: float
@@ -93,8 +92,8 @@ class Outlier:
 
 
 def outliers(changes: Mapping[str, float]) -> list[Outlier]:
-    """Choose the relative changes that are unusually large, largest first."""
-    # Zero has no logarithm, and what did not change is no outlier.
+    """Select the relative changes that are unusually large, largest first."""
+    # Zero has no logarithm, and an unchanged tensor is not an outlier.
     logs = {name: log10(change) for name, change in changes.items() if change > 0}
     if len(logs) < LEAST_CHANGES:
         return []
@@ -102,21 +101,21 @@ def outliers(changes: Mapping[str, float]) -> list[Outlier]:
     spread = median(abs(value - middle) for value in logs.values()) / _MAD_OF_NORMAL
     unusual = []
     for name, value in logs.items():
-        # Without a floor, layers that all change alike would make any other one an outlier.
+        # Without a floor, if all layers change alike, any slight deviation would be an outlier.
         score = (value - middle) / max(spread, LEAST_SPREAD)
         if score >= LEAST_SCORE:
-            # 10 ** 308 is where floats end.
+            # Floats end at about 10 ** 308.
             unusual.append(Outlier(name, score, 10 ** min(value - middle, 300)))
     return sorted(unusual, key=lambda one: one.score, reverse=True)
 
 
 def unusual_groups(groups: Iterable[LayerGroup]) -> list[Outlier]:
-    """Among all layers that changed."""
+    """Return outliers among all layers that changed."""
     return outliers({group.name: group.relative_l2 or 0.0 for group in groups})
 
 
 def unusual_tensors(tensors: Iterable[TensorDiff], but: Iterable[str]) -> Iterator[Outlier]:
-    """Among tensors of one role in their layers, those of the groups `but` left out."""
+    """Yield outliers among tensors with the same role, except those of the groups in `but`."""
     roles: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for tensor in tensors:
         if isinstance(tensor.change, Numbers):
@@ -133,7 +132,7 @@ LEAST_GROUPS = 4
 
 
 def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
-    """What stands out in a comparison of two sides."""
+    """Yield flags for what stands out in a comparison of two sides."""
     changed = report.by_change()
     yield from limited(Risk.DEAD, ((None, message) for message in _dead(report)))
     for risk in ValueRisk:
@@ -155,7 +154,7 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     yield from limited(Risk.REMOVED, ((t.name, "the tensor was removed") for t in removed))
     yield from limited(Risk.UNREAD, ((t.name, t.reason) for t in changed if t.reason is not None))
     yield from _single(report, groups)
-    # Layers first: a tensor is flagged by itself only where its layer is not.
+    # Layers first: a tensor is flagged by itself only if its layer is not.
     large = unusual_groups(groups)
     yield from limited(Risk.UNUSUAL, ((None, _told(one, "layers")) for one in large))
     tensors = unusual_tensors(changed, (one.name for one in large))
@@ -165,20 +164,20 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
 
 
 def _dead(report: DiffReport) -> Iterator[str]:
-    """Layers all of whose matrices became one number throughout."""
+    """Yield layers in which every matrix became a single repeated number."""
     layers: defaultdict[str, list[TensorDiff]] = defaultdict(list)
     for tensor in report.tensors:
         if len(tensor.shape) > 1 and tensor.status is not TensorStatus.REMOVED:
             layers[group_of(tensor.name)].append(tensor)
     for name, matrices in layers.items():
-        # What did not change was not measured: it counts as alive.
+        # Unchanged tensors were not measured: they count as alive.
         if all(_is_flat(tensor) for tensor in matrices):
             which = "its matrix" if len(matrices) == 1 else f"each of its {len(matrices)} matrices"
             yield f"{name}: {which} is constant"
 
 
 def part_flags(report: DiffReport) -> Iterator[Flag]:
-    """What differs beside tensors and metadata; that bytes of nobody are gone is no risk."""
+    """Yield flags for what differs besides tensors and metadata, if it exists at the head."""
     hidden = (one for one in report.parts if one.name is None and one.after is not None)
     yield from limited(Risk.HIDDEN, ((None, one.message) for one in hidden), "place")
     named = (one for one in report.parts if one.name is not None)
@@ -190,7 +189,7 @@ def _is_flat(tensor: TensorDiff) -> bool:
 
 
 def _single(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
-    """One layer that changed, and nothing else did."""
+    """Yield a flag if exactly one layer changed, and nothing else."""
     changed = [group for group in groups if group.changed]
     others = report.of(TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED)
     if len(changed) == 1 and len(groups) >= LEAST_GROUPS and not others:
@@ -207,14 +206,14 @@ def _told(one: Outlier, others: str, *, with_name: bool = True) -> str:
 
 
 def _times(factor: float) -> str:
-    """A factor to three digits, no power of ten up to a million."""
+    """Format a factor with three digits, without an exponent up to a million."""
     return f"{factor:,.0f}" if 1000 <= factor < 1_000_000 else f"{factor:.3g}"
 
 
 def limited(
     risk: Risk, reasons: Iterable[tuple[str | None, str]], noun: str = "tensor"
 ) -> Iterator[Flag]:
-    """Flags of one risk: of many tensors the first ones, and how many more there are."""
+    """Yield flags of one risk: for the first tensors, and how many more there are."""
     left = iter(reasons)
     for name, message in islice(left, MOST_TENSORS):
         yield Flag(risk, message, name)

@@ -1,7 +1,7 @@
-"""The life of a checkpoint: each content that it had along the commits, and its values in it.
+"""The versions of a checkpoint over time: each content that it had, and its values in it.
 
-Each version is compared with the one before, as `diff` compares two. Of texts only those
-arrays are decoded whose lines differ; a tensor that stayed the same keeps its numbers.
+Each version is compared with the one before, as `diff` compares two. Of texts, only those arrays
+are decoded whose lines differ; an unchanged tensor keeps its numbers.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _MOST_SUBJECT = 200
 
 @dataclass(frozen=True, slots=True)
 class HistoryRequest:
-    """Whose life is asked for, up to which revision.
+    """Which checkpoint's history is requested, up to which revision.
 
-    `tensors` is a pattern of names as a shell has it: then no other tensor is read. `most` are
-    the versions that are looked at, the last ones. `trust_root` is as `log` takes it.
+    `tensors` is a shell pattern of names: if given, no other tensor is read. `most` is how many
+    versions are examined, the latest ones. `trust_root` is as for `log`.
     """
 
     path: str
@@ -85,9 +85,9 @@ def life(
 ) -> History:
     """Read the versions of a checkpoint along first parents; `progress` gets bytes read.
 
-    A version that can't be read has a reason. Raises InputError where no commit of the revision
-    has the path, UsageError for a pattern that no tensor matches, EnvironmentFailure, and what
-    `log` raises of a ledger.
+    A version that can't be read has a reason. Raises InputError if no commit of the revision has
+    the path, UsageError for a pattern that matches no tensor, EnvironmentFailure, and what `log`
+    raises for a ledger.
     """
     artifact = repo.path_from_top(request.path).removesuffix(LEDGER_SUFFIX)
     tip = commit_of(repo, request.revision)
@@ -134,7 +134,7 @@ def life(
 
 
 def _sealed(walk: Walk, artifact: bytes, tip: str) -> Iterator[_Content]:
-    """The contents of a path that has a ledger, wherever it stood."""
+    """Yield the contents of a path that has a ledger, through all its moves."""
     report = walk.reader.ledger_in(walk.snapshots.files(tip), artifact)
     own = None if report is None else report.ledger
     places = [artifact] if own is None else log.places(own, artifact)
@@ -142,7 +142,7 @@ def _sealed(walk: Walk, artifact: bytes, tip: str) -> Iterator[_Content]:
     def last_gen(path: bytes, oid: str) -> int | None:
         found = walk.reader.ledger(path, oid)
         ledger: Ledger | None = None if found is None else found.ledger
-        # Another ledger stood here before: its records are not of this artifact.
+        # Another ledger was here before: its records are about another artifact.
         is_own = ledger is not None and own is not None and ledger.head == own.head
         return ledger.last.meta.gen if is_own and ledger is not None else None
 
@@ -155,7 +155,7 @@ def _contents(
     places: list[bytes],
     last_gen: Callable[[bytes, str], int | None],
 ) -> Iterator[_Content]:
-    """Each other blob that stood in one of the places, the last of them that has one."""
+    """Yield each new blob at the last of these places that has one, commit by commit."""
     paths = [path for place in places for path in (place, place + LEDGER_SUFFIX)]
     specs = [b":(top,literal)" + path for path in paths]
     known: set[int | None] = {None}
@@ -202,7 +202,7 @@ def _version(
 
 
 class _Reading:
-    """Versions as they are read, each compared with the last one that could be."""
+    """Versions as they are read, each compared with the last one that could be read."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class _Reading:
         self._until.close()
 
     def add(self, version: PastVersion, content: _Content) -> PastVersion:
-        """Read a version; gives it with what is known of its tensors."""
+        """Read a version; returns it with what is known of its tensors."""
         until = ExitStack()
         pages = Pages(self._progress)
         threads = self._threads or default_threads()
@@ -254,11 +254,11 @@ class _Reading:
 
     @property
     def has_tensors(self) -> bool:
-        """Whether there was any tensor that is asked for."""
+        """Whether any tensor matched the request."""
         return bool(self._kinds)
 
     def series(self) -> list[Series]:
-        """All tensors that have numbers."""
+        """Return all tensors that have numbers."""
         return in_order(
             Series(name, self._line(points), *self._kinds[name])
             for name, points in self._points.items()
@@ -276,7 +276,7 @@ class _Reading:
             if side.text is not None:
                 apart = compare.left_out(side, only)
                 arrays = side.text.by_name.values()
-                # What it lacks comes in one go.
+                # Fetch all of its missing payload in one go.
                 want_payload(array for array in arrays if array.name not in apart)
             report, after = compare.listed(
                 side, TensorStatus.ADDED, self._options, pages, only=only
@@ -314,11 +314,11 @@ class _Reading:
                 yield told.name, point
 
     def _kept(self, told: TensorDiff) -> Point | None:
-        """The numbers of a tensor that stayed as it was, under its name or another one."""
+        """Return the numbers of an unchanged tensor, also if it was renamed."""
         if told.status not in (TensorStatus.SAME, TensorStatus.RENAMED):
             return None
         points = self._points.get(told.base_name or told.name)
-        # The last version that could be read is the one that it was compared with.
+        # It was compared with the last version that could be read.
         return None if not points else replace(points[max(points)], l2=0.0, base_norm=0.0)
 
     def _counted(self, tensor: Tensor, after: Checkpoint, pages: Pages) -> Point | None:
@@ -360,7 +360,7 @@ def _changed(change: Numbers) -> Point:
 
 
 def _layers(tensors: list[Series]) -> tuple[Series, ...]:
-    """The tensors' layers."""
+    """Combine the tensors into series of their layers."""
     grouped: defaultdict[str, list[Series]] = defaultdict(list)
     for one in tensors:
         grouped[group_of(one.name)].append(one)

@@ -1,7 +1,7 @@
 """Review: every checkpoint that a branch changes, what changed in it, and what is risky.
 
-Whatever a checkpoint holds, the review goes on: what can't be compared is
-told with the reason.
+The review goes on whatever a checkpoint holds: one that can't be compared is reported with the
+reason.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ MOST_AUTHOR = 100
 class ReviewRequest:
     """What is to be reviewed, and how.
 
-    `asked` is a range as `branch.branch_of` reads it, `trust_root` a revision
-    or a signers file. `with_distributions` has tensors read a second time for
-    histograms of their values.
+    `asked` is a range as `branch.branch_of` parses it, `trust_root` a revision or a signers file.
+    `with_distributions` reads tensors a second time for histograms of their values.
     """
 
     asked: str | None = None
@@ -77,10 +76,10 @@ def review(
     progress: Progress | None = None,
     comparer: Comparer = here,
 ) -> Review:
-    """Review what a branch changes; `progress` gets counts of bytes read.
+    """Review what a branch changes; `progress` receives counts of bytes read.
 
-    Raises UsageError for a range that is none, EnvironmentFailure for
-    revisions that there are not, and KeyFileError for a trust root's file.
+    Raises UsageError for an invalid range, EnvironmentFailure for unknown revisions, and
+    KeyFileError for a trust root's file.
     """
     branch = branch_of(repo, request.asked)
     with (
@@ -112,7 +111,7 @@ def _seals(
     blobs: BlobReader,
     snapshots: CommitFilesReader,
 ) -> tuple[Seals, list[str]]:
-    """The chain, and what a reader has to know of it."""
+    """Return the chain, and notes on it for the reader."""
     reader = ChainReader(blobs)
     notes = []
     if branch.is_whole:
@@ -146,7 +145,7 @@ def _notes_on_trust(seals: Seals) -> Iterator[str]:
         yield "the trust root has no signers"
     states = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
     before, after = (state.entries.get(SIGNERS_PATH) for state in states)
-    # Only told here: whether such a change counts is decided along the history, by audit.
+    # Only mentioned here: audit decides along the history whether such a change counts.
     if before != after and not branch.is_whole:
         yield "the branch changes .wtxt/signers; wtxtgit audit checks whether that is allowed"
     for violation in seals.signer_changes():
@@ -155,7 +154,7 @@ def _notes_on_trust(seals: Seals) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _ReviewWork:
-    """A review under way."""
+    """A review in progress."""
 
     repo: Repository
     branch: Branch
@@ -173,14 +172,14 @@ class _ReviewWork:
         wanted = [*self._to_be_verified(changed), *files.blobs.values()]
         known = facts.of(wanted, progress, opaque=files.unfiltered)
         after = branch.after.oid
-        # Judged as `audit` judges the head, so that both say the same of a seal.
+        # Judged as `audit` judges the head, so that both agree on a seal.
         judged: dict[bytes, list[Finding]] = {}
         for finding in judge.judge(
             after, files, walk.reader, known.__getitem__, walk.standing(after)
         ):
             judged.setdefault(finding.path, []).append(finding)
         more += attribute_notes(self.repo, *ends)
-        # One limit for flags and sizes: they are told side by side.
+        # One limit for flags and sizes, which are shown side by side.
         limit = max_blob(self.repo)
         changed = with_bases(self.repo, branch, changed)
         compared = self._compared(changed)
@@ -208,13 +207,13 @@ class _ReviewWork:
         )
 
     def _compared(self, changed: Sequence[ChangedCheckpoint]) -> list[Comparison]:
-        """Compare checkpoints, in their order; shards by themselves where their set can't be."""
+        """Compare checkpoints, in their order; shards separately if their set can't be compared."""
         compared = list(self.comparer(self.contents, changed))
         pairs = zip(changed, compared, strict=True)
         unread = {one.path for one, contents in pairs if one.parts and contents.report is None}
         alone = [n for n, one in enumerate(changed) if one.part_of in unread]
         again = [replace(changed[n], part_of=None) for n in alone]
-        # A cluster is not asked for nothing.
+        # Without work, do not start a cluster.
         for n, contents in zip(
             alone, self.comparer(self.contents, again) if again else (), strict=True
         ):
@@ -224,7 +223,7 @@ class _ReviewWork:
     def _with_wsum(
         self, changed: ChangedCheckpoint, files: JudgedFiles, known: dict[str, ArtifactFacts]
     ) -> dict[str, ArtifactFacts]:
-        """What is known of blobs, of a text with a WSUM together with that."""
+        """Add facts on a text that has a WSUM, verified together with it."""
         oid = None if changed.after is None else changed.after.oid
         if oid is None or oid not in known:
             return known
@@ -233,14 +232,14 @@ class _ReviewWork:
         }
 
     def _files(self, changed: list[ChangedCheckpoint]) -> JudgedFiles:
-        """What is judged at the head: the artifacts among what the branch changes."""
+        """Return the files to judge at the head: the artifacts among what the branch changes."""
         walk, oid = self.seals.walk, self.branch.after.oid
         listing = walk.snapshots.listing(oid)
         files = judge.whole(walk.snapshots, walk.snapshot(oid), listing, walk.standing(oid))
         return files.only({path for one in changed for path in one.paths})
 
     def _to_be_verified(self, changed: list[ChangedCheckpoint]) -> list[str]:
-        """Blobs that are read to the last line: what a seal is of, and what nothing is known of."""
+        """Return blobs to be verified completely: those that are sealed, and those added."""
         state = self.seals.walk.snapshot(self.branch.after.oid)
         ledgers = state.entries
         return [
@@ -250,7 +249,7 @@ class _ReviewWork:
             and one.after.is_file
             and (
                 one.path + LEDGER_SUFFIX in ledgers
-                # The index of a set may be no text, and none of the filter's.
+                # The index of a set need not be a text or have the filter.
                 or (one.fate is Fate.ADDED and (not one.parts or one.path in state.filtered))
             )
         ]
@@ -299,7 +298,7 @@ class _ReviewWork:
         *,
         is_compared: bool,
     ) -> Iterator[Flag]:
-        """What is risky about the blob at the head as such."""
+        """Yield what is risky about the blob at the head itself."""
         entry = changed.after
         if entry is None:
             what = "delta" if changed.is_delta else "checkpoint"
@@ -308,7 +307,7 @@ class _ReviewWork:
         if stored is None:
             return
         known = facts.get(entry.oid)
-        # Of what was compared all that differs was read; the rest has the hashes of the base.
+        # A comparison has read all that differs; the rest has the same hashes as the base.
         is_read = is_compared and changed.before is not None
         if known is not None and known.lacks_payload:
             if not is_read:
@@ -334,7 +333,7 @@ class _ReviewWork:
     def _commits(
         self, changed: Sequence[ChangedCheckpoint]
     ) -> Iterator[tuple[ReviewedCommit, ...]]:
-        """Commits of the branch that change each checkpoint, the newest first."""
+        """Yield, for each checkpoint, the commits of the branch that change it, newest first."""
         every = history.commits(self.repo, [self.branch.after.oid], self.branch.known)
         paths = {path for one in changed for path in one.touched}
         touching = changing(self.repo, every, paths, self.commits)
@@ -354,7 +353,7 @@ class _ReviewWork:
 
 
 def _once(flags: list[Flag]) -> Iterator[Flag]:
-    """Flags in their order; what is told of the whole file in two ways is told once."""
+    """Yield flags in their order; the same thing said twice of a whole file appears once."""
     seen = set()
     for flag in flags:
         is_whole = flag.tensor is None and flag.risk in (Risk.DAMAGED, Risk.UNREAD)
@@ -365,7 +364,7 @@ def _once(flags: list[Flag]) -> Iterator[Flag]:
 
 
 def _weight(one: Reviewed) -> tuple[int, int, float, bytes]:
-    """Most severe risks first, then most flags, then the largest change."""
+    """The sort key: most severe risks first, then most flags, then the largest change."""
     severe = {flag.risk for flag in one.flags} & SEVERE
     relative = 0.0
     if one.diff is not None:

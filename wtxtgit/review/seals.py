@@ -1,7 +1,7 @@
 """What the chain says of a changed checkpoint: the seal of its content, and what the branch added.
 
-Trust is computed as an audit does, from the trust root on. What the branch
-did is judged along its first parents, as an audit of it is.
+Trust is computed as an audit does, from the trust root on. What the branch did is judged along its
+first parents, as in an audit of it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _RISKS = {
 
 @dataclass(frozen=True)
 class Seals:
-    """The chain of a branch's checkpoints; without slots, for what is found out once.
+    """The chain of a branch's checkpoints; not slotted, for its cached properties.
 
-    `line` are the commits of the branch that are judged, `all_commits` the
-    ids of all of them. `fault` says why nobody is trusted, where that is so.
+    `line` are the commits of the branch that are judged, `all_commits` the ids of all of them.
+    `fault` says why nobody is trusted, if that is so.
     """
 
     walk: Walk
@@ -54,23 +54,23 @@ class Seals:
 
     @cached_property
     def _violations(self) -> list[Violation]:
-        """What the branch's commits did to ledgers, and what is wrong at its head."""
+        """What the branch's commits did wrong to ledgers, and what is wrong at its head."""
         line = (commit.oid for commit in self.line if commit.oid in self.walk.commits)
         brought = [one for oid in line for one in self.walk.brought(oid)]
-        # What stands wrong at the head may stem from before the branch: told once, by either. By
-        # path and kind, as an audit passes over what a parent has.
+        # A fault at the head may be older than the branch: report it once, from either source. By
+        # path and kind, as an audit skips what a parent has.
         known = {(one.path, one.kind) for one in brought}
         at_head = self.walk.violations(self.branch.after.oid)
         return [*brought, *(one for one in at_head if (one.path, one.kind) not in known)]
 
     @property
     def is_self_made(self) -> bool:
-        """Whether the branch itself brings the first signers, to what was there before."""
+        """Whether the branch itself introduces the first signers."""
         is_brought = self.walk.is_first_use and self.walk.root in self.all_commits
         return is_brought and not self.branch.is_whole
 
     def signer_changes(self) -> list[Violation]:
-        """Changes of the signers that do not count."""
+        """Changes of the signers that are not valid."""
         return [one for one in self._violations if one.kind == "signers-changed"]
 
     def seal(
@@ -79,7 +79,7 @@ class Seals:
         facts: Mapping[str, ArtifactFacts],
         findings: Sequence[Finding],
     ) -> tuple[SealVerdict, list[Flag]]:
-        """The seal of a checkpoint at the head, and what is risky about it.
+        """Return the seal of a checkpoint at the head, and what is risky about it.
 
         `findings` are those of judging what is there.
         """
@@ -111,7 +111,7 @@ class Seals:
 
     @property
     def snapshot(self) -> CommitFiles:
-        """What the head holds."""
+        """The files of the head."""
         return self.walk.snapshot(self.branch.after.oid)
 
     @cached_property
@@ -127,7 +127,7 @@ class Seals:
         )
 
     def _ledger(self, path: bytes) -> tuple[Ledger | None, str | None]:
-        """The ledger of a path at the head, or why it can't be read."""
+        """Return the ledger of a path at the head, or why it can't be read."""
         entry = self.snapshot.entries.get(path + LEDGER_SUFFIX)
         if entry is not None and not entry.is_file:
             return None, "replaced by a link or submodule"
@@ -137,7 +137,7 @@ class Seals:
         return report.ledger, str(report.problems[0]) if report.problems else None
 
     def _judged(self, changed: ChangedCheckpoint) -> Iterator[Flag]:
-        """What the branch did to the ledger that it may not, each kind of thing once."""
+        """Yield what the branch did wrong to the ledger, once for each kind."""
         paths = changed.paths
         problems = dict.fromkeys(
             (Risk.SIGNER if one.kind in UNTRUSTED - {"bad-signature"} else Risk.CHAIN,
@@ -159,7 +159,7 @@ class Seals:
         *,
         is_broken: bool,
     ) -> tuple[SealVerdict, Flag | None]:
-        """Whether the last record seals what is there, and who says so."""
+        """Return whether the last record seals the content, and who signed it."""
         gen = ledger.last.meta.gen
         if changed.after is not None and changed.after.is_file:
             content = facts[changed.after.oid]
@@ -177,13 +177,13 @@ class Seals:
                     )
         kept = "deleted, its ledger kept: " if changed.after is None else ""
         state, by, flag = self._signers(ledger)
-        # A good last record does not heal a chain that was broken before it.
+        # A good last record does not repair a chain that was broken before it.
         if is_broken:
             state = Sealing.UNTRUSTED
         return SealVerdict(state, f"{kept}generation {gen} {by}"), flag
 
     def _signers(self, ledger: Ledger) -> tuple[Sealing, str, Flag | None]:
-        """Who signed the last record: its state, words, and what is risky about it."""
+        """Return who signed the last record: state, explanation, and what is risky about it."""
         walk = self.walk
         states = walk.state(self.branch.after.oid).signers
         keys = frozenset[bytes]().union(*(one.keys for one in states))
@@ -203,7 +203,7 @@ class Seals:
         return Sealing.UNTRUSTED, by, Flag(Risk.SIGNER, f"generation {ledger.last.meta.gen} {by}")
 
     def _added(self, changed: ChangedCheckpoint, ledger: Ledger) -> tuple[ReviewedGeneration, ...]:
-        """The generations that the base has not, the newest first."""
+        """Return the generations that the base lacks, newest first."""
         before = self.walk.snapshot(self.branch.before.oid)
         reports = (self.walk.reader.ledger_in(before, path) for path in changed.paths)
         known = {

@@ -1,10 +1,9 @@
-"""Checkpoints in several files among what a branch changes: the shards of a set are one.
+"""Checkpoints in several files: treating the shards of a set as one changed checkpoint.
 
-A set is found by its index, whether the filter is for that or not, in the
-folder of a shard that changed or above it. A shard is a part of the set where
-the indexes of both ends list it, as far as it is there: what only one end
-lists is compared by itself, so that no index can hide a change.
-Spec: `docs/spec/containers.md`, "Sets".
+A set is found by its index, whether or not that has the filter, in the folder of a changed shard or
+above it. A shard is part of the set if the indexes of both ends list it, so far as it exists there.
+A shard that only one end lists is compared by itself, so that no index can hide a change. Spec:
+`docs/spec/containers.md`, "Sets".
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ def with_sets(
     changed: Iterable[ChangedCheckpoint],
     artifacts: Collection[bytes],
 ) -> list[ChangedCheckpoint]:
-    """What changed, with the sets that it is part of, in order of the paths.
+    """Add the sets to which changed files belong, in order of the paths.
 
-    `artifacts` are the paths of checkpoints at either end: other sets are none of the review.
-    Raises EnvironmentFailure where git can't give a tree.
+    `artifacts` are the paths of checkpoints at either end: other sets are not part of the review.
+    Raises EnvironmentFailure if git can't provide a tree.
     """
     alone = {one.path: one for one in changed}
     with TreeReader(repo) as trees:
@@ -77,7 +76,7 @@ def with_sets(
         for shard in parts:
             if alone[shard].part_of is None and _is_part(alone[shard], old, new):
                 alone[shard] = replace(alone[shard], part_of=one.path)
-    # An index that the filter is for is there already, as a file of its own.
+    # An index that has the filter is already there, as a file of its own.
     for one in sets:
         alone[one.path] = replace(one, part_of=None)
     return sorted(alone.values(), key=lambda one: one.path)
@@ -86,7 +85,7 @@ def with_sets(
 def _paired(
     before: _Indexes, after: _Indexes, changed: Mapping[bytes, ChangedCheckpoint]
 ) -> Iterator[ChangedCheckpoint]:
-    """Each set that is at either end, with where it was."""
+    """Yield each set that is at either end, with its former place."""
     renamed: dict[bytes, bytes] = {}
     for path, listing in after.items():
         source = None if path in before else _source(listing, before, changed)
@@ -110,7 +109,7 @@ def _paired(
 def _source(
     listing: _ListedSet, before: _Indexes, changed: Mapping[bytes, ChangedCheckpoint]
 ) -> bytes | None:
-    """Where the index of a set was whose shards came from another folder; None if nowhere."""
+    """Return the former index of a set whose shards were moved from another folder, if any."""
     for shard in sorted(listing.files):
         one = changed.get(shard)
         if one is None or one.base_path is None or one.base_path == shard:
@@ -126,14 +125,14 @@ def _source(
 
 
 def _is_part(shard: ChangedCheckpoint, old: _ListedSet | None, new: _ListedSet | None) -> bool:
-    """Whether the set's index lists the shard wherever it is."""
+    """Whether the set's index lists the shard at every end at which the shard exists."""
     is_listed = shard.after is None or (new is not None and shard.path in new.files)
     base = shard.base_path
     return is_listed and (shard.before is None or (old is not None and base in old.files))
 
 
 class _ListedSetReader:
-    """The indexes of sets in trees."""
+    """Reads the indexes of sets in trees."""
 
     def __init__(self, repo: Repository, trees: TreeReader) -> None:
         self._repo = repo
@@ -141,7 +140,7 @@ class _ListedSetReader:
         self._files: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def listings(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, _ListedSet]:
-        """The sets whose index is in the folder of one of these paths, or above it."""
+        """Return the sets whose index is in the folder of one of these paths, or above it."""
         folders = {above for path in paths for above in _above(path)}
         found = {}
         for folder in sorted(folders):
@@ -150,7 +149,7 @@ class _ListedSetReader:
                 entry = self._trees.standing(tree, path).entry
                 if entry is None or not entry.is_file:
                     continue
-                # What is never opened as a part of the set is none.
+                # Files that are never opened as parts of the set are not parts.
                 listed = filter(is_in_folder, self._listed(entry))
                 files = frozenset(posixpath.join(folder, os.fsencode(file)) for file in listed)
                 if files:
@@ -168,9 +167,9 @@ class _ListedSetReader:
         return [n for n in self._trees.names(oid) if os.fsdecode(n).endswith(endings)]
 
     def _listed(self, entry: TreeEntry) -> tuple[str, ...]:
-        """The files that an index lists; none where it is none, or can't be read."""
+        """Return the files that an index lists; none if it is not an index, or can't be read."""
         name = os.fsdecode(posixpath.basename(entry.path))
-        # Files of some sets are called after their index.
+        # In some sets the files' names depend on the name of the index.
         key = (entry.oid, name)
         if key not in self._files:
             try:
@@ -189,7 +188,7 @@ def _unopened(path: str) -> NoReturn:
 
 
 def _above(path: bytes) -> Iterator[bytes]:
-    """The folder of a path, and those above it, the tree itself as nothing."""
+    """Yield the folder of a path, and all folders above it; b"" for the top level."""
     while path:
         path = posixpath.dirname(path)
         yield path

@@ -1,1 +1,1 @@
-"""The payload of detached texts: chunks, found by their SHA-256, in packs. `docs/spec/store.md`."""
+"""The payload of detached texts: packs of chunks, found by their SHA-256. `docs/spec/store.md`."""

@@ -1,4 +1,4 @@
-"""What is in a store, and whether it is whole: `wtxtgit store ls` and `verify`."""
+"""Listing a store, and checking that it is whole: `wtxtgit store ls` and `verify`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OTHER_NAME = "has a SHA-256 other than its name states"
 
 
 def list_store(store: Store) -> StoreListing:
-    """The packs of a store; raises EnvironmentFailure where they can't be read."""
+    """List the packs of a store; raises EnvironmentFailure if they can't be read."""
     own = store.own
     names: list[bytes] = []
     sizes: list[Column] = []
@@ -42,7 +42,7 @@ def list_store(store: Store) -> StoreListing:
         sizes.append(index.sizes)
         packs.append(StoredPack(name, nbytes, index.count, index.nbytes))
     borrowed = tuple(folder.folder for folder in store.borrowed)
-    # A chunk may be in several packs. As columns: there may be very many.
+    # A chunk may be in several packs. Columns instead of objects, since there may be very many.
     payload = np.concatenate([np.empty(0, "<u8"), *sizes])
     count = nbytes = 0
     for rows in _firsts(b"".join(names)):
@@ -52,7 +52,7 @@ def list_store(store: Store) -> StoreListing:
 
 
 def _firsts(names: bytes) -> Iterator[npt.NDArray[np.intp]]:
-    """The first of the rows that each name has, some at a time."""
+    """Yield the rows of each name's first occurrence, some at a time."""
     held = np.frombuffer(names, f"S{NAME_SIZE}")
     order = held.argsort(kind="stable")
     yield order[:1]
@@ -65,9 +65,9 @@ def _firsts(names: bytes) -> Iterator[npt.NDArray[np.intp]]:
 def check_store(
     store: Store, threads: int | None, progress: Progress | None = None
 ) -> StoreVerdict:
-    """Decode and hash every copy of every chunk of a store's own packs, and hash these.
+    """Decode and hash every copy of every chunk in a store's own packs, and hash the packs.
 
-    `progress` gets counts of bytes, of `packs_size` together.
+    `progress` gets counts of bytes, which add up to `packs_size`.
     """
     own, held = store.own, DecodedBases()
     # Bases are found by it.
@@ -98,15 +98,16 @@ def check_store(
 
 
 def _names_of(own: PackFolder, damaged: Iterable[DamagedPack]) -> Iterator[bytes]:
-    """The names of all chunks that are damaged in a pack, in order, each once."""
+    """Yield the names of all chunks that are damaged in some pack, sorted, each once."""
     names: list[memoryview] = []
     for found in damaged:
-        # Repacked meanwhile, it is not there.
+        # It may have been repacked meanwhile.
         with contextlib.suppress(FileNotFoundError):
             if found.rows and (pack := own.opened(found.pack)) is not None:
                 held = np.frombuffer(pack.index.names, f"V{NAME_SIZE}")
                 names.append(held[np.sort(found.rows)].view(np.uint8).data)
-    # Names ascend with a pack's rows. Copied once: all of them may be very many.
+    # Within a pack, names ascend with rows. Bytes objects are made one by one: there may be very
+    # many.
     return (name for name, _ in groupby(merge(*map(_each, names))))
 
 
@@ -115,7 +116,7 @@ def _each(names: memoryview) -> Iterator[bytes]:
 
 
 def packs_size(store: Store) -> int:
-    """Bytes of all packs of a store's own."""
+    """Return the size in bytes of all of a store's own packs."""
     return sum(store.own.names.values())
 
 
@@ -127,7 +128,7 @@ def check_pack(
     pack: ChunkPack | None,
     progress: Progress | None = None,
 ) -> DamagedPack | None:
-    """What is wrong with a pack, which is None if it breaks a rule; None where nothing is."""
+    """Return what is wrong with a pack; None if nothing is. `pack` is None if it breaks a rule."""
     if pack is None:
         return DamagedPack(name, own.damaged[name], {})
     chunks: dict[str, str] = {}
@@ -148,7 +149,7 @@ def check_pack(
     try:
         why = None if file_digest(pack.path) == name else _OTHER_NAME
     except FileNotFoundError:
-        # Repacked meanwhile, which checks what it moves.
+        # It was repacked meanwhile, which checks what it moves.
         return None
     if not (why or rows):
         return None
@@ -156,10 +157,10 @@ def check_pack(
 
 
 def _packs(own: PackFolder) -> Iterator[tuple[str, int, ChunkPack | None]]:
-    """All packs by name, with their bytes; None for one that breaks a rule."""
+    """Yield all packs by name, with their sizes; None in place of a pack that breaks a rule."""
     for name, nbytes in sorted(own.names.items()):
         try:
             yield name, nbytes, own.opened(name)
         except FileNotFoundError:
-            # Repacked meanwhile: its chunks are in others.
+            # It was repacked meanwhile: its chunks are in others.
             continue

@@ -1,8 +1,8 @@
-"""How a chunk's bytes are decoded within a bound, as `encoding.py` has encoded them.
+"""Decoding chunks that `encoding.py` has encoded, within limits.
 
 Spec: `docs/spec/store.md`, section "Encodings". All sizes are in bytes. numpy, whose import takes a
-tenth of a checkout of 256 MiB, is loaded where a chunk is the XOR with another one. Every n-th byte
-of a bytearray is set in one go, which is as quick as shifting numbers of numpy.
+tenth of a checkout of 256 MiB, is only imported if a chunk is the XOR with another one. Every n-th
+byte of a bytearray is set by slice assignment, which is as fast as shifting numbers with numpy.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from wtxtgit.store.pack import MAX_CODED, PREFIX, STORED, XOR, ChunkEntry
 
 
 class DecodedChunk:
-    """A chunk's bytes, grouped by their place in items of `item` bytes.
+    """A chunk's bytes, grouped by their position in items of `item` bytes.
 
-    They stay as they were decoded as long as nobody wants them otherwise: a chain of XORs is
+    They are kept as they were decoded until they are needed in another form: a chain of XORs is
     undone group by group.
     """
 
@@ -36,19 +36,21 @@ class DecodedChunk:
         return self._data.nbytes
 
     def grouped(self, item: int) -> memoryview:
-        """Its bytes, grouped by their place in items of any size that divides its own."""
+        """Return its bytes grouped by their position in items of another size, which divides
+        `item`.
+        """
         if item == self.item:
             return self._data
         plain = bytes(self.plain())
         return memoryview(b"".join(plain[place::item] for place in range(item)))
 
     def plain(self) -> memoryview:
-        """The chunk's bytes."""
+        """Return the chunk's bytes in their original order."""
         return self._data if self.item == 1 else _joined(self._data, [self.item], self.size)
 
 
 class _Decoder(threading.local):
-    """zstd's context, which one thread at a time may use."""
+    """A zstd context for each thread."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor(max_window_size=MAX_CODED)
@@ -58,9 +60,9 @@ _decoder = _Decoder()
 
 
 class DecodedRun:
-    """Chunks of one size, one after another, of which `items` says how each one is grouped.
+    """Chunks of one size, one after another; `items` says how each one is grouped.
 
-    They are worked on together where they can be: each call may wait for the interpreter.
+    They are processed together where possible, because each call may wait for the interpreter.
     """
 
     __slots__ = ("_data", "_size", "is_based", "items")
@@ -80,10 +82,10 @@ class DecodedRun:
     def decode(
         self, numbers: Sequence[int], entries: Sequence[ChunkEntry], encoded: memoryview
     ) -> None:
-        """Decode chunks of that size, which stand side by side in a pack, without their bases.
+        """Decode chunks of this size, which are adjacent in a pack, without applying their bases.
 
-        Of an XOR that gives just this. Those that follow one another here, too, are decoded in one
-        go: whether each takes its own part of the pack is for their hashes to tell. Raises
+        For an XOR the result is the XOR itself. Chunks that are also adjacent here are decoded in
+        one go; whether each uses just its own part of the pack shows in their hashes. Raises
         FormatError.
         """
         at = 0
@@ -107,13 +109,13 @@ class DecodedRun:
             at = end
 
     def put(self, number: int, chunk: DecodedChunk) -> None:
-        """Take a chunk that was decoded with its bases."""
+        """Store a chunk that was decoded with its bases."""
         self.is_based = True
         self.items[number] = chunk.item
         self._part(number)[:] = chunk.grouped(chunk.item)
 
     def undo(self, numbers: Sequence[int], bases: DecodedRun) -> None:
-        """Make chunks of their XORs with the bases, which are as many."""
+        """Turn XORs into chunks, with as many bases."""
         self.is_based = True
         if len(numbers) == len(self.items) and self.items == bases.items:
             _undo(self._data, bases._data)
@@ -122,19 +124,19 @@ class DecodedRun:
             _undo(self._part(number), bases.chunk(place).grouped(self.items[number]))
 
     def chunks(self, names: Sequence[bytes]) -> Iterator[tuple[bytes, memoryview]]:
-        """The bytes of each chunk, with its name."""
+        """Yield the name and bytes of each chunk."""
         data, size = self.plain(), self._size
         for number, name in enumerate(names):
             yield name, data[number * size : (number + 1) * size]
 
     def plain(self) -> memoryview:
-        """The bytes of all chunks, one after another."""
+        """Return the bytes of all chunks, one after another."""
         is_plain = self.items.count(1) == len(self.items)
         return self._data if is_plain else _joined(self._data, self.items, self._size)
 
 
 def _joined(grouped: memoryview, items: Sequence[int], size: int) -> memoryview:
-    """The bytes of chunks of one size, each of which is grouped by its item."""
+    """Return the bytes, in original order, of chunks of one size, each grouped by its item."""
     made = bytearray(grouped.nbytes)
     start = 0
     for item in items:
@@ -147,7 +149,7 @@ def _joined(grouped: memoryview, items: Sequence[int], size: int) -> memoryview:
 
 
 def _undo(grouped: memoryview, base: memoryview) -> None:
-    """Make chunks of their XORs with others, in place."""
+    """Turn XORs with others into chunks, in place."""
     import numpy as np
 
     held = np.frombuffer(grouped, np.uint8)
@@ -155,9 +157,9 @@ def _undo(grouped: memoryview, base: memoryview) -> None:
 
 
 def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) -> DecodedChunk:
-    """The chunk of an index's entry, of exactly the size that it says.
+    """Decode the chunk of an index entry, to exactly the size that it states.
 
-    `bases` are those of the entry. Raises FormatError where the bytes can't be decoded so.
+    `bases` are those of the entry. Raises FormatError if the bytes can't be decoded.
     """
     held = mapped(encoded)
     if entry.encoding == STORED:
@@ -180,7 +182,7 @@ def decode(entry: ChunkEntry, encoded: ByteView, bases: Sequence[DecodedChunk]) 
 def _decompress(
     decoder: zstandard.ZstdDecompressor, entry: ChunkEntry, held: memoryview, made: memoryview
 ) -> None:
-    """Fill `made` with what frames hold that begin with those of an entry."""
+    """Fill `made` with the decompressed frames, of which the first belongs to `entry`."""
     try:
         reader = decoder.stream_reader(held, read_across_frames=entry.encoding != PREFIX)
         given = reader.readinto(made)

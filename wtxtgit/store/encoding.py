@@ -1,8 +1,8 @@
-"""How a chunk's bytes are encoded in a pack. `decoding.py` undoes it.
+"""Encoding chunks for a pack; `decoding.py` is the inverse.
 
-Spec: `docs/spec/store.md`, section "Encodings". Of numbers, sign and exponent are what can be made
-smaller: bytes are grouped by their place in the item, and each group is a zstd frame, which finds
-by itself that a mantissa is noise. All sizes are in bytes.
+Spec: `docs/spec/store.md`, section "Encodings". In numbers, sign and exponent can be compressed:
+bytes are grouped by their position in the item, and each group is a zstd frame; zstd itself detects
+that mantissas are noise. All sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ MakeFrame = Callable[[memoryview], bytes]
 NoisyGroups = set[tuple[int, int]]
 """Encodings and places in the item that had nothing to code in chunks that are alike."""
 
-# Tables of 64 entries and matches of 7 bytes or more: numbers have no others, and what is left of
-# the work is counting and coding single bytes. Measured on weights, level 1 takes twice as long,
-# as it looks for matches, and those that it finds spoil the statistics: 0.69 of bf16, not 0.67.
+# Tables of 64 entries and matches of 7 bytes or more: numbers have no others, and the remaining
+# work is counting and coding single bytes. Measured on weights, the default level 1 takes twice as
+# long because it looks for matches, and those that it finds spoil the statistics: bf16 shrinks to
+# 0.69 instead of 0.67.
 _FOR_NUMBERS = zstandard.ZstdCompressionParameters(
     compression_level=1, strategy=zstandard.STRATEGY_FAST, min_match=7, target_length=0,
     window_log=17, hash_log=6, chain_log=6, search_log=1, write_content_size=1,
 )  # fmt: skip
-# Of an XOR the same matches are short runs of zeros, which a code for single bytes makes as small,
-# in a third of the time, and half of it when they are decoded. zstandard can't be told so: a step
-# so long that nothing is found turns coding off, unless literals are to be coded all the same
+# In an XOR these matches are short runs of zeros, which coding single bytes makes as small, in a
+# third of the time, and half the time to decode. zstandard has no option for that: with a step so
+# long that nothing is found it stops coding, unless coding of literals is requested explicitly
 # (zstd.h: ZSTD_c_literalCompressionMode, ZSTD_ps_enable).
 _LONG_STEP = 128 * 1024
 _LITERALS, _ARE_CODED = 1002, 1
@@ -44,34 +45,34 @@ _AS_THEY_ARE = zstandard.ZstdCompressionParameters(
     compression_level=1, strategy=zstandard.STRATEGY_FAST, min_match=7, target_length=_LONG_STEP,
     window_log=17, hash_log=6, chain_log=6, search_log=1, write_content_size=1,
 )  # fmt: skip
-# Where most words of so many bytes are zero, rows have changed or few values: long matches.
+# If most words of this many bytes are zero, rows or few values have changed: matches are long.
 _WORD = 8
-# Less than that part smaller is not worth coding either.
+# Coding is not worthwhile unless it saves at least this fraction.
 _HARDLY = 32
-# Of so many bytes of noise more than that are different ones.
+# Among so many bytes of noise more than this number are distinct.
 _LOOKED, _DIFFERENT = 32, 24
 _FOR_BYTES = 3
 _FOR_MOVED = 1
-# Bytes of items that are put in groups, and back, as whole numbers: taking every other byte takes
-# twice as long. Of 8 bytes it doesn't.
+# Sizes of items that are grouped, and ungrouped, as integers: strided copies take twice as long,
+# except for 8 bytes.
 _SHIFTED = (2, 4)
-# By what part the encoding has to be smaller to be worth the decoding.
+# The fraction that an encoding has to save to be worth decoding.
 _WORTHWHILE = 64
-# What is tried first: runs of bytes of each group that make so many parts of it.
+# A sample has this many runs of bytes of each group, each a fraction of its part.
 _RUNS = 16
 _PART = 8
 _SHORTEST = 16
-# What is so much larger than by the last base is about as small: two steps of training are, by
-# both, but not two times that some rows change.
+# What is so much larger than by the last base counts as equally small: steps of training are, by
+# either base; repeated changes of some rows are not.
 _AS_SMALL = 1.2
-# An XOR of less than half of the chunk is smaller than the chunk by itself.
+# An XOR of less than half of the chunk's size is smaller than the chunk by itself.
 _LITTLE = 2
 _AS_FEW = 1.45
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The encoded bytes of a chunk, in pieces, to be taken once."""
+    """The encoded bytes of a chunk, in pieces that can be iterated once."""
 
     pieces: Iterable[Buffer]
     encoding: int
@@ -80,7 +81,7 @@ class Encoded:
 
 
 class _Encoders(threading.local):
-    """What makes frames, which one thread at a time may use; each when it is first needed."""
+    """Compressors for each thread, each made when first needed."""
 
     @cached_property
     def numbers(self) -> MakeFrame:
@@ -100,8 +101,8 @@ class _Encoders(threading.local):
 
 
 def _of_single_bytes() -> MakeFrame | None:
-    """What codes bytes one by one; None where that is not to be had."""
-    # It only saves time and room.
+    """Return a compressor that codes single bytes; None if it is not available."""
+    # It is optional: it only saves time and space.
     try:
         if sys.version_info >= (3, 14):
             from compression import zstd
@@ -120,7 +121,7 @@ def _of_single_bytes() -> MakeFrame | None:
     try:
         compressor = zstd.ZstdCompressor(options=options)
     except ValueError:
-        # No such parameter in this zstd, whose interface promises none.
+        # This zstd lacks the parameter, which is not part of its stable interface.
         return None
     return partial(compressor.compress, mode=compressor.FLUSH_FRAME)
 
@@ -129,7 +130,7 @@ _own = _Encoders()
 
 
 def encode(data: ByteView, item: int) -> Encoded:
-    """Encode a chunk of items of `item` bytes by itself."""
+    """Encode a chunk with items of `item` bytes by itself."""
     return encode_based(data, item, ())[0]
 
 
@@ -142,12 +143,12 @@ def encode_based(
     noisy: NoisyGroups | None = None,
     nearest: int | None = None,
 ) -> tuple[Encoded, int | None]:
-    """Encode a chunk by its XOR with one of the bases, which have its size; gives which, too.
+    """Encode a chunk as its XOR with one of the bases, which have its size; also returns which.
 
-    None where by itself it is as small: as `alone`, what a base took by itself, or as far as a
-    sample tells. The last base is the one that is likely the nearest; of those that are about as
-    near it is the first one, unless it is said which is `nearest`. `groups` are those of the chunk
-    where they are known, `noisy` is what is known of the chunks before it.
+    Returns None instead of a number if the chunk is as small by itself: compared with `alone`, the
+    size of a base by itself, or else with an estimate from a sample. The last base is likely the
+    nearest; of those that are about as near the first is used, unless `nearest` is given. `groups`
+    are the grouped bytes of the chunk if known; `noisy` is what is known from the chunks before it.
     """
     size = len(data)
     if not 0 < size <= MAX_CODED:
@@ -173,19 +174,21 @@ def encode_based(
 
 
 def _estimated(groups: Bytes) -> float:
-    """About how many bytes a chunk takes by itself."""
+    """Estimate the size of a chunk encoded by itself."""
     sample = _sample(groups)
     return _length(_frames(sample, _own.numbers)) * groups.size / sample.size
 
 
 def distances(groups: Bytes, chain: Sequence[DecodedChunk]) -> list[float]:
-    """How far a chunk is from its bases: at most 1 for those that are about as near as the last."""
+    """Return how far a chunk is from each base: at most 1 if it is about as near as the last
+    one.
+    """
     if len(chain) == 1:
         return [0.0]
     bases = [_groups(base, len(groups)) for base in chain]
     sample = _sample(groups)
     lengths = [_length(_frames(sample ^ _sample(base), _own.numbers)) for base in bases]
-    # No sample tells of one row that changed.
+    # A sample may miss a single row that changed.
     changed = [int(np.count_nonzero(groups != base)) for base in bases]
     return [
         max(length / (_AS_SMALL * lengths[-1]), many / (_AS_FEW * max(1, changed[-1])))
@@ -194,12 +197,12 @@ def distances(groups: Bytes, chain: Sequence[DecodedChunk]) -> list[float]:
 
 
 def first_near(found: Sequence[float]) -> int:
-    """The first base that is about as near as the last one, which is likely the nearest."""
+    """Return the first base that is about as near as the last one, which is likely the nearest."""
     return next(number for number, distance in enumerate(found) if distance <= 1)
 
 
 def encode_moved(data: ByteView, bases: Sequence[DecodedChunk]) -> Encoded:
-    """Encode a chunk as what is in its bases, wherever."""
+    """Encode a chunk as bytes that stand anywhere in its bases."""
     known = zstandard.ZstdCompressionDict(
         b"".join(base.plain() for base in bases), dict_type=zstandard.DICT_TYPE_RAWCONTENT
     )
@@ -211,7 +214,7 @@ def _worthwhile(data: ByteView, frames: list[bytes], encoding: int, item: int) -
     length = _length(frames)
     if length > len(data) - 1 - len(data) // _WORTHWHILE:
         return _stored(data)
-    # One piece to hash and to write.
+    # In one piece, to hash and write it at once.
     return Encoded((b"".join(frames),), encoding, item, length)
 
 
@@ -220,9 +223,9 @@ def _stored(data: ByteView) -> Encoded:
 
 
 def grouped_chunks(data: ByteView, size: int, item: int) -> Bytes | None:
-    """The grouped bytes of chunks that follow one another: by place in the item, then chunk.
+    """Return the grouped bytes of adjacent chunks, as an array by position in the item, then chunk.
 
-    Together, as each call may wait for the interpreter; None where that is not quicker.
+    Done together because each call may wait for the interpreter; None if that is not faster.
     """
     if item not in _SHIFTED or size % item or not 0 < size <= MAX_CODED:
         return None
@@ -235,7 +238,7 @@ def _grouped(plain: Bytes, item: int) -> Bytes:
         return np.ascontiguousarray(plain.reshape(-1, item).T)
     groups = np.empty((item, plain.size // item), np.uint8)
     numbers = plain.view(f"<u{item}")
-    # The cast takes the lowest byte.
+    # The cast keeps the lowest byte.
     np.copyto(groups[0], numbers, casting="unsafe")
     for group in groups[1:]:
         numbers = numbers >> 8
@@ -244,7 +247,7 @@ def _grouped(plain: Bytes, item: int) -> Bytes:
 
 
 def _frames(groups: Bytes, frame: MakeFrame) -> list[bytes]:
-    # A frame for each group, since a frame of less than 128 KiB has one code for all its bytes.
+    # One frame per group, because a frame of less than 128 KiB has one code for all its bytes.
     return [frame(group.data) for group in groups]
 
 
@@ -270,7 +273,7 @@ def _xor_frame(group: memoryview) -> bytes:
 
 
 def _groups(chunk: DecodedChunk, item: int) -> Bytes:
-    """The bytes of a chunk by their place in items, a row for each place."""
+    """Return the bytes of a chunk grouped by position in the item, one row per position."""
     return np.frombuffer(chunk.grouped(item), np.uint8).reshape(item, -1)
 
 
@@ -279,7 +282,9 @@ def _length(frames: list[bytes]) -> int:
 
 
 def _sample(groups: Bytes) -> Bytes:
-    """An eighth of a large chunk: from all over it, as only some rows may have changed."""
+    """Return an eighth of a large chunk, from all over it, since only some rows may have
+    changed.
+    """
     item, count = groups.shape
     run = count // _RUNS // _PART
     if run < _SHORTEST:

@@ -1,8 +1,8 @@
-"""The packs of one folder: which there are, and where in them a chunk is.
+"""The packs of one folder: which exist, and where in them a chunk is.
 
 Spec: `docs/spec/store.md`, sections "Folder" and "index". Names of chunks are kept in sorted tables
 of bytes, never as an object for each: a store of 8 GiB has 131,000. numpy, whose import takes a
-tenth of a checkout of 256 MiB, is loaded where tables are put together or cut down.
+tenth of a checkout of 256 MiB, is only imported to merge or cut tables.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
-from itertools import repeat
+from itertools import islice, repeat
+from operator import eq
 from pathlib import Path
-from struct import Struct
+from struct import Struct, iter_unpack
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -55,19 +57,24 @@ _ROW = NAME_SIZE + 4 + 4
 _PACK = NAME_SIZE + 8
 _DIGEST = 32
 _INDEX_MODE = 0o644
-# What the index does not tell of is read from each pack: up to so many packs, and so large a part
-# of all, that writing an index again is a small part of having written the packs.
+# Packs that the index lacks are read one by one: up to this number of packs, and this fraction of
+# all chunks, so that rewriting the index is cheap compared with having written the packs.
 _UNTOLD_PACKS = 64
 _UNTOLD_PART = 8
-# Each keeps a descriptor. A chain of bases may lead through nine packs.
+# Each keeps a descriptor open. A chain of bases may lead through nine packs.
 _KEPT_OPEN = 16
 _YOUNG = 24 * 60 * 60
-# Names of which the rows are known: those of 2 GiB, in chunks of 64 KiB.
+# Names whose rows are cached: those of 2 GiB, in chunks of 64 KiB.
 _MOST_KNOWN = 32 * 1024
+# Of a table that has at most so many times the names that are asked for all are taken.
+_MANY_OF = 4
 
 
 class ChunkTable:
-    """Chunks of some packs: `names` ascend; pack and row of the n-th are `packs[n]`, `rows[n]`."""
+    """Chunks of some packs: `names` ascend.
+
+    The n-th is in row `rows[n]` of pack number `packs[n]`.
+    """
 
     def __init__(
         self,
@@ -86,23 +93,32 @@ class ChunkTable:
         self._known: dict[bytes, int] = {}
 
     def find(self, name: bytes) -> list[tuple[str, int]]:
-        """The packs that hold a chunk, and its row in each."""
+        """Return the packs that hold a chunk, and its row in each."""
         return self._from(first_row(self.names, self.heads, name), name)
 
     def find_all(self, names: Sequence[bytes]) -> list[list[tuple[str, int]]]:
-        """The same of some chunks, together."""
+        """Do the same for several chunks at once."""
         rows = self._rows_of(names)
         return [self._from(rows[name], name) for name in names]
 
     def _rows_of(self, names: Sequence[bytes]) -> Mapping[bytes, int]:
-        """The first row of each name, `count` of one that is not there.
+        """Return the first row of each name, `count` for a name that is missing.
 
-        They are known for a while: a checkout asks some times for the same ones.
+        Results are cached for a while, because a checkout asks several times for the same names.
         """
         known = self._known
         asked = [name for name in names if name not in known]
         if not asked:
             return known
+        if self.count <= min(_MANY_OF * len(asked), _MOST_KNOWN - len(names)):
+            # A checkout mostly wants what came by one add: so many are not looked for one by one.
+            last = self.count - 1
+            ordered = [name for (name,) in iter_unpack(f"{NAME_SIZE}s", self.names)]
+            found = dict.fromkeys(names, self.count)
+            found.update(zip(reversed(ordered), range(last, -1, -1), strict=True))
+            # Other threads ask, too.
+            self._known = found
+            return found
         if len(known) + len(asked) > _MOST_KNOWN:
             known, asked = {}, list(names)
             if len(asked) <= _MOST_KNOWN:
@@ -110,7 +126,7 @@ class ChunkTable:
         held, heads = self.names, heads_of(b"".join(asked))
         rows = map(bisect_left, repeat(self.heads), heads)
         for row, head, name in zip(rows, heads, asked, strict=True):
-            # Of several that have a head in common the first one may be another.
+            # If several names have the same head the first one may be another.
             if held[row * NAME_SIZE : (row + 1) * NAME_SIZE] != name:
                 is_near = row < self.count and self.heads[row] == head
                 row = first_row(held, self.heads, name) if is_near else self.count
@@ -127,12 +143,20 @@ class ChunkTable:
         return found
 
     def holding(self, names: Sequence[bytes]) -> set[str]:
-        """The packs that hold any of some names."""
+        """Return the packs that hold any of these names."""
         rows = self._rows_of(names)
-        return {pack for name in names for pack, _ in self._from(rows[name], name)}
+        if self._has_copies:
+            return {pack for name in names for pack, _ in self._from(rows[name], name)}
+        found = set(map(rows.__getitem__, names)) - {self.count}
+        return {self.files[number][0] for number in set(map(self.packs.__getitem__, found))}
+
+    @cached_property
+    def _has_copies(self) -> bool:
+        """Whether two packs may hold one chunk."""
+        return any(map(eq, self.heads, islice(self.heads, 1, None)))
 
     def among(self, names: Sequence[bytes]) -> set[bytes]:
-        """Those of some names that are there."""
+        """Return those of the names that are in the table."""
         rows, none = self._rows_of(names), self.count
         return {name for name in names if rows[name] != none}
 
@@ -145,7 +169,7 @@ class ChunkTable:
         )
 
     def without(self, gone: Collection[str]) -> ChunkTable:
-        """The same without some packs."""
+        """Return the table without some packs."""
         import numpy as np
 
         stays = np.array([name not in gone for name, _ in self.files], bool)
@@ -162,7 +186,7 @@ _EMPTY = ChunkTable((), b"", memoryview(array(U4)), memoryview(array(U4)))
 
 
 def table_of(indexes: Sequence[tuple[str, int, ChunkIndex]]) -> ChunkTable:
-    """The table of packs, each by its name, its length and its index."""
+    """Return the table of packs, each given by name, size in bytes and index."""
     parts = [
         ChunkTable(
             [(name, nbytes)], index.names,
@@ -175,9 +199,10 @@ def table_of(indexes: Sequence[tuple[str, int, ChunkIndex]]) -> ChunkTable:
 
 
 def together(parts: Sequence[ChunkTable]) -> ChunkTable:
-    """One table of several, of which none have a pack in common.
+    """Merge tables that have no pack in common.
 
-    Beside these and itself it takes a third of a table's memory: a store may have millions.
+    This needs a third of a table's memory beyond these tables and the result, since a store may
+    have millions of chunks.
     """
     parts = [part for part in parts if part.files]
     if len(parts) == 1:
@@ -201,7 +226,7 @@ def together(parts: Sequence[ChunkTable]) -> ChunkTable:
     places = _room(count, U4)
     places[order] = np.arange(count, dtype=U4)
     del order
-    # Not as bytes, which would be one copy more.
+    # Not as bytes objects, which would be another copy.
     names = _room(count, f"V{NAME_SIZE}")
     packs, rows = _room(count, U4), _room(count, U4)
     start = 0
@@ -215,7 +240,7 @@ def together(parts: Sequence[ChunkTable]) -> ChunkTable:
 
 
 def _room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Memory of its own, given back with the array: the heap keeps holes that are as large."""
+    """Allocate memory that returns to the system with the array, which the heap might keep."""
     import numpy as np
 
     kind = np.dtype(dtype)
@@ -228,9 +253,10 @@ def _settle(
     parts: Sequence[ChunkTable],
     packs: Sequence[npt.NDArray[np.uint32]],
 ) -> None:
-    """Put names that have a head in common into their order, equal ones into that of their packs.
+    """Sort names with equal heads, and equal names by their packs.
 
-    The head, which `order` is by, tells nearly all apart, in a fourth of the memory of a name.
+    `order` is sorted by the head, which distinguishes nearly all names, in a fourth of their
+    memory.
     """
     import numpy as np
 
@@ -245,7 +271,7 @@ def _settle(
 
 
 def on_disk(table: ChunkTable, folder: Path) -> ChunkTable:
-    """A table whose columns are in a file without a name, if it is large, and in no memory."""
+    """Move the columns of a large table from memory to an unnamed file."""
     if len(table.names) < IN_MEMORY:
         return table
     content = spooled(format_table(table), lambda: folder if folder.is_dir() else None)
@@ -253,7 +279,7 @@ def on_disk(table: ChunkTable, folder: Path) -> ChunkTable:
 
 
 def format_table(table: ChunkTable) -> Iterator[Buffer]:
-    """The file `index`, in pieces: of a large store it takes as much memory as the table."""
+    """Yield the content of the file `index`, which for a large store is as large as the table."""
     digest = sha256()
     for piece in (
         _HEAD.pack(_MAGIC, _VERSION, len(table.files), table.count),
@@ -269,7 +295,7 @@ def format_table(table: ChunkTable) -> Iterator[Buffer]:
 
 
 def parse_table(content: memoryview) -> ChunkTable:
-    """The table that the file `index` holds; raises ValueError for what is none."""
+    """Parse the file `index`; raises ValueError if it is invalid."""
     end = len(content) - _DIGEST
     if end < _HEAD.size:
         raise ValueError("too short")
@@ -295,17 +321,17 @@ def parse_table(content: memoryview) -> ChunkTable:
 
 
 def _little(numbers: memoryview) -> memoryview:
-    """Little-endian numbers as the machine has them, or the other way round; copied if need be."""
+    """Convert little-endian numbers to the machine's byte order, or back; copies only if needed."""
     if sys.byteorder == "big" or not numbers:
         return memoryview(numbers_of(U4, numbers))
     return numbers.cast("B").cast("I")
 
 
 class PackFolder:
-    """The packs of a store's folder, from any thread. One that is not there has none.
+    """The packs of a store's folder, for any thread. A missing folder has none.
 
-    `is_own`: the file `index` is written where it is out of date. `shared` are permission bits
-    that others get of new packs and folders beyond the user's umask.
+    With `is_own` the file `index` is rewritten when it is out of date. `shared` are permission bits
+    that new packs and folders get beyond the user's umask.
     """
 
     def __init__(self, folder: Path, *, is_own: bool = True, shared: int = 0) -> None:
@@ -329,24 +355,25 @@ class PackFolder:
 
     @property
     def names(self) -> dict[str, int]:
-        """The packs that are there, and their lengths."""
+        """The packs that exist, and their sizes in bytes."""
         self._told()
         return dict(self._listed)
 
     def make(self) -> None:
-        """Make the folder of the packs where there is none; raises OSError."""
+        """Create the folder of the packs if missing; raises OSError."""
         missing = [path for path in (self.packs, *self.packs.parents) if not path.exists()]
         for path in reversed(missing):
             make_folder(path, self.shared)
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
-        """Nobody drops chunks meanwhile: what is added may be decoded with them.
+        """Prevent that chunks are dropped meanwhile, since those being added may be decoded from
+        them.
 
-        What went before is known. Any number may add at once.
+        Packs that were dropped before are known. Any number of processes may add at once.
         """
         with contextlib.ExitStack() as closing:
-            # Without locks nobody drops any: see `dropping`.
+            # On a file system without locks nobody drops chunks: see `dropping`.
             self._lock_packs(closing, fcntl.LOCK_SH)
             if self._tables is not None:
                 self.refresh()
@@ -354,9 +381,9 @@ class PackFolder:
 
     @contextlib.contextmanager
     def dropping(self) -> Iterator[None]:
-        """Nobody adds chunks meanwhile; waits for those who do.
+        """Prevent that chunks are added meanwhile; waits for those who are adding.
 
-        Raises EnvironmentFailure where the file system has no locks.
+        Raises EnvironmentFailure if the file system has no locks.
         """
         with contextlib.ExitStack() as closing:
             if not self._lock_packs(closing, fcntl.LOCK_EX):
@@ -380,9 +407,10 @@ class PackFolder:
         return self.packs / f"{pack}.pack"
 
     def time(self, pack: str) -> float:
-        """When a pack came, or a chunk of it was last asked for to be added, since 1970.
+        """Return when a pack was written, or one of its chunks was added again, in seconds since
+        1970.
 
-        Of one that is gone it is now.
+        For a pack that is gone this is the present time.
         """
         try:
             return self.path(pack).stat().st_mtime
@@ -390,10 +418,10 @@ class PackFolder:
             return clock.now()
 
     def use(self, name: bytes) -> bool:
-        """Whether a chunk that is to be added is here. Its pack counts as young then.
+        """Tell whether a chunk that is to be added is here; its pack then counts as young.
 
-        So garbage that somebody needs again is none, as in git. A pack whose time can't be changed,
-        since it is another user's, has to be young.
+        So garbage that is needed again is not collected, as in git. A pack whose time can't be
+        changed, because it belongs to another user, has to be young.
         """
         packs = [pack for table in self._told() for pack, _ in table.find(name)]
         for pack in packs:
@@ -413,21 +441,22 @@ class PackFolder:
         return False
 
     def has(self, names: Sequence[bytes]) -> set[bytes]:
-        """Those of some names that are those of chunks that are here."""
+        """Return those of the names whose chunks are here."""
         return {name for table in self._told() for name in table.among(names)}
 
     def holds(self, name: bytes) -> bool:
         return any(table.find(name) for table in self._told())
 
     def in_others(self, name: bytes, packs: Collection[str]) -> bool:
-        """Whether a chunk is in a pack that is none of these."""
+        """Tell whether a chunk is in a pack other than these."""
         return any(pack not in packs for table in self._told() for pack, _ in table.find(name))
 
     def needed(self, names: Sequence[bytes]) -> dict[str, int]:
-        """The packs that hold any of some names, or what is decoded with them, and their lengths.
+        """Return the packs that hold any of the names, or what they are decoded from, and their
+        sizes.
 
-        Those that can't be used are left out. Raises EnvironmentFailure where one can't be read,
-        FileNotFoundError where it is gone.
+        Unusable packs are left out. Raises EnvironmentFailure if a pack can't be read,
+        FileNotFoundError if it is gone.
         """
         found: dict[str, int] = {}
         while names:
@@ -442,9 +471,9 @@ class PackFolder:
         return found
 
     def copies(self, name: bytes) -> list[tuple[ChunkPack, ChunkEntry]]:
-        """Where a chunk is, what takes the least work first; packs that can't be used are left out.
+        """Return where a chunk is, cheapest to decode first; unusable packs are left out.
 
-        Raises EnvironmentFailure where one can't be read.
+        Raises EnvironmentFailure if a pack can't be read.
         """
         while True:
             found = []
@@ -459,7 +488,7 @@ class PackFolder:
                             break
                         found.append((pack, pack.index.entry(row)))
             except FileNotFoundError:
-                # Its chunks are in another pack by now.
+                # The pack was replaced: its chunks are in another one.
                 if self.refresh():
                     continue
             # The index is believed in nothing.
@@ -468,9 +497,9 @@ class PackFolder:
             return found if len(found) < 2 else sorted(found, key=lambda copy: copy[1].depth)
 
     def first_copies(self, names: Sequence[bytes]) -> list[tuple[ChunkPack, ChunkEntry] | None]:
-        """The first one of the `copies` of each chunk, None where there is none.
+        """Return the first of the `copies` of each chunk, None if there is none.
 
-        Chunks that follow one another are mostly in one pack, whose rows are taken together.
+        Adjacent chunks are mostly in one pack, whose rows are looked up together.
         """
         found: list[tuple[ChunkPack, ChunkEntry] | None] = [None] * len(names)
         by_pack: dict[str, list[tuple[int, int]]] = {}
@@ -485,7 +514,7 @@ class PackFolder:
                 if pack is not None:
                     entries = pack.index.entries([row for _, row in rows])
                     for (number, _), entry in zip(rows, entries, strict=True):
-                        # The index is believed in nothing.
+                        # The index is not trusted.
                         if entry.name == names[number]:
                             found[number] = pack, entry
         for number, name in enumerate(names):
@@ -494,9 +523,9 @@ class PackFolder:
         return found
 
     def opened(self, name: str) -> ChunkPack | None:
-        """A pack by its name, None for one that is damaged.
+        """Return a pack by its name; None if it is damaged.
 
-        Raises FileNotFoundError, and EnvironmentFailure where it can't be read.
+        Raises FileNotFoundError, and EnvironmentFailure if it can't be read.
         """
         with self._lock:
             if name in self._damaged:
@@ -514,9 +543,9 @@ class PackFolder:
             return pack
 
     def usable(self, names: Iterable[str]) -> Iterator[tuple[str, ChunkPack]]:
-        """The packs of these names, in their order, but for those that are gone or damaged.
+        """Yield the packs with these names, in order, except those that are gone or damaged.
 
-        Raises EnvironmentFailure where one can't be read.
+        Raises EnvironmentFailure if a pack can't be read.
         """
         for name in names:
             with contextlib.suppress(FileNotFoundError):
@@ -525,7 +554,7 @@ class PackFolder:
                     yield name, pack
 
     def refresh(self) -> bool:
-        """Look for packs that came or went since; tells whether any did."""
+        """Look for packs that were added or removed; returns whether there are any."""
         with self._lock:
             if self._tables is None:
                 self._told()
@@ -559,7 +588,7 @@ class PackFolder:
             return True
 
     def _told(self) -> tuple[ChunkTable, ...]:
-        """The tables of all packs, read when first asked for."""
+        """Return the tables of all packs, read when first needed."""
         if self._tables is None:
             with self._lock:
                 if self._tables is None:
@@ -582,7 +611,7 @@ class PackFolder:
         `before` is what the file says, where that may be just this.
         """
         known = {name for table in tables for name, _ in table.files} | self._damaged.keys()
-        # One that has just gone is told by the next look at the folder.
+        # A pack that was just removed is noticed at the next look at the folder.
         untold = [
             (name, pack.nbytes, pack.index)
             for name, pack in self.usable(sorted(self._listed.keys() - known))
@@ -603,7 +632,7 @@ class PackFolder:
                 for entry in entries:
                     name = FILE_NAME.fullmatch(entry.name)
                     if name is not None:
-                        # Gone since: as not listed.
+                        # Removed since: treated as not listed.
                         with contextlib.suppress(FileNotFoundError):
                             status = entry.stat(follow_symlinks=False)
                             if stat.S_ISREG(status.st_mode):
@@ -621,7 +650,7 @@ class PackFolder:
             with opened_regular(path) as (descriptor, _):
                 return parse_table(mapped(read_view(descriptor, path)))
         except (OSError, ValueError, EnvironmentFailure):
-            # It only saves time.
+            # The index only saves time.
             return _EMPTY
 
     def _write_index(self, table: ChunkTable) -> None:

@@ -1,9 +1,9 @@
-"""Finding what a chunk holds that stood elsewhere in the version before: rows that have moved.
+"""Finding a chunk's bytes elsewhere in the version before: rows that have moved.
 
-Where rows were put in or taken out, all that follows stands at another place, and no chunk has its
-old name. A chunk of the version before is known by its base, and what was beside it then stands
-beside that in its pack. Of those neighbours some values are kept; in any run of the new chunk that
-is as long as they are apart, one is met where the bytes are the same.
+Where rows were inserted or removed all that follows is shifted, and no chunk has its old name. The
+chunk at the same place in the version before, the base, is known, and its former neighbours stand
+beside it in its pack. Some values of these are kept; any run of the new chunk that is as long as
+their spacing contains one of them if the bytes are the same.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from wtxtgit.store.folder import PackFolder
 from wtxtgit.store.pack import MAX_DEPTH, MAX_MOVED, PREFIX, ChunkPack
 from wtxtgit.store.reading import BaseChunk, ChunkReading, DecodedBases, base_of
 
-# How far apart the values are that are kept of a chunk, in bytes.
+# The spacing in bytes between the values that are kept of a chunk.
 _APART = 2048
 _VALUE = 8
-# Chunks to both sides of the base that are looked at: 32 MiB where they have 64 KiB.
+# Chunks on both sides of the base that are examined: 32 MiB if they have 64 KiB.
 _REACH = 512
-# Values that are kept, about 100 bytes each.
+# Values that are kept, at about 100 bytes each.
 _MOST_KEPT = 100_000
-# After so many chunks in which nothing was found, one of so many is looked at.
+# After so many chunks without a find, only one in so many is examined.
 _PATIENCE = 128
 _SELDOM = 64
 _SHORT_REACH = 8
 
 
 class MovedRows:
-    """What one writer knows of the versions before; threads may share it."""
+    """What one writer knows of earlier versions; threads may share it."""
 
     def __init__(self, own: PackFolder, held: DecodedBases) -> None:
         self._own = own
         self._held = held
         self._lock = Lock()
-        # The chunk in which each value was. Threads put chunks in no order: not what stands after
-        # a chunk tells which one followed it, but its bytes.
+        # The chunk of each value. Threads add chunks in no particular order, so the position after
+        # a chunk does not tell which one followed it, but its bytes do.
         self._values: dict[int, bytes] = {}
-        # The positions of the chunks whose values are there, by their packs.
+        # The positions of the chunks with known values, by pack.
         self._learnt: dict[str, range] = {}
         self._failures = 0
 
     def sources(self, data: memoryview, item: int, base: bytes | None) -> list[BaseChunk]:
-        """One or two chunks in which `data` is likely to be; empty where none is known.
+        """Return one or two chunks that probably contain `data`; empty if none is known.
 
-        Its items have `item` bytes; `base` is the chunk that stood at its place, None where the
-        version before had ended.
+        Its items have `item` bytes; `base` is the chunk that stood at its place, None beyond the
+        end of the version before.
         """
         if len(data) < _APART + _VALUE or (base is None and not self._values):
             return []
@@ -73,10 +73,11 @@ class MovedRows:
         return [base for base in found if base is not None and base.data.size <= MAX_MOVED]
 
     def behind(self, sources: Sequence[BaseChunk]) -> Iterator[list[BaseChunk]]:
-        """What the sources themselves were found in, where they had moved: pairs, in order.
+        """Yield the pairs of chunks, in order, from which the sources themselves were encoded when
+        moved.
 
-        Rows that move again and again are so encoded with the chunks in which they came, and no
-        chain gets longer.
+        So rows that move again and again are encoded from the chunks in which they first appeared,
+        and chains do not grow.
         """
         names: dict[bytes, None] = {}
         for source in sources:
@@ -89,7 +90,7 @@ class MovedRows:
                 yield self._bases(ordered[first : first + 2])
 
     def _looked_for(self, data: memoryview, item: int) -> list[bytes]:
-        """The names of the chunks that hold the beginning and the end of `data`, or its middle."""
+        """Return the chunks that contain the beginning and the end of `data`, or its middle."""
         held = np.frombuffer(data, np.uint8)
         last = len(data) - _APART - _VALUE
         found: dict[bytes, None] = {}
@@ -110,7 +111,7 @@ class MovedRows:
         reach = _REACH if self._failures < _PATIENCE else _SHORT_REACH
         first = max(0, position - reach)
         wanted = range(first, min(pack.index.count, position + reach + 1))
-        # Chunks that have bases may be in several packs by turns.
+        # Chunks with bases may alternate between packs.
         learnt = self._learnt.get(pack.path.stem, range(0))
         for at in wanted:
             if at in learnt:
@@ -122,7 +123,7 @@ class MovedRows:
             plain = found.data.plain()
             values = np.frombuffer(plain[: len(plain) // _VALUE * _VALUE], "<u8")
             for value in values[:: _APART // _VALUE].tolist():
-                # Zeros, and what else is everywhere, say nothing.
+                # Zeros, and other common values, are no evidence.
                 if value:
                     self._values.setdefault(value, name)
         self._learnt[pack.path.stem] = wanted

@@ -1,7 +1,7 @@
-"""A pack, which holds chunks: its head, index and trailer as bytes, and reading one.
+"""A pack of chunks: its header, index and trailer as bytes, and reading one.
 
-Spec: `docs/spec/store.md`, section "Pack". All sizes are in bytes. Done without numpy, whose import
-takes a tenth of a checkout of 256 MiB.
+Spec: `docs/spec/store.md`, section "Pack". All sizes are in bytes. Works without numpy, whose
+import takes a tenth of a checkout of 256 MiB.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ Column: TypeAlias = "array[int]"
 
 
 class ChunkEntry(NamedTuple):
-    """Where a chunk is in its pack, and how: `bases` are names of none, one or two chunks.
+    """Position and encoding of a chunk in its pack; `bases` has up to two names of chunks.
 
-    A tuple, as each chunk that is read makes some.
+    A tuple for speed, because several are made for each chunk that is read.
     """
 
     name: bytes
@@ -73,7 +73,7 @@ class ChunkEntry(NamedTuple):
 
 
 class ChunkIndex:
-    """The index of a pack: rows in ascending order of names, without an object for each."""
+    """The index of a pack: rows sorted by name, without an object for each."""
 
     def __init__(self, names: bytes, columns: Sequence[Column], bases: bytes) -> None:
         self.names = names
@@ -83,7 +83,7 @@ class ChunkIndex:
         self._bases = bases
 
     def row(self, name: bytes) -> int | None:
-        """The row of a chunk, None where the pack does not hold it."""
+        """Return the row of a chunk; None if the pack does not have it."""
         found = first_row(self.names, self._heads, name)
         return found if self.name(found) == name else None
 
@@ -94,7 +94,7 @@ class ChunkIndex:
         return self.entries([row])[0]
 
     def entries(self, rows: Sequence[int]) -> list[ChunkEntry]:
-        """Those of some rows; raises IndexError for one that is not there."""
+        """Return the entries of some rows; raises IndexError for a row that does not exist."""
         place, length, size, base, second, encoding, item, depth, _ = self._columns
         return [
             ChunkEntry(
@@ -105,7 +105,7 @@ class ChunkIndex:
         ]  # fmt: skip
 
     def _named(self, *numbers: int) -> tuple[bytes, ...]:
-        """The names of bases by their numbers, 0 for none."""
+        """Return the names of bases by their numbers; 0 means none."""
         if not numbers[0]:
             return ()
         return tuple(
@@ -116,19 +116,19 @@ class ChunkIndex:
 
     @property
     def sizes(self) -> Column:
-        """How many bytes each chunk has, by rows."""
+        """The decoded size of each chunk, by row."""
         return self._columns[2]
 
     def in_order(self) -> Iterator[int]:
-        """The rows in the order in which the chunks stand in the pack."""
+        """Yield the rows in the order of the chunks in the pack."""
         return iter(self._order)
 
     def row_at(self, position: int) -> int:
-        """The row of the chunk that stands at a position, from 0, in that order."""
+        """Return the row of the chunk at a position in the pack, from 0."""
         return self._order[position]
 
     def position(self, name: bytes) -> int:
-        """The position of a chunk that the pack holds."""
+        """Return the position of a chunk that the pack has."""
         return self._positions[first_row(self.names, self._heads, name)]
 
     @cached_property
@@ -144,7 +144,7 @@ class ChunkIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all chunks, decoded."""
+        """The size of all chunks, decoded."""
         return sum(self.sizes)
 
     def format(self) -> bytes:
@@ -162,9 +162,11 @@ class ChunkIndex:
 
 
 def heads_of(names: bytes | memoryview) -> memoryview:
-    """The first bytes of sorted names as numbers, which are found in a fifth of the time."""
+    """Return the first 8 bytes of sorted names as integers, which are found in a fifth of the
+    time.
+    """
     heads = array(U8)
-    # Some names at a time, as all their bytes are taken for numbers first.
+    # In blocks of names, because all their bytes are converted to integers first.
     for at in range(0, len(names), _HEADS_AT_ONCE):
         heads.extend(
             array(U8, bytes(names[at : at + _HEADS_AT_ONCE]))[:: NAME_SIZE // heads.itemsize]
@@ -175,7 +177,7 @@ def heads_of(names: bytes | memoryview) -> memoryview:
 
 
 def numbers_of(kind: str, content: bytes | memoryview) -> Column:
-    """Little-endian numbers."""
+    """Parse little-endian numbers."""
     found = array(kind, bytes(content))
     if sys.byteorder == "big":
         found.byteswap()
@@ -183,24 +185,24 @@ def numbers_of(kind: str, content: bytes | memoryview) -> Column:
 
 
 def _written(column: Column) -> bytes:
-    """The bytes of little-endian numbers."""
+    """Return the little-endian bytes of numbers."""
     return numbers_of(column.typecode, column.tobytes()).tobytes()
 
 
 def first_row(names: bytes | memoryview, heads: memoryview, name: bytes) -> int:
-    """The first of some sorted names, with their heads, that is not before `name`."""
+    """Return the first row of sorted names, with their heads, that is not before `name`."""
 
     def at(row: int) -> bytes:
         return bytes(names[row * NAME_SIZE : (row + 1) * NAME_SIZE])
 
     head = int.from_bytes(name[:_HEAD_SIZE], "big")
     first = bisect_left(heads, head)
-    # Whoever makes names up can have as many with one head as they like.
+    # Many names with the same head can be crafted.
     return bisect_left(range(bisect_right(heads, head, first)), name, first, key=at)
 
 
 def index_of(entries: Sequence[ChunkEntry]) -> ChunkIndex:
-    """The index of a pack that is written; no name is there twice."""
+    """Build the index of a new pack; no name may occur twice."""
     ordered = sorted(entries, key=lambda entry: entry.name)
     bases = sorted({base for entry in ordered for base in entry.bases})
     numbers = {base: number for number, base in enumerate(bases, 1)}
@@ -219,16 +221,16 @@ def index_of(entries: Sequence[ChunkEntry]) -> ChunkIndex:
 
 
 def format_end(index: ChunkIndex, place: int) -> bytes:
-    """Index and trailer of a pack whose index begins at `place`."""
+    """Return index and trailer of a pack whose index begins at `place`."""
     content = index.format()
     numbers = b"".join(n.to_bytes(8, "little") for n in (place, index.count, index.base_count))
     return content + numbers + sha256(content + numbers).digest() + _MAGIC_END
 
 
 def parse_index(data: ByteView) -> ChunkIndex:
-    """The index of the pack that `data` is all of.
+    """Parse the index of a whole pack.
 
-    Raises FormatError where the pack breaks a rule; the chunks' bytes are not looked at.
+    Raises FormatError if the pack breaks a rule; the bytes of chunks are not read.
     """
     size = len(data)
     if size < len(HEAD) + ROW_SIZE + _TRAILER.size:
@@ -239,9 +241,9 @@ def parse_index(data: ByteView) -> ChunkIndex:
 
 
 def parse_end(end: ByteView) -> tuple[ChunkIndex, int]:
-    """The index that index and trailer of a pack hold, and how many bytes the pack has.
+    """Parse the end of a pack: returns its index, and the size of the pack in bytes.
 
-    Raises FormatError where they break a rule.
+    Raises FormatError if it breaks a rule.
     """
     if len(end) < ROW_SIZE + _TRAILER.size:
         _fail(f"is cut short: {len(end)} bytes", 0, "trailer")
@@ -252,7 +254,10 @@ def parse_end(end: ByteView) -> tuple[ChunkIndex, int]:
 
 
 def _parse_end(data: ByteView, size: int) -> tuple[ChunkIndex, int]:
-    """The index of a pack of `size` bytes, of which `data` is the end, or all; and that size."""
+    """Parse the index of a pack of `size` bytes, of which `data` is the end, or all.
+
+    Returns both.
+    """
     before = size - len(data)
     end = size - _TRAILER.size
     trailer = mapped(data[end - before :])
@@ -330,7 +335,7 @@ def _check_columns(columns: Sequence[Column], base_count: int, end: int) -> None
 
 
 def _in_order(place: Column, length: Column) -> Column:
-    """The rows by place; of chunks at one place the empty ones come first."""
+    """Return the rows by position; at equal positions empty chunks come first."""
     ends = [at << 64 | taken for at, taken in zip(place, length, strict=True)]
     return array(U8, sorted(range(len(place)), key=ends.__getitem__))
 
@@ -340,9 +345,9 @@ def _fail(what: str, offset: int, field: str) -> NoReturn:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a pack's file, in hexadecimal: what it should be called.
+    """Return the SHA-256 of a pack's file, in hexadecimal, which should be its name.
 
-    Raises FileNotFoundError, and EnvironmentFailure where it can't be read.
+    Raises FileNotFoundError, and EnvironmentFailure if it can't be read.
     """
     return hashed(sha256(), pieces(_view(path))).hexdigest()
 
@@ -350,7 +355,7 @@ def file_digest(path: Path) -> str:
 def _view(path: Path) -> ByteView:
     try:
         with opened_regular(path) as (descriptor, _):
-            # Its time changes when a chunk of it is used again; what is read is hashed.
+            # Its time changes when one of its chunks is used again; what is read is hashed anyway.
             return read_view(descriptor, path, by_time=False)
     except FileNotFoundError:
         raise
@@ -360,10 +365,10 @@ def _view(path: Path) -> ByteView:
 
 
 class ChunkPack:
-    """A pack that is open for reading, from any thread.
+    """A pack that is open for reading, for any thread.
 
-    Raises FormatError where it breaks a rule, EnvironmentFailure where it can't be read, and
-    FileNotFoundError where it is not there.
+    Raises FormatError if it breaks a rule, EnvironmentFailure if it can't be read, and
+    FileNotFoundError if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -382,11 +387,13 @@ class ChunkPack:
         return bytes(mapped(self._data[place:]))
 
     def encoded(self, entry: ChunkEntry) -> ByteView:
-        """The encoded bytes of a chunk of its index."""
+        """Return the encoded bytes of a chunk in its index."""
         return self._data[entry.place : entry.place + entry.length]
 
     def encoded_runs(self, entries: Sequence[ChunkEntry]) -> Iterator[tuple[list[int], memoryview]]:
-        """The same of some chunks, by their numbers: those that stand side by side in one piece."""
+        """Yield the encoded bytes of adjacent chunks in one piece, with the numbers of their
+        entries.
+        """
         ordered = sorted(range(len(entries)), key=lambda number: entries[number].place)
         while ordered:
             start = end = entries[ordered[0]].place

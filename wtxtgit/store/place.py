@@ -1,4 +1,4 @@
-"""Where a repository's store is. `docs/spec/store.md`, section "Folder"."""
+"""Locating a repository's store. `docs/spec/store.md`, section "Folder"."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _FOLDER = Path("wtxt", "store")
 
 
 def store_of(repo: Repository) -> Store:
-    """The store that all work trees of a repository share, and those that it borrows from.
+    """Return the store that all work trees of a repository share, with the stores that it borrows
+    from.
 
-    Nothing is made or read before it is needed. Raises EnvironmentFailure where git fails.
+    Nothing is made or read before it is needed. Raises EnvironmentFailure if git fails.
     """
-    # Most repositories have no detached texts, and never load what reads packs.
+    # Imported here: most repositories have no detached texts.
     from wtxtgit.git.store.files import Places
     from wtxtgit.store.store import Store
 
     folder = _folder(repo)
-    # gitrepository-layout(5): objects are in the git directory whose store it is.
+    # gitrepository-layout(5): the store is in the git directory that contains the objects.
     places = Places.of(repo)
     borrowed = (objects.parent / _FOLDER for objects in places.borrowed)
     others = [path for path in borrowed if not _is_same(path, folder)]
@@ -34,7 +35,7 @@ def store_of(repo: Repository) -> Store:
 
 
 def is_own(repo: Repository) -> bool:
-    """Whether the store is in the repository, so that no other one adds to it."""
+    """Tell whether the store is inside the repository, so that no other repository uses it."""
     inside = os.path.realpath(repo.common_dir)
     return Path(os.path.realpath(_folder(repo))).is_relative_to(inside)
 

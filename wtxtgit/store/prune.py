@@ -1,10 +1,10 @@
 """Dropping chunks that nobody needs here: `wtxtgit store prune`.
 
-What is needed is the caller's to judge; what that is decoded with stays, too. Packs of which all
-goes are taken away, of others the rest is put into new ones first, as repacking does: whenever it
-ends, what is needed is there. Chunks may be added all the time. Only while packs go nobody adds:
-what came since may be decoded with what was to go, and that stays then (`docs/spec/store.md`,
-"Folder").
+The caller decides what is needed; what that is decoded from stays too. Packs of which everything
+goes are removed; the rest of other packs is first moved into new ones, as in repacking: whenever
+this ends, what is needed is there. Chunks may be added at any time, except while packs are removed:
+what was added since may be decoded from chunks that were to go, which then stay
+(`docs/spec/store.md`, "Folder").
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Judge = Callable[[Mapping[bytes, float]], Set[bytes]]
 def prune_store(
     store: Store, judge: Judge, progress: Progress | None = None, *, dry_run: bool = False
 ) -> StorePruned:
-    """Drop the chunks of a store's own that a judge does not keep.
+    """Drop those of a store's own chunks that a judge does not keep.
 
-    `progress` gets counts of bytes that were moved. Raises EnvironmentFailure where a repack or
-    another prune is at work, or a pack can't be read or written.
+    `progress` gets counts of bytes that were moved. Raises EnvironmentFailure if a repack or
+    another prune is running, or a pack can't be read or written.
     """
     if dry_run:
         return _Pruning(store, judge).told()
@@ -40,7 +40,7 @@ def prune_store(
 
 
 class _Pruning:
-    """What goes: the chunks that are `gone`, and what packs are affected."""
+    """A prune: the chunks that are `gone`, and the packs that this affects."""
 
     def __init__(self, store: Store, judge: Judge) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class _Pruning:
 
     def carry_out(self, progress: Progress | None) -> None:
         own = self._own
-        # First of all: there may be no room for anything else.
+        # First, because there may be no space for anything else.
         early = self._in_turn(self._whole, self._whole | self._parted)
         self._remove(early)
         mover = Mover(own, self._parted, self._times, self.gone)
@@ -79,10 +79,10 @@ class _Pruning:
         self._remove([*ordered, *sorted(late - {*ordered})], mover.made)
 
     def _in_turn(self, packs: Set[str], others: Set[str]) -> list[str]:
-        """Packs in an order in which none goes while another, or one of `others`, needs its chunks.
+        """Order packs so that none is removed while another, or one of `others`, needs its chunks.
 
-        Whenever it ends no chunk is there that can't be decoded. Packs that need one another are
-        left out.
+        So whenever removal stops every remaining chunk can be decoded. Packs that need each other
+        are left out.
         """
         needs: dict[str, set[bytes]] = {}
         holds: dict[str, set[bytes]] = {}
@@ -107,7 +107,7 @@ class _Pruning:
             waiting = [name for name in waiting if name not in free]
 
     def _remove(self, packs: Sequence[str], made: Set[str] = frozenset()) -> None:
-        """Take packs away, as far as what was added or used meanwhile needs nothing of them."""
+        """Remove packs, unless something that was added or used meanwhile needs them."""
         if not packs:
             return
         own = self._own
@@ -145,7 +145,7 @@ def _holds_any(pack: ChunkPack, chunks: Set[bytes]) -> bool:
 
 
 def _with_bases(own: PackFolder, packs: Iterable[str], chunks: Set[bytes]) -> set[bytes]:
-    """Chunks, and all that any of their copies is decoded with."""
+    """Return the chunks, and everything that any of their copies is decoded from."""
     kept = set(chunks)
     size = -1
     while size != len(kept):

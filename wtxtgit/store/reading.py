@@ -1,7 +1,7 @@
-"""Reading one chunk of the packs of some folders, and those that it is decoded with.
+"""Reading a chunk from the packs of some folders, and the chunks that it is decoded from.
 
-Spec: `docs/spec/store.md`, section "Encodings". Nothing that a pack says is believed: what is read
-is checked by its name, and of several copies of a chunk the next one is taken where one is damaged.
+Spec: `docs/spec/store.md`, section "Encodings". Nothing in a pack is trusted: what is read is
+checked against its name, and if one copy of a chunk is damaged the next is tried.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _OTHER_BYTES = "does not match its SHA-256"
 
 @dataclass(frozen=True, slots=True)
 class BaseChunk:
-    """A chunk that another one is encoded with: its bytes, and the copy's depth and bases.
+    """A chunk from which another one is decoded: its bytes, and the copy's depth and bases.
 
-    `length` is how many bytes the copy takes.
+    `length` is the encoded size of the copy.
     """
 
     name: bytes
@@ -50,9 +50,9 @@ class BaseChunk:
 
 
 class DecodedBases:
-    """Chunks that were decoded for others a moment ago, for any thread.
+    """A cache of recently decoded chunks, for any thread.
 
-    Chunks that follow one another often have bases in common: rows that moved reach over two.
+    Adjacent chunks often have bases in common: rows that moved extend over two.
     """
 
     def __init__(self) -> None:
@@ -77,9 +77,9 @@ class DecodedBases:
 
 
 def base_of(folder: PackFolder, name: bytes, held: DecodedBases) -> BaseChunk | None:
-    """A chunk as the base of another one in the same folder, checked.
+    """Return a chunk, checked, as the base of another one in the same folder.
 
-    None where there is none, or it is not whole.
+    Returns None if there is none, or it is damaged.
     """
     found = ChunkReading((folder,), held).base(name, MAX_DEPTH, MAX_CODED)
     return found if found is not None and is_whole(found) else None
@@ -88,7 +88,7 @@ def base_of(folder: PackFolder, name: bytes, held: DecodedBases) -> BaseChunk | 
 def held_bases(
     folder: PackFolder, names: Sequence[bytes], size: int
 ) -> tuple[DecodedBases, set[bytes]]:
-    """Chunks for `chain_of`, decoded together, and which of them are whole for sure."""
+    """Decode chunks for `chain_of` together; also returns which of them were checked."""
     held = DecodedBases()
     return held, ChunkReading((folder,), held).hold(names, size) if size <= MAX_HELD else set()
 
@@ -96,7 +96,7 @@ def held_bases(
 def run_of(
     folders: Sequence[PackFolder], names: Sequence[bytes], size: int, held: DecodedBases
 ) -> DecodedRun | None:
-    """Chunks of that size, decoded together and not checked; None where that is not so simple."""
+    """Decode chunks of this size together, without checking them; None if that is not possible."""
     if not 0 < size <= MAX_HELD:
         return None
     try:
@@ -106,12 +106,15 @@ def run_of(
 
 
 def is_whole(base: BaseChunk) -> bool:
-    """Whether a base is what its name says: of what is not, no other chunk is to depend."""
+    """Tell whether a base matches its name: no new chunk may depend on a damaged one."""
     return sha256(base.data.plain()).digest() == base.name
 
 
 def chain_of(folder: PackFolder, name: bytes, held: DecodedBases) -> list[BaseChunk]:
-    """A chunk and those that it is the XOR with, in turn, that with none first; not checked."""
+    """Return a chunk and the chain of its XOR bases, starting with the one without a base.
+
+    Unchecked.
+    """
     reading = ChunkReading((folder,), held)
     chain: list[BaseChunk] = []
     found = reading.base(name, MAX_DEPTH, MAX_CODED)
@@ -124,10 +127,10 @@ def chain_of(folder: PackFolder, name: bytes, held: DecodedBases) -> list[BaseCh
 
 
 class ChunkReading:
-    """The reading of one chunk, and of those that it is decoded with.
+    """Reading one chunk, and the chunks that it is decoded from.
 
-    At first only the chunk itself is hashed. Where that fails, each of its bases is decoded anew
-    and hashed too, and each copy tried; those that fail are not tried again.
+    At first only the chunk itself is hashed. If that fails each base is decoded again and hashed
+    too, and all copies are tried; those that fail are not tried again.
     """
 
     def __init__(self, folders: Sequence[PackFolder], held: DecodedBases) -> None:
@@ -138,14 +141,14 @@ class ChunkReading:
 
     @property
     def problems(self) -> list[str]:
-        """What was wrong, with the packs and chunks that it was wrong with."""
+        """What was wrong, with the pack and chunk concerned."""
         return [
             f"{shown(path)}: chunk {name.hex()} {what}"
             for (path, name), what in self._failed.items()
         ]
 
     def chunk(self, name: bytes, size: int | None) -> ByteView | None:
-        """Its bytes, checked; None where no copy is whole."""
+        """Return a chunk's bytes, checked; None if no copy is intact."""
         for self._is_checking in (False, True):
             self._failed.clear()
             for pack, entry in self._copies(name):
@@ -158,9 +161,9 @@ class ChunkReading:
         return None
 
     def hold(self, names: Sequence[bytes], size: int) -> set[bytes]:
-        """Decode chunks, and what they are the XOR with, so that `base` has them for a while.
+        """Decode chunks, and their XOR bases, and cache them for `base`.
 
-        Gives those that were checked: where none has a base, none of them can be in vain.
+        Returns those that were checked, which is only done if none has a base.
         """
         try:
             run = self.run(names, size, is_held=True)
@@ -178,10 +181,11 @@ class ChunkReading:
         *,
         is_held: bool = False,
     ) -> DecodedRun | None:
-        """Chunks of that size by their first copies, not checked; None where that is not so simple.
+        """Decode chunks of this size by their first copies, unchecked; None if that is not
+        possible.
 
-        Those of a pack are read together, and then what they are the XOR with. With `below`
-        each has a depth that is less.
+        Chunks in the same pack are read together, and then their XOR bases. With `below` each has
+        to have a smaller depth than given there.
         """
         copies = self._first_copies(names)
         if len(copies) < len(names):
@@ -218,7 +222,7 @@ class ChunkReading:
         return run
 
     def _first_copies(self, names: Sequence[bytes]) -> list[tuple[ChunkPack, ChunkEntry]]:
-        """The first copy of each chunk; fewer than names where one has none."""
+        """Return the first copy of each chunk; fewer than names if one is missing."""
         found = self._folders[0].first_copies(names)
         for folder in self._folders[1:]:
             lacking = [number for number, copy in enumerate(found) if copy is None]
@@ -228,7 +232,7 @@ class ChunkReading:
         return [copy for copy in found if copy is not None]
 
     def why_damaged(self, pack: ChunkPack, entry: ChunkEntry) -> str | None:
-        """What is wrong with one copy of a chunk, None where it is whole."""
+        """Return what is wrong with one copy of a chunk; None if it is intact."""
         for self._is_checking in (False, True):
             self._failed.clear()
             if self._plain(pack, entry) is not None:
@@ -236,7 +240,7 @@ class ChunkReading:
         return self._failed[pack.path, entry.name]
 
     def base(self, name: bytes, most_depth: int, most_size: int) -> BaseChunk | None:
-        """A chunk that is a base; checked where anything was wrong before."""
+        """Return a chunk to be used as a base; it is checked if something was wrong before."""
         for pack, entry in self._copies(name):
             if entry.depth > most_depth or entry.size > most_size:
                 continue
@@ -263,7 +267,7 @@ class ChunkReading:
     def _plain(self, pack: ChunkPack, entry: ChunkEntry) -> ByteView | None:
         try:
             if entry.encoding == STORED:
-                # It may be too long to be held.
+                # It may be too large for memory.
                 data = pack.encoded(entry)
                 data = data if entry.size > MAX_CODED else mapped(data)
             else:

@@ -1,9 +1,9 @@
-"""Making small packs large, and dropping what is there twice: `wtxtgit store repack`.
+"""Merging small packs, and dropping duplicate chunks: `wtxtgit store repack`.
 
-Nothing is lost whenever it ends: new packs are on the disk under their names before old ones go,
-and an old one goes only if every chunk of it is in a pack that stays. What is moved was decoded and
-checked before. A copy of a chunk that takes the fewest others to be decoded is the one that stays:
-whatever is decoded with it still can be (`docs/spec/store.md`, "Encodings").
+Nothing is lost whenever it ends: new packs are on disk under their names before old ones are
+removed, and an old one is removed only if every chunk in it is in a pack that stays. Chunks are
+decoded and checked before they are moved. The copy of a chunk with the smallest depth stays, so
+whatever is decoded from it still can be (`docs/spec/store.md`, "Encodings").
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ASIDE = ".damaged"
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Packs whose chunks go to new ones, copies of chunks that go, and packs that break a rule."""
+    """The packs whose chunks move, the number of copies dropped, and packs that break a rule."""
 
     moved: frozenset[str]
     dropped: int
@@ -52,16 +52,16 @@ class _Plan:
 def repack_store(store: Store, progress: Progress | None = None) -> StoreRepacked:
     """Repack a store's own packs; `progress` gets counts of bytes that were moved.
 
-    Packs that are damaged are set aside once what is whole of them is in others: what is lost of
-    them can then be added, or fetched, again. Raises EnvironmentFailure where another repack is at
-    work, or a pack can't be read or written.
+    Damaged packs are set aside once their intact chunks are in others: what is lost can then be
+    added, or fetched, again. Raises EnvironmentFailure if another repack is running, or a pack
+    can't be read or written.
     """
     own = store.own
     with alone(store):
         before = own.names
         times = {name: own.time(name) for name in before}
         plan = _planned(own)
-        # What is moved is checked chunk by chunk, the rest as a whole.
+        # Chunks that are moved are checked one by one, other packs as a whole.
         damaged = _other_than_named(own, before.keys() - plan.moved - set(plan.damaged))
         aside = _moved(own, plan.moved | damaged, plan.damaged, times, progress)
         after = own.names
@@ -72,16 +72,16 @@ def repack_store(store: Store, progress: Progress | None = None) -> StoreRepacke
 
 
 def set_damaged_aside(store: Store, names: Iterable[bytes]) -> list[DamagedPack]:
-    """Take the packs out of use that are damaged, of those that chunks are read from.
+    """Set aside the damaged packs among those from which chunks are read.
 
-    What is whole of them is in others then, the rest can be added, or fetched, again. Raises as
+    Their intact chunks are then in others, and lost ones can be added, or fetched, again. Raises as
     `repack_store` does.
     """
     own = store.own
     with alone(store):
         needed = own.needed(list(names))
         unusable = list(own.damaged)
-        # Chunk by chunk: a pack can have its name, and chunks that have not theirs.
+        # Chunk by chunk: a pack may match its name although chunks in it don't match theirs.
         held = DecodedBases()
         tasks = [partial(_is_damaged, own, held, name) for name in needed]
         with Workers(tasks, worthwhile(None, sum(needed.values()), len(tasks) or 1)) as told:
@@ -93,9 +93,9 @@ def set_damaged_aside(store: Store, names: Iterable[bytes]) -> list[DamagedPack]
 
 
 def join_small(store: Store, before: Collection[str]) -> None:
-    """Make few packs of the small ones that were added since there were those of `before`.
+    """Merge the small packs that were added since the packs in `before` were listed.
 
-    Where another repack is at work it sees to that. Raises EnvironmentFailure.
+    If another repack is running it will do that. Raises EnvironmentFailure.
     """
     own = store.own
     with contextlib.ExitStack() as locked:
@@ -118,7 +118,7 @@ def _is_damaged(own: PackFolder, held: DecodedBases, name: str) -> bool:
 
 
 def _other_than_named(own: PackFolder, packs: Iterable[str]) -> Set[str]:
-    """The packs whose bytes are not those that their names say."""
+    """Return the packs whose content does not match their names."""
     tasks = [partial(_digest, own, name) for name in sorted(packs)]
     with Workers(tasks, worthwhile(None, sum(own.names.values()), len(tasks) or 1)) as found:
         return {name for name, digest in found if digest not in (name, None)}
@@ -138,7 +138,10 @@ def _moved(
     times: Mapping[str, float],
     progress: Progress | None,
 ) -> list[DamagedPack]:
-    """Have what is whole of packs in new ones, and these gone; what was damaged is set aside."""
+    """Move the intact chunks of packs into new ones and remove the old.
+
+    Sets damaged packs aside.
+    """
     mover = Mover(own, moved, times)
     mover.move(progress)
     own.refresh()
@@ -199,17 +202,17 @@ def _planned(own: PackFolder) -> _Plan:
         chosen[name] += 1
     moved = {name for name, count in held.items() if chosen[name] < count}
     small |= moved
-    # One small pack alone is as large as it can be made.
+    # A single small pack can't be made larger.
     if len([name for name in small if chosen[name]]) > 1:
         moved |= small
     return _Plan(frozenset(moved), sum(held.values()) - len(best), tuple(damaged))
 
 
 class Mover:
-    """Puts chunks that are in some packs alone into new ones; what is `gone` goes nowhere.
+    """Moves chunks that are only in certain packs into new ones.
 
-    New packs are as young as what they hold, by the `times` of all packs. `stuck` are packs with
-    chunks of which no copy is whole, `made` the new packs.
+    Chunks that are `gone` are dropped. New packs are as young as their chunks, by the `times` of
+    all packs. `stuck` are packs with chunks of which no copy is intact, `made` are the new packs.
     """
 
     def __init__(
@@ -231,14 +234,14 @@ class Mover:
 
     @property
     def left(self) -> Set[str]:
-        """Packs of which every chunk that is whole is in others."""
-        # One that was made may be the same as one that there was.
+        """Packs whose intact chunks are all in others."""
+        # A new pack may be identical to an old one.
         return self._moved - self.stuck - self.made
 
     def move(self, progress: Progress | None) -> None:
         done: set[bytes] = set()
         try:
-            # In the order in which they came: chunks of a version stay together.
+            # In the order of their age, so that the chunks of a version stay together.
             for name in sorted(self._moved, key=lambda name: (self._times[name], name)):
                 pack = self._own.opened(name)
                 for entry in [] if pack is None else map(pack.index.entry, pack.index.in_order()):
@@ -253,7 +256,7 @@ class Mover:
                 self._new.close()
 
     def _take(self, chunk: bytes) -> None:
-        """Have a whole copy of a chunk in a pack that stays."""
+        """Make sure that an intact copy of a chunk is in a pack that stays."""
         found = self._whole(chunk)
         if found is None:
             copies = self._own.copies(chunk)
@@ -270,7 +273,10 @@ class Mover:
         self._new.add_as_it_is(entry, pieces(pack.encoded(entry)))
 
     def _whole(self, chunk: bytes) -> tuple[ChunkPack, ChunkEntry] | None:
-        """The best copy of a chunk that is whole; one that need not be moved, if it is as good."""
+        """Return the best intact copy of a chunk.
+
+        Among equally good ones one that need not be moved.
+        """
         copies = self._own.copies(chunk)
         for pack, entry in sorted(copies, key=lambda c: (c[1].depth, self._is_moved(c[0]))):
             if ChunkReading((self._own,), self._held).why_damaged(pack, entry) is None:
@@ -288,7 +294,7 @@ class Mover:
 
 
 def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
-    """Take packs that are damaged out of use; one that only lacks what it is decoded with stays."""
+    """Set damaged packs aside; a pack whose chunks only lack their bases stays."""
     aside = []
     for name in sorted(packs):
         path = own.path(name)
@@ -297,7 +303,7 @@ def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
             found = check_pack(own, held, name, path.stat().st_size, pack)
             if found is None:
                 continue
-            # Of a later version it can be, of which we understand nothing.
+            # It may be of a later version, which we do not understand.
             is_as_written = file_digest(path) == name
             if not is_as_written or (pack is not None and _is_to_blame(own, held, pack, found)):
                 with failures(path, missing=EnvironmentFailure):
@@ -307,7 +313,7 @@ def _set_aside(own: PackFolder, packs: Collection[str]) -> list[DamagedPack]:
 
 
 def _is_to_blame(own: PackFolder, held: DecodedBases, pack: ChunkPack, found: DamagedPack) -> bool:
-    """Whether a chunk of a pack is not whole though all is that it is decoded with."""
+    """Tell whether a chunk of a pack is damaged although its bases are intact."""
     entries = map(pack.index.entry, found.rows)
     return any(all(base_of(own, base, held) for base in entry.bases) for entry in entries)
 
@@ -315,9 +321,9 @@ def _is_to_blame(own: PackFolder, held: DecodedBases, pack: ChunkPack, found: Da
 def remove(
     own: PackFolder, packs: Sequence[str], times: Mapping[str, float], gone: Container[bytes] = ()
 ) -> None:
-    """Take packs away, in this order, whose chunks are all in others, or `gone`.
+    """Remove packs, in this order, whose chunks are all in others, or `gone`.
 
-    A pack that somebody has used since it had its time stays.
+    A pack that somebody has used since `times` were taken stays.
     """
     for name, pack in own.usable(packs):
         names = (pack.index.name(row) for row in range(pack.index.count))

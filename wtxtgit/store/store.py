@@ -1,6 +1,6 @@
 """A store: chunks of payload, added and read by their SHA-256.
 
-Spec: `docs/spec/store.md`. What a chunk is asked for by is also what its bytes are checked by.
+Spec: `docs/spec/store.md`. A chunk's bytes are always checked against the name that was asked for.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """The packs in `folder`, which need not be there yet, and those of `alternates`, for reading.
+    """The packs in `folder`, which need not exist yet, and those of `alternates`, read-only.
 
-    Any number of processes and threads may read and add at once. `shared` are permission bits
-    that others get of what is added beyond the user's umask, core.sharedRepository.
+    Any number of processes and threads may read and add at once. `shared` are permission bits that
+    added files get beyond the user's umask, core.sharedRepository.
     """
 
     def __init__(self, folder: Path, *, alternates: Sequence[Path] = (), shared: int = 0) -> None:
@@ -37,11 +37,11 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[StoreWriter]:
-        """Add chunks, from any thread; at the end all are in packs, and on the disk.
+        """Yield a writer for any thread; at the end all added chunks are in packs, and on disk.
 
-        Where the block fails, some may be. Raises EnvironmentFailure where they can't be written.
+        If the block fails some may be. Raises EnvironmentFailure if they can't be written.
         """
-        # Most commands read.
+        # Imported here: most commands only read.
         from wtxtgit.store.writer import StoreWriter
 
         with StoreWriter(self.own, self._held, self.borrowed) as writer:
@@ -49,10 +49,10 @@ class Store:
             writer.finish()
 
     def want(self, names: Iterable[bytes]) -> None:
-        """A store has what it has."""
+        """Do nothing: a local store can't fetch."""
 
     def has(self, names: Iterable[bytes]) -> set[bytes]:
-        """Those names of 32 bytes of which there are chunks. No chunk is looked at."""
+        """Return those of the names (32 bytes each) for which there are chunks; none is read."""
         asked = list(names)
         found = self._told(asked)
         if len(found) < len(asked) and len(found) < len(set(asked)) and self.prove():
@@ -64,9 +64,10 @@ class Store:
         return {name for folder in self._all for name in folder.has(names)} if names else set()
 
     def states(self, names: Sequence[bytes]) -> set[bytes]:
-        """See `PayloadSource`: of the packs that hold these chunks, and what is decoded with them.
+        """See `PayloadSource`: states of the packs with these chunks and what they are decoded
+        from.
 
-        Whoever writes into a pack, or puts another in its place, can't set when its inode changed.
+        Whoever modifies or replaces a pack can't forge the time at which its inode changed.
         """
         found = set()
         try:
@@ -82,12 +83,13 @@ class Store:
         return found
 
     def _needed(self, names: Sequence[bytes]) -> list[tuple[PackFolder, str, int]] | None:
-        """The packs that are read for some chunks, with their lengths; None where one lacks.
+        """Return the packs that have to be read for chunks, with their sizes; None if a chunk is
+        missing.
 
-        Raises what `PackFolder.needed` does.
+        Raises as `PackFolder.needed` does.
         """
         wanted = [*dict.fromkeys(names)]
-        # What clean kept a moment ago came by another writer.
+        # What clean stored a moment ago was added by another writer.
         if len(self._told(wanted)) < len(wanted):
             self.refresh()
             if len(self.has(wanted)) < len(wanted):
@@ -97,18 +99,18 @@ class Store:
             for folder in self._all
             for pack, size in folder.needed(names).items()
         ]
-        # Of a pack that can't be used the chunks may still be told, and are not here.
+        # A table may still list the chunks of an unusable pack, which can't be read.
         return None if any(folder.damaged for folder in self._all) else needed
 
     def holds(self, name: bytes) -> bool:
-        """Whether there is a chunk of that name."""
+        """Tell whether there is a chunk with that name."""
         return any(folder.holds(name) for folder in self._all)
 
     def read(self, name: bytes, size: int | None = None) -> ByteView:
-        """A chunk's bytes, which have been checked against its name.
+        """Return a chunk's bytes, checked against its name.
 
-        `size` is what a text says of it: a chunk of another size is none. Raises PayloadMissing;
-        PayloadDamaged, which names the packs, where no copy is whole.
+        `size` is the size that a text states: a chunk of another size does not count. Raises
+        PayloadMissing, or PayloadDamaged, which names the packs, if no copy is intact.
         """
         reading = ChunkReading(self._all, self._held)
         found = reading.chunk(name, size)
@@ -128,7 +130,7 @@ class Store:
         raise PayloadMissing(name, "; ".join((where, *unusable)))
 
     def read_all(self, names: Sequence[bytes], size: int) -> memoryview | None:
-        """See `PayloadSource`: the bytes have been checked against the names."""
+        """See `PayloadSource`: the bytes are checked against the names."""
         run = run_of(self._all, names, size, self._held)
         if run is None:
             return None
@@ -139,7 +141,7 @@ class Store:
         return data
 
     def refresh(self) -> bool:
-        """Look for packs that came or went since; tells whether any did."""
+        """Look for packs that were added or removed; returns whether there are any."""
         changed = [folder.refresh() for folder in self._all]
         return any(changed)
 

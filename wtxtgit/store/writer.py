@@ -1,7 +1,7 @@
-"""Adding chunks to a store: packs in the making.
+"""Adding chunks to a store, by writing packs.
 
-Spec: `docs/spec/store.md`, sections "Folder" and "Pack". A pack that is full is brought to the disk
-and gets its name while the next one is filled.
+Spec: `docs/spec/store.md`, sections "Folder" and "Pack". A full pack is synced to disk and gets its
+name while the next one is filled.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ from wtxtgit.store.reading import (
 MAX_PACK = 64 * 1024 * 1024
 """Bytes of a pack, unless it is of one chunk."""
 _READ_ONLY = 0o444
-# Bytes that are written together, and those that wait at most.
+# Bytes that are written together, and the most that wait.
 _SOON, _MOST_WAITING = 512 * 1024, 4 * 1024 * 1024
 _TOGETHER = 32
-# A chunk of which more than this part is left, though it has a base, may have moved.
+# A chunk that keeps more than this fraction of its size, though it has a base, may have moved.
 _MUCH = 5 / 8
 _LEAST_MOVED = 4096
-# Less than this part is left only of rows that moved.
+# Only rows that moved shrink below this fraction.
 _SMALL = 1 / 8
-# So much farther a base may be that the chunks beside it take.
+# A base may be so much farther away if adjacent chunks use it.
 _AS_GOOD = 1.1
 
 
 class NewPack:
-    """A pack that is written. Raises EnvironmentFailure where it can't be.
+    """A pack that is being written. Raises EnvironmentFailure if it can't be.
 
-    One thread at a time adds to it or finishes it; any may `write` meanwhile.
+    One thread at a time may add to it or finish it; any thread may call `write` meanwhile.
     """
 
     def __init__(self, own: PackFolder) -> None:
@@ -83,7 +83,7 @@ class NewPack:
         self._shared = own.shared & _READ_ONLY
         self._entries: list[ChunkEntry] = []
         self._hash = sha256()
-        # Where it ends with what is waiting, and without.
+        # The end including waiting chunks, and without them.
         self._end = self._written = 0
         self._waiting: deque[bytes] = deque()
         self._writing = Lock()
@@ -96,7 +96,7 @@ class NewPack:
             self._closing = closing.pop_all()
 
     def close(self) -> None:
-        """Nothing stays of it unless it was finished."""
+        """Discard the pack, unless it was finished."""
         self._closing.close()
 
     @property
@@ -105,23 +105,23 @@ class NewPack:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of it so far."""
+        """Its size so far."""
         return self._end
 
     def has_room(self, length: int) -> bool:
-        """Whether a chunk with so many encoded bytes may be added."""
+        """Tell whether a chunk with this encoded size may be added."""
         index = (len(self._entries) + 1) * ROW_SIZE + (self._bases + 2) * NAME_SIZE
         return not self._entries or self._end + length + index + TRAILER_SIZE <= MAX_PACK
 
     def add(
         self, name: bytes, encoded: Encoded, size: int, bases: tuple[bytes, ...], depth: int
     ) -> None:
-        """Add a chunk, which is not there yet; small ones wait until many are written at once."""
+        """Add a chunk that is not there yet; small ones are collected and written together."""
         place = self._end
         if encoded.length > _SOON:
             self._put(encoded.pieces)
         else:
-            # Copied, if it is not ours.
+            # A copy, unless the bytes are ours.
             content = b"".join(encoded.pieces)
             self._waiting.append(content)
             self._end += len(content)
@@ -134,12 +134,17 @@ class NewPack:
         )
 
     def add_as_it_is(self, entry: ChunkEntry, encoded: Iterable[Buffer]) -> None:
-        """Add a chunk as another pack has it: `encoded` is what stands there."""
+        """Add a chunk with the encoding that it has in another pack; `encoded` are its bytes
+        there.
+        """
         held = Encoded(encoded, entry.encoding, entry.item, entry.length)
         self.add(entry.name, held, entry.size, entry.bases, entry.depth)
 
     def write(self) -> None:
-        """Write what is waiting, once it is worth it and nobody does; others go on adding."""
+        """Write waiting chunks if there are enough and no other thread does.
+
+        Others may go on adding.
+        """
         if self._end - self._written >= _SOON and self._writing.acquire(blocking=False):
             try:
                 self._write()
@@ -147,13 +152,13 @@ class NewPack:
                 self._writing.release()
 
     def finish(self, time: float | None = None) -> str:
-        """Bring it to the disk, and give it its name, without the ending.
+        """Sync the pack to disk and give it its name; returns the name without ending.
 
-        `time` is when what it holds was added, if that was not now.
+        `time` is when its chunks were added, if that was not now.
         """
         self._put((format_end(index_of(self._entries), self._end),))
         if self._error is not None:
-            # What should have been written is lost.
+            # Something that should have been written is lost.
             raise self._error
         with failures(self._folder, missing=EnvironmentFailure):
             if self._shared:
@@ -161,11 +166,11 @@ class NewPack:
                 os.fchmod(self._made.descriptor, stat.S_IMODE(status.st_mode) | self._shared)
             if time is not None:
                 os.utime(self._made.descriptor, (time, time))
-            # Before it has the name: after a crash that would lead to an empty file.
+            # Synced before it gets its name: after a crash the name could lead to an empty file.
             os.fsync(self._made.descriptor)
             name = self._hash.hexdigest()
             self._made.put(f"{name}.pack")
-            # What is committed next leads to chunks that have to be found after a crash.
+            # What is committed next refers to chunks that must be there after a crash.
             os.fsync(self._opened)
         return name
 
@@ -176,7 +181,7 @@ class NewPack:
                 self._end += self._append(memoryview(piece).cast("B"))
 
     def _write(self) -> None:
-        """Write what is waiting, some chunks at a time: each call may wait for the interpreter."""
+        """Write waiting chunks, some at a time, because each call may wait for the interpreter."""
         while self._waiting:
             some = [self._waiting.popleft()]
             while self._waiting and len(some) < _TOGETHER:
@@ -197,14 +202,14 @@ class NewPack:
 
 @dataclass(frozen=True, slots=True)
 class BasedChunk:
-    """An encoded chunk, and the others that it is decoded with."""
+    """An encoded chunk, and the chunks that it is decoded from."""
 
     encoded: Encoded
     bases: tuple[BaseChunk, ...]
 
 
 class StoreWriter:
-    """Adds chunks to a folder, from any thread; a context manager, by `Store.writing`.
+    """Adds chunks to a folder, from any thread; a context manager, used by `Store.writing`.
 
     `held` is shared with the store's readers; `borrowed` are the folders of alternates.
     """
@@ -215,7 +220,7 @@ class StoreWriter:
         self._borrowed = borrowed
         self._folder = own.packs
         self._lock = Lock()
-        # Chunks that are not in a pack with a name yet.
+        # Chunks that are not yet in a pack with a name.
         self._begun: set[bytes] = set()
         self._pack: NewPack | None = None
         self._finishing: _Finishing | None = None
@@ -235,16 +240,16 @@ class StoreWriter:
                 closing.callback(self._end_finishing)
 
     def _begin(self) -> None:
-        """Keep out whoever drops chunks, once there is a folder."""
+        """Prevent chunks from being dropped, once there is a folder."""
         if not self._is_adding and self._folder.is_dir():
             self._adding.enter_context(self._own.adding())
             self._is_adding = True
 
     def put(self, name: bytes, data: ByteView, item_size: int, base: bytes | None = None) -> None:
-        """Add a chunk unless it is there, and whole: `name` is the SHA-256 of `data`.
+        """Add a chunk unless it is there, and intact; `name` is the SHA-256 of `data`.
 
-        Its items have `item_size` bytes. `base` names a chunk that may be much the same: the one
-        at the same place of the version before. Raises EnvironmentFailure.
+        Its items have `item_size` bytes. `base` names a chunk that may be similar: the one at the
+        same place in the version before. Raises EnvironmentFailure.
         """
         if len(name) != NAME_SIZE:
             raise ValueError(f"a chunk's name has {NAME_SIZE} bytes, not {len(name)}")
@@ -258,21 +263,21 @@ class StoreWriter:
         item_size: int,
         bases: Sequence[bytes | None],
     ) -> None:
-        """Add chunks of `size` bytes that follow one another in `data`, each as `put` does."""
+        """Add adjacent chunks of `size` bytes in `data`, each as `put` does."""
         with self._lock:
             asked = {name: k for k, name in enumerate(names) if name not in self._begun}
             there = {name: k for name, k in asked.items() if self._is_there(name)}
             added = {name: k for name, k in asked.items() if name not in there}
             self._begun.update(added)
         if there:
-            # Without the lock: they are decoded.
+            # Without the lock, because chunks are decoded here.
             damaged = self._damaged(there, data, size)
             with self._lock:
                 again = {name: k for name, k in damaged.items() if name not in self._begun}
                 self._begun.update(again)
             added |= again
         try:
-            # Without the lock: this is what takes time.
+            # Without the lock, because this takes the most time.
             groups = grouped_chunks(data, size, item_size) if len(added) > 1 else None
             wanted = [base for k in added.values() if (base := bases[k]) is not None]
             held, whole = held_bases(self._own, wanted, size) if wanted else (self._held, set())
@@ -305,9 +310,9 @@ class StoreWriter:
         return self._own.use(name) or any(folder.holds(name) for folder in self._borrowed)
 
     def _damaged(self, there: Mapping[bytes, int], data: ByteView, size: int) -> dict[bytes, int]:
-        """Those of some chunks of `data` of which no copy is what its name says.
+        """Return those of some chunks of `data` of which no copy matches its name.
 
-        The file may be all that is left of them: whoever can write to the store is not believed.
+        The file may be the last copy of them: whoever can write to the store is not trusted.
         """
         folders = (self._own, *self._borrowed)
         run = run_of(folders, list(there), size, self._held)
@@ -330,8 +335,8 @@ class StoreWriter:
         noisy: NoisyGroups,
         nearest: int | None,
     ) -> BasedChunk:
-        """Encode a chunk: by itself, by one of `chain`, or as rows of others that moved."""
-        # What the first version took by itself, this one would, too.
+        """Encode a chunk: by itself, by one of `chain`, or as rows that moved from other chunks."""
+        # This version by itself would be about as large as the first one was.
         alone = chain[0].length if chain and not chain[0].depth else None
         encoded, number = encode_based(
             data, item, [base.data for base in chain], alone, groups, noisy, nearest
@@ -344,21 +349,21 @@ class StoreWriter:
         return best
 
     def _chain(self, base: bytes, size: int, held: DecodedBases) -> list[BaseChunk]:
-        """What a chunk may be the XOR with: its base, and those that this is the XOR with.
+        """Return what a chunk may be the XOR with: its base, and the chain of that one's XOR bases.
 
-        A step of fine-tuning is about as near to the first version as to the last one, and chains
-        stay short so. Rows that changed are nearer to the last one.
+        A step of fine-tuning is about as near to the first version as to the last one, and using
+        the first keeps chains short. Rows that changed are nearer to the last one.
         """
         chain = [base for base in chain_of(self._own, base, held) if base.data.size == size]
-        # What has changed little so many times is still much like the first one; and large ones
-        # are not kept, each would have to be decoded again.
+        # After so many small changes a chunk is still similar to the first version. Large chunks
+        # are not cached, so each base would have to be decoded again.
         is_long = chain and chain[-1].depth == MAX_DEPTH
         return chain[:1] if is_long else chain if size <= MAX_HELD else chain[-1:]
 
     def _moved_from(
         self, data: memoryview, item: int, base: bytes | None, best: BasedChunk
     ) -> BasedChunk:
-        """The chunk as what is in others, where that is smaller."""
+        """Return the chunk encoded as bytes of other chunks, if that is smaller."""
         sources = self._moved.sources(data, item, base)
         if not sources:
             return best
@@ -372,7 +377,7 @@ class StoreWriter:
         return best
 
     def finish(self) -> None:
-        """See that all chunks are in packs that have their names, and on the disk."""
+        """Make sure that all chunks are in packs that have their names and are on disk."""
         with self._lock:
             self._close_pack()
             self._end_finishing()
@@ -391,13 +396,13 @@ class StoreWriter:
         return self._pack
 
     def _close_pack(self) -> None:
-        """Have the pack finished while the next one is filled."""
+        """Finish the current pack in the background, while the next one is filled."""
         self._end_finishing()
         if self._pack is not None:
             self._finishing, self._pack = _Finishing(self._pack), None
 
     def _end_finishing(self) -> None:
-        """Wait for the pack before; raises what went wrong with it."""
+        """Wait until the previous pack is finished; raises its errors."""
         if self._finishing is not None:
             finishing, self._finishing = self._finishing, None
             finishing.end()
@@ -406,10 +411,10 @@ class StoreWriter:
 
 
 def _chosen(groups: Bytes, chains: Mapping[int, Sequence[BaseChunk]]) -> dict[int, int]:
-    """Which of its bases each chunk takes: where that is as good, the one that most others take.
+    """Choose a base for each chunk: the one that most chunks use, if it is about as good.
 
-    What is as near to two versions would go to either by chance: a version would need a part of
-    every other one, of packs that some remotes give whole.
+    Otherwise, chunks equally near to two versions would use either by chance: a version would need
+    a part of every other one, from packs that some remotes only send as a whole.
     """
     found = {
         k: distances(groups[:, k], [base.data for base in chain])
@@ -427,7 +432,7 @@ def _chosen(groups: Bytes, chains: Mapping[int, Sequence[BaseChunk]]) -> dict[in
 
 
 class _Finishing:
-    """A pack that is being finished, on a thread if there is one to have."""
+    """A pack that is being finished, in a background thread if one can be started."""
 
     def __init__(self, pack: NewPack) -> None:
         self.pack = pack
@@ -437,7 +442,7 @@ class _Finishing:
             self._run()
 
     def end(self) -> None:
-        """Wait for it; raises what went wrong."""
+        """Wait for it; raises its errors."""
         if self._thread is not None:
             self._thread.join()
         self.pack.close()

@@ -20,7 +20,7 @@ __all__ = ["Snapshots", "targets"]
 
 
 def __getattr__(name: str) -> Any:
-    # The worker imports this package, too, and needs none of them.
+    # Imported on demand: the worker imports this package too, and needs none of these.
     if name == "Snapshots":
         return import_module("wtxtgit.stream.snapshots").Snapshots
     if name == "targets":

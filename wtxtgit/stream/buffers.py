@@ -1,8 +1,9 @@
 """Copies of a training's arrays in memory that another process can read.
 
-A `Buffer`'s memory is a file without a name: the worker gets its descriptor once, and maps it. It
-holds a table (JSON) of the arrays, then their bytes. `BufferPool` keeps buffers for the next
-generation, since fresh memory takes ten times as long to write as memory that was used before.
+A buffer's memory is an unnamed file: the worker gets its descriptor once, and maps it. It contains
+the bytes of the arrays, then a table (JSON) of them. `BufferPool` keeps buffers for the next
+generation, because writing fresh memory takes ten times as long as writing memory that was used
+before.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ALIGNED = 64
 
 @dataclass(frozen=True, slots=True)
 class BufferPlan:
-    """Where arrays go in a buffer, one after the other: `offsets` count from the buffer's start."""
+    """Where arrays go in a buffer; `offsets` are bytes from the buffer's start."""
 
     table: bytes
     offsets: tuple[int, ...]
@@ -35,7 +36,7 @@ class BufferPlan:
 
 
 def placed(arrays: Sequence[GivenArray]) -> BufferPlan:
-    """Find a place for each array: the same one for arrays that share their memory."""
+    """Plan the place of each array; arrays that share memory share a place."""
     offsets: list[int] = []
     seen: dict[object, int] = {}
     end = 0
@@ -59,19 +60,19 @@ def placed(arrays: Sequence[GivenArray]) -> BufferPlan:
         for array, offset in zip(arrays, offsets, strict=True)
     ]
     table = json.dumps(rows, separators=(",", ":")).encode("ascii")
-    # The arrays come first, so that where they stand does not hang on how long the table is.
+    # The arrays come first, so that their offsets do not depend on the length of the table.
     return BufferPlan(table, tuple(offsets), end)
 
 
 class SharedBuffer:
-    """Memory of `size` bytes that can be handed to another process by its `descriptor`."""
+    """Memory of `size` bytes that another process can map by its `descriptor`."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.size = size
         self.descriptor = _unnamed_file()
         try:
-            # All of it now: memory that is not there would end the process when it is written.
+            # Allocated now: running out of memory later, while writing, would end the process.
             os.posix_fallocate(self.descriptor, 0, max(1, size))
             self._memory = mmap.mmap(self.descriptor, max(1, size))
         except OSError as error:
@@ -90,7 +91,7 @@ class SharedBuffer:
             done.add(offset)
             dtype: Any = source.dtype if array.dtype.is_extension else array.dtype.descr
             copy = np.ndarray(source.shape, dtype, self._memory, offset)
-            # Strided and big-endian arrays become plain ones on the way.
+            # This makes strided and big-endian arrays contiguous and little-endian.
             np.copyto(copy, source, casting="equiv")
         self._memory[place.size : place.size + len(place.table)] = place.table
 
@@ -100,7 +101,7 @@ class SharedBuffer:
 
 
 class BufferPool:
-    """Buffers that nobody uses, for the next generation; one thread at a time may call it."""
+    """Unused buffers, for the next generation; one thread at a time may call it."""
 
     def __init__(self) -> None:
         self._free: list[SharedBuffer] = []
@@ -109,13 +110,13 @@ class BufferPool:
         """Of all buffers that there are, free or not."""
 
     def take(self, size: int) -> SharedBuffer:
-        """A buffer of at least so many bytes, to be written by the caller alone."""
+        """Return a buffer of at least `size` bytes, which only the caller may write."""
         fitting = [one for one in self._free if one.size >= size]
         if fitting:
             buffer = min(fitting, key=lambda one: one.size)
             self._free.remove(buffer)
             return buffer
-        # A model that has grown: smaller ones would never be used again.
+        # The model has grown: smaller buffers would never be used again.
         self.close()
         self._number += 1
         buffer = SharedBuffer(self._number, size)
@@ -123,7 +124,7 @@ class BufferPool:
         return buffer
 
     def give_back(self, buffer: SharedBuffer) -> None:
-        """Have a buffer used again that nobody reads any more."""
+        """Return a buffer to the pool when nobody reads it any more."""
         self._free.append(buffer)
 
     def close(self) -> None:
@@ -134,7 +135,7 @@ class BufferPool:
 
 
 def arrays_in(memory: memoryview, size: int, table_size: int) -> list[NumpyArray]:
-    """The arrays of a buffer that another process filled, as views of its memory."""
+    """Return the arrays in a buffer that another process filled, as views of its memory."""
     rows = json.loads(bytes(memory[size : size + table_size]))
     arrays = []
     for name, descr, item_size, is_extension, shape, offset in rows:

@@ -1,11 +1,11 @@
-"""Delivery: what a ring holds is sent to its targets, each by a thread of its own.
+"""Delivery: the generations in a ring are sent to its targets, by one thread per target.
 
-A generation is sent until a target has it, with pauses that grow, or the target refuses it, or it
-has waited too long. The queue is the ring's log, so a crash loses nothing of it; what was sent
-but not noted is sent again, which a target takes for what it has already.
+A generation is sent again, with growing pauses, until the target has it or refuses it, or it has
+waited too long. The queue is the ring's log, so a crash loses nothing; what was sent but not logged
+is sent again, which does no harm.
 
-Of several ranks each sends its part, once the generation is whole; whoever finds all parts at the
-target sends the index, which makes them one there.
+If there are several ranks each sends its part, once the generation is whole; whoever finds all
+parts at the target sends the index, which makes them a generation there.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _LOOK = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DeliveryLimits:
-    """What waits for a target at most: `age` in seconds, `nbytes` of files in the ring."""
+    """How much may wait for a target: `age` in seconds, `nbytes` of files in the ring."""
 
     age: float = 7 * 24 * 3600
     nbytes: int = 64 * 1024**3
 
 
 class Deliveries:
-    """The threads that send a ring's generations; `wake` tells them of a new one."""
+    """The threads that send a ring's generations; `wake` notifies them of a new one."""
 
     def __init__(self, ring: Ring, targets: Sequence[Target]) -> None:
         self._change = threading.Condition()
@@ -57,14 +57,14 @@ class Deliveries:
             thread.start()
 
     def wake(self) -> None:
-        """Have a look at the queue."""
+        """Have the threads check the queue."""
         with self._change:
             self._change.notify_all()
 
     def end(self, seconds: float, *, waits_for_ranks: bool = True) -> None:
-        """Send what is queued for at most so many seconds, each of it once more at least.
+        """Send what is queued for at most `seconds`; everything is tried at least once more.
 
-        With `waits_for_ranks` that is as long as what other ranks are to send is missing.
+        With `waits_for_ranks` this includes waiting for what other ranks have yet to send.
         """
         deadline = time.monotonic() + seconds
         with self._change:
@@ -75,7 +75,7 @@ class Deliveries:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _deliver(self, ring: Ring, target: Target) -> None:
-        """Send to one target until the end is called for and nothing is left to try."""
+        """Send to one target until the end was requested and nothing is left to try."""
         pauses, looks = _Pauses(), _Pauses()
         while True:
             with self._change:
@@ -109,14 +109,14 @@ class Deliveries:
 
 
 class _Pauses:
-    """How long to wait: twice as long after each failure, and never the same as all others do."""
+    """How long to wait: twice as long after each failure, with random variation."""
 
     def __init__(self) -> None:
         self._failures = 0
         self._asked = 0.0
 
     def failed(self, asked: float) -> None:
-        """`asked` are the seconds for which the target wants to be left alone."""
+        """Count a failure; `asked` are the seconds for which the target wants to be left alone."""
         self._failures += 1
         self._asked = asked
 
@@ -128,16 +128,16 @@ class _Pauses:
         if not self._failures:
             return 0.0
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, _MOST_DOUBLINGS))
-        # "Full jitter": many trainings that lost one target don't come back as one.
+        # "Full jitter": many trainings that lost a target should not return at the same moment.
         return max(self._asked, random.uniform(_FIRST_PAUSE / 2, longest))  # noqa: S311
 
 
 def attempt(
     ring: Ring, generation: Generation, delivery: Delivery, target: Target
 ) -> DeliveryState | float:
-    """Send a generation once, and note what came of it.
+    """Send a generation once, and log the outcome.
 
-    Gives seconds to wait at least where the target can't be used now.
+    Returns a number of seconds to wait if the target can't be used now.
     """
     state = delivery.state
     try:
@@ -155,7 +155,7 @@ def attempt(
         _note(ring, generation, delivery, DeliveryState.REFUSED, str(error))
         return DeliveryState.REFUSED
     except WtxtgitError as error:
-        # Neither does waiting mend a file of the ring that is gone or damaged.
+        # Waiting does not help against a missing or damaged file of the ring either.
         _note(ring, generation, delivery, DeliveryState.REFUSED, str(error))
         return DeliveryState.REFUSED
     _note(ring, generation, delivery, DeliveryState.DELIVERED, None)
@@ -163,7 +163,7 @@ def attempt(
 
 
 def _is_complete(ring: Ring, generation: Generation, target: Target) -> bool:
-    """Send the index of a generation if all its parts are at the target; whether it is there."""
+    """Send the index if all parts are at the target; returns whether the index is there."""
     file = index_name(generation.gen)
     there = {one.name for one in target.list(gen_prefix(generation.gen))}
     if not ring.is_whole(generation.gen):
@@ -177,7 +177,7 @@ def _is_complete(ring: Ring, generation: Generation, target: Target) -> bool:
 
 
 def about(generation: Generation) -> dict[str, str]:
-    """What a target may show of a generation."""
+    """Return what a target may show about a generation."""
     return {
         "gen": str(generation.gen),
         "root": generation.sha256_all.hex(),
@@ -188,7 +188,7 @@ def about(generation: Generation) -> dict[str, str]:
 
 def _files(ring: Ring, generation: Generation) -> list[Outgoing]:
     base = ring.state.generations_by_number.get(-1 if generation.base is None else generation.base)
-    # A part that a delta is to be put on may be of a generation that was never whole, nor sent.
+    # The base of a delta may be a part of a generation that was never whole, and so was never sent.
     sent = [] if base is None or ring.is_whole(base.gen) else [base]
     files = []
     for one in (*sent, generation):
@@ -208,7 +208,7 @@ def _note(
 
 
 def expire(ring: Ring, limits: DeliveryLimits, now: float) -> None:
-    """Give up what has waited for longer than the limits say, or is more than they say."""
+    """Give up deliveries that have waited too long, or exceed the limit on waiting data."""
     left = limits.nbytes
     for generation in reversed(ring.state.generations):
         if not generation.is_under_way:

@@ -1,7 +1,7 @@
-"""Emission: a generation's arrays become a file of the ring, a text or a delta.
+"""Emission: writes the arrays of a generation to a file of the ring, a text or a delta.
 
-Texts form a chain: each one's merkle_prev is the merkle_this of the one before. Of several ranks
-each has a chain of its own, of its parts. A delta is against the last whole text, and made where it
+Texts form a chain: the merkle_prev of each is the merkle_this of the one before. With several ranks
+each has a chain of its own parts. A delta is based on the last whole text, and only written if it
 is smaller than the text.
 """
 
@@ -36,9 +36,9 @@ TEXT, DELTA = "text", "delta"
 class EmissionOptions:
     """How generations are emitted.
 
-    `full_every` says that at least each so many-th is a whole text, 1 for all. With `wsum` texts
-    are emitted with a pending root, and a WSUM beside each. `threads` None are as many as cores.
-    With `recipients` all files are age files for them, and no plaintext is written.
+    At least every `full_every`-th one is a whole text; 1 means all. With `wsum` texts have a
+    pending root, and a WSUM beside each. `threads` defaults to the number of cores. With
+    `recipients` all files are age files for them, and no plaintext is written.
     """
 
     build: str = "none"
@@ -63,7 +63,7 @@ class EmissionOptions:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """What the training asked for; `audit` is the audit line's text."""
+    """A snapshot that the training requested; `audit` is the text of the audit line."""
 
     gen: int
     ts: str
@@ -81,7 +81,7 @@ class _Base:
 
 
 class Emitter:
-    """Emits one generation after the other into a ring; for one thread."""
+    """Emits generations into a ring, one after the other; for one thread."""
 
     def __init__(self, ring: Ring, options: EmissionOptions, targets: Sequence[str]) -> None:
         self._ring = ring
@@ -90,9 +90,9 @@ class Emitter:
         self._base: _Base | None = None
 
     def emit(self, request: SnapshotRequest, arrays: Sequence[NumpyArray]) -> Generation:
-        """Write a generation, under names that do not count yet, and give what is known of it.
+        """Write a generation under names that do not count yet; returns its facts.
 
-        `arrays` are not needed afterwards. Raises WtxtgitError where it can't be written.
+        `arrays` are not needed afterwards. Raises WtxtgitError if it can't be written.
         """
         options, state = self._options, self._ring.state
         snapshot = snapshot_of_raw(
@@ -125,7 +125,7 @@ class Emitter:
         if options.recipients:
             self._write(name, partial(_encrypted, blocks, options.recipients))
         elif making is None:
-            # At any place, and hashed on the way: one pass less than a stream.
+            # Written at any position, and hashed on the way: one pass less than streaming.
             self._write(name, writer.write_file)
         else:
             self._write(name, lambda descriptor: write_all(descriptor, blocks))
@@ -153,11 +153,11 @@ class Emitter:
         )
 
     def _delta(self, side: DeltaSide, nbytes: int) -> patch.Making | None:
-        """The delta from the last whole text, None where a whole one is due, or as small."""
+        """Return the delta from the last whole text; None if a whole text is due, or not larger."""
         base = self._base
         if base is None or base.deltas + 1 >= self._options.full_every:
             return None
-        # The ring may have been pruned by hand since.
+        # The ring may have been pruned by hand meanwhile.
         if base.gen not in self._ring.state.generations_by_number:
             return None
         making = patch.make(base.side, side)
@@ -172,5 +172,5 @@ def _encrypted(blocks: Iterable[Buffer], whom: tuple[Recipient, ...], descriptor
 
 
 def joined_audit(words: Iterable[tuple[str, str]]) -> str | None:
-    """The audit line's text of keys and words, None for none."""
+    """Return the text of an audit line from keys and words; None if there are none."""
     return " ".join(f"{key}={word}" for key, word in words) or None

@@ -1,8 +1,8 @@
-"""The index of a generation that several ranks wrote: its parts, and so that it is whole.
+"""The index of a generation written by several ranks: it lists the parts, and makes it whole.
 
-`gen-000500.index` has the lines of a log (`stream.log`): one of the generation, then one for each
-rank, in order. It is made of what the ranks' own logs say, so whoever writes it writes the same
-bytes. `docs/stream.md`, section "The ring's files".
+`gen-000500.index` has the lines of a log (`stream.log`): one for the generation, then one for each
+rank, in order. It is derived from the ranks' logs, so every writer writes the same bytes.
+`docs/stream.md`, section "The ring's files".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_SIZE = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class IndexPart(JsonObject):
-    """A part by its file, as the rank's log has it; root and chain are those of the text."""
+    """A part and its file, as in the rank's log; root and chain are those of the text."""
 
     KEYS = "rank file size sha256:hex wsum? sha256_all:hex merkle_this=this:hex"
 
@@ -54,7 +54,7 @@ class IndexPart(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class GenerationIndex:
-    """The parts of a whole generation, one for each rank in order."""
+    """The parts of a whole generation, one for each rank, in order."""
 
     gen: int
     parts: tuple[IndexPart, ...]
@@ -64,13 +64,13 @@ class GenerationIndex:
         return len(self.parts)
 
     def content(self) -> bytes:
-        """The file's content; `parse` gives the same again."""
+        """Return the file's content, the inverse of `parse`."""
         first = entry("generation", gen=self.gen, world=self.world)
         return b"".join(line.line() for line in (first, *(part.line() for part in self.parts)))
 
     @classmethod
     def parse(cls, content: bytes, name: str) -> Self:
-        """Read an index, which `name` is for messages; raises InputError."""
+        """Parse an index; messages call it `name`. Raises InputError."""
         lines = list(log.entries(content[:MAX_SIZE]))
         with contextlib.suppress(KeyError, ValueError, UsageError):
             first, *others = lines
@@ -94,7 +94,7 @@ def _part(fields: dict[str, str]) -> IndexPart:
 
 
 def _check(index: GenerationIndex) -> None:
-    """Raise ValueError unless each part is of the rank and the generation that it stands for."""
+    """Raise ValueError unless each part belongs to its rank and to this generation."""
     if index.world < 2:
         raise ValueError(index.world)
     for rank, part in zip(Rank(0, index.world).all(), index.parts, strict=True):

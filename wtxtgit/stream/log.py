@@ -1,8 +1,8 @@
-"""A write-ahead log: one line for each step, which a crash cuts short but never falsifies.
+"""A write-ahead log with a line for each step; a crash may truncate it but not falsify it.
 
 A line is a word, fields and a checksum: `delivered gen=500 target=s3://b/run crc32c=1f2a0c3d`.
-Values are percent-encoded where they hold anything that could end them. A line that was cut short,
-or damaged, is passed over by readers. `docs/stream.md`, section "The ring's files".
+Values are percent-encoded if they contain anything that could end them. Readers ignore truncated or
+damaged lines. `docs/stream.md`, section "The ring's files".
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class LogLine:
 
 
 def entry(word: str, **fields: str | int | None) -> LogLine:
-    """An entry with those fields that are not None."""
+    """Return an entry with those fields that are not None."""
     return LogLine(word, {key: str(value) for key, value in fields.items() if value is not None})
 
 
 def read(path: Path) -> list[LogLine]:
-    """The entries of a log, none where there is no file; raises EnvironmentFailure."""
+    """Read the entries of a log; empty if there is no file. Raises EnvironmentFailure."""
     try:
         with failures(path, missing=EnvironmentFailure), path.open("rb") as file:
             content = file.read(MAX_SIZE)
@@ -57,7 +57,7 @@ def read(path: Path) -> list[LogLine]:
 
 
 def entries(content: bytes) -> Iterator[LogLine]:
-    """The entries of a log's content, without lines that were cut short or damaged."""
+    """Yield the entries in a log's content, except lines that are truncated or damaged."""
     for line in content.splitlines():
         match = _LINE.fullmatch(line)
         if match is not None and crc32c(line[: match.end(2)]) == int(match[3], 16):
@@ -67,13 +67,13 @@ def entries(content: bytes) -> Iterator[LogLine]:
 
 
 class Log:
-    """A log that this process writes, and no other one; to be closed.
+    """A log that only this process writes; has to be closed.
 
-    `lines` counts what was written since it was opened or compacted.
+    `lines` counts lines written since it was opened or compacted.
     """
 
     def __init__(self, path: Path, entries: Iterable[LogLine] = ()) -> None:
-        """Begin the log anew with `entries`, in the place of what is there."""
+        """Start the log with `entries`, replacing an existing one."""
         self._path = path
         self._descriptor = -1
         self._is_cut_short = False
@@ -81,10 +81,12 @@ class Log:
         self.compact(entries)
 
     def append(self, *entries: LogLine, is_durable: bool = False) -> None:
-        """Write entries in one go; `is_durable` waits until they would outlive the machine."""
+        """Write entries at once; `is_durable` waits until they would survive a crash of the
+        machine.
+        """
         lines = b"".join(one.line() for one in entries)
         with failures(self._path, missing=EnvironmentFailure):
-            # Of a line that found no more space half may stand there.
+            # If the disk was full, half of the previous line may have been written.
             before = b"\n" if self._is_cut_short else b""
             self._is_cut_short = True
             write_on(self._descriptor, before + lines)
@@ -94,7 +96,7 @@ class Log:
         self.lines += len(entries)
 
     def compact(self, entries: Iterable[LogLine]) -> None:
-        """Begin the log anew with entries that stand for all that was written."""
+        """Replace the log by entries that summarize everything written so far."""
         lines = [one.line() for one in entries]
         replace_file(self._path, lambda descriptor: write_all(descriptor, lines))
         self.close()

@@ -1,4 +1,4 @@
-"""What a training and its worker tell one another."""
+"""Messages between a training and its worker."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from wtxtgit.stream.state import Generation
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What a worker is told at its start.
+    """What a worker gets at its start.
 
-    `is_training` says that the training lives on, whose former worker died.
+    `is_training` means that the training goes on after an earlier worker died.
     """
 
     folder: Path
@@ -30,7 +30,7 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The worker's first answer: the ring's last generation, and those that were lost before."""
+    """The worker's first answer: the ring's last generation, and those that were just lost."""
 
     last: int | None
     lost: tuple[int, ...]
@@ -38,9 +38,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class BufferNotice:
-    """A buffer's memory comes as the next thing: its number, and its size in bytes.
+    """Announces the descriptor of a buffer, which follows: its number, and its size in bytes.
 
-    Those that are not of `numbers` are gone.
+    Buffers whose numbers are not in `numbers` no longer exist.
     """
 
     number: int
@@ -50,9 +50,10 @@ class BufferNotice:
 
 @dataclass(frozen=True, slots=True)
 class EmitRequest:
-    """Emit what stands in a buffer: bytes of arrays, then of the table of arrays.
+    """A request to emit what is in a buffer: `size` bytes of arrays, then `table` bytes of their
+    table.
 
-    `dropped` are generations that were passed over since the last request.
+    `dropped` are generations that were skipped since the last request.
     """
 
     request: SnapshotRequest
@@ -64,21 +65,21 @@ class EmitRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """Deliver for at most so many seconds, and end."""
+    """A request to deliver for at most `seconds`, and end."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A generation is in the ring."""
+    """The answer that a generation is in the ring."""
 
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
 class NotEmitted:
-    """A generation can't be emitted, or the worker can't begin."""
+    """The answer that a generation can't be emitted, or that the worker can't start."""
 
     message: str
     is_busy: bool = False
@@ -86,6 +87,6 @@ class NotEmitted:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How many generations targets are still to get."""
+    """The last answer: the number of generations that targets have yet to get."""
 
     waiting: int

@@ -1,6 +1,6 @@
-"""What a ring of several ranks holds: its generations, whole or not, and what became of each rank.
+"""The state of a ring with several ranks: its generations, whole or not, and each rank's state.
 
-A ring of one rank is told by its `RingState`.
+The state of a ring with one rank is its `RingState`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from wtxtgit.stream.state import Counts, Generation, RingState, ranks_of, read_s
 
 @dataclass(frozen=True, slots=True)
 class RankedGeneration(JsonObject):
-    """The parts of a generation that the ring holds, by rank.
+    """The parts of a generation in the ring, by rank.
 
-    `missing` are the ranks that have none; it is whole where none is missing, and its index is
-    there.
+    `missing` are the ranks without a part; it is whole if none is missing and its index exists.
     """
 
     KEYS = "gen whole=is_whole missing parts=parts_by_number"
@@ -44,7 +43,7 @@ class RankedGeneration(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RankState(JsonObject):
-    """What became of what one rank asked for; see `RingState`."""
+    """The state of one rank; see `RingState`."""
 
     KEYS = "rank last? head:hex counts lost failed"
 
@@ -58,7 +57,7 @@ class RankState(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RankedState(JsonObject):
-    """What the logs of all ranks say."""
+    """The state of a ring by the logs of all ranks."""
 
     world: int
     ranks: tuple[RankState, ...]
@@ -66,13 +65,13 @@ class RankedState(JsonObject):
 
 
 def read_ring(folder: Path) -> RingState | RankedState:
-    """What a ring's logs say now; raises InputError for a folder that is no ring."""
+    """Read the state of a ring; raises InputError if the folder is no ring."""
     states = {rank: read_state(folder, rank) for rank in ranks_of(folder)}
     return states[ALONE] if ALONE in states else ranked(folder, states)
 
 
 def ranked(folder: Path, states: Mapping[Rank, RingState]) -> RankedState:
-    """What the states of all ranks make together."""
+    """Combine the states of all ranks."""
     indexed = listed(folder, len(states)).indexed
     gens = sorted({one.gen for state in states.values() for one in state.generations})
     generations = []

@@ -1,4 +1,4 @@
-"""Pull: a generation is fetched from a target, proved, and written as a checkpoint."""
+"""Pull: fetches a generation from a target, verifies it, and writes it as a checkpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LEAST_FIRST = (SignatureState.ABSENT, SignatureState.UNKNOWN_KEY, SignatureStat
 
 @dataclass(frozen=True, slots=True)
 class PulledRoot(JsonObject):
-    """What a text has for its root."""
+    """The root of a text."""
 
     KEYS = "sha256_all:hex merkle_this:hex"
 
@@ -48,7 +48,7 @@ class PulledRoot(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PulledPart(JsonObject):
-    """The part of a rank that was fetched and holds."""
+    """The part of a rank that was fetched and is valid."""
 
     KEYS = "rank *root signature keyid?"
 
@@ -60,11 +60,11 @@ class PulledPart(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Pulled(JsonObject):
-    """A generation that was fetched and holds.
+    """A generation that was fetched and is valid.
 
-    `follows` is the generation before it that the target has, whose merkle_this is its
-    merkle_prev; None where there is none. Of several ranks `parts` have roots, and `signature`
-    is what holds of all of them.
+    `follows` is the earlier generation at the target whose merkle_this is its merkle_prev; None if
+    there is none. With several ranks the `parts` have roots, and `signature` is what holds for all
+    of them.
     """
 
     KEYS = "gen output ts *root follows? signature keyid? parts?"
@@ -89,13 +89,13 @@ def pull(
     identities: Sequence[AgeIdentity] = (),
     threads: int | None = None,
 ) -> Pulled:
-    """Fetch generation `gen`, the newest for None, and write it to `out`.
+    """Fetch generation `gen`, by default the newest, and write it to `out`.
 
-    The ending of `out` says as what: `.wtxt` for the text, else as `restore` does; None is the
-    text, in the current folder. `identities` open what is encrypted. Raises AgeError where none
-    does, InputError where there is no such generation, and CheckError
-    where it does not hold, does not follow the one before that is there, or, with
-    `require_signed`, is not signed by one of `public_keys`.
+    The ending of `out` decides the form: `.wtxt` for the text, else as `restore` does; None writes
+    the text, in the current folder. `identities` decrypt what is encrypted. Raises AgeError if none
+    does, InputError if there is no such generation, and CheckError if it is invalid, does not
+    follow an earlier one at the target or, with `require_signed`, is not signed by one of
+    `public_keys`.
     """
     fetch = _Fetch(target, public_keys, identities, threads)
     if not fetch.gens:
@@ -147,7 +147,10 @@ def _pulled_part(target: Target, gen: int, rank: Rank, report: TextReport) -> Pu
 def _write_united(
     target: Target, gen: int, texts: _Texts, output: Path, threads: int | None
 ) -> None:
-    """Write the arrays of all parts as one checkpoint; raises CheckError where they are none."""
+    """Write the arrays of all parts as one checkpoint.
+
+    Raises CheckError if they don't belong together.
+    """
     builds = (part_of(report.index.meta.build) for _, report in texts.values())
     if len({said and said[2] for said in builds}) != 1:
         raise CheckError(f"{target.label}: generation {gen} has parts of more than one ring")
@@ -163,7 +166,7 @@ def _write_united(
 
 
 class _PartFiles(NamedTuple):
-    """What a target has of a part: the text, or a delta and what it is to be put on."""
+    """The files of a part at a target: a text, or a delta and its base."""
 
     name: str
     base: int | None = None
@@ -202,7 +205,7 @@ class _Fetch:
         """Those that are whole: of several ranks, those that have an index."""
 
     def ranks(self, gen: int) -> list[Rank]:
-        """The ranks that have a part of a generation, one of which is ALONE if it is in one."""
+        """Return the ranks that have a part of a generation; only ALONE if it is not in parts."""
         if gen not in self._indexes:
             return [ALONE]
         if (gen, ALONE) in self._files:
@@ -212,7 +215,7 @@ class _Fetch:
         return Rank(0, self._index(gen).world).all()
 
     def text(self, gen: int, rank: Rank) -> tuple[ByteView, TextReport]:
-        """The text of a part of a generation, with what was found: all of it holds."""
+        """Return the verified text of a part of a generation, with its report."""
         part = self._index(gen).parts[rank.number] if gen in self._indexes else None
         files = self._files[gen, rank] if part is None else _files_of(part)
         if not self._names.issuperset(file for file in (files.name, files.wsum) if file):
@@ -258,7 +261,7 @@ class _Fetch:
         return index
 
     def _applied(self, base: int, rank: Rank, delta: ByteView) -> ByteView:
-        """The text that a delta makes, in a temporary file."""
+        """Return the text that a delta makes, in a temporary file."""
         files = self._files.get((base, rank))
         if files is None or files.base is not None:
             raise InputError(
@@ -278,7 +281,10 @@ def _check_signature(target: Target, gen: int, report: TextReport, require_signe
 
 
 def _predecessor(fetch: _Fetch, gen: int, rank: Rank, report: TextReport) -> int | None:
-    """The generation before one, where the target has that; raises CheckError for another chain."""
+    """Return the generation before one, if the target has it.
+
+    Raises CheckError for another chain.
+    """
     root = report.index.root
     before = max((number for number in fetch.gens if number < gen), default=None)
     if before is None or root is None:
@@ -289,7 +295,7 @@ def _predecessor(fetch: _Fetch, gen: int, rank: Rank, report: TextReport) -> int
         if root.merkle_prev == earlier.merkle_this:
             return before
         earlier_root = earlier.index.root
-    # Those between may never have been delivered: but none follows what another one follows.
+    # Generations in between may never have been delivered, but two can't follow the same one.
     if root.merkle_prev == bytes(32) or (
         earlier_root is not None and root.merkle_prev == earlier_root.merkle_prev
     ):

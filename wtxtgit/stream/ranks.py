@@ -1,9 +1,9 @@
-"""Ranks: the processes of one training that share a ring, and what each calls its files.
+"""Ranks: the processes of a training that share a ring, and the names of their files.
 
-A ring's file `world` says how many there are, and has a name for the ring that no other one has:
-a part says both in its `build`, which its hashes cover. So no part passes for a whole checkpoint,
-nor for a part of another ring's generation. A training of one process has no such file, and its
-files have no rank in their names. `docs/stream.md`, section "The ring's files".
+A ring's file `world` states their number, and a unique name for the ring; each part states both in
+its `build`, which its hashes cover. So no part passes for a whole checkpoint, nor for a part of
+another ring's generation. A training with one process has no such file, and its files have no rank
+in their names. `docs/stream.md`, section "The ring's files".
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Rank:
         return self.world == 1
 
     def own(self, name: str) -> str:
-        """The name that a log, or a lock, of a ring has for this rank."""
+        """Return this rank's name for a log or lock of a ring."""
         return name if self.is_alone else f"{name}.{self}"
 
     def all(self) -> list[Rank]:
-        """All ranks of the training, in order."""
+        """Return all ranks of the training, in order."""
         return [Rank(number, self.world) for number in range(self.world)]
 
 
@@ -73,7 +73,7 @@ ALONE = Rank()
 
 @dataclass(frozen=True, slots=True)
 class PartName:
-    """What the name of a file of a ring says: a text, or a delta that is to be put on `base`."""
+    """What the name of a ring's file states: a text, or a delta based on generation `base`."""
 
     gen: int
     rank: Rank = ALONE
@@ -82,7 +82,7 @@ class PartName:
 
     def __str__(self) -> str:
         part = "" if self.rank.is_alone else f"{self.rank}."
-        # Who has the files alone has to know what a delta is to be put on.
+        # Whoever has only the files needs to know the base of a delta.
         origin = "" if self.base is None else f"from-{format_gen(self.base)}."
         ending = TEXT_ENDING if self.base is None else DELTA_ENDING
         age = AGE_ENDING if self.is_encrypted else ""
@@ -90,7 +90,7 @@ class PartName:
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """What a name says, None for one that no file of a ring has."""
+        """Parse a name; returns None if it is not that of a ring's file."""
         match = _FILE.fullmatch(name)
         if match is None:
             return None
@@ -98,41 +98,43 @@ class PartName:
             rank = ALONE if match[2] is None else Rank(int(match[2]), int(match[3]))
             base = None if match[4] is None else int(match[4])
             found = cls(int(match[1]), rank, base, match[6] is not None)
-            # One name for each: `0-of-1` is none.
+            # Each has only one name: `0-of-1` is invalid.
             return found if str(found) == name else None
         return None
 
 
 def gen_prefix(gen: int) -> str:
-    """What the names of a generation's files begin with: no other generation's do."""
+    """Return the prefix of the names of a generation's files, which no other generation shares."""
     return f"gen-{format_gen(gen)}."
 
 
 def index_name(gen: int) -> str:
-    """What the file is called that makes the parts of a generation one."""
+    """Return the name of the index that makes the parts of a generation one."""
     return gen_prefix(gen) + INDEX_ENDING
 
 
 def index_gen(name: str) -> int | None:
-    """The generation whose index has that name, None where it is no index's."""
+    """Return the generation whose index has that name; None for other names."""
     match = _INDEX.fullmatch(name)
     return int(match[1]) if match is not None and index_name(int(match[1])) == name else None
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """How many ranks a ring has, and the ring's own name, which is empty for one rank."""
+    """The number of ranks in a ring, and the ring's unique name, which is empty for one rank."""
 
     size: int = 1
     name: str = ""
 
     def build(self, build: str, rank: Rank) -> str:
-        """The `build` of a part: what the training gave, and of what it is a part."""
+        """Return the `build` of a part: the training's own, with the rank and the ring's name."""
         return build if rank.is_alone else f"{build}+{rank}.{self.name}"
 
 
 def part_of(build: str) -> tuple[str, Rank, str] | None:
-    """What a `build` says that a part has: the training's own, the rank, the ring's name."""
+    """Parse a part's `build`: the training's own, the rank, the ring's name; None for other
+    builds.
+    """
     match = _BUILD.fullmatch(build)
     if match is None:
         return None
@@ -142,7 +144,7 @@ def part_of(build: str) -> tuple[str, Rank, str] | None:
 
 
 def read_world(folder: Path) -> World:
-    """How many ranks a ring has; raises InputError where its file does not say."""
+    """Read the number of ranks of a ring; raises InputError if its file is invalid."""
     lines = log.read(folder / WORLD)
     if not lines:
         if os.path.lexists(folder / WORLD):
@@ -156,9 +158,9 @@ def read_world(folder: Path) -> World:
 
 
 def joined(folder: Path, rank: Rank) -> World:
-    """The world of a ring that `rank` is to work on; the first one of several says what it is.
+    """Return the world of a ring that `rank` will work on; the first of several ranks creates it.
 
-    Raises UsageError for a ring of another number of ranks, and EnvironmentFailure.
+    Raises UsageError for a ring with another number of ranks, and EnvironmentFailure.
     """
     path = folder / WORLD
     if not rank.is_alone and not (path.exists() or (folder / WAL).exists()):
@@ -172,7 +174,7 @@ def joined(folder: Path, rank: Rank) -> World:
 
 
 def write_once(path: Path, content: bytes) -> None:
-    """Make a small file, whole and on disk, unless it is there; raises EnvironmentFailure."""
+    """Create a small file, complete and on disk, unless it exists; raises EnvironmentFailure."""
     try:
         replace_file(path, lambda descriptor: write_all(descriptor, (content,)), is_new=True)
     except EnvironmentFailure:
@@ -183,19 +185,21 @@ def write_once(path: Path, content: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PartListing:
-    """Which ranks have a part of which generation in a ring, and which have an index."""
+    """Which ranks have a part of which generation in a ring, and which generations have an
+    index.
+    """
 
     parts: dict[int, frozenset[int]]
     indexed: frozenset[int]
 
     def missing(self, gen: int, rank: Rank) -> list[Rank]:
-        """The ranks that have no part of a generation."""
+        """Return the ranks that have no part of a generation."""
         there = self.parts.get(gen, frozenset())
         return [one for one in rank.all() if one.number not in there]
 
 
 def listed(folder: Path, world: int) -> PartListing:
-    """What the names of a ring's files say; raises EnvironmentFailure."""
+    """List parts and indexes by the names of a ring's files; raises EnvironmentFailure."""
     parts: dict[int, set[int]] = {}
     indexed = set()
     for name in _names(folder):

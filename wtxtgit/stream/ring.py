@@ -1,11 +1,11 @@
-"""A ring: a folder that holds the last generations of a training, and what became of each.
+"""A ring: a folder with the last generations of a training, and the state of each.
 
-Two logs say what happened: `requests`, which the training writes, and `wal`, which whoever works on
-the ring writes. A line of `wal` is what makes a generation count: its files are written under other
-names first, and get their own when the line is on the disk. One process works on a ring at a time:
-the lock that it holds ends with it. Where several ranks share a ring, each has logs and a lock of
-its own, and works on its own parts alone; a generation counts when an index lists all its parts.
-`docs/stream.md` says what is promised, and of the files.
+Two logs record what happened: `requests`, written by the training, and `wal`, written by whoever
+works on the ring. A line of `wal` makes a generation count: its files are first written under other
+names, and renamed when the line is on disk. One process works on a ring at a time: its lock ends
+with it. If several ranks share a ring, each has logs and a lock of its own, and only works on its
+own parts; a generation counts when an index lists all its parts. `docs/stream.md` describes
+guarantees and files.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _SPARE_LINES = 1000
 
 
 class Ring:
-    """A rank's part of a ring, on which this process works alone; any thread may call it."""
+    """A rank's part of a ring, on which only this process works; any thread may call it."""
 
     def __init__(self, folder: Path, *, rank: Rank = ALONE, is_training: bool = False) -> None:
-        """Take the ring at `folder`, which is made where there is none.
+        """Open the ring at `folder`, which is created if missing.
 
-        What a process that was killed left half done is done, or undone. Requests are lost
-        that nobody answered, unless the one `is_training` still that made them. Raises
-        RingBusy where another process works on it, and UsageError for a ring of another world.
+        What a killed process left half done is finished or undone. Unanswered requests are lost,
+        unless the training that made them still runs (`is_training`). Raises RingBusy if another
+        process works on the ring, and UsageError for a ring of another world.
         """
         self.folder = folder
         self.rank = rank
@@ -97,7 +97,7 @@ class Ring:
                 self._release()
 
     def _release(self) -> None:
-        """Say that nobody works on it any more."""
+        """Release the lock, and remove the holder's number from its file."""
         os.truncate(self._lock, 0)
         os.close(self._lock)
 
@@ -111,9 +111,9 @@ class Ring:
         return self.folder / file
 
     def emitted(self, generation: Generation) -> None:
-        """Have a generation count whose files stand there with NEW at the end of their names."""
+        """Make a generation count whose files have NEW at the end of their names."""
         with self._change:
-            # Their content is on the disk; so must be their names before a line tells of them.
+            # The files' contents are on disk; so must be their names, before a line refers to them.
             sync_folder(self.folder)
             self._tell(
                 generation.line(),
@@ -127,14 +127,14 @@ class Ring:
     def complete(self) -> None:
         """Write the index of each generation of which all ranks have a part now.
 
-        In order: of two that lack it the older one gets it first. So what is older than an
-        index, and has none, is never whole. Where it can't be written, the next call does.
+        Older generations come first, so one without an index that is older than an index can never
+        become whole. If an index can't be written the next call does it.
         """
         if self.rank.is_alone:
             return
         try:
-            # Of the parts that come while a folder is read, its names may lack older ones: those
-            # that are missing below what is whole now are there the second time.
+            # While a folder is being read, parts may appear that the listing misses. Any older part
+            # that is missing from the first listing is in the second one.
             if self._completed():
                 for gen in self._completed():
                     self._write_index(gen)
@@ -143,40 +143,40 @@ class Ring:
             _log.warning("%s", error)
 
     def is_whole(self, gen: int) -> bool:
-        """Whether a generation counts: always, of one rank alone."""
+        """Tell whether a generation counts; with a single rank it always does."""
         return self.rank.is_alone or os.path.lexists(self.path(index_name(gen)))
 
     def remove_unfinished(self) -> None:
-        """Take away what was written of a generation that does not count."""
+        """Remove files of generations that do not count."""
         with self._change:
             self._finish_files()
 
     def failed(self, gen: int, why: str) -> None:
-        """Say that a generation came to nothing."""
+        """Log that a generation could not be emitted."""
         with self._change:
             self._tell(entry("failed", gen=gen, why=why))
 
     def passed_over(self, gens: Iterable[int]) -> None:
-        """Say that generations were dropped, since newer ones were there; again is no matter."""
+        """Log that generations were dropped for newer ones; repeating this does no harm."""
         with self._change:
             last = -1 if self.state.last is None else self.state.last
             self._tell(*(entry("dropped", gen=gen) for gen in gens if gen > last))
 
     def delivery(self, gen: int, delivery: Delivery) -> None:
-        """Say how far a generation is on its way to a target."""
+        """Log the progress of a generation's delivery to a target."""
         with self._change:
             self._tell(delivery_line(gen, delivery), is_durable=True)
 
     def under_way(self, target: str) -> Iterator[tuple[Generation, Delivery]]:
-        """What a target is still to get, oldest first: of generations that count."""
+        """Yield what a target has yet to get, oldest first, of generations that count."""
         for generation, one in self._waiting(target):
             if one.state is DeliveryState.SENT or self.is_whole(generation.gen):
                 yield generation, one
 
     def waits_for_ranks(self, target: str, *, looks_closely: bool = False) -> bool:
-        """Whether a target is to get what other ranks may still make whole, or send.
+        """Tell whether a target waits for something that other ranks may still complete, or send.
 
-        With `looks_closely` their logs are read, which say what they will never write.
+        With `looks_closely` their logs are read, which show what they will never write.
         """
         if self.rank.is_alone:
             return False
@@ -205,17 +205,17 @@ class Ring:
                     yield generation, one
 
     def prune(self, keep: int, *, named: Iterable[int] = ()) -> list[int]:
-        """Remove all but the last `keep` generations, and those in `named`; gives their numbers.
+        """Remove all but the last `keep` generations, and those in `named`; returns their numbers.
 
-        Those stay that are pinned, that a target is still to get, or whose delta one that
-        stays is to be put on. Of several ranks only whole generations are counted, and of the
-        others those stay that may become whole: see `_may_become_whole`. Raises UsageError for
-        a named one that can't go.
+        Generations stay if they are pinned, if a target has yet to get them, or if one that stays
+        is a delta based on them. With several ranks only whole generations are counted; of the
+        others those stay that may become whole: see `_may_become_whole`. Raises UsageError if a
+        named one has to stay.
         """
         with self._change:
             going = self.going(keep, named=named)
             for one in going if not self.rank.is_alone else ():
-                # First: what has lost a part must not be taken for whole.
+                # The index first: a generation that lost a part must not count as whole.
                 self._remove(index_name(one.gen))
             if going:
                 self._tell(*(entry("pruned", gen=one.gen) for one in going), is_durable=True)
@@ -224,7 +224,7 @@ class Ring:
             return [one.gen for one in going]
 
     def going(self, keep: int, *, named: Iterable[int] = ()) -> list[Generation]:
-        """What `prune` would remove; raises UsageError as that does."""
+        """Return what `prune` would remove; raises UsageError as that does."""
         with self._change:
             generations = self.state.generations
         wanted = set(named)
@@ -233,8 +233,8 @@ class Ring:
         whole, others = generations, set[int]()
         if not self.rank.is_alone:
             listing = listed(self.folder, self.rank.world)
-            # The names of a folder are read one after the other: of two indexes that are written
-            # meanwhile the older one may be missing.
+            # A folder is listed name by name: of two indexes written meanwhile the older one may be
+            # missing.
             has_index = (
                 one.gen in listing.indexed or self.is_whole(one.gen) for one in generations
             )
@@ -256,11 +256,11 @@ class Ring:
         return [one for one in generations if one.gen not in staying]
 
     def _may_become_whole(self, listing: PartListing, keep: int) -> set[int]:
-        """Own generations without an index that other ranks may still make whole.
+        """Return own generations without an index that other ranks may still complete.
 
-        Each rank's generations grow: what is older than the last whole one can't be. Of the newer
-        ones the last `keep` stay, and the others while all ranks that are missing are at work on
-        them: what a rank that died will never ask for must not fill the disk.
+        Generations of a rank only increase: those older than the last whole one can't be completed.
+        Of the newer ones the last `keep` stay, and the others while all ranks with a missing part
+        are working on them: parts that a dead rank will never add must not fill the disk.
         """
         newest = max(listing.indexed, default=-1)
         hoped = [one.gen for one in self.state.generations if one.gen > newest]
@@ -275,7 +275,7 @@ class Ring:
         return set(hoped) - given_up
 
     def _completed(self) -> list[int]:
-        """Own generations, in order, that lack nothing but their index."""
+        """Return own generations, in order, that lack nothing but their index."""
         listing = listed(self.folder, self.rank.world)
         newest = max(listing.indexed, default=-1)
         gens = (one.gen for one in self.state.generations)
@@ -309,7 +309,7 @@ class Ring:
                 self.path(file).unlink(missing_ok=True)
 
     def _finish_files(self) -> None:
-        """Give generations that count their names, and take away what belongs to none."""
+        """Rename the files of generations that count, and remove files that belong to none."""
         live = {file for one in self.state.generations for file in one.files}
         with failures(self.folder, missing=EnvironmentFailure):
             there = sorted(path.name for path in self.folder.iterdir())

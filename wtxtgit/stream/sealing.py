@@ -1,7 +1,7 @@
-"""Sealing: what a branch gets of a generation has a record in a ledger, signed with the key if any.
+"""Sealing: a generation delivered to a branch gets a ledger record, signed if there is a key.
 
-`docs/stream.md`, section "A branch that can be audited". A record's signature covers the path that
-a branch has for it and the record before it there, so it is made when a generation is sent.
+`docs/stream.md`, section "A branch that can be audited". A record's signature covers the path on
+the branch and the record before it, so it is made when the generation is sent.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ _HEAD = 4096
 
 
 def sealing(target: Target, key: SigningKey | None, threads: int | None = None) -> Target:
-    """A target that has what it gets sealed, where it is one that keeps ledgers."""
+    """Return a target that seals what it gets, if it is one that keeps ledgers.
+
+    Else the target itself.
+    """
     return SealingTarget(target, key, threads) if isinstance(target, LedgerTarget) else target
 
 
 @dataclass(frozen=True)
 class SealingTarget:
-    """A target that keeps ledgers, and what its records are signed with."""
+    """A target that keeps ledgers, with the key that signs its records."""
 
     target: LedgerTarget
     key: SigningKey | None
@@ -59,7 +62,7 @@ class SealingTarget:
         about: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> Sequence[str]:
-        """Deliver a generation's files sealed; others, and what is to replace some, as they are."""
+        """Deliver a generation's files sealed; others, and replacements, as they are."""
         seals = {} if replace else self._seals(files, (about or {}).get("ts"))
         if not seals:
             return self.target.put(files, about=about, replace=replace)
@@ -87,14 +90,14 @@ class SealingTarget:
             sha256_all = opaque_hash(content, threads=self.threads)
             if (wsum := contents.get(name + ENDING)) is not None:
                 sha256_all = sealed_together(sha256_all, bytes(wsum))
-            # A delta is no next content of anything.
+            # A delta is not the next content of a path.
             place = name if _DELTA in named[2] else PLACE + named[2]
             seals[name] = FileSeal(place, sha256_all, _meta(content, int(named[1]), ts))
         return seals
 
 
 def _meta(content: ByteView, gen: int, ts: str) -> Meta:
-    """What a record says of a file: of a text its own generation, as `wtxtgit seal` has it."""
+    """Return what a record states about a file: for a text its own meta, as in `wtxtgit seal`."""
     head = bytes(content[:_HEAD])
     parsed = parse_meta(head, head.find(b"\n") + 1) if head.startswith(MAGIC) else None
     return Meta(_SCHEMA, gen, ts) if parsed is None else parsed[0]

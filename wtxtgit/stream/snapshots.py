@@ -1,8 +1,8 @@
-"""Snapshots of a training: `publish` copies the weights and returns; all else is done elsewhere.
+"""Snapshots of a training: `publish` copies the weights and returns; the rest is done elsewhere.
 
-A generation is requested, copied, and waits. A thread takes the one that waits, pins its copy, has
-the worker (`stream.worker`, a process) emit it, and gives the copy's memory back. The loop waits
-for nobody: what it publishes meanwhile takes the place of the one that waits, or joins a queue.
+A generation is requested, copied, and waits. A thread takes the waiting one, pins its copy, has the
+worker (`stream.worker`, a process) emit it, and returns the copy's memory. The loop never waits:
+what it publishes meanwhile replaces the waiting generation, or joins a queue.
 """
 
 from __future__ import annotations
@@ -58,18 +58,20 @@ _SPARE_REQUESTS = 1000
 
 
 class SnapshotsBehind(WtxtgitError):
-    """More waits to be emitted than `queue_bytes`: it is published faster than it is written."""
+    """More is waiting than `queue_bytes`: generations are published faster than they are
+    written.
+    """
 
     exit_code = EnvironmentFailure.exit_code
 
 
 class SnapshotsFailed(EnvironmentFailure):
-    """Generations that were published are not in the ring."""
+    """Some published generations are not in the ring."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A generation that waits: copied to `buffer`, or, while that is None, still `arrays`."""
+    """A waiting generation: copied to `buffer` or, while that is None, still in `arrays`."""
 
     request: SnapshotRequest
     place: BufferPlan
@@ -82,27 +84,27 @@ class _Waiting:
 
 
 class Snapshots:
-    """Takes snapshots of a training into a ring, and has them delivered; a context manager.
+    """Takes snapshots of a training into a ring, and delivers them; a context manager.
 
     `folder` is the ring, which keeps the last `keep` generations. They are signed with the key
-    `sign`: a name of the user's, a path (with a slash), `agent:`, or what signs itself.
-    `hmac_key` authenticates their arrays. With `recipients`, as age spells them, all files are
-    encrypted for these, in the ring, too. `to` are targets that get each generation. At least
-    every `full_every`-th is a whole text, the others are deltas where those are smaller; with
-    `wsum` each text has a pending root and a WSUM beside it. `build` goes to the `meta` line.
+    `sign`: the name of a key of the user, a path (with a slash), `agent:`, or an object that signs.
+    `hmac_key` authenticates their arrays. With `recipients`, in age's notation, all files are
+    encrypted for these, in the ring, too. `to` are targets that get each generation. At least every
+    `full_every`-th is a whole text, the others are deltas if those are smaller; with `wsum` each
+    text has a pending root and a WSUM beside it. `build` goes to the `meta` line.
 
-    Of `world` processes that train together each takes snapshots into the same folder, with a
-    `rank` of its own: what they publish with one `gen` are parts of one generation, which counts
-    when all of them are there.
+    If `world` processes train together each takes snapshots into the same folder, with a `rank` of
+    its own: what they publish with the same `gen` are parts of one generation, which counts when
+    all of them are there.
 
-    `policy` says what happens to a generation that still waits when the next one is
-    published: "latest" drops it unless it has a pin, "all" has them queue, up to `queue_bytes`
-    of copies. Of several ranks "latest" also keeps the one that waits whose number has the most
-    factors of two, so that all ranks keep the same ones. With `live` a line on standard error says
-    how it stands, in a terminal or a notebook.
+    `policy` says what happens to a generation that still waits when the next one is published:
+    "latest" drops it unless it is pinned, "all" queues them, up to `queue_bytes` of copies. With
+    several ranks "latest" also keeps the waiting one whose number has the most factors of two, so
+    that all ranks keep the same ones. With `live` a line on standard error shows the state, in a
+    terminal or a notebook.
 
-    Raises RingBusy where another training writes to the ring, or another process of that rank,
-    and EnvironmentFailure for a ring of another `world`.
+    Raises RingBusy if another training writes to the ring, or another process of that rank, and
+    EnvironmentFailure for a ring of another `world`.
     """
 
     def __init__(
@@ -175,15 +177,14 @@ class Snapshots:
         copy: bool = True,
         pin: bool = False,
     ) -> int:
-        """Take a snapshot of the arrays in `state`, and give the number of the generation.
+        """Take a snapshot of the arrays in `state`, and return the number of the generation.
 
-        `state` has arrays of numpy, torch or anything else that gives them, in mappings and lists
-        of any depth, whose keys are joined with a dot. Numbers and strings among them, and those of
-        `audit`, go to the audit line. `gen` has to grow; None counts on, of one rank. With
-        `copy=False` the arrays are read later, and must not change until `flush` returns.
-        A generation with `pin` stays in the ring however many follow.
-
-        Raises UsageError, naming it, for a value that is none of these, and SnapshotsBehind.
+        `state` has arrays of numpy, torch or other libraries, in mappings and lists of any depth,
+        whose keys are joined with a dot. Numbers and strings among them, and those in `audit`, go
+        to the audit line. `gen` has to increase; None counts on, with one rank. With `copy=False`
+        the arrays are read later, and must not change until `flush` returns. A generation with
+        `pin` stays in the ring however many follow. Raises UsageError, naming it, for a value that
+        is none of these, and SnapshotsBehind.
         """
         if gen is None and not self.rank.is_alone:
             raise UsageError(
@@ -225,9 +226,9 @@ class Snapshots:
         return number
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was published is in the ring, or dropped.
+        """Wait until everything that was published is in the ring, or dropped.
 
-        False where it took more than `timeout` seconds.
+        Returns False if that took more than `timeout` seconds.
         """
         with self._change:
             return self._change.wait_for(
@@ -235,10 +236,11 @@ class Snapshots:
             )
 
     def close(self, linger: float = 30.0) -> None:
-        """Emit what waits, send what targets are to get once more, and end.
+        """Emit what waits, try once more to deliver what targets have yet to get, and end.
 
         What can't be sent within `linger` seconds stays queued: the next `Snapshots` of the ring
-        sends it, or `wtxtgit ring push`. Raises SnapshotsFailed where generations came to nothing.
+        sends it, or `wtxtgit ring push`. Raises SnapshotsFailed if generations could not be
+        emitted.
         """
         with self._change:
             if self._is_closed:
@@ -273,21 +275,21 @@ class Snapshots:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # An error of the loop's says more than one of its snapshots'.
+        # An error of the loop is more important than one of its snapshots.
         with contextlib.suppress(*(() if error is None else (SnapshotsFailed,))):
             self.close()
 
     @property
     def worker_process(self) -> int:
-        """The number of the process that emits and delivers."""
+        """The id of the process that emits and delivers."""
         return self._worker.number
 
     def state(self) -> RingState:
-        """What the ring holds now of this rank, and what became of its generations."""
+        """Return this rank's state of the ring: its generations, and what happened to others."""
         return read_state(self.folder, self.rank)
 
     def __str__(self) -> str:
-        """What a status line says."""
+        """Return the text of the status line."""
         counts = self.state().counts
         with self._change:
             waiting = len(self._waiting) + (self._in_work is not None)
@@ -298,19 +300,20 @@ class Snapshots:
         return ", ".join(parts)
 
     def _placed(self, arrays: tuple[GivenArray, ...]) -> BufferPlan:
-        """Where the arrays go: of a model that has not changed, where they went the last time."""
+        """Plan where the arrays go; for an unchanged model the last plan is reused."""
         key = tuple((array.name, array.dtype, array.memory) for array in arrays)
         if self._table is None or self._table[0] != key:
             self._table = key, placed(arrays)
         return self._table[1]
 
     def _make_room(self, size: int) -> None:
-        """Drop what waits, or see that one more of so many bytes may wait with it."""
+        """Drop what waits, or make sure that `size` more bytes may wait with it."""
         if self._policy == "latest":
             kept = [one for one in self._waiting if one.request.is_pinned]
             others = [one.request.gen for one in self._waiting if one not in kept]
             if others and not self.rank.is_alone:
-                # Each rank drops by itself: these are kept by all that are not too far behind.
+                # Ranks drop independently: generations chosen in this way are kept by all that are
+                # not far behind.
                 best = max(others, key=lambda gen: (gen & -gen, gen))
                 kept = [one for one in self._waiting if one in kept or one.request.gen == best]
             for passed in self._waiting:
@@ -331,9 +334,9 @@ class Snapshots:
         self._note(entry("dropped", gen=passed.request.gen))
 
     def _note(self, line: LogLine) -> None:
-        """Write down what is wanted; not waited for until it would outlive the machine.
+        """Log a request, without waiting until it would survive a crash of the machine.
 
-        The loop does not end because of it: what can't be emitted either is told then.
+        Errors do not end the loop: if the generation can't be emitted either that is reported.
         """
         try:
             if self._requests.lines > _SPARE_REQUESTS:
@@ -385,7 +388,7 @@ def _requested(request: SnapshotRequest) -> LogLine:
 
 
 class _StatusLine:
-    """A line on standard error that is written over: both terminals and notebooks know `\\r`."""
+    """A line on standard error that is overwritten: terminals and notebooks understand `\\r`."""
 
     def __init__(self) -> None:
         self._width = 0
@@ -402,7 +405,7 @@ class _StatusLine:
 
 
 class _WorkerProcess:
-    """The worker, started again when it dies; for one thread at a time."""
+    """The worker process, restarted when it dies; for one thread at a time."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
@@ -412,9 +415,9 @@ class _WorkerProcess:
     def emit(
         self, request: EmitRequest, buffer: SharedBuffer, numbers: frozenset[int]
     ) -> Emitted | NotEmitted:
-        """Have a generation emitted; `numbers` are those of all buffers that there are.
+        """Have a generation emitted; `numbers` are those of all existing buffers.
 
-        Raises EnvironmentFailure where no worker lives to do it.
+        Raises EnvironmentFailure if workers keep dying.
         """
         for _ in range(_TRIES):
             try:
@@ -425,7 +428,7 @@ class _WorkerProcess:
                 self._connection.send(request)
                 answer = self._connection.recv()
             except (EOFError, OSError):
-                # What it had written counts: the next one knows that from the ring.
+                # What it had logged counts: the next worker reads that from the ring.
                 self._stop()
                 self._start(replace(self._options, is_training=True))
                 continue
@@ -434,7 +437,7 @@ class _WorkerProcess:
         raise EnvironmentFailure("the process that writes snapshots was killed repeatedly")
 
     def end(self, seconds: float) -> int:
-        """End the worker; gives how many generations are still to be sent."""
+        """End the worker; returns how many generations have yet to be sent."""
         waiting = 0
         with contextlib.suppress(EOFError, OSError):
             self._connection.send(EndRequest(seconds))
@@ -450,13 +453,15 @@ class _WorkerProcess:
         return self._process.pid
 
     def forget(self) -> None:
-        """In a forked process: the worker has to see the end of the training, not of this one."""
+        """Close the connection in a forked process: the worker watches for the end of the
+        training itself.
+        """
         self._connection.close()
 
     def _start(self, options: WorkerOptions) -> Started:
         self._known: set[int] = set()
         self._connection, theirs = Pipe()
-        # What can be imported here can be there; the current folder is no part of it.
+        # The worker can import what this process can, except from the current folder.
         path = os.pathsep.join(folder for folder in sys.path if folder)
         with theirs:
             self._process = subprocess.Popen(
@@ -466,8 +471,8 @@ class _WorkerProcess:
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
                 # Ctrl-C is for the training, which ends the worker in its own time. No session of
-                # its own: sched(7), "The autogroup feature", gives each session the same share,
-                # whatever the priority of what runs in it.
+                # its own: by sched(7), "The autogroup feature", each session gets the same share of
+                # the CPU, whatever the priority of its processes.
                 process_group=0,
             )
         try:

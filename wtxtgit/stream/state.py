@@ -1,7 +1,7 @@
-"""What the logs of a ring say: its generations, and what became of all that was asked for.
+"""The state of a ring by its logs: its generations, and the outcome of everything requested.
 
-`wal` has a line for each thing that happened; `RingState` takes one after the other. Of several
-ranks each has logs of its own. `docs/stream.md`, section "The ring's files".
+`wal` has a line for each event; `RingState` takes one after the other. With several ranks each has
+logs of its own. `docs/stream.md`, section "The ring's files".
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TOLD = 100
 
 
 class DeliveryState(StrEnum):
-    """How far a generation is on its way to a target.
+    """The progress of a generation's delivery to a target.
 
     A rank's part is sent when the target has it, and delivered when the generation's index is
-    there, too. A target that refuses does so until somebody sees to it; what has waited for too
+    there, too. A target that refuses does so until somebody changes something; what has waited too
     long, or was too much, expires. `ring retry` queues both again.
     """
 
@@ -44,7 +44,7 @@ class DeliveryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery(JsonObject):
-    """A generation on its way to one target; `why` is what stood in the way the last time."""
+    """A generation's delivery to one target; `why` is what prevented it the last time."""
 
     KEYS = "target state tries why?"
 
@@ -56,11 +56,11 @@ class Delivery(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Generation(JsonObject):
-    """A generation that the ring holds.
+    """A generation in the ring.
 
-    `kind` is text or delta, which is to be put on generation `base`. `sha256` is of the file,
-    `size` its bytes; root and chain are those of the text, delta or not. `after` is the
-    generation that it follows.
+    `kind` is text or delta, which is based on generation `base`. `sha256` and `size` (in bytes) are
+    those of the file; root and chain are those of the text, delta or not. `after` is the generation
+    that it follows.
     """
 
     KEYS = (
@@ -93,7 +93,7 @@ class Generation(JsonObject):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a target is still to get it, or may once somebody has seen to it."""
+        """Whether a target has yet to get it, or may once somebody has solved a problem."""
         waiting = (DeliveryState.QUEUED, DeliveryState.SENT, DeliveryState.REFUSED)
         return any(one.state in waiting for one in self.deliveries)
 
@@ -118,7 +118,7 @@ class Generation(JsonObject):
 
 @dataclass(slots=True)
 class Counts(JsonObject):
-    """What came of all generations that were ever asked for."""
+    """The outcomes of all generations that were ever requested, by number."""
 
     emitted: int = 0
     dropped: int = 0
@@ -131,11 +131,11 @@ class Counts(JsonObject):
 
 @dataclass(slots=True)
 class RingState(JsonObject):
-    """What a ring's log says.
+    """The state in a ring's log.
 
     `last` is the newest generation that was emitted, or came to nothing; `head_gen` the newest that
-    was emitted, and `head` its merkle_this. `lost` are the numbers of the last ones that died with
-    the process that asked for them, `failed` of those that could not be written, with the reason.
+    was emitted, and `head` its merkle_this. `lost` are the last ones that were lost with the
+    process that requested them, `failed` those that could not be written, with the reason.
     """
 
     KEYS = "last? head:hex counts lost failed generations"
@@ -151,15 +151,15 @@ class RingState(JsonObject):
 
     @property
     def generations(self) -> tuple[Generation, ...]:
-        """Those that the ring holds, in order."""
+        """The generations in the ring, in order."""
         return tuple(self.generations_by_number.values())
 
     def may_have(self, gen: int) -> bool:
-        """Whether a generation is there, or may still come: those that are emitted grow."""
+        """Tell whether a generation exists, or may still come, since emitted ones increase."""
         return gen in self.generations_by_number or self.last is None or gen > self.last
 
     def take(self, line: LogLine) -> None:
-        """Take a line of `wal` for true; raises KeyError or ValueError for one that is not ours."""
+        """Apply a line of `wal`; raises KeyError or ValueError for a line that is not ours."""
         fields = line.fields
         match line.word:
             case "emitted":
@@ -191,7 +191,7 @@ class RingState(JsonObject):
                 self._passed(int(fields["gen"]))
 
     def lines(self) -> Iterator[LogLine]:
-        """Lines that say the same, without what is over."""
+        """Yield lines that give the same state, without obsolete ones."""
         for gen in self.lost:
             yield entry("lost", gen=gen)
         for gen, why in self.failed.items():
@@ -204,7 +204,7 @@ class RingState(JsonObject):
             yield entry("head", gen=self.head_gen, ts=self.last_ts, this=self.head.hex())
         if self.last is not None:
             yield entry("last", gen=self.last)
-        # Last: it puts right what the lines above have counted again.
+        # Last, because it corrects what the lines above have counted again.
         yield entry("counts", **dict(self.counts.entries()))  # type: ignore[arg-type]
 
     def _emitted(self, generation: Generation) -> None:
@@ -259,12 +259,12 @@ def _own_name(name: str) -> str:
 
 
 def part_name(file: str) -> PartName | None:
-    """What the name of a text, a delta or a WSUM says."""
+    """Parse the name of a text, a delta or a WSUM; None for other names."""
     return PartName.parse(file.removesuffix(WSUM_ENDING))
 
 
 def delivery_line(gen: int, delivery: Delivery) -> LogLine:
-    """The line that says how far a generation is on its way to a target."""
+    """Return the log line for the progress of a delivery."""
     return entry(
         delivery.state.value,
         gen=gen,
@@ -275,7 +275,7 @@ def delivery_line(gen: int, delivery: Delivery) -> LogLine:
 
 
 def ranks_of(folder: Path) -> list[Rank]:
-    """All ranks of a ring, in order; raises InputError for a folder that is no ring."""
+    """Return all ranks of a ring, in order; raises InputError if the folder is no ring."""
     world = read_world(folder)
     if world.size == 1 and not (folder / WAL).is_file():
         raise InputError(f"{shown(folder)}: not a ring of snapshots")
@@ -283,7 +283,7 @@ def ranks_of(folder: Path) -> list[Rank]:
 
 
 def read_state(folder: Path, rank: Rank = ALONE) -> RingState:
-    """What the log of a rank says now; raises InputError for a folder that is no ring."""
+    """Read the state in the log of a rank; raises InputError if the folder is no ring."""
     path = folder / rank.own(WAL)
     if rank.is_alone and not path.is_file():
         raise InputError(f"{shown(folder)}: not a ring of snapshots")
@@ -297,9 +297,9 @@ def read_state(folder: Path, rank: Rank = ALONE) -> RingState:
 
 
 def requested(folder: Path, rank: Rank = ALONE) -> dict[int, bool]:
-    """The generations that were asked for, by what the training wrote: whether each still stands.
+    """Return the generations that the training requested, and whether each still stands.
 
-    Those that do not were dropped for newer ones.
+    The others were dropped for newer ones.
     """
     wanted: dict[int, bool] = {}
     for line in log.read(folder / rank.own(REQUESTS)):
@@ -310,7 +310,7 @@ def requested(folder: Path, rank: Rank = ALONE) -> dict[int, bool]:
 
 
 def index_part(generation: Generation, rank: Rank) -> IndexPart:
-    """What an index says of the part of a rank."""
+    """Return what an index states about the part of a rank."""
     return IndexPart(
         rank.number,
         generation.file,
@@ -323,7 +323,7 @@ def index_part(generation: Generation, rank: Rank) -> IndexPart:
 
 
 def awaited(folder: Path, rank: Rank) -> set[int]:
-    """The generations that a rank was asked for, and has or may still have."""
+    """Return the generations that were requested of a rank, and that it has or may still have."""
     state = read_state(folder, rank)
     wanted = requested(folder, rank).items()
     return {gen for gen, stands in wanted if stands and state.may_have(gen)}

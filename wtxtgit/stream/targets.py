@@ -1,4 +1,4 @@
-"""Where snapshots are delivered to."""
+"""Targets that snapshots are delivered to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a generation as one checkpoint: the arrays of all ranks, each name once."""
+"""Uniting the parts of a generation into one checkpoint with the arrays of all ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wtxtgit.text.native import NUMPY_DTYPES
 
 
 class _UnitedArray(NamedTuple):
-    """What an array is called and seen as, what carries its bytes, and their SHA-256."""
+    """An array: its extent (name and type as seen), the array with its bytes, and their SHA-256."""
 
     extent: Extent
     array: Array
@@ -36,11 +36,11 @@ class _UnitedArray(NamedTuple):
 
 
 def united(parts: Mapping[Rank, Weights]) -> Snapshot:
-    """One snapshot of the arrays of all parts, with the meta and audit line of the first.
+    """Return one snapshot with the arrays of all parts, and the meta and audit line of the first.
 
-    What several ranks have under one name has to be the same, and is there once. It begins a
-    chain, and has neither signature nor HMACs: those are the parts'. Raises InputError, which
-    names it, for an array of which ranks have different ones.
+    Arrays with the same name have to be equal, and are stored once. The snapshot begins a chain,
+    and has neither signature nor HMACs, which belong to the parts. Raises InputError, naming it,
+    for an array that differs between ranks.
     """
     found: dict[str, tuple[Rank, _UnitedArray]] = {}
     for rank, weights in parts.items():
@@ -57,7 +57,7 @@ def united(parts: Mapping[Rank, Weights]) -> Snapshot:
     ts = max(weights.meta.ts for weights in parts.values())
     meta = replace(first.meta, ts=ts, build=first.meta.build if said is None else said[0])
     entries = [found[name][1] for name in sorted(found)]
-    # All arrays have one, or none: a new layout has none.
+    # Either all arrays have HMACs or none: a new layout array has none.
     entries = [one._replace(array=replace(one.array, hmac=None, salt=None)) for one in entries]
     plain = all(
         extent.name == array.name and extent.dtype == NUMPY_DTYPES[array.dtype]

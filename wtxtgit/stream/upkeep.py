@@ -1,4 +1,4 @@
-"""What is done about a ring while no training has it: it is checked, sent, pruned."""
+"""Maintaining a ring while no training uses it: checking, sending, pruning."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _Chain = tuple[int, bytes, bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class GenerationVerdict(JsonObject):
-    """Whether a generation is what the log says; `why` is the first thing that does not hold.
+    """Whether a generation matches the log; `why` is the first thing that is wrong.
 
-    Of several ranks there is one for each part, and one for the index; `missing` are the ranks
+    With several ranks there is one for each part, and one for the index; `missing` are the ranks
     without which a generation does not count.
     """
 
@@ -63,7 +63,7 @@ class GenerationVerdict(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class RingVerdict(JsonObject):
-    """Whether all that a ring holds is whole, and follows one another."""
+    """Whether everything in a ring is intact, and each generation follows the one before."""
 
     KEYS = "ok generations"
 
@@ -76,7 +76,7 @@ class RingVerdict(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Sent(JsonObject):
-    """What came of sending a generation, or a rank's part of one, to a target."""
+    """The outcome of sending a generation, or a rank's part of it, to a target."""
 
     KEYS = "gen rank? target state why?"
 
@@ -92,7 +92,7 @@ def check_ring(
 ) -> RingVerdict:
     """Check every generation of a ring, and that each follows the one before.
 
-    Of those that are encrypted the texts are checked only where `identities` are given.
+    The texts in encrypted ones are only checked if `identities` are given.
     """
     verdicts = []
     states = {rank: read_state(folder, rank) for rank in ranks_of(folder)}
@@ -109,7 +109,7 @@ def check_ring(
 
 
 def _index_verdict(folder: Path, generation: RankedGeneration) -> GenerationVerdict:
-    """Whether the index of a generation is what the logs of its ranks say, where it has one."""
+    """Return whether the index of a generation, if it has one, matches the logs of its ranks."""
     name = index_name(generation.gen)
     if not generation.is_whole:
         return GenerationVerdict(generation.gen, name, missing=generation.missing)
@@ -126,7 +126,10 @@ def _index_verdict(folder: Path, generation: RankedGeneration) -> GenerationVerd
 
 
 def _broken_link(state: RingState, generation: Generation) -> str | None:
-    """What keeps a generation from following the one before it, where that is still there."""
+    """Return why a generation does not follow the one before it, if that still exists.
+
+    Else None.
+    """
     before = FIRST_PREV
     if generation.after is not None:
         follows = state.generations_by_number.get(generation.after)
@@ -152,7 +155,7 @@ class _Checks:
         self._threads = threads
 
     def problem(self, generation: Generation) -> str | None:
-        """The first thing that does not hold of a generation."""
+        """Return the first thing that is wrong with a generation; None if nothing is."""
         try:
             file = view_file(self._folder / generation.file)
             if hashed(sha256(), pieces(file)).digest() != generation.sha256:
@@ -168,7 +171,7 @@ class _Checks:
         except TextError as error:
             return str(error)
         except EnvironmentFailure:
-            # What the system lacks says nothing of the file.
+            # A failure of the system is no evidence about the file.
             raise
         except WtxtgitError as error:
             return error.message
@@ -200,12 +203,12 @@ class _Checks:
 
 
 def push(folder: Path, open_target: OpenTarget, also: Iterable[str] = ()) -> Iterator[Sent]:
-    """Send what targets are still to get, once each; the targets `also` get all that is there.
+    """Send what targets have yet to get, once each; the targets `also` get everything in the ring.
 
-    Raises RingBusy where a training has the ring: it sends by itself.
+    Raises RingBusy if a training uses the ring: it sends by itself.
     """
     with _taken(folder) as rings:
-        # A label has no credentials, what a user writes may.
+        # Compared by label, which has no credentials, while what a user writes may.
         targets = {target.label: target for target in map(open_target, also)}
         for ring, label in product(rings, targets):
             for generation in ring.state.generations:
@@ -215,7 +218,7 @@ def push(folder: Path, open_target: OpenTarget, also: Iterable[str] = ()) -> Ite
 
 
 def retry(folder: Path, open_target: OpenTarget) -> Iterator[Sent]:
-    """Queue again what targets refused and what was given up, and send what is queued."""
+    """Queue again what targets refused and what expired, and send what is queued."""
     with _taken(folder) as rings:
         for ring in rings:
             for generation in ring.state.generations:
@@ -240,7 +243,7 @@ def _push(
         if not waiting:
             continue
         target = targets.get(label) or open_target(label)
-        # Generation by generation: the last part of each has its index sent.
+        # Generation by generation: the last part of each triggers sending the index.
         waiting.sort(key=lambda one: one[1].gen)
         sent_before: list[tuple[Ring, Generation, Delivery]] = []
         for ring, generation, delivery in waiting:
@@ -251,7 +254,7 @@ def _push(
                 continue
             yield _sent(ring, generation.gen, one)
             if one.state in (DeliveryState.QUEUED, DeliveryState.SENT):
-                # Nor would it take the next one.
+                # The target would not accept the next one either.
                 break
         for ring, generation, delivery in sent_before:
             attempt(ring, generation, delivery, target)
@@ -272,7 +275,7 @@ def _sent(ring: Ring, gen: int, delivery: Delivery) -> Sent:
 def prune(folder: Path, keep: int | None, named: Iterable[int]) -> list[int]:
     """Remove all but the last `keep` generations, and those that are `named`; see `Ring.prune`.
 
-    None keeps all that are not named.
+    If `keep` is None all that are not named stay.
     """
     with _taken(folder) as rings:
         wanted = set(named)
@@ -283,7 +286,7 @@ def prune(folder: Path, keep: int | None, named: Iterable[int]) -> list[int]:
             (ring, len(held) if keep is None else keep, wanted & held)
             for ring, held in zip(rings, there, strict=True)
         ]
-        # What one rank can't let go stays with all.
+        # Checked for all ranks first: what one has to keep stays with all.
         for ring, count, own in plans:
             ring.going(count, named=own)
         return sorted({gen for ring, count, own in plans for gen in ring.prune(count, named=own)})
@@ -291,6 +294,6 @@ def prune(folder: Path, keep: int | None, named: Iterable[int]) -> list[int]:
 
 @contextlib.contextmanager
 def _taken(folder: Path) -> Iterator[list[Ring]]:
-    """Take all ranks of a ring that is there; a folder that is none is not made one."""
+    """Open all ranks of an existing ring; never creates one."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Ring(folder, rank=rank)) for rank in ranks_of(folder)]

@@ -1,12 +1,11 @@
 """The process that emits and delivers what a training publishes.
 
-It is a process of its own, at the lowest priority: a thread of the training's would take the
-interpreter's lock from the loop again and again, and could not give way to it. It reads the arrays
-from memory that it shares with the training. When that is gone, killed or not, it finishes what it
-was given and ends.
+It is a separate process with the lowest priority: a thread of the training would often hold the
+interpreter's lock, and could not yield to the loop. It reads arrays from memory that it shares with
+the training. When the training is gone, killed or not, it finishes what it was given and ends.
 
-`python -m wtxtgit.stream.worker N` talks over descriptor N, a socket that only the training has
-the other end of.
+`python -m wtxtgit.stream.worker N` communicates over descriptor N, a socket whose other end only
+the training has.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class SnapshotWorker:
         )
 
     def run(self, training: Connection) -> None:
-        """Answer until the training ends."""
+        """Answer requests until the training ends."""
         seconds, was_killed = LINGER, False
         while True:
             try:
@@ -72,10 +71,10 @@ class SnapshotWorker:
             except (EOFError, ConnectionError):
                 was_killed = True
                 break
-        # Who was killed may be started again, and wants its rank of the ring.
+        # A killed training may be restarted, and will need its rank of the ring.
         self._deliveries.end(seconds, waits_for_ranks=not was_killed)
         try:
-            # What stayed because it was not delivered yet.
+            # Generations that stayed only because they were not delivered yet.
             self._ring.prune(self._options.keep)
         except WtxtgitError as error:
             _log.warning("%s", error)
@@ -94,7 +93,7 @@ class SnapshotWorker:
     def _emit(self, message: EmitRequest) -> Emitted | NotEmitted:
         request, ring = message.request, self._ring
         ring.passed_over(message.dropped)
-        # A worker before this one may have died when the generation counted already.
+        # An earlier worker may have died when the generation already counted.
         known = ring.state.generations_by_number.get(request.gen)
         if known is not None:
             return Emitted(known)
@@ -108,8 +107,8 @@ class SnapshotWorker:
             ring.remove_unfinished()
             ring.failed(request.gen, why)
             return NotEmitted(why)
-        # What can't be written to the log may stand there all the same: this process ends, and
-        # the next one reads what does.
+        # If logging fails the line may be there all the same: this process then ends, and the next
+        # one reads what is there.
         ring.emitted(generation)
         expire(ring, self._options.limits, clock.now())
         ring.prune(self._options.keep)
@@ -128,7 +127,7 @@ def main(descriptor: int) -> int:
             return error.exit_code
         training.send(Started(ring.state.last, tuple(ring.newly_lost)))
         SnapshotWorker(ring, options).run(training)
-    # The ring stays open: a delivery that takes longer may note its end until this process has.
+    # The ring stays open: a delivery that takes longer may log its end until this process ends.
     return 0
 
 

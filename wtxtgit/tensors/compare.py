@@ -1,10 +1,9 @@
 """How the values of a tensor changed, in one pass over bounded blocks of both sides.
 
-`BlockComparer` compares one block: a pure function of the bytes of both sides.
-Segments that are equal as bytes are told apart from the others: of those one side
-alone is worked on. The sums of a comparison join the blocks in order. Which rows
-changed is kept as a count, ranges, and blocks of rows, all of bounded size.
-Formulas: `docs/diff.md`, section "Numbers".
+`BlockComparer` compares one block: a pure function of the bytes of both sides. Segments with equal
+bytes are separated from the others, and only one side of them is processed. The sums of a
+comparison join the blocks in order. Changed rows are recorded as a count, ranges, and blocks of
+rows, all of bounded size. Formulas: `docs/diff.md`, section "Numbers".
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ _Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Changes of `items` (their indices in the block), all of numbers that are finite.
+    """Changes of `items` (their indices in the block), all between finite numbers.
 
-    `squares` of the changes are divided by 2^`exponent`. The largest change is
-    `most` x 2^`shift`, at item `at`. `ulp` counts by `numbers.ulp_buckets`.
+    `squares` of the changes are divided by 2^`exponent`. The largest change is `most` x 2^`shift`,
+    at item `at`. `ulp` counts changes as `numbers.ulp_buckets` does.
     """
 
     items: _Indices
@@ -66,9 +65,9 @@ class Measures:
 class BlockChange:
     """A block of `count` items: what is equal, and how the rest changed.
 
-    `sides` are the sums of numbers before and after, for each piece, `products`
-    those of numbers that are finite on both sides: before, after, and of both.
-    `items` are the indices of those that changed.
+    `sides` are the sums of numbers before and after, for each piece. `products` are sums over
+    numbers that are finite on both sides: of squares before, of squares after, and of products of
+    both. `items` are the indices of those that changed.
     """
 
     count: int
@@ -82,7 +81,7 @@ class BlockChange:
 
 @dataclass(frozen=True, slots=True)
 class BlockComparer:
-    """Compares blocks of two elements; parts of complex items are numbers of their own."""
+    """Compares blocks of two elements; the parts of complex items count as separate numbers."""
 
     a: str
     b: str
@@ -100,8 +99,8 @@ class BlockComparer:
         return {self.a, self.b} <= numbers.INTEGERS
 
     def compare(self, raw_a: memoryview, raw_b: memoryview) -> BlockChange:
-        """Compare a block of as many items of either side."""
-        # A signalling NaN is no reason to warn; differences may be beyond all floats.
+        """Compare a block with equally many items on both sides."""
+        # No warnings: NaN may be signalling, and differences may overflow floats.
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             return self._compare(raw_a, raw_b)
 
@@ -112,7 +111,7 @@ class BlockComparer:
         changed = _changed_segments(raw_a, raw_b)
         if changed.all():
             return self._changed(raw_a, raw_b, None)
-        # What did not change is summed up once, for both sides.
+        # Unchanged numbers are summed up once, for both sides.
         same = raw_b if not changed.any() else _picked(raw_b, ~changed)
         sums = block_sums(numbers.values(same, self.b))
         norm = (sums.norm, 2 * sums.exponent)
@@ -134,12 +133,12 @@ class BlockComparer:
     def _changed(
         self, raw_a: memoryview, raw_b: memoryview, segments: _Indices | None
     ) -> BlockChange:
-        """Compare all numbers; the bytes are those of `segments` of the block, or all of it."""
+        """Compare all numbers of `segments` of the block, or of all of it."""
         count = len(raw_b) // ITEM_BYTES[self.b]
         a, b = numbers.values(raw_a, self.a), numbers.values(raw_b, self.b)
         parts = numbers.parts_of(self.b)
         if numbers.parts_of(self.a) != parts:
-            # A real number is a complex one whose imaginary part is 0.
+            # A real number is treated as complex, with an imaginary part of 0.
             a, b = _with_imaginary(a, self.a), _with_imaginary(b, self.b)
             parts = 2
         sums = block_sums(a), block_sums(b)
@@ -184,15 +183,15 @@ class BlockComparer:
         picks: _Indices | None,
         places: _Indices,
     ) -> Measures:
-        """Measure the changes of the picked numbers, `a` to `b`, all finite."""
+        """Measure the changes of the picked numbers, from `a` to `b`, all finite."""
         signs = np.signbit(a) != np.signbit(b)
-        # From -0 to +0, or to any number, is no flip: zero has no side.
+        # A change from or to zero is not a sign flip, whatever the sign of the zero.
         flips = np.count_nonzero(signs & (a != 0) & (b != 0)) if signs.any() else 0
         ulp = None
         if self.has_ulp:
             ulp = numbers.ulp_buckets(raw_a, raw_b, numbers.part_element(self.b), picks)
         shift = 0
-        # Differences over 2^53 would be rounded as float64.
+        # float64 would round differences over 2^53.
         if self.is_one_dtype and self.b in numbers.WIDE:
             exact = numbers.integer_distances(raw_a, raw_b, self.b, picks)
             at = int(exact.argmax())
@@ -202,8 +201,8 @@ class BlockComparer:
             apart = np.abs(b - a)
             at = int(apart.argmax())
             most = float(apart[at])
-            # The difference of two finite numbers can be beyond all floats: measured at a
-            # quarter.
+            # The difference of two finite numbers can overflow: compute it at a quarter of the
+            # scale.
             if isinf(most):
                 shift = 2
                 apart = np.abs(np.ldexp(b, -shift) - np.ldexp(a, -shift))
@@ -229,7 +228,7 @@ class BlockComparer:
 def _products(
     a: F8, b: F8, sums: tuple[BlockSums, BlockSums], finite: NDArray[np.bool_] | None
 ) -> tuple[Product, Product, Product] | None:
-    """Sums of products of the numbers that are finite on both sides; None where there is none."""
+    """Return sums of products over numbers finite on both sides; None if there are none."""
     if finite is not None:
         a, b = a[finite], b[finite]
         if not len(a):
@@ -245,7 +244,7 @@ def _products(
 
 
 def _placed(items: _Indices, segments: _Indices | None, element: str) -> _Indices:
-    """Where items of these segments, one after another, are in the block."""
+    """Return the positions in the block of items that lie in these segments."""
     if segments is None:
         return items
     items_each = SEGMENT // ITEM_BYTES[element]
@@ -254,8 +253,8 @@ def _placed(items: _Indices, segments: _Indices | None, element: str) -> _Indice
 
 
 def _changed_segments(raw_a: memoryview, raw_b: memoryview) -> NDArray[np.bool_]:
-    """Which segments of a block differ; a block that is no whole number of them is one."""
-    # Mostly the last block of a tensor.
+    """Return which segments differ; a block that is not a whole number of them counts as one."""
+    # Usually the last block of a tensor.
     if len(raw_a) % SEGMENT:
         return np.array([not same_bytes(raw_a, raw_b)])
     a, b = np.frombuffer(raw_a, np.uint64), np.frombuffer(raw_b, np.uint64)
@@ -276,7 +275,7 @@ def _with_imaginary(values: F8, element: str) -> F8:
 def compare_numbers(
     a: Tensor, b: Tensor, advance: Progress, *, threads: int | None = None
 ) -> Numbers:
-    """Compare tensors of one shape, which `as_numbers` gave; raises FormatError."""
+    """Compare tensors of one shape, prepared by `as_numbers`; raises FormatError."""
     if a.element is None or b.element is None:
         raise TypeError("a tensor without numbers")
     comparer = BlockComparer(a.element, b.element)
@@ -292,10 +291,10 @@ def compare_numbers(
 
 
 def compare_bytes(a: Tensor, b: Tensor, advance: Progress) -> ByteChange:
-    """Compare as bytes what has one dtype and shape, and as many bytes; raises FormatError."""
+    """Compare tensors of one dtype, shape and size as bytes; raises FormatError."""
     shape = b.logical_shape
     rows = shape[0] if shape else 1
-    # Bytes of an unknown dtype may have padding, and then no rows.
+    # An unknown dtype may have padding, and then the bytes do not divide into rows.
     whole_rows = rows > 0 and b.nbytes % rows == 0
     tracked = RowChanges(rows, b.nbytes // rows) if whole_rows else None
     done = changed = 0
@@ -313,14 +312,14 @@ def compare_bytes(a: Tensor, b: Tensor, advance: Progress) -> ByteChange:
 
 @dataclass(slots=True)
 class _Largest:
-    """The largest change so far: exact, and comparable where it is beyond all floats."""
+    """The largest change so far: exact, and comparable even if it overflows floats."""
 
     value: float = 0
     index: int | None = None
     _key: tuple[int, float] = (-(2**62), 0.0)
 
     def offer(self, magnitude: float, shift: int, index: int) -> None:
-        """Offer magnitude x 2^shift at the number `index`; the first of equals counts."""
+        """Consider magnitude x 2^shift at number `index`; the first of equal changes counts."""
         if not magnitude:
             return
         if isinstance(magnitude, int):
@@ -328,7 +327,7 @@ class _Largest:
                 self.value, self.index = magnitude, index
             return
         mantissa, exponent = frexp(magnitude)
-        # Compared in parts: the number itself may be beyond all floats.
+        # Compared in parts: the number itself may overflow.
         if (exponent + shift, mantissa) > self._key:
             self._key = (exponent + shift, mantissa)
             self.value, self.index = scaled(magnitude, shift), index
@@ -336,7 +335,7 @@ class _Largest:
 
 @dataclass(slots=True)
 class _ComparisonSums:
-    """The sums of a comparison, which is given what became of the blocks in order."""
+    """The sums of a comparison, to which block results are added in order."""
 
     comparer: BlockComparer
     shape: tuple[int, ...]
@@ -360,7 +359,7 @@ class _ComparisonSums:
         self.ulp = np.zeros(numbers.BUCKETS, np.int64)
 
     def join(self, block: BlockChange) -> None:
-        """Take in what became of the next block."""
+        """Add the result of the next block."""
         for sums_a, sums_b in block.sides:
             self.before.join(sums_a)
             self.after.join(sums_b)
@@ -410,7 +409,7 @@ class _ComparisonSums:
     def _relative(self) -> float | None:
         if not self.change.total:
             return 0.0
-        # Of zeros any change is infinitely large: no share is told.
+        # Relative to zeros any change is infinite: there is no relative change.
         if not self.base.total:
             return None
         exponent = (self.change.exponent - self.base.exponent) // 2
@@ -421,7 +420,7 @@ class _ComparisonSums:
             return None
         norms = sqrt(self.base.total) * sqrt(self.target.total)
         exponent = self.dot.exponent - (self.base.exponent + self.target.exponent) // 2
-        # Rounding may lead a little beyond 1.
+        # Rounding may give slightly more than 1.
         return max(-1.0, min(1.0, scaled(self.dot.total / norms, exponent)))
 
 
@@ -434,7 +433,7 @@ def _side(moments: Moments) -> SideFacts:
 def _row_facts(rows: RowChanges, *, with_norms: bool) -> RowFacts:
     norms = tuple(total.root() for total in rows.squares) if with_norms else None
     blocks = RowBlocks(rows.block_rows, tuple(rows.in_blocks.tolist()), norms)
-    # Asking for ranges may join some, which is then no longer exact.
+    # Call `ranges` before `exact`: it may join ranges, which are then no longer exact.
     ranges = rows.ranges
     return RowFacts(rows.rows, rows.changed, ranges, rows.exact, blocks)
 

@@ -1,8 +1,8 @@
 """What a program holds, as named arrays: nested mappings of arrays of any framework.
 
-Frameworks are known by what their arrays offer, and none is imported. Where a dtype is none of
-numpy's (torch's bfloat16), the array is seen as integers of the same size, and the dtype is told
-beside it.
+Frameworks are recognised by what their arrays offer, and none is imported. If numpy does not have
+a dtype (torch's bfloat16), the array is viewed as integers of the same size, with the real dtype
+recorded beside it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AUDIT_TEXT = re.compile(r"[ !#-~]*")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenArray:
-    """An array that is still the program's: `source` has its shape, and items of its size."""
+    """An array whose memory is still the program's; `source` has its shape and item size."""
 
     name: str
     dtype: NumpyType
@@ -45,7 +45,7 @@ class GivenArray:
 
     @property
     def memory(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """What tells whether two arrays are the same memory, seen the same way."""
+        """Return a value that is equal for arrays that are the same view of the same memory."""
         return self.source.ctypes.data, self.source.shape, self.source.strides
 
 
@@ -58,10 +58,10 @@ class TrainingState:
 
 
 def given_arrays(arrays: Mapping[Any, Any]) -> dict[str, NumpyArray]:
-    """The arrays of a mapping by name; mappings in it give names that are joined with a dot.
+    """Return the arrays of a mapping by name; names in nested mappings are joined with a dot.
 
-    What is no array of a framework is what numpy makes of it, as of lists and numbers. Raises
-    UsageError, which names it, for what has no dtype that is stored, and for two of one name.
+    Values that are not arrays of a framework, such as lists and numbers, are converted by numpy.
+    Raises UsageError, with the name, for a dtype that can't be stored and for duplicate names.
     """
     if not isinstance(arrays, Mapping):
         has_state = callable(getattr(arrays, "state_dict", None))
@@ -87,10 +87,10 @@ def snapshot_from(
     rows_per_chunk: int | None = None,
     pending: bool = False,
 ) -> Snapshot:
-    """Make a snapshot of arrays of any shape and dtype but objects and records, as given.
+    """Make a snapshot of arrays of any shape and dtype except objects and records.
 
-    Values are kept: big-endian arrays become little-endian ones, Fortran order
-    becomes C order. Raises as `given_arrays` does.
+    Values are kept: big-endian arrays become little-endian ones, Fortran order becomes C order.
+    Raises what `given_arrays` does.
     """
     named = given_arrays(arrays)
     raw = [named[name] for name in sorted(named)]
@@ -98,10 +98,10 @@ def snapshot_from(
 
 
 def training_state(state: Mapping[Any, Any]) -> TrainingState:
-    """Walk through a state: mappings and lists in it give names that are joined with a dot.
+    """Walk through a state: names in nested mappings and lists are joined with a dot.
 
-    Numbers, strings and bools are words. Raises UsageError, which names it, for whatever is
-    neither, and for two values of one name.
+    Numbers, strings and bools become words. Raises UsageError, with the name, for any other value
+    that is not an array, and for duplicate names.
     """
     arrays: dict[str, GivenArray] = {}
     words: dict[str, str] = {}
@@ -119,7 +119,7 @@ def training_state(state: Mapping[Any, Any]) -> TrainingState:
 
 
 def word_of(name: str, value: Any) -> str:
-    """A value as the audit line has it; raises UsageError for one that it can't hold."""
+    """Return a value as the audit line spells it; raises UsageError if the line can't hold it."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, bool | int | float | str):
@@ -131,7 +131,7 @@ def word_of(name: str, value: Any) -> str:
 
 
 def _leaves(value: Any, name: str, depth: int, nests: Any) -> Iterator[tuple[str, Any]]:
-    """What lies in values of the types `nests`, by names."""
+    """Yield the values inside nested values of the types `nests`, with their names."""
     if depth > _MAX_DEPTH:
         raise UsageError(f'"{name[:40]}..." is nested more than {_MAX_DEPTH} deep')
     if not isinstance(value, nests):
@@ -139,14 +139,14 @@ def _leaves(value: Any, name: str, depth: int, nests: Any) -> Iterator[tuple[str
         return
     items: Any = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, inner in items:
-        # A bool is an int to Python, and would be called True.
+        # A bool is an int in Python, and would be spelled True.
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise UsageError(f'a key of "{name}" is {_kind(key)}, not a string or an integer')
         yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1, nests)
 
 
 def _array(name: str, value: Any) -> GivenArray | None:
-    """A value as an array, None for one that is none."""
+    """Return a value as an array, None if it is not one."""
     if isinstance(value, np.generic):
         return None
     if isinstance(value, np.ndarray):
@@ -176,7 +176,7 @@ def _is_torch(value: Any) -> bool:
 
 
 def _torch_array(name: str, tensor: Any) -> GivenArray:
-    """A tensor's memory; one of another device is copied to this machine's."""
+    """Return a tensor's memory; a tensor on another device is copied to main memory."""
     if hasattr(tensor, "full_tensor"):
         raise UsageError(f'"{name}" is only a part of a tensor: publish its full_tensor()')
     tensor = tensor.detach()
@@ -188,7 +188,7 @@ def _torch_array(name: str, tensor: Any) -> GivenArray:
     try:
         return _numpy_array(name, tensor.numpy())
     except TypeError:
-        # bfloat16 and float8: numpy has none of its own, and ml_dtypes need not be there.
+        # bfloat16 and float8: numpy has none of its own, and ml_dtypes may not be installed.
         item_size = tensor.element_size()
         if item_size not in (1, 2):
             raise UsageError(f'"{name}" has dtype {tensor.dtype}, which is not supported') from None

@@ -1,11 +1,10 @@
 """Three-way merge of a tensor's values, row by row of its first dimension.
 
-A row that one side changed is that side's. Of a row that both changed the
-strategy decides. Rows are compared as bytes, in blocks: no tensor is held.
+A row that only one side changed is taken from that side; if both changed it, the strategy decides.
+Rows are compared as bytes, in blocks: no tensor is held in memory.
 
-Numbers are put together in float64 and rounded once to the nearest number of
-the dtype, ties to even; integers exactly. What the dtype can't hold is told,
-never made to fit.
+Numbers are combined in float64 and rounded once to the nearest number of the dtype, ties to even;
+integers exactly. A result that the dtype can't hold is reported, never clipped.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _Truth = NDArray[np.bool_]
 
 @dataclass(slots=True)
 class RowOutcome:
-    """Counts of rows: taken from one side, and changed by both, not alike.
+    """Counts of rows: taken from one side, and changed differently by both sides.
 
-    `open` are those that stay without a decision.
+    `open` counts those that remain undecided.
     """
 
     open: RowChanges
@@ -45,7 +44,7 @@ class RowOutcome:
 
     @property
     def how(self) -> str | None:
-        """Whose changes these are, None where both sides changed the same rows."""
+        """Whose changes the result has; None if both sides changed the same rows."""
         if self.both:
             return None
         if self.ours and self.theirs:
@@ -57,7 +56,7 @@ class RowOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Whole rows of all three, as (rows, bytes of a row) or parts of one row."""
+    """Whole rows of all three versions, of shape (rows, bytes of a row), or parts of one row."""
 
     base: U1 | None
     ours: U1
@@ -66,34 +65,34 @@ class _Sides:
 
 @dataclass(slots=True)
 class _Marks:
-    """Which rows differ between which sides."""
+    """Which rows differ, for each pair of versions."""
 
     ours: _Truth
     theirs: _Truth
     apart: _Truth
 
     def join(self, other: _Marks, row: int) -> None:
-        """Take in those of a part of one row."""
+        """Add the marks of a part of one row."""
         self.ours[row] |= other.ours[0]
         self.theirs[row] |= other.theirs[0]
         self.apart[row] |= other.apart[0]
 
     def of(self, row: int) -> _Marks:
-        """Those of one row."""
+        """Return the marks of one row."""
         cut = slice(row, row + 1)
         return _Marks(self.ours[cut], self.theirs[cut], self.apart[cut])
 
     @property
     def both(self) -> _Truth:
-        """Rows that both sides changed, each in its own way."""
+        """Return the rows that both sides changed differently."""
         return self.ours & self.theirs & self.apart
 
 
 @dataclass(slots=True, eq=False)
 class RowMerge:
-    """A merge of tensors of one element and shape, which `as_numbers` gave.
+    """A merge of tensors of one element and shape, prepared by `as_numbers`.
 
-    Without `base` every row that differs was changed by both sides.
+    Without `base`, every row that differs counts as changed by both sides.
     """
 
     base: Tensor | None
@@ -116,7 +115,7 @@ class RowMerge:
         return self.rows * self.row_bytes
 
     def outcome(self) -> RowOutcome:
-        """Which rows are whose; raises FormatError where bytes can't be read."""
+        """Return which rows come from which side; raises FormatError if bytes can't be read."""
         items = max(self.row_bytes // ITEM_BYTES[self.element], 1)
         outcome = RowOutcome(RowChanges(self.rows, items))
         if not self.nbytes:
@@ -140,7 +139,7 @@ class RowMerge:
         return outcome
 
     def blocks(self) -> Iterator[memoryview]:
-        """The merged items in C order, little-endian; rows without a decision are ours."""
+        """Yield the merged items in C order, little-endian; undecided rows are ours."""
         if not self.nbytes:
             return
         if self.row_bytes > BLOCK:
@@ -171,7 +170,7 @@ class RowMerge:
         return merged.reshape(-1).data
 
     def _failed(self, sides: _Sides, marks: _Marks) -> _Truth:
-        """Rows of both sides that the strategy does not settle."""
+        """Return the rows changed by both sides that the strategy does not settle."""
         both = marks.both
         failed = both.copy()
         if self.strategy is not Strategy.FAIL and both.any():
@@ -179,7 +178,7 @@ class RowMerge:
         return failed
 
     def _decided(self, sides: _Sides) -> tuple[U1, _Truth]:
-        """Rows that both changed as the strategy has them, and those that it can't make."""
+        """Return the rows that both changed as the strategy makes them, and those that it can't."""
         chosen = {
             Strategy.OURS: sides.ours,
             Strategy.THEIRS: sides.theirs,
@@ -207,7 +206,7 @@ class RowMerge:
 
     def _marked(self, sides: _Sides) -> _Marks:
         apart = _differ(sides.ours, sides.theirs)
-        # Without a base nobody knows who changed a row: both did.
+        # Without a base it is not known who changed a row: both sides count.
         if sides.base is None:
             return _Marks(np.ones_like(apart), np.ones_like(apart), apart)
         return _Marks(_differ(sides.base, sides.ours), _differ(sides.base, sides.theirs), apart)
@@ -223,7 +222,7 @@ class RowMerge:
             )
 
     def _parts_of_large(self) -> Iterator[tuple[int, _Sides]]:
-        """Parts of rows that are larger than a block, with the row's number."""
+        """Yield parts of rows that are larger than a block, with the row's number."""
         item = ITEM_BYTES[self.element]
         size = BLOCK // item * item
         at = 0
@@ -234,7 +233,7 @@ class RowMerge:
                 end = min(length, done + self.row_bytes - inside)
                 cut = slice(done, end)
                 base, ours, theirs = (None if p is None else p[cut].reshape(1, -1) for p in pieces)
-                # Of the three only the base may be missing.
+                # Only the base may be missing.
                 yield row, _Sides(base, ours, theirs)  # type: ignore[arg-type]
                 done = end
             at += length
@@ -267,9 +266,9 @@ def _rows_of(sides: _Sides, rows: _Truth) -> _Sides:
 
 
 def _differ(a: U1, b: U1) -> _Truth:
-    """Which rows of two blocks of one shape differ."""
+    """Return which rows of two blocks of one shape differ."""
     x, y = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    # Eight bytes at a time, as rows of most tensors allow.
+    # Eight bytes at a time, which the rows of most tensors allow.
     if x.shape[1] % 8 == 0:
         x, y = x.view("<u8"), y.view("<u8")
     differ: _Truth = (x != y).any(axis=1)
@@ -277,7 +276,7 @@ def _differ(a: U1, b: U1) -> _Truth:
 
 
 def _exact(blocks: Iterable[memoryview], size: int, nbytes: int, tensor: Tensor) -> Iterator[U1]:
-    """The blocks cut anew to `size` bytes each, `nbytes` together; raises FormatError."""
+    """Recut the blocks to `size` bytes each, `nbytes` in total; raises FormatError."""
     parts: list[U1] = []
     have = given = 0
     for block in blocks:
@@ -308,11 +307,11 @@ _HALF_RANGE = 2.0**63
 def combine(
     strategy: Strategy, base: U1 | None, ours: U1, theirs: U1, element: str
 ) -> tuple[U1, _Truth]:
-    """Items as `strategy` (average or task) has them, and which of them could be computed.
+    """Return items combined by `strategy` (average or task), and which could be computed.
 
-    All are whole items, little-endian, as flat bytes. average: (ours +
-    theirs) / 2. task: base + (ours - base) + (theirs - base); an item that
-    only one side changed is that side's as it is. Equal items stay.
+    All arguments are whole items, little-endian, as flat bytes. average: (ours + theirs) / 2. task:
+    base + (ours - base) + (theirs - base); an item that only one side changed is taken from it.
+    Equal items stay.
     """
     x, y = _bits(ours, element), _bits(theirs, element)
     if strategy is Strategy.AVERAGE or base is None:
@@ -336,28 +335,28 @@ def _average(x: _Bits, y: _Bits, element: str) -> tuple[_Bits, _Truth]:
         return x, np.zeros(len(x), np.bool_)
     if element in numbers.INTEGERS:
         a, b = _integers(x, element), _integers(y, element)
-        # The mean rounded down, of which no part overflows; of two nearest integers the even one.
+        # The mean rounded down, without overflow; then to even, if two integers are nearest.
         low = (a & b) + ((a ^ b) >> a.dtype.type(1))
         odd = (a ^ b) & low & a.dtype.type(1)
         mean = low + odd
         return mean.view(x.dtype), np.ones(len(x), np.bool_)
     a, b = _floats(x, element), _floats(y, element)
     with np.errstate(all="ignore"):
-        # Half of each first: their sum may be beyond all floats.
+        # Halve each first: their sum may overflow.
         return _rounded(a / 2 + b / 2, element)
 
 
 def _task(z: _Bits, x: _Bits, y: _Bits, element: str) -> tuple[_Bits, _Truth]:
     if element == "bool":
-        # Both changed it: there is one other value.
+        # Both sides changed a bool, so both have the same other value.
         return x, np.ones(len(x), np.bool_)
     if element in numbers.INTEGERS:
         a, b, c = (_integers(side, element) for side in (z, x, y))
         with np.errstate(over="ignore"):
             total = b + c - a
-        # Modulo 2^n it is right; a float tells whether it is right without.
+        # The result is right modulo 2^n; a float shows whether it overflowed.
         about = b.astype(np.float64) + c.astype(np.float64) - a.astype(np.float64)
-        # Off by a multiple of 2^n where it overflowed, by rounding of float64 otherwise.
+        # The difference is a multiple of 2^n after an overflow, else float64's rounding error.
         near = np.abs(about - total.astype(np.float64))
         return total.view(x.dtype), near < _HALF_RANGE / 2.0 ** (64 - 8 * x.itemsize)
     a, b, c = (_floats(side, element) for side in (z, x, y))
@@ -378,7 +377,7 @@ def _floats(bits: _Bits, element: str) -> F8:
 
 
 def _rounded(values: F8, element: str) -> tuple[_Bits, _Truth]:
-    """The nearest numbers of the dtype as bits; False where there is no finite one."""
+    """Return the nearest numbers of the dtype as bits; False where there is no finite one."""
     element = numbers.part_element(element)
     word = NUMPY.get(element)
     if word is not None:
@@ -391,7 +390,7 @@ def _rounded(values: F8, element: str) -> tuple[_Bits, _Truth]:
     above = np.clip(np.searchsorted(known, values), 1, len(known) - 1)
     below = above - 1
     up, down = known[above] - values, values - known[below]
-    # To even, as IEEE 754 rounds: of neighbours one has an even pattern.
+    # Ties to even, as in IEEE 754: one of two neighbours has an even bit pattern.
     is_tie_up = (up == down) & (patterns[above] % 2 == 0)
     nearest: _Bits = patterns[np.where((up < down) | is_tie_up, above, below)]
     return nearest, good
@@ -399,11 +398,11 @@ def _rounded(values: F8, element: str) -> tuple[_Bits, _Truth]:
 
 @cache
 def _finite(element: str) -> tuple[_Bits, F8]:
-    """All finite numbers of a small float, ascending: their bits, and their values."""
+    """Return all finite numbers of a small float, ascending: their bits, and their values."""
     values = numbers.value_table(element)
     patterns = np.arange(len(values), dtype=f"<u{ITEM_BYTES[element]}")
     finite = np.isfinite(values)
     patterns, values = patterns[finite], values[finite]
-    # Of the two zeros the positive one, which has the smaller bits, comes first and stays.
+    # Of the two zeros the positive one, with the smaller bits, comes first and is kept.
     values, first = np.unique(values, return_index=True)
     return patterns[first], values

@@ -1,13 +1,12 @@
-"""A tensor's bytes as numbers, and sums of them that neither overflow nor lose what is small.
+"""A tensor's bytes as numbers, and sums of them that neither overflow nor lose small values.
 
-All bytes are little-endian, in C order (`tensor_bytes.blocks`). Numbers are
-float64, or exact distances of integers and floats; the real and imaginary parts
-of complex items are numbers of their own, as for statistics.
+All bytes are little-endian, in C order (`tensor_bytes.blocks`). Numbers are float64, or exact
+distances of integers and floats; the real and imaginary parts of complex items count as separate
+numbers, as in statistics.
 
-A sum carries a power of two beside it, so that squares of any float64 are
-numbers, and what rounding takes from it (Neumaier, 1974). Inside of a block
-numpy sums pairwise. The spread of blocks is joined as in Chan, Golub, LeVeque
-(1979).
+A sum carries a power of two, so that squares of any float64 can be represented, and a correction
+for rounding (Neumaier, 1974). Within a block numpy sums pairwise. The spreads of blocks are joined
+as in Chan, Golub, LeVeque (1979).
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ BUCKETS = 66
 
 
 def part_element(element: str) -> str:
-    """What a number of the element is: of complex items the part."""
+    """Return the element of a single number: for complex items that of a part."""
     return {"c64": "f32", "c128": "f64"}.get(element, element)
 
 
 def parts_of(element: str) -> int:
-    """Numbers of an item."""
+    """Return how many numbers an item has."""
     return PARTS.get(element, 1)
 
 
 def values(raw: memoryview, element: str) -> F8:
-    """The numbers as float64; integers over 2^53 are rounded."""
-    # A signalling NaN is a NaN.
+    """Return the numbers as float64; integers over 2^53 are rounded."""
+    # Do not warn about signalling NaN.
     with np.errstate(invalid="ignore"):
         return _values(raw, element)
 
@@ -75,20 +74,20 @@ def _values(raw: memoryview, element: str) -> F8:
 
 
 def patterns(raw: memoryview, element: str) -> NDArray[Any]:
-    """The numbers' bits as unsigned integers."""
+    """Return the numbers' bits as unsigned integers."""
     return np.frombuffer(raw, f"<u{ITEM_BYTES[part_element(element)]}")
 
 
 def integer_distances(
     a: memoryview, b: memoryview, element: str, picks: NDArray[np.intp] | None
 ) -> U8:
-    """|b - a| of the picked 64-bit integers (all where None), exact."""
+    """Return |b - a| of the picked 64-bit integers (all if None), exactly."""
     word = "<" + NUMPY[element]
     x, y = np.frombuffer(a, word), np.frombuffer(b, word)
     if picks is not None:
         x, y = x[picks], y[picks]
     low, high = np.minimum(x, y), np.maximum(x, y)
-    # Modulo 2^64 the difference is right even where it does not fit into 63 bits.
+    # Modulo 2^64 the difference is right even if it does not fit into 63 bits.
     apart: U8 = high.view(np.uint64) - low.view(np.uint64)
     return apart
 
@@ -96,7 +95,7 @@ def integer_distances(
 def ulp_buckets(
     a: memoryview, b: memoryview, element: str, picks: NDArray[np.intp] | None
 ) -> NDArray[np.int64]:
-    """How many of the picked floats (all where None) are how many floats of theirs apart.
+    """Count the picked floats (all if None) by how many representable floats they moved.
 
     Bucket 0 is for +0 and -0, bucket k for 2^(k-1) up to 2^k.
     """
@@ -106,19 +105,19 @@ def ulp_buckets(
     if element == UNSIGNED_FLOAT:
         apart = np.maximum(x, y) - np.minimum(x, y)
     else:
-        # Bits of floats of one sign are ordered as the floats are. From one sign to the other the
-        # way leads through both zeros, which count as one.
+        # Bits of floats of one sign are ordered like the floats. From one sign to the other the
+        # path leads through both zeros, which count as one.
         sign = x.dtype.type(1 << (8 * x.itemsize - 1))
         size_x, size_y = x & ~sign, y & ~sign
         between = np.maximum(size_x, size_y) - np.minimum(size_x, size_y)
         apart = np.where((x ^ y) & sign, size_x + size_y, between)
     if apart.itemsize == 8:
-        # A float64 would round large ones up into the next bucket.
+        # float64 would round large distances up into the next bucket.
         apart = np.where(apart >= _BEYOND, apart & _KEPT, apart)
-    # Distance d > 0 is in the bucket of its binary exponent.
+    # A distance above 0 belongs to the bucket of its binary exponent.
     exponents = (apart.astype(np.float64).view(np.uint64) >> np.uint64(52)).astype(np.intp)
     counts = np.bincount(exponents, minlength=_BIAS + BUCKETS)
-    # Distance 0 has an exponent field of 0, far below that of 1: it becomes the first bucket.
+    # Distance 0 has an exponent field of 0, far below that of 1: it goes to the first bucket.
     counts[_BIAS - 1] = counts[0]
     return counts[_BIAS - 1 : _BIAS - 1 + BUCKETS]
 
@@ -127,19 +126,19 @@ F8 = NDArray[np.float64]
 
 _LEAST, _MOST = 2.0**-900, 2.0**960
 """Sums of squares between which neither the squares nor sums of sums lose anything."""
-# A share of the norm below which the spread may be rounding alone.
+# Below this share of the norm, the spread may be nothing but rounding.
 _NO_SPREAD = 2.0**-90
 
 
 def level(top: float) -> int:
-    """The power of two that numbers up to `top` are divided by before they are squared."""
-    # Most tensors are far from the bounds, and are spared a pass that scales them.
+    """Return the power of two by which numbers up to `top` are divided before squaring."""
+    # Most tensors are far from the bounds, and need no pass that scales them.
     exponent = frexp(top)[1]
     return exponent if abs(exponent) > MAX_EXPONENT else 0
 
 
 def scaled(value: float, exponent: int) -> float:
-    """value x 2^exponent; the largest float where that would lead beyond it."""
+    """Return value x 2^exponent, or the largest float if that overflows."""
     try:
         return ldexp(value, exponent)
     except OverflowError:
@@ -147,7 +146,7 @@ def scaled(value: float, exponent: int) -> float:
 
 
 def down(values: F8, exponent: int) -> F8:
-    """The values divided by 2^exponent."""
+    """Return the values divided by 2^exponent."""
     return np.ldexp(values, -exponent) if exponent else values
 
 
@@ -164,14 +163,13 @@ class Sum:
         return self._value + self._rest
 
     def add(self, value: float, exponent: int = 0) -> None:
-        """Take in value x 2^exponent."""
+        """Add value x 2^exponent."""
         if not value:
             return
         if not self._value and not self._rest:
             self.exponent = exponent
         elif exponent != self.exponent:
-            # To the larger one: what becomes too small for float64 on the way would not count in
-            # the sum.
+            # Use the larger exponent: what gets too small for float64 is negligible in the sum.
             top = max(exponent, self.exponent)
             self._value = ldexp(self._value, self.exponent - top)
             self._rest = ldexp(self._rest, self.exponent - top)
@@ -181,7 +179,7 @@ class Sum:
         larger, smaller = self._value, value
         if abs(larger) < abs(smaller):
             larger, smaller = smaller, larger
-        # What rounding took from the sum, exactly: Neumaier (1974).
+        # The exact rounding error of the addition: Neumaier (1974).
         self._rest += (larger - total) + smaller
         self._value = total
 
@@ -192,9 +190,9 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class BlockSums:
-    """What a block's numbers add up to: `mean` and `squares` (of distances from it) scaled.
+    """Sums of a block's numbers: their `mean`, and `squares` of their distances from it, scaled.
 
-    Both are of the `finite` numbers divided by 2^`exponent`.
+    Both are for the `finite` numbers divided by 2^`exponent`.
     """
 
     count: int
@@ -208,7 +206,7 @@ class BlockSums:
 
     @property
     def norm(self) -> float:
-        """The sum of the squares of the numbers themselves; its exponent is twice as much."""
+        """The sum of the squares of the numbers themselves; its exponent is twice `exponent`."""
         return self.squares + self.finite * self.mean * self.mean
 
 
@@ -218,19 +216,19 @@ def block_sums(values: F8) -> BlockSums:
     zeros = int(np.count_nonzero(values == 0))
     if count:
         mean = float(values.sum()) / count
-        # Two passes over a block, which is in the cache: the sum of squares less the square of
-        # the sum would cancel.
+        # Two passes over a block, which is in the cache: subtracting the square of the sum from the
+        # sum of squares would cancel.
         apart = values - mean
         squares = float(np.square(apart, out=apart).sum())
         norm = squares + count * mean * mean
-        # Not so with NaN and Inf, with extremes, and where all numbers may be equal.
+        # That fails for NaN and Inf, for extremes, and if all numbers may be equal.
         if squares > _LEAST and norm < _MOST and squares > norm * _NO_SPREAD:
             return BlockSums(count, count, 0, 0, zeros, mean, squares, 0)
     return _careful_sums(values, zeros)
 
 
 def _careful_sums(values: F8, zeros: int) -> BlockSums:
-    """Sum up any numbers: those that are NaN or infinite counted, the others scaled."""
+    """Sum up any numbers: NaN and infinite ones are counted, the others scaled."""
     count = len(values)
     nan = int(np.count_nonzero(np.isnan(values)))
     inf = int(np.count_nonzero(np.isinf(values)))
@@ -240,7 +238,7 @@ def _careful_sums(values: F8, zeros: int) -> BlockSums:
     low, high = (float(values.min()), float(values.max())) if finite else (0.0, 0.0)
     exponent = level(max(abs(low), abs(high)))
     if low == high:
-        # Equal numbers have no spread, whatever the rounding of their sum.
+        # Equal numbers have no spread, even if their sum was rounded.
         return BlockSums(count, finite, nan, inf, zeros, ldexp(low, -exponent), 0.0, exponent)
     values = down(values, exponent)
     mean = float(values.sum()) / finite
@@ -251,7 +249,7 @@ def _careful_sums(values: F8, zeros: int) -> BlockSums:
 
 @dataclass(slots=True)
 class Moments:
-    """Mean and standard deviation (of the population) of all blocks that were joined."""
+    """Mean and standard deviation (of the population) over all blocks that were joined."""
 
     count: int = 0
     finite: int = 0
@@ -262,7 +260,7 @@ class Moments:
     _squares: Sum = field(default_factory=Sum)
 
     def join(self, block: BlockSums) -> None:
-        """Take in a block."""
+        """Add a block."""
         self.count += block.count
         self.nan += block.nan
         self.inf += block.inf
@@ -283,7 +281,7 @@ class Moments:
 
     @property
     def mean(self) -> float | None:
-        """The mean of the finite numbers; None where there is none."""
+        """The mean of the finite numbers; None if there are none."""
         if not self.finite:
             return None
         return scaled(self._total.total / self.finite, self._total.exponent)
@@ -325,7 +323,7 @@ def _small_float(byte: int, element: str) -> float:
     exponent = byte >> mantissa_bits & (1 << exponent_bits) - 1
     mantissa = byte & (1 << mantissa_bits) - 1
     if element.endswith("fnuz"):
-        # The pattern of a negative zero is the one NaN.
+        # The only NaN has the pattern of a negative zero.
         if byte == 0x80:
             return nan
     elif element == "f8_e4m3":
@@ -345,7 +343,7 @@ MAX_BLOCKS = 64
 
 
 class RowChanges:
-    """Changes of items, taken in ascending order, as rows of the first dimension."""
+    """Collects changed items, given in ascending order, as rows of the first dimension."""
 
     def __init__(self, rows: int, row_items: int) -> None:
         self.rows = rows
@@ -362,9 +360,9 @@ class RowChanges:
         self._ends: NDArray[np.int64] = np.zeros(0, np.int64)
 
     def add(self, items: NDArray[np.int64]) -> None:
-        """Take in changed items by their index: ascending, and after those before."""
+        """Add changed items by their indices: ascending, and after all earlier ones."""
         rows = items // self._row_items
-        # Items ascend, so equal rows stand together: no sorting, as np.unique would.
+        # Items ascend, so equal rows are adjacent: no need to sort, as np.unique would.
         rows = rows[_with_first(rows[1:] != rows[:-1])]
         if len(self._ends) and rows[0] == self._ends[-1] - 1:
             rows = rows[1:]
@@ -372,7 +370,7 @@ class RowChanges:
                 return
         self.changed += len(rows)
         self.in_blocks += np.bincount(rows // self.block_rows, minlength=len(self.in_blocks))
-        # Each range but the first starts where one row is apart from that before.
+        # Each range but the first starts at a row that is not adjacent to the one before.
         firsts = _with_first(rows[1:] - rows[:-1] > 1)
         starts = rows[firsts]
         ends = np.append(rows[:-1][firsts[1:]], rows[-1]) + 1
@@ -381,18 +379,18 @@ class RowChanges:
             starts, ends = starts[1:], ends[1:]
         self._starts = np.concatenate((self._starts, starts))
         self._ends = np.concatenate((self._ends, ends))
-        # Seldom: joining sorts all gaps.
+        # Not each time: joining sorts all gaps.
         if len(self._starts) > 4 * MAX_RANGES:
             self._join()
 
     def weigh(self, items: NDArray[np.int64], squares: F8, exponent: int) -> None:
-        """Take in the squares of changes, divided by 2^exponent, of these items."""
+        """Add the squares of changes of these items, divided by 2^exponent."""
         size = self._row_items * self.block_rows
         first, last = int(items[0]) // size, int(items[-1]) // size
         if first == last:
             self.squares[first].add(float(squares.sum()), exponent)
             return
-        # Items ascend: each block's are one run.
+        # Items ascend: those of a block of rows are one run.
         bounds = np.searchsorted(items, np.arange(first + 1, last + 1) * size).tolist()
         runs = zip([0, *bounds], [*bounds, len(squares)], strict=True)
         for block, (start, end) in enumerate(runs, first):
@@ -400,15 +398,14 @@ class RowChanges:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Changed rows as (first, last + 1); where `exact` is False others among them."""
+        """Return changed rows as (first, last + 1), with unchanged ones in them unless `exact`."""
         if len(self._starts) > MAX_RANGES:
             self._join()
         return tuple(zip(self._starts.tolist(), self._ends.tolist(), strict=True))
 
     def _join(self) -> None:
-        """Keep the MAX_RANGES - 1 widest gaps."""
-        # The smallest gaps are joined: ranges then hold as few rows as possible that did not
-        # change.
+        """Keep only the MAX_RANGES - 1 widest gaps."""
+        # Closing the smallest gaps includes as few unchanged rows as possible.
         gaps = self._starts[1:] - self._ends[:-1]
         widest = np.sort(np.argsort(-gaps, kind="stable")[: MAX_RANGES - 1])
         self._starts = np.append(self._starts[0], self._starts[widest + 1])
@@ -417,7 +414,7 @@ class RowChanges:
 
 
 def _with_first(rest: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The same with a True before it."""
+    """Return the array with a True before it."""
     all_of = np.ones(len(rest) + 1, np.bool_)
     all_of[1:] = rest
     return all_of

@@ -1,4 +1,4 @@
-"""Pictures of a tensor's values, of one more reading of it in bounded blocks."""
+"""Pictures of a tensor's values, made by reading it once more in bounded blocks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _Sums = NDArray[np.float64]
 
 
 def picture(tensor: Tensor, values: Statistics) -> TensorPicture | None:
-    """Draw a tensor whose statistics are known; None where no number is finite.
+    """Draw a tensor whose statistics are known; None if no number is finite.
 
-    The histogram leaves out what is over four standard deviations from the mean.
-    Raises FormatError.
+    The histogram leaves out values more than four standard deviations from the mean. Raises
+    FormatError.
     """
     fitted = tensor_bytes.as_numbers(tensor)
     if fitted is None or fitted.element is None or values.mean is None or values.std is None:
@@ -67,9 +67,9 @@ def _add(
     extents: tuple[int, int],
     blocks: tuple[int, int],
 ) -> None:
-    """Count values, before which `done` came, into the cells that they are in."""
+    """Add values, which come after `done` earlier ones, to the cells that they are in."""
     (rows, columns), (tall, wide) = extents, blocks
-    # Runs of values that are in one cell: where columns or rows end there, and where we are.
+    # Runs of values in one cell end where a block of columns or of rows ends.
     edges = np.arange(1, wide) * columns // wide
     first, last = done // columns, (done + len(found) - 1) // columns
     starts = np.concatenate(([0], edges)) + np.arange(first, last + 1)[:, None] * columns

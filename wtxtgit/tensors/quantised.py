@@ -1,8 +1,8 @@
-"""What became of a quantised tensor, as far as the scales of its blocks tell.
+"""What became of a quantised tensor, so far as the scales of its blocks show it.
 
-A block of ggml's quantised types has one or two scales, and all its numbers are
-multiples of them: where a scale is NaN or infinite so are they, and where all
-scales are 0 so are they. https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+A block of ggml's quantised types has one or two scales, and all its numbers are multiples of them:
+if a scale is NaN or infinite, so are the numbers, and if all scales are 0, so are the numbers.
+https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wtxtgit.tensors.numbers import BLOCK
 from wtxtgit.tensors.tensor_bytes import aligned
 
 _SCALES = {
-    # bytes of a block, dtype of a scale, where in it scales stand
+    # size of a block in bytes, dtype of a scale, positions of scales in the block
     "Q4_0": (18, "<f2", (0,)),
     "Q4_1": (20, "<f2", (0, 2)),
     "Q5_0": (22, "<f2", (0,)),
@@ -45,7 +45,7 @@ _ANY: tuple[int, str, tuple[int, ...]] = (1, "", ())
 
 
 def scale_states(a: Tensor, b: Tensor) -> ScaleStates:
-    """Look at the scales of two tensors of one dtype and as many bytes; raises FormatError."""
+    """Compare the scales of two tensors of one dtype and size; raises FormatError."""
     size, dtype, places = _SCALES.get(b.dtype, _ANY)
     if b.nbytes % size or b.byteorder != "little":
         size, dtype, places = _ANY
@@ -64,7 +64,7 @@ def scale_states(a: Tensor, b: Tensor) -> ScaleStates:
 def _state(
     raw: memoryview, size: int, dtype: str, places: tuple[int, ...]
 ) -> tuple[_Blocks, _Blocks, _Blocks]:
-    """Which blocks are NaN, infinite, or 0."""
+    """Return which blocks are NaN, infinite, or 0."""
     packed = np.frombuffer(raw, np.uint8).reshape(-1, size)
     none = np.zeros(len(packed), np.bool_)
     if not places:

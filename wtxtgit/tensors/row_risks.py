@@ -1,7 +1,7 @@
 """What became of a changed tensor's rows: collapsed, saturated, or far larger than all others.
 
-A row is what stands at one index of the first dimension, or of the first few
-where that is more than `LONGEST_ROW` bytes. Rules: `docs/diff.md`, section "Risks".
+A row is what stands at one index of the first dimension; or of the first few dimensions, if that
+is more than `LONGEST_ROW` bytes. Rules: `docs/diff.md`, section "Risks".
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _Found = tuple[int, _Rows, _Rows, _Rows, int]
 def row_states(
     a: Tensor, b: Tensor, norm: float, *, threads: int | None = None
 ) -> RowStates | None:
-    """Look at the rows of two tensors of one shape, which `as_numbers` gave.
+    """Examine the rows of two tensors of one shape, prepared by `as_numbers`.
 
-    `norm` is the root mean square of all items before. None where the tensor has
-    no rows, or items that are no real numbers. Raises FormatError.
+    `norm` is the root mean square of all items before. Returns None if the tensor has no rows, or
+    items that are not real numbers. Raises FormatError.
     """
     items = _row_items(b)
     if a.element is None or b.element is None or not items:
@@ -72,7 +72,7 @@ def row_states(
 
 
 class _RowTally:
-    """Rows of one kind: how many, and the first ones."""
+    """The number of rows of one kind, and the first ones."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -89,7 +89,7 @@ class _RowTally:
 
 
 def _split(tensor: Tensor) -> int:
-    """How many leading dimensions an index of a row has."""
+    """Return how many leading dimensions make up the index of a row."""
     shape = tensor.logical_shape
     size = ITEM_BYTES[tensor.element or "u8"]
     return next(
@@ -98,7 +98,7 @@ def _split(tensor: Tensor) -> int:
 
 
 def _row_items(tensor: Tensor) -> int:
-    """Items of a row; 0 where there is none that could be looked at."""
+    """Return the items of a row; 0 if there are no rows to examine."""
     shape = tensor.logical_shape
     split = _split(tensor)
     items: int = prod(shape[split:])
@@ -106,13 +106,13 @@ def _row_items(tensor: Tensor) -> int:
 
 
 def _whole_rows(a: Tensor, b: Tensor, items: int) -> Iterator[tuple[memoryview, memoryview]]:
-    """Blocks of whole rows of both."""
+    """Yield blocks of whole rows of both tensors."""
     sizes = ITEM_BYTES[a.element or "u8"], ITEM_BYTES[b.element or "u8"]
     row = items * sizes[1]
     step = max(BLOCK // row, 1) * row
     left: tuple[bytes | memoryview, bytes | memoryview] = (b"", b"")
     for raws in aligned(a, sizes[0], b, sizes[1], step):
-        # Items that are gathered come in blocks of their own size.
+        # Strided items come in blocks of another size.
         whole = raws
         if len(left[1]) or len(raws[1]) % row:
             whole = (
@@ -132,14 +132,14 @@ _NONE: _Rows = np.zeros(0, np.intp)
 def _look(
     raw_a: memoryview, raw_b: memoryview, elements: tuple[str, str], items: int, norm: float
 ) -> _Found:
-    """Look at the rows of a block: a pure function of the bytes of both sides."""
+    """Examine the rows of a block: a pure function of the bytes of both sides."""
     rows = len(raw_b) // (items * ITEM_BYTES[elements[1]])
     if elements[0] == elements[1] and same_bytes(raw_a, raw_b):
         return rows, _NONE, _NONE, _NONE, 0
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         a = numbers.values(raw_a, elements[0]).reshape(rows, items)
         b = numbers.values(raw_b, elements[1]).reshape(rows, items)
-        # Most rows are told by a few of their items.
+        # A few of its items are enough to rule out most rows.
         ends = np.flatnonzero((b[:, 0] == b[:, -1]) & (b[:, 0] == b[:, items // 2]))
         is_constant = _constant(b[ends])
         collapsed = ends[is_constant & ~_constant(a[ends])]
@@ -162,7 +162,7 @@ def _constant(rows: F8) -> NDArray[np.bool_]:
 
 
 def _saturated(rows: F8) -> NDArray[np.bool_]:
-    """Rows half of whose items are as large as the largest one, and not all one number."""
+    """Return the rows in which half of the items are as large as the largest, but not all equal."""
     sizes = np.abs(rows)
     most = sizes.max(axis=1, keepdims=True) if len(rows) else sizes[:, :1]
     at_most = (sizes == most).sum(axis=1)
@@ -171,7 +171,7 @@ def _saturated(rows: F8) -> NDArray[np.bool_]:
 
 
 def _at_limit(raw: memoryview, element: str) -> int:
-    """Items that have the largest finite number of their dtype."""
+    """Count the items that are the largest finite number of their dtype."""
     limit = _LIMITS.get(element)
     if limit is None:
         return 0

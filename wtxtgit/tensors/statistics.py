@@ -1,10 +1,9 @@
 """Statistics and histograms of a tensor's values, in one pass over bounded blocks.
 
-Items of one or two bytes are counted by their bit pattern, and all that is
-told follows from the counts. Of wider ones each block has its own mean and
-sum of squares (float64, summed pairwise), and blocks are joined as in Chan,
-Golub, LeVeque (1979). Histograms are of values before and after a change, and of
-the change.
+Items of one or two bytes are counted by their bit pattern, and everything follows from the counts.
+For wider ones each block has its own mean and sum of squares (float64, summed pairwise), and blocks
+are joined as in Chan, Golub, LeVeque (1979). Histograms are of values before and after a change,
+and of the change.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from wtxtgit.tensors import numbers, tensor_bytes
 from wtxtgit.tensors.numbers import BLOCK, F8, MAX_EXPONENT, scaled, value_table
 from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS, aligned, as_numbers
 
-if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
+if TYPE_CHECKING:  # a diff starts for every file, and must not load the reports of a review
     from wtxtgit.report.review import Distributions
 
 FEW = 65_536
@@ -35,11 +34,11 @@ FEW = 65_536
 
 
 def statistics(tensor: Tensor) -> Statistics | None:
-    """The statistics of a tensor's values.
+    """Return the statistics of a tensor's values.
 
-    None where its items are no numbers of whole bytes, there are none, or the
-    bytes at hand are fewer than its shape needs. Raises FormatError where a
-    strided tensor's bytes don't fit its shape.
+    Returns None if its items are not numbers of whole bytes, if there are none, or if there are
+    fewer bytes than its shape needs. Raises FormatError if a strided tensor's bytes don't fit its
+    shape.
     """
     element = tensor.element
     if element is None or tensor.absent is not None:
@@ -50,9 +49,9 @@ def statistics(tensor: Tensor) -> Statistics | None:
     if needed <= 0 or (tensor.strides is None and stored < needed):
         return None
     if tensor.strides is None:
-        # Some formats count padding in.
+        # In some formats the size includes padding.
         tensor = tensor.first(needed)
-    # A signalling NaN is no reason to warn.
+    # Do not warn about signalling NaN.
     with np.errstate(invalid="ignore", over="ignore"):
         if ITEM_BYTES[element] <= 2:
             return _of_patterns(tensor, element)
@@ -64,11 +63,11 @@ def statistics(tensor: Tensor) -> Statistics | None:
 
 
 def _of_patterns(tensor: Tensor, element: str) -> Statistics:
-    """From how often each bit pattern of one or two bytes is there."""
+    """Compute statistics from the count of each bit pattern of one or two bytes."""
     dtype = np.dtype(f"<u{ITEM_BYTES[element]}")
     raws = (np.frombuffer(block, dtype) for block in tensor_bytes.blocks(tensor, BLOCK))
-    # The value of each pattern is known: only counts are taken from the tensor, exact whatever
-    # their order.
+    # The value of each pattern is known: the tensor only gives counts, which are exact in any
+    # order.
     table = value_table(element)
     if prod(tensor.shape) <= FEW:
         patterns, counts = np.unique(np.concatenate(list(raws)), return_counts=True)
@@ -96,7 +95,7 @@ def _of_patterns(tensor: Tensor, element: str) -> Statistics:
 
 
 def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
-    """From each block in turn; sums are of the numbers divided by 2 ** `exponent`."""
+    """Compute statistics block by block; sums are of the numbers divided by 2 ** `exponent`."""
     dtype = np.dtype("<" + NUMPY[element])
     if element in PARTS:
         dtype = np.dtype(f"<f{dtype.itemsize // PARTS[element]}")
@@ -108,8 +107,7 @@ def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
         numbers = np.frombuffer(block, dtype)
         count += len(numbers)
         low, high = numbers.min().item(), numbers.max().item()
-        # min and max of numbers with a NaN are NaN, so that this is seen without a pass of its
-        # own.
+        # With a NaN, min and max are NaN, so that no separate pass is needed to find it.
         if not (isfinite(low) and isfinite(high)):
             nans += int(np.count_nonzero(np.isnan(numbers)))
             infs += int(np.count_nonzero(np.isinf(numbers)))
@@ -121,7 +119,7 @@ def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
         most = high if most is None else max(most, high)
         zeros += int(np.count_nonzero(numbers == 0))
         if low == high:
-            # Equal numbers have no spread, whatever the rounding of their sum.
+            # Equal numbers have no spread, even if their sum was rounded.
             sums.join(len(numbers), ldexp(low, -exponent), 0.0)
             continue
         values = numbers.astype(np.float64)
@@ -139,14 +137,14 @@ def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
 
 @dataclass(slots=True)
 class _Sums:
-    """The mean of `count` numbers, and the sum of the squares of their distances from it."""
+    """The mean of `count` numbers, and the sum of squares of their distances from it."""
 
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
 
     def join(self, count: int, mean: float, squares: float) -> None:
-        """Take in other numbers."""
+        """Add other numbers."""
         apart = mean - self.mean
         joined = self.count + count
         self.mean += apart * (count / joined)
@@ -157,9 +155,9 @@ class _Sums:
 BINS = 48
 SPREAD = 4.0
 """Standard deviations on either side of the mean that bins are for."""
-# Bounds between which a width is a number.
+# Bounds whose distance does not overflow.
 _MOST = float_info.max / 4
-# A width of which the bins' are no subnormal numbers.
+# The least width for which the bins' widths are not subnormal.
 _LEAST = 2.0**-1000
 
 _Counts = NDArray[np.int64]
@@ -167,7 +165,7 @@ _Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Between which values are counted: those of either side, and changes."""
+    """The ranges in which values are counted: those of both sides, and changes."""
 
     values: tuple[float, float]
     changes: tuple[float, float]
@@ -176,9 +174,9 @@ class _Bounds:
 def distributions(
     a: Tensor, b: Tensor, change: Numbers, *, threads: int | None = None
 ) -> Distributions | None:
-    """Count the values of a tensor that changed, `change` being what a comparison told of it.
+    """Count the values of a changed tensor; `change` is the result of comparing it.
 
-    None where the two have no numbers in common. Raises FormatError.
+    Returns None if the two sides have no numbers in common. Raises FormatError.
     """
     from wtxtgit.report.review import Distributions, Histogram
 
@@ -214,7 +212,7 @@ def _count(
         moved = x != y
         old, new = x[moved], y[moved]
         if 2 * len(old) < len(x):
-            # What stayed is counted already.
+            # Unchanged values are already counted.
             of_after = of_before - tally(old, bounds.values) + tally(new, bounds.values)
         else:
             of_after = tally(y, bounds.values)
@@ -222,9 +220,9 @@ def _count(
 
 
 def tally(values: F8, bounds: tuple[float, float]) -> _Counts:
-    """How many values are below, in each bin, and above; NaN is nowhere."""
+    """Count the values below, in each bin, and above; NaN is not counted."""
     counts = np.zeros(BINS + 2, np.int64)
-    # numpy leaves out what is outside of the bounds, and counts the last edge in.
+    # numpy ignores values outside of the bounds, and includes the last edge.
     counts[1:-1] = np.histogram(values, BINS, bounds)[0]
     if counts.sum() != len(values):
         counts[0] = np.count_nonzero(values < bounds[0])
@@ -233,7 +231,7 @@ def tally(values: F8, bounds: tuple[float, float]) -> _Counts:
 
 
 def _range(*sides: SideFacts) -> tuple[float, float]:
-    """From the least to the largest value that is no outlier of its side."""
+    """Return the range from the least to the largest value that is not an outlier of its side."""
     ends = []
     for side in sides:
         if side.mean is not None and side.std is not None:
@@ -243,14 +241,14 @@ def _range(*sides: SideFacts) -> tuple[float, float]:
 
 
 def _range_of_change(change: Numbers) -> tuple[float, float]:
-    """As far to either side of 0 as most changes go."""
+    """Return a range around 0 that contains most changes."""
     typical = change.l2 / sqrt(change.changed) if change.changed else 0.0
     reach = min(float(change.max_abs), SPREAD * min(typical, _MOST))
     return bounds_apart(-reach, reach)
 
 
 def bounds_apart(low: float, high: float) -> tuple[float, float]:
-    """Bounds of finite width that bins fit between."""
+    """Widen or narrow bounds to a finite width that can be divided into bins."""
     low, high = (max(-_MOST, min(_MOST, end)) for end in (low, high))
     width = (high - low) / BINS
     if isfinite(width) and low + width > low and high - width < high:

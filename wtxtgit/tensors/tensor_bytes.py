@@ -1,7 +1,6 @@
-"""A tensor's bytes in C order, little-endian, and back to the form that its file stores them in.
+"""A tensor's bytes in C order, little-endian, and back to the form in which its file stores them.
 
-Files store tensors in either byte order, columns first, strided, and with
-padding behind the items.
+Files store tensors in either byte order, columns first, strided, and with padding after the items.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ _DESCR = re.compile(r"[<>|][biufcmMSUV][0-9]{0,10}(?:\[[A-Za-z0-9/]{1,32}\])?")
 
 @dataclass(frozen=True, slots=True)
 class _Strides:
-    """Where items lie: sizes and strides (in items), without what makes no difference."""
+    """Where items lie: sizes and strides (in items), simplified."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -83,20 +82,20 @@ class _Strides:
 
     @property
     def span(self) -> int:
-        """Items from the first to the last one."""
+        """The number of items from the first to the last one."""
         steps = zip(self.shape, self.strides, strict=True)
         return 1 + sum((size - 1) * stride for size, stride in steps)
 
 
 def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
-    """The tensor's bytes in C order, little-endian, in blocks of about `size` bytes.
+    """Yield the tensor's bytes in C order, little-endian, in blocks of about `size` bytes.
 
-    What is stored so already is given as it is, without a copy, be it what
-    the shape needs or not. Items of an unknown dtype keep their own byte
-    order. A view that repeats items may be far longer than the file: blocks
-    are made one at a time, and the caller limits how many it takes.
+    Bytes that are stored that way are yielded without a copy, whether or not they are as many as
+    the shape needs. Items of an unknown dtype keep their own byte order. A view that repeats items
+    may be far longer than the file: blocks are made one at a time, and the caller bounds how many
+    it takes.
 
-    Raises FormatError where the tensor has no bytes or they don't fit its shape.
+    Raises FormatError if the tensor has no bytes or they don't fit its shape.
     """
     if tensor.absent is not None:
         raise _wrong(tensor, f"has no bytes: {tensor.absent}")
@@ -108,7 +107,7 @@ def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
     item = 1
     if swap is not None or not steps.is_contiguous:
         item = _item_size(tensor, steps)
-    # As it is stored: of a large file only the part in use is mapped.
+    # As stored: of a large file only the part in use is mapped.
     if steps.is_contiguous:
         stored = pieces(tensor.view, max(size // item, 1) * item)
     else:
@@ -119,7 +118,7 @@ def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
 
 
 def sha256_of(tensor: Tensor, advance: Progress | None = None) -> bytes:
-    """The SHA-256 of the tensor's bytes as `blocks` gives them; `advance` gets counts of bytes.
+    """Return the SHA-256 of the bytes that `blocks` yields; `advance` receives counts of bytes.
 
     Raises FormatError as `blocks` does.
     """
@@ -127,15 +126,15 @@ def sha256_of(tensor: Tensor, advance: Progress | None = None) -> bytes:
 
 
 def contents_of(tensors: Iterable[Tensor], advance: Progress | None = None) -> Counter[Content]:
-    """What tensors are, whatever file they stand in and in which order; raises as `sha256_of`."""
+    """Count tensors by what they hold, independent of file and order; raises as `sha256_of`."""
     return Counter((t.name, t.dtype, t.shape, sha256_of(t, advance)) for t in tensors)
 
 
 def array(tensor: Tensor) -> NDArray[Any]:
-    """A read-only view of the tensor as numpy has it, in the file's byte order.
+    """Return a read-only numpy view of the tensor, in the file's byte order.
 
-    The shape is numpy's: that of a "reversed" tensor is turned round. Raises
-    FormatError where numpy has no such dtype, or the bytes don't fit.
+    The shape is numpy's: that of a "reversed" tensor is turned round. Raises FormatError if numpy
+    has no such dtype, or the bytes don't fit.
     """
     if tensor.absent is not None:
         raise _wrong(tensor, f"has no bytes: {tensor.absent}")
@@ -155,18 +154,18 @@ def array(tensor: Tensor) -> NDArray[Any]:
     strides = _strides(tensor, shape)
     steps = _Strides(shape, strides)
     _check_bounds(tensor, steps, dtype.itemsize)
-    # Bounds before as_strided, which checks none.
+    # Check bounds first: as_strided does not.
     flat = np.frombuffer(tensor.data, dtype, steps.span)
-    # No step is taken along a dimension of one item, however long it would be.
+    # The stride of a dimension of one item is never used, however large it is.
     steps_taken = (stride if size > 1 else 0 for size, stride in zip(shape, strides, strict=True))
     bytes_apart = [stride * dtype.itemsize for stride in steps_taken]
     return _numpy_made(tensor, lambda: as_strided(flat, shape, bytes_apart, writeable=False))
 
 
 def numpy_dtype(tensor: Tensor) -> np.dtype[Any] | None:
-    """What numpy calls the tensor's items once they are little-endian; None for what it can't hold.
+    """Return numpy's dtype for the tensor's items once they are little-endian; None if it has none.
 
-    Those that ml_dtypes defines are unsigned integers where it is not imported.
+    Dtypes that ml_dtypes defines become unsigned integers if it is not imported.
     """
     if tensor.element is None:
         dtype = _described(tensor.dtype)
@@ -179,16 +178,16 @@ def numpy_dtype(tensor: Tensor) -> np.dtype[Any] | None:
 
 
 def steps_of(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape as numpy has it, and how far apart items are stored in each dimension, in items.
+    """Return the shape as numpy has it, and the strides in which items are stored, in items.
 
-    Raises FormatError where shape or strides make no sense.
+    Raises FormatError if shape or strides make no sense.
     """
     shape = _shape(tensor)
     return shape, _strides(tensor, shape)
 
 
 def content_size(tensor: Tensor) -> int:
-    """Bytes of the tensor's items, of which a strided view may hold fewer or more."""
+    """Return the size of the tensor's items; a strided view may store fewer or more bytes."""
     if tensor.strides is None or tensor.element is None:
         return tensor.nbytes
     return prod(tensor.shape) * ITEM_BYTES[tensor.element]
@@ -198,7 +197,7 @@ def _numpy_made(tensor: Tensor, make: Callable[[], NDArray[Any]]) -> NDArray[Any
     try:
         return make()
     except ValueError:
-        # Sizes whose product has over 63 bits, though nothing or little is stored.
+        # The product of the sizes has over 63 bits, though nothing or little is stored.
         raise _wrong(tensor, "has a shape that numpy does not support") from None
 
 
@@ -220,7 +219,7 @@ def _strides(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _products(shape: Sequence[int]) -> tuple[int, ...]:
-    """How far apart items are in each dimension, the first one the fastest."""
+    """Return the strides of a tensor whose first dimension is the fastest."""
     products, step = [], 1
     for size in shape:
         products.append(step)
@@ -229,9 +228,9 @@ def _products(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _steps(tensor: Tensor, shape: tuple[int, ...]) -> _Strides:
-    """Dimensions of one item left out, those that continue one another made one.
+    """Drop dimensions of one item, and join dimensions that are contiguous.
 
-    A tensor in C order has none: its bytes are given whatever its shape needs.
+    A tensor in C order has no steps: its bytes are taken whatever its shape needs.
     """
     if tensor.strides is None and tensor.order != "F":
         return _Strides((), ())
@@ -250,7 +249,7 @@ def _steps(tensor: Tensor, shape: tuple[int, ...]) -> _Strides:
 
 
 def _item_size(tensor: Tensor, steps: _Strides) -> int:
-    """Bytes of an item: the element's, the dtype's, or what the bytes at hand suggest."""
+    """Return the size of an item: the element's, the dtype's, or what the stored bytes suggest."""
     if tensor.element is not None:
         return ITEM_BYTES[tensor.element]
     dtype = _described(tensor.dtype)
@@ -271,10 +270,10 @@ def _check_bounds(tensor: Tensor, steps: _Strides, item: int) -> None:
 
 
 def _gathered(data: memoryview, steps: _Strides, item: int, size: int) -> Iterator[memoryview]:
-    """Items in C order: whole rows of the first dimension that lets them fit into `size`.
+    """Yield items in C order, in whole rows of the outermost dimension whose rows fit `size`.
 
-    Each block is at least half of `size` but for the last one of a run: the
-    rows of a dimension further out would not fit.
+    Each block is at least half of `size`, except the last one of a run: rows of the next outer
+    dimension would not fit.
     """
     shape, strides = steps.shape, steps.strides
     dtype = np.dtype(f"u{item}" if item in (1, 2, 4, 8) else f"V{item}")
@@ -293,15 +292,15 @@ def _gathered(data: memoryview, steps: _Strides, item: int, size: int) -> Iterat
         for row in range(0, shape[split], rows):
             count = min(rows, shape[split] - row)
             first = flat[start + row * strides[split] :]
-            # as_strided reads wherever strides lead: `_check_bounds` has seen to that.
+            # as_strided reads wherever strides lead: `_check_bounds` has checked them.
             view = as_strided(first, (count, *inner), apart, writeable=False)
             yield _bytes(np.ascontiguousarray(view))
 
 
 def _swapping(tensor: Tensor) -> np.dtype[Any] | None:
-    """The big-endian dtype of the items, None where there is nothing to swap."""
+    """Return the big-endian dtype of the items, None if there is nothing to swap."""
     if tensor.element is None:
-        # The fields of a record may each have an order of their own.
+        # Each field of a record may have its own byte order.
         dtype = _described(tensor.dtype)
         return None if dtype is None or dtype == dtype.newbyteorder("<") else dtype
     if tensor.byteorder == "little":
@@ -311,7 +310,7 @@ def _swapping(tensor: Tensor) -> np.dtype[Any] | None:
 
 
 def _described(text: str) -> np.dtype[Any] | None:
-    """The dtype that npy's word for it means; None where it is none, or has objects."""
+    """Return the dtype for an npy descr; None if there is none, or if it contains objects."""
     try:
         if _DESCR.fullmatch(text):
             dtype = np.dtype(text)
@@ -342,10 +341,10 @@ def _wrong(tensor: Tensor, what: str) -> FormatError:
 def as_stored(
     tensor: Tensor, nbytes: int, blocks: Callable[[], Iterator[memoryview]]
 ) -> NewContent:
-    """New items of `tensor`, `nbytes` of them in C order, in the form of its stored bytes.
+    """Convert new items of `tensor`, `nbytes` in C order, to the form of its stored bytes.
 
-    What is stored beside its items (padding, what lies between strided ones)
-    stays. Raises FormatError where its strides do not fit.
+    Other stored bytes (padding, bytes between strided items) stay. Raises FormatError if its
+    strides do not fit.
     """
     if tensor.strides is None and tensor.order != "F":
         return NewContent(tensor.nbytes, partial(_in_order, tensor, nbytes, blocks))
@@ -353,7 +352,7 @@ def as_stored(
 
 
 def unchanged(tensor: Tensor) -> NewContent:
-    """A tensor's bytes as they are stored."""
+    """Return a tensor's bytes as they are stored."""
     return NewContent(tensor.nbytes, lambda: pieces(tensor.data))
 
 
@@ -371,7 +370,7 @@ def _in_order(
 
 
 def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> Iterator[Buffer]:
-    """The stored bytes with the items put where the strides say, through a temporary file."""
+    """Yield the stored bytes with new items put where the strides say, through a temporary file."""
     shape, strides = steps_of(tensor)
     shape, strides = shape or (1,), strides or (1,)
     item = ITEM_BYTES[tensor.element or "u8"]
@@ -379,18 +378,18 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
     if not tensor.nbytes or 0 in shape:
         yield from pieces(tensor.data)
         return
-    # The last dimension is of bytes of an item, so that any item is one of bytes.
+    # The last dimension is the bytes of an item, so that this works for any item size.
     apart = (*(stride * item for stride in strides), 1)
     last = sum((n - 1) * step for n, step in zip((*shape, item), apart, strict=True))
-    # as_strided would write outside of the file.
+    # Without this check as_strided would write outside of the file.
     if last >= tensor.nbytes:
         raise FormatError("items lie outside the stored bytes", field="strides")
     with tempfile.TemporaryFile(prefix="wtxtgit-") as file:
         for piece in pieces(tensor.data):
-            # A copy: the file that is read is never written.
+            # Work on a copy: the file that is read is never written.
             file.write(piece)
         file.flush()
-        # Given up with the last view of it: closing it before would fail.
+        # Closed together with its last view: closing it before would fail.
         mapping = mmap.mmap(file.fileno(), tensor.nbytes)
     view = as_strided(np.frombuffer(mapping, np.uint8), (*shape, item), apart)
     at = 0
@@ -406,13 +405,13 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
 
 
 def _width(tensor: Tensor) -> int:
-    """Bytes of what has a byte order."""
+    """Return the size of the units that have a byte order."""
     element = tensor.element or "u8"
     return ITEM_BYTES[element] // PARTS.get(element, 1)
 
 
 def as_numbers(tensor: Tensor) -> Tensor | None:
-    """The tensor without padding behind it; None where its bytes are no numbers of its shape."""
+    """Return the tensor without trailing padding; None if it is not numbers of its shape."""
     if tensor.element is None or tensor.absent is not None:
         return None
     if tensor.strides is None:
@@ -420,10 +419,10 @@ def as_numbers(tensor: Tensor) -> Tensor | None:
     elif 0 in tensor.shape:
         items = 0
     else:
-        # From the first to the last one; whether strides fit the shape is seen on reading.
+        # From the first to the last item; reading checks whether strides fit the shape.
         steps = zip(tensor.shape, tensor.strides, strict=False)
         items = 1 + sum((size - 1) * stride for size, stride in steps)
-    # Negative where a dim is: that fits nothing.
+    # Negative if a dim is: that never fits.
     needed = items * ITEM_BYTES[tensor.element]
     return tensor.first(needed) if 0 <= needed <= tensor.nbytes else None
 
@@ -431,9 +430,9 @@ def as_numbers(tensor: Tensor) -> Tensor | None:
 def aligned(
     a: Tensor, item_a: int, b: Tensor, item_b: int, size: int
 ) -> Iterator[tuple[memoryview, memoryview]]:
-    """Pieces of both tensors in C order, with as many items of either, to the end of both.
+    """Yield pieces of both tensors in C order, with equally many items, to the end of both.
 
-    Raises FormatError where one has fewer bytes than it says.
+    Raises FormatError if one has fewer bytes than it claims.
     """
     blocks_a, blocks_b = blocks(a, size), blocks(b, size)
     left_a = left_b = memoryview(b"")
@@ -455,11 +454,11 @@ def aligned(
 def is_same(a: Tensor, b: Tensor, advance: Progress) -> bool:
     """Whether two tensors of one dtype and shape have equal bytes in C order.
 
-    Reads up to the first difference; `advance` is told how many bytes of either
-    were read. Raises FormatError.
+    Reads up to the first difference; `advance` receives how many bytes of either were read. Raises
+    FormatError.
     """
     total_a = total_b = 0
-    # Small blocks: most tensors of two generations are equal, or differ early.
+    # Start with small blocks: most tensors of two generations are equal, or differ early.
     for raw_a, raw_b in aligned(a, 1, b, 1, _PREFIX_BLOCK):
         advance(len(raw_a))
         total_a += len(raw_a)

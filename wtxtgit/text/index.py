@@ -565,20 +565,25 @@ class _TextIndexer(LineCursor):
     def _read_chunk_lines(self, array: ArrayIndex) -> None:
         """Read `ch` lines of full-size chunks without data, for as long as nothing is wrong."""
         near, at = self._near()
-        start = self._pos
+        start, before = self._pos, at
         size = array.chunk_size
         wanted = b"lines=%d" % grammar.line_count(size)
-        for ix in range(len(array.starts), array.nbytes // size):
-            frame = grammar.CHUNK_FRAME.match(near, at)
+        match, first = grammar.CHUNK_FRAME.match, len(array.starts)
+        # A text has one for each 64 KiB of its file: they are taken before anything else is done.
+        for ix in range(first, array.nbytes // size):
+            frame = match(near, at)
             if frame is None:
                 break
             place, sha256, crc32c, count = frame.groups()
             if place != b"ix=%06d off=%012d len=%d" % (ix, ix * size, size) or count != wanted:
                 break
-            self._pos += frame.end() - at
-            self._line += 1
             at = frame.end()
-            self._add_chunk(array, self._pos, self._line, a2b_hex(sha256), int(crc32c, 16))
+            array.starts.append(start + at - before)
+            array.sha256.append(a2b_hex(sha256))
+            array.crc32c.append(int(crc32c, 16))
+        read = len(array.starts) - first
+        array.lines.extend(range(self._line + 1, self._line + 1 + read))
+        self._pos, self._line = start + at - before, self._line + read
         if self._progress is not None:
             self._progress(self._pos - start)
         near, at = self._near()

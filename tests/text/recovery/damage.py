@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import quopri
+import re
 from base64 import encodebytes
 from collections.abc import Callable
 from functools import cache
@@ -69,6 +70,16 @@ def recovered(damaged: bytes) -> bytes | None:
     """The text that comes out, None where it is not whole."""
     snapshot = recover(memoryview(damaged)).snapshot
     return None if snapshot is None else b"".join(map(bytes, text_of(snapshot)))
+
+
+def capital_hashes(text: bytes) -> bytes:
+    """As a database or a form for hashes spells them; words of the audit line stay."""
+    lines = text.splitlines(keepends=True)
+    small = re.compile(rb"(?<=[a-z0-9_]=)(?:[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{64})(?=[ \n])")
+    return b"".join(
+        line if line.startswith((b"audit ", b"meta ")) else small.sub(lambda m: m[0].upper(), line)
+        for line in lines
+    )
 
 
 def crlf(text: bytes) -> bytes:
@@ -243,6 +254,7 @@ def padded(text: bytes) -> bytes:
 
 
 MORE_TRANSPORTS: tuple[Callable[[bytes], bytes], ...] = (
+    capital_hashes,
     *(numbered, searched, logged, added, cited, commented, tabled, spelled, fenced, in_json),
     *(in_form, in_html, in_paragraph, attached, hard, breakable, joined, separated),
     *(wide_then_crlf, wide_unmarked, wider, padded),

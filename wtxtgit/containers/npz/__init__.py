@@ -1,12 +1,11 @@
 """npz files: npy files in a zip. Spec: `docs/spec/npz.md`."""
 
 from wtxtgit.containers.format import Format, Lazy, Opening
-from wtxtgit.containers.signatures import NPY_SUFFIX
+from wtxtgit.containers.signatures import NPY_SUFFIX, ZIP_MAGIC
 
 
 def _claims(opening: Opening) -> bool:
-    zipped = opening.zip
-    return zipped is not None and any(name.endswith(NPY_SUFFIX) for name in zipped.names)
+    return any(name.endswith(NPY_SUFFIX) for name in opening.zip.names)
 
 
 FORMAT = Format(
@@ -14,6 +13,7 @@ FORMAT = Format(
     read=Lazy(f"{__name__}.read"),
     describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
+    magic=ZIP_MAGIC,
     claims=_claims,
     endings=(".npz",),
     write=Lazy(f"{__name__}.write"),

@@ -8,6 +8,7 @@ from wtxtgit.containers.signatures import (
     MAX_JSON,
     SAFETENSORS_BRACE,
     SAFETENSORS_LENGTH_SIZE,
+    ZIP_MAGIC,
 )
 
 
@@ -15,7 +16,7 @@ def claims(opening: Opening) -> bool:
     """A length that a header may have, then the header's brace."""
     head = opening.head
     # A zip's magic is a length as well.
-    if len(head) <= SAFETENSORS_LENGTH_SIZE or opening.zip is not None:
+    if len(head) <= SAFETENSORS_LENGTH_SIZE or head.startswith(ZIP_MAGIC):
         return False
     length = int.from_bytes(head[:SAFETENSORS_LENGTH_SIZE], "little")
     return head[SAFETENSORS_LENGTH_SIZE] == SAFETENSORS_BRACE and length <= MAX_JSON

@@ -4,6 +4,7 @@ Spec: `docs/spec/torch.md`.
 """
 
 from wtxtgit.containers.format import Format, Lazy, Opening
+from wtxtgit.containers.signatures import ZIP_MAGIC
 
 PICKLE = "data.pkl"
 """The member, in the archive's own folder or in none, that makes a zip a torch file."""
@@ -15,8 +16,6 @@ PICKLE_MAGIC = b"\x80"
 
 def _claims(opening: Opening) -> bool:
     zipped = opening.zip
-    if zipped is None:
-        return False
     if not zipped.is_whole:
         return zipped.names[0].partition("/")[2] in FIRST_MEMBERS
     return any(name.removeprefix(f"{name.partition('/')[0]}/") == PICKLE for name in zipped.names)
@@ -27,6 +26,7 @@ FORMAT = Format(
     read=Lazy(f"{__name__}.read"),
     describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
+    magic=ZIP_MAGIC,
     claims=_claims,
     endings=(".pt", ".pth"),
     write=Lazy(f"{__name__}.write"),

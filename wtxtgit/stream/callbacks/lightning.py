@@ -22,7 +22,7 @@ class LightningSnapshots(Callback):  # type: ignore[misc, unused-ignore]
         self._publisher = StepPublisher(snapshots, every)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        # With gradients that are gathered over batches a step takes several of them.
+        # With accumulated gradients one step takes several batches.
         self._publish(trainer, pl_module)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks do: publish after so many steps, and at the end."""
+"""What the callbacks of all frameworks share: publish after so many steps, and at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Logs: TypeAlias = Mapping[str, Any] | None
 
 
 class StepPublisher:
-    """Publishes after each `every` steps, and at the end what came since; each step once."""
+    """Publishes after each `every` steps, and at the end if there were more; each step once."""
 
     def __init__(self, snapshots: Snapshots, every: int) -> None:
         if every < 1:
@@ -29,9 +29,9 @@ class StepPublisher:
         is_first: bool = True,
         is_end: bool = False,
     ) -> None:
-        """Publish what `give` gives, arrays and what was logged, where the step is due.
+        """Publish the arrays and logged values that `give` returns, if this step is due.
 
-        `is_first` tells the rank that publishes for all, where snapshots are not of each rank.
+        `is_first` marks the rank that publishes for all, unless each rank takes its own snapshots.
         """
         is_due = is_end or step % self._every == 0
         if is_due and step != self._last and (is_first or not self._snapshots.rank.is_alone):
@@ -41,7 +41,7 @@ class StepPublisher:
 
 
 def _numbers(logs: Logs) -> dict[str, float]:
-    """Those of the logged values that are numbers, by names that an audit line can hold."""
+    """Return the logged values that are numbers, with names that an audit line can hold."""
     found = {}
     for name, value in (logs or {}).items():
         try:

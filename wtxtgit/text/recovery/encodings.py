@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64, a2b_qp
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from wtxtgit.io.view import PIECE
 
@@ -95,7 +95,10 @@ _FEW = 3
 
 
 def replaced(
-    pattern: re.Pattern[bytes], instead: bytes, text: bytes, start: bytes | None = None
+    pattern: re.Pattern[bytes],
+    instead: bytes | Callable[[re.Match[bytes]], bytes],
+    text: bytes,
+    start: bytes | None = None,
 ) -> bytes:
     """`pattern.sub` for matches within one line, or that begin with the byte `start`.
 
@@ -160,12 +163,15 @@ def is_plain(text: bytes) -> bool:
 
     Its audit line, which may say anything, is no sign of one then.
     """
-    return _PLAIN.search(text) is not None and _IN_HTML.search(text) is None
+    if _PLAIN.search(text) is None:
+        return False
+    return b"&" not in text or _IN_HTML.search(text) is None
 
 
 def from_html(text: bytes) -> bytes:
     """Without tags and character references."""
-    if _HTML.search(text) is None:
+    # Found many times faster than by a pattern, as below.
+    if not any(mark in text for mark in (b"<", b">", b"&")) or _HTML.search(text) is None:
         return text
     text = replaced(_TAG, b"", replaced(_BREAK, b"\n", text, b"<"), b"<")
     for name, character in _NAMED.items():
@@ -220,13 +226,35 @@ def from_base64(text: bytes) -> bytes:
 
 def from_quoted_printable(text: bytes) -> bytes:
     """Of a mail as it was sent, also where its lines were broken within `=3D` since."""
-    if _PRINTABLE.search(text) is None:
+    if b"=3D" not in text or _PRINTABLE.search(text) is None:
         return text
     return a2b_qp(_CUT.sub(_joined, text))
 
 
 def _joined(cut: re.Match[bytes]) -> bytes:
     return b"=3" if cut[0] == b"=3\n" else (cut["before"] or b"") + b"="
+
+
+_CAPITAL = re.compile(
+    rb"(?m)^(?:arr|ch|root|WSUM|detached|WTXT-DELTA|WLEDGER) [^\n]*?\b"
+    rb"(?:sha256|sha256_all|base_sha256_all|repo)=(?=[0-9]*+[A-F])[0-9A-F]{64}(?:[ \n]|$)"
+)
+_HASH_LINE = re.compile(rb"(?m)^(?:arr|ch|root|sign|WSUM|detached|WTXT-DELTA|WLEDGER) [^\n]*+$")
+_HASH = re.compile(
+    rb"\b((?:base_)?sha256(?:_all)?|merkle_prev|merkle_this|fastxor|crc32c|hmac|salt|keyid|repo)"
+    rb"=([0-9A-Fa-f]{8,64})(?=[ \n]|$)"
+)
+
+
+def with_small_hashes(text: bytes) -> bytes:
+    """With hashes as a text spells them, where those near its start are in capitals."""
+    if _CAPITAL.search(text[:_NEAR]) is None:
+        return text
+    return replaced(_HASH_LINE, lambda line: _HASH.sub(_small, line[0]), text)
+
+
+def _small(found: re.Match[bytes]) -> bytes:
+    return found[1] + b"=" + found[2].lower()
 
 
 def with_plus(text: bytes) -> bytes:

@@ -8,14 +8,30 @@ breaks (`line_breaks.py`), and what stands before and after the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from heapq import merge
+from itertools import chain, islice
+from typing import NamedTuple
 
-from wtxtgit.io.view import PIECE, ByteView
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import PIECE, ByteView, pieces
 from wtxtgit.text import grammar
 from wtxtgit.text.recovery import encodings
 from wtxtgit.text.recovery.encodings import replaced
 from wtxtgit.text.recovery.line_breaks import lined
+
+
+class _Mark(NamedTuple):
+    """What is taken away from lines: `signs` are bytes of which each match has one, but the first.
+
+    They are found many times faster than the pattern.
+    """
+
+    what: str
+    pattern: re.Pattern[bytes]
+    signs: tuple[bytes, ...] = ()
+
 
 # What could be given back is noted for each mark, in a hundred times its memory: `++` gives none.
 _QUOTED = re.compile(rb"(?m)^(?:[>|] ?)++")
@@ -31,8 +47,15 @@ _START = re.compile(
     rb"|(?<=[^\nA-Za-z0-9])(?:WTXT(?:-DETACHED)? 1(?=\s++[^\nA-Za-z0-9]*+meta )"
     rb"|WTXT-DELTA 2 (?=base_)|WLEDGER 1 (?=repo=))"
 )
+_START_OF_COPY = re.compile(
+    rb"WTXT(?:-DETACHED)? 1\nmeta schema=|WTXT-DELTA 2 base_sha256_all=|WLEDGER 1 repo="
+)
 _END = re.compile(rb"(?m)^[^\nA-Za-z0-9]*+(endwtxt|enddelta)(?:\s*$|[\"'<\\])")
-_MARKED = re.compile(rb"(?m)^(?P<before>[^\n]{0,400}?)" + _FIRST + rb"(?P<behind>[^\n]*+)$")
+_FIRST_SIGNS = (b"WTXT", b"WLEDGER 1 ")
+_MOST_BEFORE = 400
+_MARKED = re.compile(
+    rb"(?m)^(?P<before>[^\n]{0,%d}?)%b(?P<behind>[^\n]*+)$" % (_MOST_BEFORE, _FIRST)
+)
 _HASHED = re.compile(rb"(?m)^(?:arr name=[^ \n]*+ |ch |root |WSUM 1 )(?P<long>.{110})?")
 _EMPTY = re.compile(rb"(?m)^\n+")
 _MOST_TRANSPORTS = 4
@@ -43,10 +66,10 @@ _NEAR = 64 * 1024
 _AROUND = "text before and after"
 _QUOTING, _INDENTATION = "marks of quoting", "indentation"
 _ON_EACH_LINE = (
-    ("spaces at the end of lines", _TRAILING),
-    (_QUOTING, _QUOTED),
-    (_INDENTATION, _INDENTED),
-    ("empty lines", _EMPTY),
+    _Mark("spaces at the end of lines", _TRAILING, (b" \n", b"\t\n", b"\r\n", b"\f\n", b"\v\n")),
+    _Mark(_QUOTING, _QUOTED, (b"\n>", b"\n|")),
+    _Mark(_INDENTATION, _INDENTED, (b"\n ", b"\n\t")),
+    _Mark("empty lines", _EMPTY, (b"\n\n",)),
 )
 _OF_ALL = (
     ("HTML", encodings.from_html),
@@ -91,50 +114,98 @@ def _undone(
 ) -> tuple[bytes, tuple[str, ...]]:
     """The same of bytes, but for line breaks; `within` cuts what is before and after."""
     changes: dict[str, None] = {}
+    # What each step has left as it was: it would again.
+    left: dict[str, bytes] = {}
 
-    def change(what: str, changed: bytes) -> None:
+    def change(what: str, step: Callable[[bytes], bytes]) -> None:
         nonlocal plain
-        if changed != plain:
+        if left.get(what) is plain:
+            return
+        changed = step(plain)
+        if changed == plain:
+            left[what] = plain
+        else:
             changes[what] = None
             plain = changed
+
+    def change_each(name: str, steps: Callable[[bytes], Iterable[tuple[str, bytes]]]) -> None:
+        nonlocal plain
+        if left.get(name) is plain:
+            return
+        before = plain
+        for what, changed in steps(plain):
+            if changed != plain:
+                changes[what] = None
+                plain = changed
+        if plain is before:
+            left[name] = plain
 
     # One transport after the other: what was quoted may have been indented since.
     for _ in range(_MOST_TRANSPORTS):
         before = plain
-        change("UTF-16", encodings.from_wide(plain))
-        change("byte order mark", plain.removeprefix(b"\xef\xbb\xbf"))
-        for what, changed in encodings.from_foreign(plain):
-            change(what, changed)
-        if b"\r" in plain:
-            change("line ends", plain.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
-        for what, pattern in _marks(plain):
-            change(what, replaced(pattern, b"", plain))
+        change("UTF-16", encodings.from_wide)
+        change("byte order mark", _without_mark)
+        change_each("foreign characters", encodings.from_foreign)
+        change("line ends", _with_line_feeds)
+        change_each("marks", _without_marks)
         for what, undo in () if encodings.is_plain(plain) else _OF_ALL:
-            change(what, undo(plain))
+            change(what, undo)
         if within is not None:
-            change(_AROUND, within(plain))
-        for what, pattern in _ON_EACH_LINE:
-            if _is_on_most(pattern, plain):
-                change(what, replaced(pattern, b"", plain))
+            change(_AROUND, within)
+        for mark in _ON_EACH_LINE:
+            change(mark.what, partial(_without, mark))
         # Which joins lines: what is at the beginning of each must not stand in between.
         if not encodings.is_plain(plain):
-            change("quoted-printable", encodings.from_quoted_printable(plain))
-        change("characters of base64", encodings.with_plus(plain))
-        if plain == before:
+            change("quoted-printable", encodings.from_quoted_printable)
+        change("characters of base64", encodings.with_plus)
+        change("hashes in capitals", encodings.with_small_hashes)
+        if plain is before:
             break
     return plain, tuple(changes)
 
 
-def _marks(plain: bytes) -> Iterator[tuple[str, re.Pattern[bytes]]]:
-    """What the first line has before and behind what it said, where most lines have it too."""
-    for found in islice(_MARKED.finditer(plain), _MOST_FIRST_LINES):
-        marks = list(_marks_of(found["before"], found["behind"]))
-        if any(_is_on_most(pattern, plain) for _, pattern in marks):
-            yield from ((what, pattern) for what, pattern in marks if _is_on_most(pattern, plain))
+def _without_mark(plain: bytes) -> bytes:
+    return plain.removeprefix(b"\xef\xbb\xbf")
+
+
+def _with_line_feeds(plain: bytes) -> bytes:
+    if b"\r" not in plain:
+        return plain
+    return plain.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _without_marks(plain: bytes) -> Iterator[tuple[str, bytes]]:
+    """The text without what its first line has before and behind, if most lines have it too."""
+    for first in islice(_first_lines(plain), _MOST_FIRST_LINES):
+        marks = [m for m in _marks_of(first["before"], first["behind"]) if _is_on_most(m, plain)]
+        for mark in marks:
+            plain = replaced(mark.pattern, b"", plain)
+            yield mark.what, plain
+        if marks:
             return
 
 
-def _marks_of(before: bytes, behind: bytes) -> Iterator[tuple[str, re.Pattern[bytes]]]:
+def _first_lines(plain: bytes) -> Iterator[re.Match[bytes]]:
+    """The lines that say what a first line does."""
+    tried = -1
+    for at in merge(*(_places(sign, plain) for sign in _FIRST_SIGNS)):
+        start = plain.rfind(b"\n", max(0, at - _MOST_BEFORE - 1), at) + 1
+        # More than that may stand before it.
+        if start == tried or (start == 0 and at > _MOST_BEFORE):
+            continue
+        tried = start
+        if (found := _MARKED.match(plain, start)) is not None:
+            yield found
+
+
+def _places(sign: bytes, plain: bytes) -> Iterator[int]:
+    at = plain.find(sign)
+    while at >= 0:
+        yield at
+        at = plain.find(sign, at + 1)
+
+
+def _marks_of(before: bytes, behind: bytes) -> Iterator[_Mark]:
     # What ends with a letter is a word, or the text's own.
     if before and not before[-1:].isalnum():
         what = "marks before each line"
@@ -142,13 +213,15 @@ def _marks_of(before: bytes, behind: bytes) -> Iterator[tuple[str, re.Pattern[by
             what = _QUOTING
         elif not before.strip(b" \t"):
             what = _INDENTATION
-        yield what, re.compile(b"(?m)^" + _alike(before))
+        alike = _alike(before)
+        signs = (b"\n" + before,) if alike == re.escape(before) else ()
+        yield _Mark(what, re.compile(b"(?m)^" + alike), signs)
     # Of a first line that says more, its LF may have been lost.
     mark = behind.strip(b" \t")
     if 0 < len(mark) <= _MOST_BEHIND and not mark[:1].isalnum():
         alike = re.escape(mark)
         pattern = re.compile(rb"(?m)(?<![ \t])[ \t]*+" + alike + rb"[ \t]*+$")
-        yield "marks behind each line", pattern
+        yield _Mark("marks behind each line", pattern, (mark,))
 
 
 _MOST_BEHIND = 80
@@ -167,7 +240,12 @@ def _alike(mark: bytes) -> bytes:
     return rb"[ \t]*+" + b"".join(alike[parts[0].isspace() :])
 
 
-def _is_on_most(pattern: re.Pattern[bytes], plain: bytes) -> bool:
+def _without(mark: _Mark, plain: bytes) -> bytes:
+    """The text without a mark that is on most of its lines."""
+    return replaced(mark.pattern, b"", plain) if _is_on_most(mark, plain) else plain
+
+
+def _is_on_most(mark: _Mark, plain: bytes) -> bool:
     """Whether what a pattern finds is on most lines.
 
     On a few it is damage, which their chunks show how to mend.
@@ -175,7 +253,9 @@ def _is_on_most(pattern: re.Pattern[bytes], plain: bytes) -> bool:
     # Lines that are not empty, as far as two LFs in a row tell.
     lines = plain.count(b"\n") - plain.count(b"\n\n")
     half = (lines + 1) // 2
-    return sum(1 for _ in islice(pattern.finditer(plain), half)) == half
+    if mark.signs and 1 + sum(map(plain.count, mark.signs)) < half:
+        return False
+    return sum(1 for _ in islice(mark.pattern.finditer(plain), half)) == half
 
 
 def _is_foreign(text: ByteView) -> bool:
@@ -202,6 +282,30 @@ def _end_of(text: ByteView) -> int | None:
 
 # Bytes of a last line, with what may stand around it.
 _LINE = 80
+
+
+def copies(text: ByteView) -> list[ByteView]:
+    """What may be the text, where it stands more than once in what `undone` gives.
+
+    One behind the other, or within it: each up to the next last line, and what is left without it.
+    """
+    starts = list(islice(_starts(text), _MOST_FIRST_LINES))
+    if starts in ([], [0]):
+        return []
+    parts = [(start, start + (_end_of(text[start:]) or len(text) - start)) for start in starts]
+    found = [text[start:end] for start, end in parts]
+    for start, end in parts:
+        if start:
+            found.append(spooled(chain(pieces(text[:start]), pieces(text[end:]))))
+    return found
+
+
+def _starts(text: ByteView) -> Iterator[int]:
+    """Where a text begins, anywhere in a line; an audit line may say the same."""
+    for at in range(0, len(text), PIECE):
+        for found in _START_OF_COPY.finditer(bytes(text[at : at + PIECE + _LINE])):
+            if found.start() < PIECE:
+                yield at + found.start()
 
 
 def _is_lined(start: bytes) -> bool:
