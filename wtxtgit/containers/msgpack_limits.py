@@ -1,10 +1,9 @@
-"""MessagePack from untrusted files, read within limits that no library changes.
+"""MessagePack from untrusted files, read within limits that do not depend on the library.
 
-The bytes are walked once before the library sees them, so it is given one
-whole value without false counts. Extension values mean nothing to the
-formats read here; their type codes are masked, because libraries judge the
-payload of some (timestamps).
-Spec: `docs/spec/containers.md`, "What is opaque"; https://github.com/msgpack/msgpack
+The bytes are scanned before the library sees them, so it gets exactly one whole value without false
+counts. Extension values mean nothing to the formats read here; their type codes are masked, because
+libraries interpret the payload of some of them (timestamps). Spec: `docs/spec/containers.md`, "What
+is opaque"; https://github.com/msgpack/msgpack
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NEGATIVE_FIXINT = 0xE0
 ARRAY16, MAP16, MAP32 = 0xDC, 0xDE, 0xDF
 _MAPS = frozenset((*range(FIXMAP, FIXARRAY), MAP16, MAP32))
 STR8 = 0xD9
-# Bytes of a string below which its characters are in what a value counts.
+# For a string of fewer bytes, its characters are included in the count of its value.
 LONG = 32
 FIXEXT = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 EXT_LENGTHS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
@@ -44,14 +43,14 @@ NEUTRAL_EXT_CODE = 0
 """An extension type that no library gives a meaning."""
 
 
-# Values, and arrays and maps, of one index: each becomes an object in memory, for as
+# The most values, and arrays and maps, in one index: each becomes an object in memory, for as
 # little as one byte of the file.
 MAX_VALUES = 32 * MAX_TENSORS
 MAX_CONTAINERS = 4 * MAX_TENSORS
 
 
 def _fixed_sizes() -> list[int]:
-    """Size of a value by its first byte; 0 where that byte does not tell."""
+    """Return the size of a value by its first byte; 0 if that byte does not tell it."""
     sizes = [0] * 256
     for byte in (*range(FIXMAP), *range(NIL, NIL + 4), *range(NEGATIVE_FIXINT, 256)):
         sizes[byte] = 1
@@ -69,11 +68,11 @@ _FIXED_SIZES = _fixed_sizes()
 def parse(
     raw: bytes, what: str, *, offset: int = 0, listing: ListingBudget | None = None
 ) -> object:
-    """The first value in `raw`; bytes after it are ignored.
+    """Return the first value in `raw`; bytes after it are ignored.
 
-    Maps keep their string keys alone, of equal ones the last. Extensions are
-    None. `what` and `offset` (of the text in its file) are for errors, its
-    values count in the `listing` of the file.
+    Maps keep only their string keys, and of equal ones the last. Extensions become None. `what` and
+    `offset` (of the value in its file) are for errors; its values count in the `listing` of the
+    file.
 
     Raises FormatError (limit or structure).
     """
@@ -107,7 +106,7 @@ def parse(
 
 
 def end_of(raw: bytes, what: str) -> int:
-    """Where the first value in `raw` ends; raises FormatError (limit or structure)."""
+    """Return where the first value in `raw` ends; raises FormatError (limit or structure)."""
     return _walk(raw, what, 0, ListingBudget(len(raw)))[0]
 
 
@@ -120,7 +119,7 @@ def _no_meaning(_code: int, _payload: bytes) -> None:
 
 
 def _walk(raw: bytes, what: str, offset: int, listing: ListingBudget) -> tuple[int, list[int]]:
-    """Where the first value ends, and the positions of all extension codes."""
+    """Return where the first value ends, and the positions of all extension codes."""
     size = len(raw)
     codes: list[int] = []
     open_counts: list[int] = []
@@ -146,7 +145,7 @@ def _walk(raw: bytes, what: str, offset: int, listing: ListingBudget) -> tuple[i
             width = RAW_LENGTHS[first]
             start = pos + 1 + width
             pos = start + int.from_bytes(raw[pos + 1 : start], "big")
-            # Python's strings have four bytes for each character where one needs them.
+            # A Python string uses four bytes for each character if any needs them.
             if pos - start >= LONG and first >= STR8 and not raw[start:pos].isascii():
                 listing.count(3 * (pos - start), offset, what)
         elif first in FIXEXT:
@@ -178,7 +177,7 @@ def _walk(raw: bytes, what: str, offset: int, listing: ListingBudget) -> tuple[i
 
 
 def _open_container(raw: bytes, pos: int) -> tuple[int, int]:
-    """How many values an array or a map at `pos` holds, and where they start."""
+    """Return how many values an array or a map at `pos` holds, and where they start."""
     first = raw[pos]
     if FIXMAP <= first < FIXARRAY:
         return 2 * (first - FIXMAP), pos + 1

@@ -1,8 +1,7 @@
-"""What numpy.load refuses of an array, and what it does not write.
+"""What numpy.load refuses of an array, and what numpy does not write.
 
-`npy_header` reads more than numpy does: what it accepts is how files are cut,
-for good.
-Spec: `docs/spec/npy.md`, "Checks"; numpy.lib.format
+`npy_header` reads more than numpy does: what it accepts decides how files are cut, and so can never
+change. Spec: `docs/spec/npy.md`, "Checks"; numpy.lib.format
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from wtxtgit.model.findings import Findings
 
 LEAST_ALIGNMENT = 16
 """What numpy before 1.14 let the array start at a multiple of."""
-# Characters of a header that numpy.load reads unless it is told to trust the file.
+# The longest header, in characters, that numpy.load reads unless it is told to trust the file.
 MOST_TRUSTED = 10_000
-# numpy counts bytes in 64 bits with a sign; dimensions of 0 are left out of the product.
+# numpy counts bytes in signed 64 bits; dimensions of 0 are left out of the product.
 MAX_BYTES = 2**63 - 1
 SIZES = {
     "b": (1,),
@@ -53,8 +52,8 @@ def check_array(
 ) -> None:
     """Check the array of an npy file, or of a member, that ends at `end`.
 
-    `data` is the file in which it stands, None where it was decoded: then
-    errors are told of `place`, and warnings have none.
+    `data` is the file that contains it, None if it was decoded: then errors have the offset
+    `place`, and warnings have none.
     """
 
     def tell(message: str, at: int, field: str, *, is_error: bool = True) -> None:
@@ -90,7 +89,7 @@ def check_array(
 
 
 def _tell_following(header: NpyHeader, findings: Findings) -> None:
-    """In a file of its own further arrays may stand, each for a numpy.load of its own."""
+    """Report what numpy.load refuses of a further array in the file, which takes another call."""
     for message, field in _refusals(header):
         findings.error(message, field, header.start)
     if header.has_objects:
@@ -98,7 +97,7 @@ def _tell_following(header: NpyHeader, findings: Findings) -> None:
 
 
 def _refusals(header: NpyHeader) -> Iterator[tuple[str, str]]:
-    """What numpy refuses, and the field."""
+    """Yield what numpy refuses, and the field."""
     if not header.is_one_line:
         yield "header is not a single line of text", "header"
     if len(header.shape) > MAX_RANK:
@@ -109,18 +108,18 @@ def _refusals(header: NpyHeader) -> Iterator[tuple[str, str]]:
     descr = _descr(header)
     for message in _of_descr(descr):
         yield message, "descr"
-    # It would be an array of more dimensions, which numpy makes of the dtype, and not of the file.
+    # numpy would make it an array of more dimensions, from the dtype rather than from the file.
     if not header.has_objects and 0 not in header.shape and _places(descr) > 1:
         yield "numpy.load can't read an array whose dtype is an array of several items", "descr"
 
 
 def _descr(header: NpyHeader) -> object:
-    """The descr; a dtype of several fields, or with a shape, is written as its literal."""
+    """Return the descr, parsed from its literal if it has fields or a shape."""
     return npy_literal.parse(header.dtype) if header.dtype[:1] in ("[", "(") else header.dtype
 
 
 def _of_descr(descr: object) -> Iterator[str]:
-    """Why numpy has no such dtype; `npy_header` has proved how the descr is built."""
+    """Yield why numpy has no such dtype; `npy_header` has checked how the descr is built."""
     waiting = [descr]
     while waiting:
         one = waiting.pop()
@@ -136,7 +135,7 @@ def _of_descr(descr: object) -> Iterator[str]:
 
 
 def _places(descr: object) -> int:
-    """How many items each one of an array is, by the shape that its dtype has as a whole."""
+    """Return how many items an array item consists of, if its dtype has a shape as a whole."""
     count = 1
     while isinstance(descr, tuple):
         descr, shape = descr
@@ -145,7 +144,7 @@ def _places(descr: object) -> int:
 
 
 def _names(name: object) -> Iterator[object]:
-    """Title and name of a field; fields without a name are padding."""
+    """Yield title and name of a field; fields without a name are padding."""
     yield from (part for part in (name if isinstance(name, tuple) else (name,)) if part)
 
 
@@ -161,7 +160,7 @@ def _of_scalar(descr: str) -> Iterator[str]:
 
 
 def _count_following(data: ByteView, start: int) -> int:
-    """How many arrays fill the file from byte `start` to its end; none if they don't."""
+    """Return how many arrays fill the file exactly from byte `start` on; 0 if they don't."""
     try:
         return sum(1 for _ in _following(data, start))
     except FormatError:
@@ -169,7 +168,7 @@ def _count_following(data: ByteView, start: int) -> int:
 
 
 def _following(data: ByteView, start: int) -> Iterator[NpyHeader]:
-    """The arrays from byte `start` on; raises FormatError where there is none."""
+    """Yield the arrays from byte `start` on; raises FormatError for anything else."""
     while start < len(data):
         header = npy_header.read(data, start, len(data))
         yield header

@@ -1,9 +1,8 @@
-"""The header of an npy file, also where a member of a zip is one.
+"""The header of an npy file, also of one that is a member of a zip.
 
-Magic, version (2 bytes), length (u16; u32 from version 2.0), and that many
-bytes of text: a Python literal, the dictionary of descr, fortran_order and
-shape. The array's bytes follow.
-Spec: `docs/spec/npy.md`; numpy.lib.format
+Magic, version (2 bytes), length (u16; u32 from version 2.0), and that many bytes of text: a Python
+literal, the dictionary of descr, fortran_order and shape. The array's bytes follow. Spec:
+`docs/spec/npy.md`; numpy.lib.format
 """
 
 from __future__ import annotations
@@ -27,23 +26,24 @@ from wtxtgit.model.tensor import ITEM_BYTES
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
 """The bytes of the length and the encoding of the text of each version."""
 KEYS = frozenset({"descr", "fortran_order", "shape"})
-# Bytes of a header's text ("Limits"). numpy writes version 2.0, with 4 bytes for the length, where
-# it is over 65,535 bytes; a header of gigabytes would be parsed whole.
+# The longest text of a header in bytes ("Limits"). numpy writes version 2.0, with 4 bytes for the
+# length, if it is over 65,535 bytes; without a limit a header of gigabytes would be parsed whole.
 MAX_TEXT = 2**20
 FIXED = len(NPY_MAGIC) + 2 + 4
 """Bytes before the text, in the version that has most of them."""
 """Bytes of a whole header, at most."""
 # What a byte of a header's text counts while it is parsed.
 PARSED = 30
-# Bytes of one item. Nested subarrays can claim any product, which must not grow long.
+# Largest item in bytes. Nested subarrays can claim any product, which must not become a long
+# integer.
 MAX_ITEM = 2**31 - 1
 # Dimensions that numpy's arrays can have, since numpy 2.
 MAX_RANK = 64
-# Bytes of the headers of all npy files in a zip for each byte of the zip, beside MAX_TEXT: members
-# may share bytes, so any number of them can have one long header.
+# Bytes of all npy headers in a zip per byte of the zip, in addition to MAX_TEXT: members may share
+# bytes, so any number of them can have one long header.
 HEADERS_A_BYTE = 4
-# Characters of a header's text up to which what it says is kept for the next array of the same
-# shape: longer ones would fill the memory, and hardly come twice.
+# Parsed headers of up to this many characters are cached for further arrays of the same shape:
+# longer ones would fill the memory, and are hardly ever repeated.
 _MOST_KEPT = 512
 ALIGNMENT = 64
 """Where numpy lets the array start; 16 before 1.14."""
@@ -75,9 +75,9 @@ _SCALAR = re.compile(r"([<>|=]?)(?:([biufcmMSaVU])([0-9]{1,10})(?:\[[A-Za-z0-9/]
 class NpyHeader:
     """What a header says; the array's bytes start at `data`.
 
-    `dtype` is the descr, or its Python literal in ASCII where it is no string;
-    `element` None where the items are no numbers of `model.elements`. Items
-    have `item_size` bytes, unless `has_objects`: then a pickle follows.
+    `dtype` is the descr, or its Python literal in ASCII if it is not a string; `element` is None if
+    the items are not numbers of `model.elements`. Items have `item_size` bytes, unless
+    `has_objects`: then a pickle follows.
     """
 
     version: tuple[int, int]
@@ -94,7 +94,7 @@ class NpyHeader:
     is_one_line: bool
 
     def stored(self, name: str, end: int) -> Stored:
-        """The array, in a file or member that ends at `end`; raises FormatError."""
+        """Return the array, in a file or member that ends at `end`; raises FormatError."""
         length = end - self.data if self.has_objects else self._length(end)
         return Stored(
             name,
@@ -108,7 +108,7 @@ class NpyHeader:
         )
 
     def _length(self, end: int) -> int:
-        """Item size x product of the shape, without long products."""
+        """Return item size times product of the shape, without long intermediate products."""
         length = bounded_product(self.item_size, self.shape, end - self.data)
         check_inside(self.data, length, end, "data")
         return length
@@ -170,9 +170,9 @@ def read(data: ByteView, start: int, end: int, listing: ListingBudget | None = N
 
 
 def _fields(text: str, offset: int, long_integers: bool) -> object:
-    """The value of a header's text; of what many arrays have, such as a shape, once."""
+    """Return the value of a header's text; cached, since many arrays share what it says."""
     if len(text) <= _MOST_KEPT:
-        # With another offset the error is another one.
+        # An error has the wrong offset here: it is raised again below.
         with contextlib.suppress(FormatError):
             return _parsed(text, long_integers)
     return npy_literal.parse(text, offset, long_integers=long_integers)
@@ -186,11 +186,11 @@ def _parsed(text: str, long_integers: bool) -> object:
 def read_members(
     data: ByteView, members: Sequence[ZipMember], message: str, listing: ListingBudget | None = None
 ) -> dict[int, tuple[NpyHeader, Stored]]:
-    """The arrays of members that are npy files as they are stored, by position.
+    """Return, by position, the arrays of stored members that are npy files.
 
-    A member that is called so and is none has no array. Members may claim the
-    same bytes: raises FormatError (limit), which says `message`, where headers
-    are many times as long as the file, and where they list too much.
+    A member that has the name of an npy file but is not one has no array. Members may claim the
+    same bytes: raises FormatError (limit), with `message`, if headers are many times as long as the
+    file, and if they list too much.
     """
     listing = listing or ListingBudget(len(data))
     left = HEADERS_A_BYTE * len(data) + MAX_TEXT
@@ -199,7 +199,7 @@ def read_members(
         if not member.stored or not member.name.endswith(NPY_SUFFIX):
             continue
         with contextlib.suppress(FormatError):
-            # Its text is what takes time: the length is taken before it is looked at.
+            # Parsing the text takes time: its length is counted before.
             cursor = Cursor(data[: member.end], member.start)
             _, length = _fixed(cursor)
             cursor.skip(length, "header")
@@ -221,7 +221,7 @@ def header_end(start: bytes) -> int:
 
 
 def _fixed(cursor: Cursor) -> tuple[tuple[int, int], int]:
-    """The version and the length of the text, which comes next."""
+    """Read the version and the length of the text, which follows."""
     start = cursor.pos
     if cursor.take(len(NPY_MAGIC), "magic") != NPY_MAGIC:
         fail("npy file has no magic", offset=start, field="magic")
@@ -244,9 +244,9 @@ def _fixed(cursor: Cursor) -> tuple[tuple[int, int], int]:
 
 
 def build(element: str, shape: tuple[int, ...]) -> bytes:
-    """The header that numpy writes for an array in C order, little-endian.
+    """Return the header that numpy writes for an array in C order, little-endian.
 
-    Raises FormatError where numpy has no such array.
+    Raises FormatError if numpy has no such array.
     """
     if element not in DESCR:
         raise FormatError(f"numpy has no {element}", field="descr")
@@ -257,7 +257,7 @@ def build(element: str, shape: tuple[int, ...]) -> bytes:
     fields = {"descr": DESCR[element], "fortran_order": False, "shape": shape}
     text = "{" + "".join(f"{key!r}: {value!r}, " for key, value in fields.items()) + "}"
     if shape:
-        # So that arrays can be appended to in place.
+        # numpy pads the shape so that arrays can grow in place.
         text += " " * (GROWTH_DIGITS - len(str(shape[0])))
     fixed = NPY_MAGIC + bytes((1, 0))
     text += " " * (-(len(fixed) + 2 + len(text) + 1) % ALIGNMENT) + "\n"
@@ -265,18 +265,18 @@ def build(element: str, shape: tuple[int, ...]) -> bytes:
 
 
 def _number(descr: object) -> tuple[str | None, str]:
-    """The element of a descr, None where it is no number that has a name, and its byte order."""
+    """Return the element of a descr, None if it is not a named number, and its byte order."""
     if not isinstance(descr, str):
         return None, "little"
     element = _ELEMENTS.get(descr[1:])
-    # Of items of one byte any order is the same.
+    # For items of one byte the order does not matter.
     if element is not None and ITEM_BYTES[element] == 1:
         return element if descr[0] in "|<>=" else None, "little"
     return element if descr[0] in "<>" else None, "big" if descr[0] == ">" else "little"
 
 
 def _item(descr: object, offset: int) -> tuple[int, bool]:
-    """Bytes of an item, and whether it holds Python objects."""
+    """Return the size of an item in bytes, and whether it holds Python objects."""
     size, has_objects = 0, False
     waiting: list[tuple[object, int]] = [(descr, 1)]
     while waiting:
@@ -296,7 +296,7 @@ def _item(descr: object, offset: int) -> tuple[int, bool]:
 
 
 def _parts(descr: object, times: int, offset: int) -> list[tuple[object, int]]:
-    """What a descr that is no string is made of: fields, or the items of a subarray."""
+    """Return what a descr that is not a string consists of: fields, or the items of a subarray."""
     if isinstance(descr, list):
         return [_field(field, times, offset) for field in descr]
     if not isinstance(descr, tuple) or len(descr) != 2:
@@ -305,7 +305,7 @@ def _parts(descr: object, times: int, offset: int) -> list[tuple[object, int]]:
 
 
 def _field(field: object, times: int, offset: int) -> tuple[object, int]:
-    """A field: a name, or a title and a name, then a descr, and a shape where it is an array."""
+    """Parse a field: a name, or a title and a name; a descr; and a shape if it is an array."""
     if not isinstance(field, tuple) or len(field) not in (2, 3):
         fail("descr has an invalid field", offset=offset, field="descr")
     names = field[0] if isinstance(field[0], tuple) else (field[0],)
@@ -325,7 +325,7 @@ def _repeated(times: int, shape: object, offset: int) -> int:
 
 
 def _sizes(value: object) -> tuple[int, ...] | None:
-    """A tuple of integers >= 0, None if it is anything else; a boolean is no integer."""
+    """Return a tuple of integers >= 0, None for anything else, such as booleans."""
     if not isinstance(value, tuple):
         return None
     for size in value:

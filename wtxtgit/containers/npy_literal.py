@@ -23,7 +23,7 @@ from typing import NoReturn
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.json_text import is_text
 
-# Values inside one another, the outermost one counted as 1: the reader below recurses.
+# Greatest depth of nesting, the outermost value counted as 1: the reader below recurses.
 MAX_DEPTH = 32
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**64 - 1
@@ -44,7 +44,7 @@ _MARKS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def parse(text: str, offset: int = 0, *, long_integers: bool = False) -> object:
-    """The value of a literal that starts at byte `offset` of its file.
+    """Return the value of a literal that starts at byte `offset` of its file.
 
     `long_integers` allows an L after an integer. Raises FormatError.
     """
@@ -90,7 +90,7 @@ class _LiteralReader:
         self.pos = blanks.end() if blanks else self.pos
 
     def fail(self, message: str, *, kind: str = "structure") -> NoReturn:
-        # Characters of the text are bytes of the file but in version 3.0.
+        # Characters of the text are bytes of the file, except in version 3.0.
         fail(message, offset=self.offset + self.pos, field="header", kind=kind)
 
     def _token(self) -> re.Match[str]:
@@ -102,7 +102,7 @@ class _LiteralReader:
         return token
 
     def _next_is(self, mark: str) -> bool:
-        """Whether `mark` comes next; then it is passed."""
+        """Whether `mark` comes next; if so, skip it."""
         self.blanks()
         if not self.text.startswith(mark, self.pos):
             return False
@@ -110,7 +110,7 @@ class _LiteralReader:
         return True
 
     def _items(self, depth: int, closing: str) -> tuple[list[object], bool]:
-        """Values up to the closing mark, and whether Python takes them for a tuple."""
+        """Read values up to the closing mark; also return whether Python would read a tuple."""
         items: list[object] = []
         has_comma = True
         while not self._next_is(closing):

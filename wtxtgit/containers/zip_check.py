@@ -1,9 +1,8 @@
 """Whether all readers find the same members in a zip, with the same content.
 
-Some read the directory alone, some the local headers, some the last end
-record and some the first: where these tell the same and nothing stands between
-them, all agree. What any reader would refuse, or would pass over, is an error.
-Spec: `docs/spec/npz.md`, "Checks"
+Some readers use only the directory, some the local headers; some the last end record, some the
+first. If all of these agree and nothing lies between them, all readers agree. What any reader would
+refuse or skip is an error. Spec: `docs/spec/npz.md`, "Checks"
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from wtxtgit.model.tensor import ReadOptions
 DEFLATE_LEVEL = 0b110
 KNOWN_FLAGS = DEFLATE_LEVEL | WITH_DESCRIPTOR | UTF8_NAME
 """Flags that all readers take; others ask for what most of them have not."""
-# The version of APPNOTE 6.3, the last one: readers refuse what needs a later one.
+# The version of APPNOTE 6.3, the latest one: readers refuse members that need a later one.
 LAST_VERSION = 63
 FOLDER = 0x10
 """The attribute of a folder, of which readers take no content."""
@@ -57,10 +56,10 @@ def check_members(
     *,
     has_crc32: bool = True,
 ) -> frozenset[int]:
-    """Check a zip and each byte of its members once; positions of those whose content holds.
+    """Check a zip, and each byte of its members once; returns positions of intact members.
 
-    Deflated members are inflated a block at a time, of at most `max_chunk`
-    bytes each. `findings.label` has to take members.
+    Deflated members are inflated block by block, to at most `max_chunk` bytes each.
+    `findings.label` has to accept members.
     """
     shared = zip_read.overlapping(directory.members, directory.start)
     decoding = DecodingBudget(len(data), options, "payload")
@@ -73,7 +72,7 @@ def check_members(
         seen.add(member.name)
         _check_entry(data, member, findings)
         if n in shared:
-            # Any number of members may claim the same bytes, which are gone through once.
+            # Any number of members may claim the same bytes, which are read only once.
             message = (
                 f"member {name} shares bytes with another member or with the central directory"
             )
@@ -112,7 +111,7 @@ def _check_content(
 
 
 def _check_entry(data: ByteView, member: ZipMember, findings: Findings) -> None:
-    """Refuse what readers take in different ways, or not at all."""
+    """Refuse what readers interpret differently, or not at all."""
     at = member.entry
     entry = unpack_at(ENTRY, data, at)
     version = entry[VERSION]
@@ -136,7 +135,7 @@ def _check_entry(data: ByteView, member: ZipMember, findings: Findings) -> None:
 
 
 def _check_local(data: ByteView, member: ZipMember, findings: Findings) -> None:
-    """A local header says what the directory says, or leaves sizes to a descriptor."""
+    """Check that a local header agrees with the directory, or leaves sizes to a descriptor."""
     at = member.header
     if at + LOCAL.size > len(data) or data[at : at + len(ZIP_MAGIC)] != ZIP_MAGIC:
         findings.error("empty member has no local header", "local header", member.entry, member)
@@ -149,7 +148,7 @@ def _check_local(data: ByteView, member: ZipMember, findings: Findings) -> None:
     entry_name = data[entry : entry + unpack_at(ENTRY, data, member.entry)[NAME]]
     after = start + name_length
     length, size = zip_read.wide_sizes(data[after : after + extra_length], length, size)
-    # Behind a descriptor's flag the header may have zeros instead.
+    # With the flag for a descriptor, the header may have zeros instead.
     is_told_later = bool(flags & WITH_DESCRIPTOR)
     free = (0,) if is_told_later else ()
     agreements = {
@@ -168,7 +167,7 @@ def _check_local(data: ByteView, member: ZipMember, findings: Findings) -> None:
 
 
 def _check_gaps(data: ByteView, directory: Directory, findings: Findings) -> None:
-    """Between members stands nothing: another archive's members, or this one's, may be hidden."""
+    """Check that nothing lies between members: members of this or another archive may be hidden."""
     end = 0
     for member in sorted(directory.members, key=attrgetter("header")):
         _check_nobodys(data, end, min(member.header, directory.start), findings)
@@ -181,7 +180,7 @@ def _check_gaps(data: ByteView, directory: Directory, findings: Findings) -> Non
 
 
 def _check_end(data: ByteView, directory: Directory, findings: Findings) -> None:
-    """The end record is the last one, and nothing stands behind it and its comment."""
+    """Check that the end record is the last one, and that nothing follows it and its comment."""
     at = directory.end_record
     end = at + END.size
     behind = end + unpack_at(END, data, at)[-1]

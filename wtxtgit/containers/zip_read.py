@@ -1,10 +1,9 @@
 """The members of a zip, as its central directory lists them. Little-endian.
 
-The records at the end say where the directory stands. Local headers only say
-where payloads start: their sizes may be left out for those of a descriptor
-behind the payload. The zip starts where it is said to. Members may share bytes
-with one another and with the directory, and bytes may stand behind it.
-Spec: `docs/spec/npz.md`, "zip"; PKWARE's APPNOTE.TXT 6.3.10
+The records at the end say where the directory is. Local headers only tell where payloads start:
+their sizes may be left out in favour of a descriptor after the payload. The zip starts at a given
+byte of the file. Members may share bytes with one another and with the directory, and there may be
+bytes after the zip. Spec: `docs/spec/npz.md`, "zip"; PKWARE's APPNOTE.TXT 6.3.10
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ WITH_DESCRIPTOR = 1 << 3
 UTF8_NAME = 1 << 11
 """Flags of entries and local headers."""
 
-# Bytes that one byte of a deflate stream can stand for, at most: 258 for two bits (RFC 1951). A
+# The most that one byte of a deflate stream can inflate to: 258 bytes for two bits (RFC 1951). A
 # member that claims more is refused before anything is inflated.
 MAX_RATIO = 1032
 # Bytes inflated at a time: a member may claim to hold far more than there is memory.
@@ -77,10 +76,10 @@ LAYOUTS = (
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """A member: its payload is [start, end) of the file, `size` bytes once inflated.
+    """A member: its payload is [start, end) of the file, and inflates to `size` bytes.
 
-    `header` is the offset of its local header, `entry` that of its entry in
-    the directory, `flags` are the entry's.
+    `header` is the offset of its local header, `entry` that of its entry in the directory; `flags`
+    are those of the entry.
     """
 
     name: str
@@ -95,21 +94,21 @@ class ZipMember:
 
     @property
     def encrypted(self) -> bool:
-        """Whether the payload is encrypted; it is never looked into."""
+        """Whether the payload is encrypted; such a payload is never examined."""
         return bool(self.flags & ENCRYPTED)
 
     @property
     def stored(self) -> bool:
-        """Whether the payload is the member's content as it is."""
+        """Whether the payload is the member's content itself, not compressed."""
         plain = self.method == STORED and not self.encrypted
         return plain and self.size == self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Members in the directory's order; the directory stands at `start`.
+    """Members in the directory's order; the directory is at `start`.
 
-    `end_record` is where the record stands that ends the zip, but for its comment.
+    `end_record` is where the end record is, which ends the zip except for its comment.
     """
 
     members: tuple[ZipMember, ...]
@@ -120,20 +119,20 @@ class Directory:
 def read(
     data: ByteView, start: int = 0, end: int | None = None, listing: ListingBudget | None = None
 ) -> Directory:
-    """Read the directory of the zip that is data[start:end], offsets in `data`.
+    """Read the directory of the zip that is data[start:end]; offsets are in `data`.
 
-    Its members count in the `listing` of the file. Raises FormatError, also
-    where a member is on another disk.
+    Its members count in the `listing` of the file. Raises FormatError, also if a member is on
+    another disk.
     """
     zipped = data if end is None else data[:end]
     listing = listing or ListingBudget(len(zipped) - start)
-    # From the end: bytes before the zip, and between members, are nobody's.
+    # Found from the end: bytes before the zip and between members belong to nothing.
     said = _read_end(zipped, start)
     first = start + said.offset
-    # Bounded before an entry is read: the count is what the file claims.
+    # Bounded before an entry is read: the count is only the file's claim.
     if said.entries > MAX_TENSORS:
         fail(f"zip has {said.entries} members", offset=said.limit, field="entries", kind="limit")
-    # Each entry takes so many bytes at least, so the list below is no longer than the file.
+    # Each entry has a minimum size, so the list below can't be longer than the file.
     if said.entries * ENTRY.size > said.size:
         fail("central directory is cut short", offset=first, field="central directory")
     cursor = Cursor(zipped[: said.limit], first)
@@ -148,12 +147,11 @@ def read(
 
 
 def overlapping(members: Sequence[ZipMember], limit: int | None = None) -> frozenset[int]:
-    """The members, by position, that lose bytes to another one or reach beyond byte `limit`.
+    """Return the positions of members that lose bytes to others or reach beyond byte `limit`.
 
-    Of those that share bytes the one that starts first keeps them, then the
-    longer, then the smaller name, then the first. Files may claim the same
-    bytes as many members: whoever looks into those only that are not named
-    here looks at each byte once.
+    If members share bytes, the one that starts first keeps them; then the longer one, then the one
+    with the smaller name, then the first. Files may claim the same bytes as many members: a caller
+    that only reads members not returned here reads each byte once.
     """
 
     def place(n: int) -> tuple[int, int, bytes]:
@@ -173,7 +171,7 @@ def overlapping(members: Sequence[ZipMember], limit: int | None = None) -> froze
 
 
 def part_notes(directory: Directory) -> tuple[PartNote, ...]:
-    """Words on members that are not stored as they are."""
+    """Return notes on members that are compressed or encrypted."""
     return tuple(_note(member) for member in directory.members if not member.stored)
 
 
@@ -197,16 +195,16 @@ class ZipContainer(Protocol):
 
 
 def named_parts(container: ZipContainer, options: ReadOptions) -> Iterator[NamedPart]:
-    """The members, of which none is inflated to over `options.max_chunk` bytes."""
+    """Yield the members, none of which is inflated to over `options.max_chunk` bytes."""
     for member in container.directory.members:
         content = partial(blocks, container.data, member, options.max_chunk)
         yield NamedPart(member.name, member.start, member.end - member.start, content)
 
 
 def content(data: ByteView, member: ZipMember, limit: int) -> ByteView:
-    """What the member holds: its payload, inflated where it is deflated.
+    """Return what the member holds: its payload, inflated if it is deflated.
 
-    Raises FormatError, with kind "limit" where it inflates to over `limit` bytes.
+    Raises FormatError, with kind "limit" if it inflates to over `limit` bytes.
     """
     check_size(member, limit)
     if member.stored:
@@ -217,7 +215,7 @@ def content(data: ByteView, member: ZipMember, limit: int) -> ByteView:
 
 
 def blocks(data: ByteView, member: ZipMember, limit: int, step: int = BLOCK) -> Iterator[Buffer]:
-    """`content` piece by piece, of at most `step` bytes."""
+    """Yield the same content in pieces of at most `step` bytes."""
     check_size(member, limit)
     if member.stored:
         yield from pieces(data[member.start : member.end], step)
@@ -226,9 +224,9 @@ def blocks(data: ByteView, member: ZipMember, limit: int, step: int = BLOCK) -> 
 
 
 def check_size(member: ZipMember, limit: int) -> None:
-    """Raise FormatError where the sizes already say that there is no content.
+    """Raise FormatError if the sizes already show that the content can't be read.
 
-    With kind "limit" where it would inflate to over `limit` bytes.
+    The kind is "limit" if it would inflate to over `limit` bytes.
     """
     length = member.end - member.start
     if member.encrypted:
@@ -239,13 +237,13 @@ def check_size(member: ZipMember, limit: int) -> None:
         _fail_member(member, f"is stored with {length} bytes, not {member.size}")
     if member.method == DEFLATED and member.size > limit:
         _fail_member(member, f"is over {limit} bytes", kind="limit")
-    # No deflate stream does better, so a lie is told before anything is inflated.
+    # No deflate stream does better, so a false size is found before anything is inflated.
     if member.size > length * MAX_RATIO:
         _fail_member(member, f"has {length} bytes, which can't inflate to {member.size}")
 
 
 def _inflated(data: ByteView, member: ZipMember, step: int = BLOCK) -> Iterator[bytes]:
-    """Inflate in steps that take and give `step` bytes at most; all of `size` or FormatError."""
+    """Inflate in steps of at most `step` bytes, in and out; raises FormatError unless complete."""
     decoder = zlib.decompressobj(-zlib.MAX_WBITS)
     length, pos = 0, member.start
     pending: Buffer = b""
@@ -266,7 +264,7 @@ def _inflated(data: ByteView, member: ZipMember, step: int = BLOCK) -> Iterator[
         yield block
     if length != member.size:
         _fail_member(member, f"inflates to {length} bytes, not {member.size}")
-    # Bytes behind the stream would be lost by whoever writes the member anew.
+    # Bytes after the stream would be lost if the member were written anew.
     if decoder.unused_data or pos < member.end:
         _fail_member(member, "continues after its deflate stream")
 
@@ -276,7 +274,7 @@ def _fail_member(member: ZipMember, why: str, *, kind: str = "structure") -> NoR
 
 
 class ZipEntry(NamedTuple):
-    """An entry of the directory, at byte `at`; `header` is where its local header starts."""
+    """An entry of the directory, at byte `at`; `header` is where its local header is."""
 
     name: str
     flags: int
@@ -298,8 +296,8 @@ def read_entry(cursor: Cursor, start: int = 0) -> ZipEntry:
     name = read_name(cursor, name_length, flags)
     extra = cursor.take(extra_length, "extra fields")
     cursor.skip(comment_length, "comment")
-    # Only fields that are all ones in the entry stand in the zip64 field, in this order (APPNOTE
-    # 4.5.3).
+    # The zip64 field contains only the fields that are all ones in the entry, in this order
+    # (APPNOTE 4.5.3).
     wide = zip64_extra(extra, at) if extra_length else None
     if wide is not None:
         try:
@@ -319,23 +317,24 @@ def _member(cursor: Cursor, data: ByteView, start: int, listing: ListingBudget) 
     """Read the entry at the cursor and find where its payload starts."""
     name, flags, method, crc32, length, size, header, at = read_entry(cursor, start)
     listing.item((name,), at, "zip")
-    # Sizes are those of the directory: before a descriptor the local header has zeros.
+    # The directory's sizes are used: with a descriptor, the local header has zeros.
     payload = _payload(data, header) if length else _nowhere(data, header)
     check_inside(payload, length, len(data), f"member {quoted(name)}")
     return ZipMember(name, method, crc32, payload, payload + length, size, header, at, flags)
 
 
 def read_name(cursor: Cursor, length: int, flags: int) -> str:
-    """A member's name of `length` bytes; raises FormatError."""
+    """Read a member's name of `length` bytes; raises FormatError."""
     if flags & UTF8_NAME:
         return cursor.text(length, "name")
-    # Without the flag a name is in the code page of the first PCs (APPNOTE, appendix D).
+    # Without the flag a name is in the code page of the first PCs, 437 (APPNOTE, appendix D).
     return bytes(cursor.take(length, "name")).decode("cp437")
 
 
 def zip64_extra(extra: ByteView, offset: int) -> Cursor | None:
-    """The first zip64 field: those of size, length and offset that are all ones in the entry,
-    of 8 bytes each, then the disk, of 4. None where there is no such field."""
+    """Return the first zip64 field: size, length and offset if they are all ones in the entry,
+    of 8 bytes each, then the disk, of 4. None if there is no such field.
+    """
     for kind, body in extra_fields(extra):
         if kind is None and len(body) >= EXTRA.size:
             fail("extra field is cut short", offset=offset, field="extra fields")
@@ -345,7 +344,7 @@ def zip64_extra(extra: ByteView, offset: int) -> Cursor | None:
 
 
 def wide_sizes(extra: ByteView, length: int, size: int) -> tuple[int, int]:
-    """Sizes of a local header: those that are all ones from its zip64 field, as far as it goes."""
+    """Return the sizes of a local header, taken from its zip64 field if they are all ones."""
     if MAX_32 in (length, size):
         with contextlib.suppress(FormatError):
             field = zip64_extra(extra, 0)
@@ -356,7 +355,7 @@ def wide_sizes(extra: ByteView, length: int, size: int) -> tuple[int, int]:
 
 
 def extra_fields(raw: ByteView) -> Iterator[tuple[int | None, ByteView]]:
-    """Ids and bodies of extra fields; the id is None of what is none, but for zeros that pad."""
+    """Yield ids and bodies of extra fields; the id is None for other bytes, except padding."""
     cursor = Cursor(raw)
     while cursor.remaining >= EXTRA.size:
         start = cursor.pos
@@ -370,7 +369,7 @@ def extra_fields(raw: ByteView) -> Iterator[tuple[int | None, ByteView]]:
 
 
 def _payload(data: ByteView, header: int) -> int:
-    """Where the payload behind a local header starts."""
+    """Return where the payload after a local header starts."""
     check_inside(header, LOCAL.size, len(data), "local header")
     magic, *_, name_length, extra_length = unpack_at(LOCAL, data, header)
     if magic != ZIP_MAGIC:
@@ -382,7 +381,7 @@ def _payload(data: ByteView, header: int) -> int:
 
 
 def _nowhere(data: ByteView, header: int) -> int:
-    """Where an empty payload stands: it points nowhere and needs no local header."""
+    """Return the position of an empty payload, which needs no local header."""
     try:
         return _payload(data, header)
     except FormatError:
@@ -393,7 +392,7 @@ def _nowhere(data: ByteView, header: int) -> int:
 class _End:
     """What the end of a zip says of its directory, which ends at `limit`.
 
-    `record` is where the end record stands, behind zip64's where there is one.
+    `record` is where the end record is, which follows zip64's if there is one.
     """
 
     entries: int
@@ -406,15 +405,15 @@ class _End:
 def _read_end(data: ByteView, start: int) -> _End:
     """Read the last end record whose numbers fit, and its zip64 record.
 
-    Bytes may stand behind it and its comment. Offsets that it names count from
-    `start`. Raises FormatError, of the last record where none fits.
+    There may be bytes after it and its comment. Its offsets count from `start`. Raises FormatError
+    for the last record if none fits.
     """
     size = len(data)
     lowest = max(start, size - END.size - MAX_COMMENT)
     tail = bytes(data[lowest:size])
     at = len(tail)
     refused: FormatError | None = None
-    # From the end backwards: a comment may hold the magic, and bytes may follow the record.
+    # Search backwards: a comment may contain the magic, and bytes may follow the record.
     while (at := tail.rfind(END_MAGIC, 0, at + len(END_MAGIC) - 1)) >= 0:
         comment = at + END.size
         if comment > len(tail) or comment + END.unpack_from(tail, at)[-1] > len(tail):
@@ -429,7 +428,7 @@ def _read_end(data: ByteView, start: int) -> _End:
 
 
 def _end(data: ByteView, start: int, pos: int) -> _End:
-    """Read the end record at `pos`; raises FormatError where its directory does not end there."""
+    """Read the end record at `pos`; raises FormatError if its directory does not end there."""
     _, disk, directory_disk, disk_entries, *rest, _comment = unpack_at(END, data, pos)
     entries, length, offset = rest
     zip64 = _zip64_end(data, start, pos)
@@ -455,7 +454,7 @@ def _end(data: ByteView, start: int, pos: int) -> _End:
 
 
 def _zip64_end(data: ByteView, start: int, end: int) -> _End | None:
-    """The zip64 record before the end record at `end`, None where there is no locator."""
+    """Read the zip64 record before the end record at `end`; None if there is no locator."""
     place = end - ZIP64_LOCATOR.size
     if place < start or data[place : place + 4] != ZIP64_LOCATOR_MAGIC:
         return None
@@ -476,14 +475,14 @@ def _zip64_end(data: ByteView, start: int, end: int) -> _End | None:
 
 
 def find(data: ByteView, member: ZipMember, limit: int) -> tuple[int, int] | None:
-    """Where the CRC-32 stands behind the member, and where its descriptor ends.
+    """Return where the CRC-32 after a member is, and where its descriptor ends.
 
-    None where there is none that says what the directory says and ends at
-    byte `limit` at the latest.
+    Returns None if there is no descriptor that agrees with the directory and ends at or before
+    `limit`.
     """
     length = member.end - member.start
     # The signature is optional, and nothing says how wide the sizes are (APPNOTE 4.3.9): a
-    # descriptor is what says the same as the directory.
+    # descriptor is recognised by agreeing with the directory.
     for layout, magic in LAYOUTS:
         is_narrow = layout.size < DESCRIPTOR_ZIP64.size - len(DESCRIPTOR_MAGIC)
         if is_narrow and max(length, member.size) > MAX_32:

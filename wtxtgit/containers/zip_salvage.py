@@ -1,11 +1,11 @@
 """Members of a damaged zip: what its local headers, its directory and its CRC-32s still prove.
 
-The directory stands at the end, so a zip that was cut off has none. Each member has a local
-header, which has the same words: name, method, sizes and CRC-32, the last three behind the payload
-where it was written in one go. Members are looked for from the start, each behind the one before;
-a payload counts where a CRC-32 holds that the file has of it. What stands within a damaged member
-may be a zip of its own: without the directory nothing tells.
-Spec: `docs/spec/npz.md`, "Salvage"; PKWARE's APPNOTE.TXT 6.3.10
+The directory is at the end, so a truncated zip has none. Each member has a local header with the
+same fields: name, method, sizes and CRC-32; the last three come after the payload if it was written
+in one go. Members are searched from the start, each after the one before; a payload counts if a
+CRC-32 in the file holds for it. A damaged member may contain a zip of its own: without the
+directory its members can't be distinguished. Spec: `docs/spec/npz.md`, "Salvage"; PKWARE's
+APPNOTE.TXT 6.3.10
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ WRONG = "its CRC-32 does not match"
 TWICE = "its name appears more than once"
 ONCE = "its CRC-32 matches, but only one copy of its name is left"
 NO_CRC32 = "the file has no CRC-32"
-# Bytes that are gone through to find where members end and whether they hold, in times of the
-# file's: each is tried as its local header says it and as the directory does, where they differ.
+# How many bytes are read to find where members end and whether they hold, as a multiple of the
+# file's size: each is tried as its local header says, and as the directory says if that differs.
 _PASSES = 8
 _LEAST = 1 << 20
-# What it costs to look for a descriptor at one place, in bytes that are gone through.
+# What searching for a descriptor at one place costs, in bytes.
 _LOOK = 256
 
 
 @dataclass(frozen=True, slots=True)
 class LeftMember:
-    """A member of a damaged zip; it may reach past the end of the file.
+    """A member of a damaged zip; it may reach beyond the end of the file.
 
-    `lost` says why its content is not there. `doubt` is what nothing proves of one that is whole.
+    `lost` says why its content is missing. `doubt` says what is not proved of one that is whole.
     """
 
     member: ZipMember
@@ -66,9 +66,9 @@ class LeftMember:
 
 @dataclass(frozen=True, slots=True)
 class LeftZip:
-    """The members that can be told, where they stand, in order, and words on what can't be told.
+    """The members that can be found, in order of position, and words on what can't be known.
 
-    `is_listed` where the directory was read, which lists all members.
+    `is_listed` if the directory, which lists all members, could be read.
     """
 
     members: tuple[LeftMember, ...]
@@ -78,13 +78,13 @@ class LeftZip:
 
     @property
     def whole(self) -> Directory:
-        """A directory of the members that are whole alone."""
+        """Return a directory of only the members that are whole."""
         members = tuple(left.member for left in self.members if left.lost is None)
         return Directory(members, self.end, self.end)
 
 
 def read(data: ByteView, options: ReadOptions) -> LeftZip:
-    """Find the members; raises FormatError (limit) where there are too many."""
+    """Find the members; raises FormatError (limit) if there are too many."""
     found = _MemberSearch(data, options)
     found.walk()
     found.add_unfound()
@@ -95,7 +95,7 @@ def read(data: ByteView, options: ReadOptions) -> LeftZip:
 
 
 class _MemberSearch:
-    """One search through a file."""
+    """The search through one file."""
 
     def __init__(self, data: ByteView, options: ReadOptions) -> None:
         self.data = data
@@ -112,10 +112,10 @@ class _MemberSearch:
         self.end = min((entry.at for entry in self.entries.values()), default=len(data))
 
     def _entries(self, places: Iterable[int]) -> dict[int, ZipEntry]:
-        """Entries of the directory that can be read, by where their local headers start.
+        """Return entries of the directory that can be read, by where their local headers are.
 
-        Members may be zips with entries of their own: those of this one stand together at the
-        end, or lead to a local header of the same name.
+        Members may be zips with entries of their own. The entries of the outer zip stand together
+        at the end, or lead to a local header with the same name.
         """
         entries: dict[int, ZipEntry] = {}
         run: list[ZipEntry] = []
@@ -126,7 +126,7 @@ class _MemberSearch:
                 entry = zip_read.read_entry(cursor)
             except FormatError:
                 continue
-            # Entries may share bytes: names of all of them could be far longer than the file.
+            # Entries may share bytes: all names together could be far longer than the file.
             if not self.work.spend(cursor.pos - at):
                 break
             if at != reached:
@@ -146,7 +146,7 @@ class _MemberSearch:
         return {header: entries[header] for header in self.listed if header in entries}
 
     def _has_name(self, entry: ZipEntry) -> bool:
-        """Whether the local header that an entry leads to has its name."""
+        """Whether the local header to which an entry leads has the entry's name."""
         at = entry.header + LOCAL.size
         name = entry.name.encode()
         return bytes(self.data[at : at + len(name)]) == name
@@ -172,29 +172,29 @@ class _MemberSearch:
             self.missing.append("any members after the end of the file")
 
     def _tell_gap(self, start: int | None, end: int) -> None:
-        # The directory tells what is a member and what is not.
+        # If there is a directory, only what it lists is a member.
         if start is not None and self.listed is None:
             self.missing.append(f"what bytes {start} to {end} were")
 
     def _behind(self, found: LeftMember) -> int:
-        """Where the next member is looked for."""
+        """Return where to search for the next member."""
         member = found.member
         if found.lost is None:
             behind = zip_read.find(self.data, member, len(self.data))
             return behind[1] if member.flags & WITH_DESCRIPTOR and behind else member.end
-        # A length that does not lead to a header is as damaged as the rest.
+        # A length that does not lead to a header is damaged too.
         for end in (member.end, *(member.end + layout.size for layout, _ in LAYOUTS)):
             if self.data[end : end + 4] in (ZIP_MAGIC, ENTRY_MAGIC):
                 return end
-        # No header stands within another one: a file of magics alone has few members.
+        # Headers do not overlap, so a file full of magics still has few members.
         following = bisect_left(self.marks, member.header + LOCAL.size)
         return self.marks[following] if following < len(self.marks) else len(self.data)
 
     def _at(self, pos: int) -> LeftMember | None:
-        """The member whose local header stands at `pos`; None where that can't be read."""
+        """Return the member whose local header is at `pos`; None if that can't be read."""
         cursor = Cursor(self.data, pos)
         entry = self.entries.get(pos)
-        # One that the directory does not list is none of this zip.
+        # A member that the directory does not list is not part of this zip.
         if self.listed is not None and pos not in self.listed:
             return None
         try:
@@ -215,7 +215,7 @@ class _MemberSearch:
         if flags & WITH_DESCRIPTOR and not length:
             ended = self._described(made)
             if ended is None and entry is None:
-                # Nobody knows how long it was.
+                # Its length is not known.
                 is_last = bisect_left(self.marks, start) == len(self.marks)
                 return LeftMember(made, lost=CUT_OFF if is_last else WRONG)
             made = made if ended is None else ended
@@ -226,7 +226,7 @@ class _MemberSearch:
         return LeftMember(claimed, lost=self._why(claimed))
 
     def add_unfound(self) -> None:
-        """Add members that the directory lists, and whose local headers can't be read."""
+        """Add members that the directory lists but whose local headers can't be read."""
         there = {left.member.header for left in self.members}
         for header, entry in sorted(self.entries.items()):
             if header not in there:
@@ -234,7 +234,7 @@ class _MemberSearch:
         self.members.sort(key=lambda left: left.member.header)
 
     def _of_directory(self, entry: ZipEntry) -> LeftMember:
-        """A member by what the directory says of it: where its payload starts its CRC-32 shows."""
+        """Return a member as the directory has it; its CRC-32 shows where its payload starts."""
         starts = dict.fromkeys(self._starts(entry))
         for start in starts:
             made = _of_entry(entry, start)
@@ -244,7 +244,7 @@ class _MemberSearch:
         return LeftMember(made, lost=self._why(made))
 
     def _starts(self, entry: ZipEntry) -> Iterator[int]:
-        """Where the payload may start of a member whose local header is damaged."""
+        """Yield where the payload of a member with a damaged local header may start."""
         name_end = entry.header + LOCAL.size + len(entry.name.encode())
         if entry.header + LOCAL.size <= len(self.data):
             raw = self.data[entry.header : entry.header + LOCAL.size]
@@ -252,14 +252,14 @@ class _MemberSearch:
             yield entry.header + LOCAL.size + name_length + extra_length
             yield name_end + extra_length
         yield name_end
-        # Before the next member, with a descriptor between them or without one.
+        # Directly before the next member, with or without a descriptor between them.
         after = bisect_left(self.known, entry.header + 1)
         following = self.known[after] if after < len(self.known) else self.end
         for size in (0, *(layout.size for layout, _ in LAYOUTS)):
             yield max(following - size - entry.length, 0)
 
     def _holds(self, member: ZipMember) -> bool:
-        """Whether the member's bytes are there and have its CRC-32."""
+        """Whether the member's bytes exist and match its CRC-32."""
         length = member.end - member.start
         if member.end > len(self.data) or not self.work.spend(length):
             return False
@@ -282,13 +282,13 @@ class _MemberSearch:
         return WRONG
 
     def _described(self, member: ZipMember) -> ZipMember | None:
-        """The member with the sizes and the CRC-32 of the descriptor behind its payload."""
+        """Return the member with the sizes and the CRC-32 of the descriptor after its payload."""
         if member.method == DEFLATED:
             return self._described_deflate(member)
         return self._described_stored(member) if member.method == STORED else None
 
     def _described_deflate(self, member: ZipMember) -> ZipMember | None:
-        """A deflate stream says itself where it ends."""
+        """Do this for a deflated member: its stream shows where it ends."""
         decoder, size, pos = zlib.decompressobj(-zlib.MAX_WBITS), 0, member.start
         pending: Buffer = b""
         while not decoder.eof and (pending or pos < len(self.data)):
@@ -315,9 +315,9 @@ class _MemberSearch:
         return None
 
     def _described_stored(self, member: ZipMember) -> ZipMember | None:
-        """Only what stands behind a payload that is stored says where it ends.
+        """Do this for a stored member: only what follows its payload shows where it ends.
 
-        A descriptor is one whose length is that of what stands before it, and its CRC-32, too.
+        A descriptor counts if its length and its CRC-32 match the bytes before it.
         """
         start, crc32, done = member.start, 0, member.start
         for end, said in self._descriptors(start):
@@ -331,9 +331,10 @@ class _MemberSearch:
         return None
 
     def _descriptors(self, start: int) -> Iterator[tuple[int, int]]:
-        """Ends of payloads that start at `start`, and their CRC-32, as descriptors say, in order.
+        """Yield the ends, and CRC-32s, that descriptors state for a payload that starts at `start`.
 
-        Descriptors stand before a header, the directory, or the end of the file.
+        They are in order. Descriptors are followed by a header, the directory, or the end of the
+        file.
         """
         first = bisect_left(self.marks, start)
         for number in range(first, len(self.marks) + 1):
@@ -368,10 +369,10 @@ def _of_entry(entry: ZipEntry, start: int) -> ZipMember:
 
 
 def _places(data: ByteView, magic: bytes) -> array[int]:
-    """Where the magic stands in a file; raises FormatError (limit) where that is too often."""
+    """Return where the magic occurs in a file; raises FormatError (limit) if that is too often."""
     places = array("Q")
     for start in range(0, len(data), PIECE):
-        # Some bytes of the next piece: the magic may stand across.
+        # Include some bytes of the next piece: the magic may cross the boundary.
         piece = bytes(data[start : start + PIECE + len(magic) - 1])
         at = piece.find(magic)
         while at >= 0:
@@ -383,7 +384,7 @@ def _places(data: ByteView, magic: bytes) -> array[int]:
 
 
 def _without_shared(members: list[LeftMember]) -> list[LeftMember]:
-    """The members, those lost that share bytes with another one that is whole."""
+    """Return the members, where those that share bytes with another whole one are lost."""
     numbers = [n for n, left in enumerate(members) if left.lost is None]
     shared = zip_read.overlapping([members[n].member for n in numbers])
     for n in shared:
@@ -393,9 +394,9 @@ def _without_shared(members: list[LeftMember]) -> list[LeftMember]:
 
 
 def _judged(members: list[LeftMember]) -> Iterator[LeftMember]:
-    """Members of one name are lost, as one of them is not what it says; what no CRC-32 proves.
+    """Mark members of equal name as lost, since one of them is false; and what no CRC-32 proves.
 
-    A writer can be told to write none at all: then those that are there are told as such.
+    A writer can be told to write no CRC-32 at all: then members that exist are marked as unproved.
     """
     has_crc32 = any(left.member.crc32 for left in members)
     counts = Counter(left.member.name for left in members)

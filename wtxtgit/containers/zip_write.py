@@ -1,8 +1,8 @@
-"""Writing zips, and what one holds that its members do not tell.
+"""Writing zips, and describing what a zip has besides its members.
 
-The same members give the same bytes, at any time, on any machine. Sizes and
-hashes stand in front of payloads, zip64 fields only where they are needed.
-Spec: `docs/spec/npz.md`, "zip" and "Resealing"; PKWARE's APPNOTE.TXT 6.3.10
+The same members give the same bytes, at any time, on any machine. Sizes and hashes are written
+before payloads, zip64 fields only if they are needed. Spec: `docs/spec/npz.md`, "zip" and
+"Resealing"; PKWARE's APPNOTE.TXT 6.3.10
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ OF_THE_WRITING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ZipStyle:
-    """What writers of zips do differently: those of zipfile's kind by default.
+    """What writers of zips do differently; the default is like Python's zipfile.
 
-    With an `alignment` payloads start at multiples of it: an extra field
-    `padding` (id, and the byte that fills it) pads each local header. With
-    `describes` sizes and CRC-32 stand in a descriptor behind the payload, but
-    for an empty one's, and both sizes have 64 bits where one has. `end` is
-    the maker's version in zip64's end record; with `always_zip64` there is one.
+    With an `alignment`, payloads start at multiples of it: an extra field `padding` (id, and the
+    byte that fills it) pads each local header. With `describes`, sizes and CRC-32 are in a
+    descriptor after the payload, except for an empty one, and both sizes have 64 bits if either
+    needs them. `end` is the maker's version in zip64's end record; with `always_zip64` there always
+    is one.
     """
 
     version: int = VERSION
@@ -94,10 +94,9 @@ PLAIN = ZipStyle()
 class NewMember:
     """A member to be written.
 
-    `payload` gives `length` bytes, which are `size` bytes once inflated by
-    `method`. `crc32` is that of the inflated bytes; None where a descriptor
-    can have that of the payload. `name` is as it stands in the file, UTF-8
-    where `flags` say so.
+    `payload` yields `length` bytes, which `method` inflates to `size` bytes. `crc32` is that of the
+    inflated bytes; None if it is to be computed and written to a descriptor. `name` is as in the
+    file, UTF-8 if `flags` say so.
     """
 
     name: bytes
@@ -116,9 +115,9 @@ class NewMember:
 
 
 def encoded_name(name: str) -> tuple[bytes, int]:
-    """A member's name as bytes, and the flags that go with it.
+    """Return a member's name as bytes, and the flags that go with it.
 
-    Raises FormatError for what readers of zips would not give back.
+    Raises FormatError for a name that readers of zips would not return unchanged.
     """
     if not is_text(name):
         raise FormatError(f"name {quoted(name)} has a lone surrogate", field="name")
@@ -133,16 +132,16 @@ def encoded_name(name: str) -> tuple[bytes, int]:
 
 
 def crc32_of(blocks: Iterable[Buffer]) -> int:
-    """The CRC-32 of bytes that are given in blocks."""
+    """Return the CRC-32 of bytes that come in blocks."""
     return reduce(lambda crc32, block: zlib.crc32(block, crc32), blocks, 0)
 
 
 def checked_crc32(
     member: ZipMember, blocks: Iterable[Buffer], *, is_in_directory: bool = True
 ) -> int:
-    """The CRC-32 of a member's content, inflated.
+    """Return the CRC-32 of a member's inflated content.
 
-    Raises FormatError where the directory has another one, unless it has none at all.
+    Raises FormatError if the directory has another one, unless it has none at all.
     """
     crc32 = crc32_of(blocks)
     if is_in_directory and crc32 != member.crc32:
@@ -155,7 +154,7 @@ def checked_crc32(
 
 
 def deflated(blocks: Callable[[], Iterable[Buffer]]) -> Iterator[bytes]:
-    """A deflate stream of the blocks, of which BLOCK bytes at most are packed at a time."""
+    """Compress blocks to a deflate stream, at most BLOCK bytes at a time."""
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     for block in blocks():
         yield from map(packer.compress, pieces(memoryview(block).cast("B"), BLOCK))
@@ -163,7 +162,7 @@ def deflated(blocks: Callable[[], Iterable[Buffer]]) -> Iterator[bytes]:
 
 
 def kept(data: ByteView, member: ZipMember) -> NewMember:
-    """The member with its payload and its entry as they are."""
+    """Return the member with its payload and its entry unchanged."""
     _, made_by, _, _, _, time, date, *_, internal, external, _ = unpack_at(
         ENTRY, data, member.entry
     )
@@ -188,13 +187,12 @@ def kept(data: ByteView, member: ZipMember) -> NewMember:
 def build(
     members: Iterable[NewMember], comment: bytes = b"", style: ZipStyle = PLAIN
 ) -> Iterator[Buffer]:
-    """The bytes of a zip; each member is asked for, and its payload once, when its turn comes.
+    """Yield the bytes of a zip; each member is asked for, and its payload once, at its turn.
 
-    `comment` is that of the zip. Raises FormatError, before the first piece,
-    where readers could take it for the zip's end; later, where a member with
-    a descriptor has more or fewer bytes than it said.
+    `comment` is that of the zip. Raises FormatError, before the first piece, if readers could take
+    it for the zip's end; later, if a member with a descriptor has more or fewer bytes than it said.
     """
-    # Readers look for the magic from the end of the file.
+    # Readers search for the magic from the end of the file.
     if END_MAGIC in comment or len(comment) > MAX_16:
         raise FormatError("comment does not fit a zip", field="comment")
     return _pieces(members, comment, style)
@@ -224,7 +222,7 @@ def _pieces(members: Iterable[NewMember], comment: bytes, style: ZipStyle) -> It
 
 
 def _described(member: NewMember) -> Generator[Buffer, None, int]:
-    """The payload, counted; and its CRC-32 where the member did not say one."""
+    """Yield the payload and check its length; return its CRC-32 if the member did not have one."""
     crc32 = length = 0
     for block in member.payload():
         if member.crc32 is None:
@@ -237,12 +235,12 @@ def _described(member: NewMember) -> Generator[Buffer, None, int]:
 
 
 def _is_wide(member: NewMember) -> bool:
-    # All ones say that the number stands in the zip64 field, so it is no size itself.
+    # All ones mean that the number is in the zip64 field, so that can't be a size.
     return max(member.length, member.size) >= MAX_32
 
 
 def _zip64_field(member: NewMember, offset: int, style: ZipStyle) -> bytes:
-    """Sizes and offset that have no room in 32 bits; with descriptors both sizes or none."""
+    """Format sizes and offset that exceed 32 bits; with descriptors both sizes or none."""
     least = 0 if style.describes and _is_wide(member) else MAX_32
     values = [value for value in (member.size, member.length) if value >= least]
     values += [offset] if offset >= MAX_32 else []
@@ -257,11 +255,11 @@ def _local(member: NewMember, offset: int, wide: bytes, style: ZipStyle) -> byte
     facts: tuple[int | None, ...] = member.crc32, member.length, member.size
     extra, version = b"", style.version
     if style.describes:
-        # What the descriptor says is not known yet, but for the zip64 field.
+        # What the descriptor says is not known yet, except whether it is wide.
         facts, extra = (0, 0, 0), wide
     elif _is_wide(member):
         facts, version = (member.crc32, MAX_32, MAX_32), VERSION_ZIP64
-        # Of a local header both sizes are in the field, and no offset.
+        # In a local header the field has both sizes, and no offset.
         extra = _extra(ZIP64_EXTRA, pack("<2Q", member.size, member.length))
     if style.alignment:
         unpadded = offset + LOCAL.size + len(member.name) + len(extra) + EXTRA.size
@@ -305,7 +303,7 @@ def _entry(
 
 
 def _end(entries: int, size: int, offset: int, comment: bytes, style: ZipStyle) -> bytes:
-    """The end record with the comment, and zip64's before it where a number is too large."""
+    """Format the end record with the comment, after zip64's if a number is too large."""
     zip64 = b""
     if style.always_zip64 or entries >= MAX_16 or max(size, offset) >= MAX_32:
         length = ZIP64_END.size - RECORD_SIZE_AFTER
@@ -318,15 +316,15 @@ def _end(entries: int, size: int, offset: int, comment: bytes, style: ZipStyle) 
 
 
 def comment(data: ByteView, directory: Directory) -> bytes:
-    """The comment of the zip."""
+    """Return the comment of the zip."""
     start = directory.end_record + END.size
     return bytes(data[start : start + unpack_at(END, data, directory.end_record)[-1]])
 
 
 def rest(data: ByteView, directory: Directory) -> dict[str, object]:
-    """The comment, and hashes of bytes that are no member's; what there is of them.
+    """Return the comment, and hashes of bytes that belong to no member, so far as there are any.
 
-    Zeros, and extra fields that follow from the writing, are left out.
+    Zeros are left out, as are extra fields that result from the writing.
     """
     of_zip = comment(data, directory)
     behind = directory.end_record + END.size + len(of_zip)
@@ -340,14 +338,14 @@ def rest(data: ByteView, directory: Directory) -> dict[str, object]:
 
 
 def _texts_of_entry(data: ByteView, member: ZipMember) -> Iterator[ByteView]:
-    """Name, extra fields and comment of a member in the directory."""
+    """Yield name, extra fields and comment of a member in the directory."""
     cursor = Cursor(data, member.entry)
     lengths = cursor.record(ENTRY, "entry")[10:13]
     return (cursor.take(length, "entry") for length in lengths)
 
 
 def _spans(data: ByteView, directory: Directory) -> Iterator[intervals.Span]:
-    """Where members stand, with headers and descriptors."""
+    """Yield where members are, with headers and descriptors."""
     for member in directory.members:
         end = member.end
         if _has_local(data, member):
@@ -359,7 +357,7 @@ def _spans(data: ByteView, directory: Directory) -> Iterator[intervals.Span]:
 
 
 def _extras(data: ByteView, directory: Directory) -> bytes | None:
-    """The SHA-256 over extra fields that tell something, None where none does."""
+    """Return the SHA-256 over significant extra fields, None if there are none."""
     hashed, is_any = hashlib.sha256(), False
     for member in directory.members:
         _, of_entry, _ = _texts_of_entry(data, member)
@@ -374,7 +372,7 @@ def _extras(data: ByteView, directory: Directory) -> bytes | None:
 
 
 def _telling(raw: ByteView) -> Iterator[bytes]:
-    """The extra fields that do not follow from the writing, and bytes that are in no field."""
+    """Yield extra fields that do not result from the writing, and bytes that are in no field."""
     for kind, body in zip_read.extra_fields(raw):
         if kind is None:
             yield bytes(body)

@@ -1,10 +1,9 @@
 """One zstd frame from an untrusted file, decoded within a bound.
 
-No size that the frame claims is trusted. Frames of the formats before zstd
-1.0 and skippable frames, which only some builds of the library read, are
-refused here. `decode` is for what decides how a file is cut, and refuses what
-it always did; `Frame` is for content that may be long.
-Spec: `docs/spec/containers.md`, "What is opaque"; RFC 8878, section 3.1.1.
+No size that the frame claims is trusted. Frames of the formats before zstd 1.0 and skippable
+frames, which only some builds of the library can read, are refused here. `decode` is for content
+that decides how a file is cut; what it refuses must never change. `Frame` is for content that may
+be long. Spec: `docs/spec/containers.md`, "What is opaque"; RFC 8878, section 3.1.1.
 """
 
 from __future__ import annotations
@@ -17,30 +16,29 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
-# Largest window that a frame may ask for, in bytes: what zstd's own tools take without a flag. The
+# Largest window in bytes that a frame may request: what zstd's own tools accept without a flag. The
 # decoder allocates it at once, whatever the content is.
 MAX_WINDOW = 2**27
-# What of a window may be filled, whatever the frame's own size is.
+# How much of a window may be filled, whatever the frame's own size.
 FREE_WINDOW = 2**25
-# Bytes given to the decoder at a time: the most that it can answer is FEED / 4 blocks of 128 KiB,
-# 4 MiB. A bomb is noticed after that much.
+# Bytes given to the decoder at a time: it can return at most FEED / 4 blocks of 128 KiB, 4 MiB. A
+# bomb is noticed after that much.
 FEED = 128
 MAX_FRAME_HEADER = 18
 BLOCK_HEADER = 3
-# Most bytes that a compressed block holds (RFC 8878, section 3.1.1.2.4).
+# Most bytes of content in a compressed block (RFC 8878, section 3.1.1.2.4).
 MAX_BLOCK = 2**17
 RLE, COMPRESSED = 1, 2
 CHECKSUM = 4
-# Bytes of content, or of blocks, after which no further block is added to a batch: the decoder
-# answers all of a batch in one piece of memory.
+# No further block is added to a batch after this many bytes of content, or of blocks: the decoder
+# returns a whole batch in one piece of memory.
 BATCH = 2**20
 
 
 def decode(data: ByteView, limit: int, what: str, *, offset: int = 0) -> bytes:
-    """The content of the frame that `data` starts with; bytes after it are ignored.
+    """Return the content of the frame with which `data` starts; bytes after it are ignored.
 
-    Raises FormatError, with kind "limit" where there are more than `limit`
-    bytes of content.
+    Raises FormatError, with kind "limit" if there are more than `limit` bytes of content.
     """
     if data[: len(FRAME_MAGIC)] != FRAME_MAGIC:
         fail(f"{what} is not a zstd frame", offset=offset, field=what)
@@ -66,7 +64,7 @@ def decode(data: ByteView, limit: int, what: str, *, offset: int = 0) -> bytes:
 
 
 def packed(blocks: Iterable[Buffer], nbytes: int, level: int) -> Iterator[bytes]:
-    """One frame of `nbytes` bytes, which it says; without a checksum, as hashes stand elsewhere."""
+    """Compress `nbytes` bytes to one frame that states its size; without a checksum."""
     import zstandard
 
     packer = zstandard.ZstdCompressor(level=level).compressobj(size=nbytes)
@@ -76,13 +74,12 @@ def packed(blocks: Iterable[Buffer], nbytes: int, level: int) -> Iterator[bytes]
 
 
 class Frame:
-    """The frame that `data` starts with; `offset` is where `data` stands in its file.
+    """The frame with which `data` starts; `offset` is the position of `data` in its file.
 
-    Its blocks are walked, so that the decoder gets no more of them at a time
-    than it can answer with about 2 MiB. `content_size` is what the frame says
-    of its content, None where it says nothing. `end` is as far as the frame
-    has been decoded, its length at last.
-    Raises FormatError where there is no frame.
+    Its blocks are parsed, so that the decoder never gets more of them at a time than it can answer
+    with about 2 MiB. `content_size` is what the frame claims, None if it claims nothing. `end` is
+    how far the frame has been decoded, in the end its length. Raises FormatError if there is no
+    frame.
     """
 
     def __init__(self, data: ByteView, what: str, *, offset: int = 0) -> None:
@@ -101,7 +98,7 @@ class Frame:
         except zstandard.ZstdError:
             fail(f"{what} can't be decompressed with zstd", offset=offset, field=what)
         if parameters.window_size > MAX_WINDOW:
-            # Of a frame that comes in one piece the library would not look at this.
+            # For a frame that comes in one piece the library does not check this.
             fail(f"{what} has too large a zstd window", offset=offset, field=what, kind="limit")
         unknown = parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN
         self.content_size = None if unknown else int(parameters.content_size)
@@ -111,15 +108,14 @@ class Frame:
         self.end = 0
 
     def content(self, limit: int) -> Iterator[bytes]:
-        """The content, in pieces of about 2 MiB at most; to be called once.
+        """Yield the content, in pieces of at most about 2 MiB; to be called once.
 
-        Raises FormatError, with kind "limit" where there are more than `limit`
-        bytes of content.
+        Raises FormatError, with kind "limit" if there are more than `limit` bytes of content.
         """
         import zstandard
 
         decoder = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
-        # The decoder keeps as much of the content as the window is long.
+        # The decoder keeps as much of the content as the window's size.
         most_kept = max(FREE_WINDOW, len(self._data))
         length = 0
         last = False
@@ -148,7 +144,7 @@ class Frame:
             self._fail("can't be decompressed with zstd")
 
     def exactly(self, nbytes: int, refuse: Callable[[str], NoReturn]) -> Iterator[bytes]:
-        """As `content`; `refuse` is told how many bytes there are where they are not `nbytes`."""
+        """Yield the content; `refuse` is called with the number of bytes if it is not `nbytes`."""
         given = 0
         try:
             for block in self.content(nbytes):
@@ -162,7 +158,7 @@ class Frame:
             refuse(str(given))
 
     def _batch(self, pos: int) -> tuple[int, bool]:
-        """Where the next blocks end that are decoded at once, and whether they are the last."""
+        """Return where the next batch of blocks ends, and whether it is the last one."""
         start, size = pos, len(self._data)
         content, last = 0, False
         while not last and content < BATCH and pos - start < BATCH:

@@ -1,7 +1,7 @@
-"""What doctor finds: one finding a check, how it names files, and the checks of large texts.
+"""The findings of doctor, how they name files, and the checks of large texts.
 
-A limit of forges, of git's deltas or of git's memory is told only where a
-tracked file meets it.
+Each check makes one finding. A limit of forges, of git's deltas, or of memory is reported only if a
+tracked file exceeds it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult(JsonObject):
-    """One finding: `fix` says what helps, `fixable` whether `--fix` does it."""
+    """One finding of doctor: `fix` says what helps, `fixable` whether `--fix` does it."""
 
     name: str
     level: Level
@@ -55,7 +55,7 @@ class CheckResult(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(JsonObject):
-    """All findings, and what was mended before they were made."""
+    """All findings of doctor, and what was mended before they were made."""
 
     KEYS = "ok checks mended"
 
@@ -68,7 +68,7 @@ class Diagnosis(JsonObject):
 
 
 def listed(paths: Iterable[bytes]) -> str:
-    """Name the first few paths, quoted for a shell, the middle of endless ones left out."""
+    """Name the first few paths, quoted for a shell; very long ones are shortened in the middle."""
     every = list(paths)
     named = " ".join(clipped(shown(path), _SHOWN_CHARACTERS) for path in every[:_SHOWN_PATHS])
     more = len(every) - _SHOWN_PATHS
@@ -76,7 +76,10 @@ def listed(paths: Iterable[bytes]) -> str:
 
 
 def arguments(paths: Sequence[bytes]) -> str:
-    """Spell paths for a command, whole; dots stand for those that are too many to show."""
+    """Spell paths as arguments of a command, unshortened.
+
+    Dots stand for those that are too many to show.
+    """
     spelled = [shown(path) for path in paths[:_SHOWN_PATHS]]
     while len(spelled) > 1 and sum(map(len, spelled)) > _COMMAND_CHARACTERS:
         spelled.pop()
@@ -85,9 +88,11 @@ def arguments(paths: Sequence[bytes]) -> str:
 
 
 def arguments_here(repo: Repository, paths: Sequence[bytes]) -> str:
-    """The same of paths from the top level, as a command takes them that runs in this folder."""
+    """Do what `arguments` does with paths from the top level, for a command run in the current
+    folder.
+    """
     here = repo.prefix or b"."
-    # Of thousands no more than these are looked at.
+    # Of thousands of paths, no more than these are looked at.
     some = [os.path.relpath(path, here) for path in paths[: _SHOWN_PATHS + 1]]
     return arguments([*some, *paths[len(some) :]])
 
@@ -98,12 +103,12 @@ def shown(path: bytes) -> str:
 
 
 def counted_files(entries: Iterable[TreeEntry]) -> str:
-    """`1 tracked file`, `2 tracked files`."""
+    """Return "1 tracked file", "2 tracked files" and so on; a file in conflict counts once."""
     return counted(len(distinct(entries)), "tracked file")
 
 
 def distinct(entries: Iterable[TreeEntry]) -> list[bytes]:
-    """The paths of entries, of which a conflict has up to three for one."""
+    """Return the paths of entries, each once: a conflict has up to three entries for a path."""
     return list(dict.fromkeys(entry.path for entry in entries))
 
 
@@ -115,7 +120,7 @@ _SMALLER = (
 
 
 def checks(repo: Repository, texts: Sequence[TextSize], here: Machine) -> list[CheckResult]:
-    """Check texts against the limits of forges and of git; raises nothing of its own."""
+    """Check texts against the limits of forges and of git."""
     now = sizes.settings(repo, here)
     wanted = sizes.suited(texts, now, here)
     return [
@@ -127,7 +132,7 @@ def checks(repo: Repository, texts: Sequence[TextSize], here: Machine) -> list[C
 
 
 def forge(texts: Sequence[TextSize], most: int) -> CheckResult:
-    """Whether forges take the blobs, and show their diffs."""
+    """Check whether forges accept the blobs and show their diffs."""
     if large := [size for size in texts if size.text > most]:
         return CheckResult(
             "sizes",
@@ -148,13 +153,14 @@ def forge(texts: Sequence[TextSize], most: int) -> CheckResult:
 def deltas(
     texts: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
 ) -> CheckResult:
-    """Whether git makes deltas of the texts, by core.bigFileThreshold."""
+    """Check whether git makes deltas of the texts: core.bigFileThreshold decides that."""
     whole = [size for size in texts if size.text > now.threshold]
     if not whole:
         message = f"git makes deltas of texts up to {sizes.told(now.threshold)}"
         return CheckResult("deltas", Level.OK, message)
     values = sizes.changes(now, wanted)
-    # Offsets in a delta have 32 bits, and making one takes memory: some texts stay whole.
+    # Offsets in a delta have 32 bits, and making one takes memory, so some texts are always stored
+    # whole.
     hopeless = [size for size in whole if size.text > wanted.threshold]
     return CheckResult(
         "deltas",
@@ -175,7 +181,7 @@ def deltas(
 
 
 def archive(texts: Sequence[TextSize], now: BlobSettings) -> CheckResult:
-    """Whether `git archive` has the files: larger blobs git streams, through no filter."""
+    """Check whether `git archive` writes the files: larger blobs are streamed, past the filter."""
     if large := [size for size in texts if size.text > now.threshold]:
         enough = sizes.spelled(sizes.next_power(large[0].text))
         return CheckResult(
@@ -193,7 +199,7 @@ def archive(texts: Sequence[TextSize], now: BlobSettings) -> CheckResult:
 def memory(
     texts: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
 ) -> CheckResult:
-    """Whether git's own commands have the memory that the texts take."""
+    """Check whether this machine has the memory that git's own commands need for the texts."""
     if large := [size for size in texts if sizes.CHECKOUT_TEXTS * size.text > here.memory]:
         need = sizes.CHECKOUT_TEXTS * large[0].text
         return CheckResult(
@@ -204,7 +210,7 @@ def memory(
             "wtxtgit checkout writes files piece by piece",
             paths=_paths(large),
         )
-    # Only told where git would take more than this machine has.
+    # Only reported if git would take more memory than this machine has.
     if wanted.window != now.window:
         largest = max(size.text for size in texts if size.text <= wanted.threshold)
         need = sizes.REPACK_UNBOUND * largest * now.threads

@@ -1,6 +1,6 @@
-"""Doctor: whether everything that wtxtgit rests on is as it should be, and repairs.
+"""Doctor: checks whether everything that wtxtgit relies on is in order, and repairs.
 
-Each check looks at one thing and gives one finding, with what to do about it.
+Each check looks at one thing and returns one finding, with advice.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ if sys.version_info < (3, 14):
 
 
 def examine(repo: Repository | None) -> Diagnosis:
-    """Check the installation, and the repository where there is one."""
+    """Check the installation, and the repository if there is one."""
     configured = _guarded("driver", lambda: _configured(repo))
     checks = [_guarded("git", _git_version), _guarded("python", _modules), configured]
-    # A driver that is not set up, or somebody else's, is not started.
+    # A driver that is not set up, or that somebody else set, is not started.
     if configured.level is Level.OK:
         checks.append(_guarded("start", lambda: _starts(repo)))
     if repo is not None and not repo.is_bare:
@@ -85,7 +85,7 @@ def repair(
 ) -> Diagnosis:
     """Mend what can be mended without losing anything, then examine again.
 
-    `mend` stages the whole text of a damaged one, by its path, and tells whether it could.
+    `mend(repo, path)` stages the mended text of a damaged file, and returns whether it could.
     """
     done: list[str] = []
     fix_driver = partial(_fix_driver, settings=settings)
@@ -99,7 +99,7 @@ def repair(
         "deltas": _fix_settings,
         "memory": _fix_settings,
     }
-    # In the checks' order: later repairs rest on the driver.
+    # In the order of the checks: later repairs rely on the driver.
     for check in examine(repo).checks:
         if check.fixable and check.level is not Level.OK:
             done += repairs[check.name](repo)
@@ -130,7 +130,7 @@ def _modules() -> CheckResult:
         try:
             import_module(module)
             versions.append(f"{distribution} {metadata.version(distribution)}")
-        # Of any kind: libraries have exceptions of their own for what they lack.
+        # Of any kind: libraries raise exceptions of their own if they lack something.
         except Exception as error:  # noqa: BLE001
             broken.append(f"{distribution} ({error})")
     if broken:
@@ -171,7 +171,9 @@ def _config(repo: Repository | None) -> Config:
 
 
 def _starts(repo: Repository | None) -> CheckResult:
-    """Every launcher that the commands have starts: a diff driver's failure ends `git diff`."""
+    """Check that every launcher in the configured commands starts: if a diff driver fails, so
+    does `git diff`.
+    """
     now = _config(repo)
     values = {key: now.get(key) or "" for key in driver.COMMANDS}
     launchers = {driver.launcher_of(key, value): None for key, value in values.items()}
@@ -188,11 +190,11 @@ def _repository_checks(repo: Repository) -> list[CheckResult]:
         entries = tracked(repo)
     except EnvironmentFailure as error:
         return [CheckResult("repository", Level.ERROR, error.message, error.hint)]
-    # Asked for once, by whichever check comes first: it looks at every file.
+    # Computed once, by whichever check comes first: this looks at every file.
     files = cache(lambda: status(repo).files)
     forms = cache(lambda: stored_forms(repo, entries))
     return [
-        # Before others write, which sweeps.
+        # First, since the other checks may write, and that removes leftovers.
         _guarded("leftovers", lambda: _leftovers(repo)),
         _guarded("attributes", lambda: _attributes(repo, entries)),
         _guarded("eol", lambda: _line_endings(repo)),
@@ -257,15 +259,18 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
 
 
 def _gone_to(repo: Repository, folder: bytes) -> str:
-    """The command before one that writes patterns, which lead down from where it is given."""
+    """Return the `cd` that must precede a command whose patterns are relative to `folder`.
+
+    Returns "" if none is needed.
+    """
     there = repo.path_from_here(folder or b".")
     return "" if there == "." else f"cd {shown(os.fsencode(there))} && "
 
 
 def _absent_attributes(repo: Repository, entries: Sequence[TreeEntry]) -> list[bytes]:
-    """The gitattributes files that a sparse checkout leaves out, beside files that it has.
+    """List the gitattributes files outside a sparse checkout that apply to files inside it.
 
-    Git looks into the index for them, but not while it merges.
+    Git otherwise reads such a file from the index, but not while it merges.
     """
     there = [entry.path for entry in entries if not entry.skipped]
     left_out = (entry.path for entry in index.entries(repo) if entry.skipped)
@@ -275,8 +280,8 @@ def _absent_attributes(repo: Repository, entries: Sequence[TreeEntry]) -> list[b
 
 
 def _line_endings(repo: Repository) -> CheckResult:
-    """Our text files have `eol=lf`, where git is told to convert line endings."""
-    # Patterns of the companion lines that are endings; the others name our own folder.
+    """Check that our text files have `eol=lf` if git is set to convert line endings."""
+    # Those patterns of the companion lines that are file endings; the others name our own folder.
     suffixes = tuple(
         pattern.removeprefix(b"*") for pattern, _ in track.COMPANIONS if pattern[:1] == b"*"
     )
@@ -309,11 +314,11 @@ def _line_endings(repo: Repository) -> CheckResult:
 def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     through_filter = {entry.path for entry in entries}
     lost: list[bytes] = []
-    # Git reads these from its command line alone.
+    # Git accepts these only on its command line.
     for pathspecs in run.batches(map(_pathspec, track.list_patterns(repo).patterns)):
         matched = run.records(repo.git("ls-files", "-z", "--", *pathspecs))
         lost += [path for path in matched if path not in through_filter]
-    # Links and submodules match a pattern too, and never go through a filter.
+    # Symbolic links and submodules match a pattern too, but never go through a filter.
     files = {entry.path for entry in index.entries(repo) if entry.is_file}
     lost = sorted({path for path in lost if path in files})
     if lost:
@@ -329,7 +334,8 @@ def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
 
 def _raw(repo: Repository, entries: Sequence[TreeEntry], forms: StoredForms) -> CheckResult:
     raw = [entry.path for entry in forms.raw]
-    # A file that was edited since would be staged with its edits: that is the user's to decide.
+    # Staging a file that was edited since would stage the edits too: that is for the user to
+    # decide.
     if raw:
         unedited = set(_unedited_raw(repo, forms))
         others = [path for path in raw if path not in unedited]
@@ -346,7 +352,7 @@ def _raw(repo: Repository, entries: Sequence[TreeEntry], forms: StoredForms) -> 
 
 
 def _pointers(repo: Repository, forms: StoredForms) -> CheckResult:
-    """Whether git has pointers of git-lfs where it is to have texts: nothing makes one of those."""
+    """Check for git-lfs pointers committed in place of texts: no text can be made of a pointer."""
     pointers = distinct(forms.pointers)
     if pointers:
         return CheckResult(
@@ -360,7 +366,9 @@ def _pointers(repo: Repository, forms: StoredForms) -> CheckResult:
 
 
 def _unfiltered(repo: Repository) -> CheckResult:
-    """Whether a text has lost its filter: its file was renamed, or its pattern taken back."""
+    """Check for texts that lost their filter because their file was renamed or their pattern
+    untracked.
+    """
     texts = [entry.path for entry in unfiltered_texts(repo, index.entries(repo))]
     if texts:
         files = arguments_here(repo, texts)
@@ -376,7 +384,7 @@ def _unfiltered(repo: Repository) -> CheckResult:
 
 
 def _forms(repo: Repository, forms: StoredForms) -> CheckResult:
-    """Whether texts are whole, or detached, as their attributes say."""
+    """Check whether texts are in the form, whole or detached, that their attributes ask for."""
     other = distinct(forms.other_form)
     if other:
         return CheckResult(
@@ -439,7 +447,9 @@ def _leftovers(repo: Repository) -> CheckResult:
 
 
 def _size_checks(repo: Repository, entries: Sequence[TreeEntry]) -> list[CheckResult]:
-    """Whether tracked files are too large, for forges and for git as it is set."""
+    """Check whether tracked files are too large for forges, or for git with its current
+    settings.
+    """
     try:
         return diagnosis.checks(repo, sizes.text_sizes(repo, entries), sizes.machine())
     except WtxtgitError as error:
@@ -447,7 +457,9 @@ def _size_checks(repo: Repository, entries: Sequence[TreeEntry]) -> list[CheckRe
 
 
 def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
-    """Compressed files make poor deltas: a small change of the weights changes all of them."""
+    """Check for compressed files, which make poor deltas: a small change of weights changes all
+    bytes.
+    """
     packed = []
     for file in files:
         known = registry.by_name(file.format or "")
@@ -500,7 +512,9 @@ def _fix_raw(repo: Repository | None) -> list[str]:
 
 
 def _unedited_raw(repo: Repository, forms: StoredForms) -> list[bytes]:
-    """Find the raw binaries whose file is the blob, byte for byte: staging them loses nothing."""
+    """Find the raw binaries whose file equals the blob, byte for byte: staging them loses
+    nothing.
+    """
     return [
         entry.path
         for entry in forms.raw
@@ -535,9 +549,9 @@ def _fix_work_tree(
 
 
 def _pathspec(pattern: track.Pattern) -> bytes:
-    """Spell a gitattributes pattern as a pathspec from the top level."""
+    """Convert a gitattributes pattern to a pathspec from the top level."""
     folder = pattern.file.rpartition(b"/")[0]
-    # The folder's own name is no pattern.
+    # The folder's own name is not a pattern, so its special characters are escaped.
     start = b"".join(b"\\" + bytes([c]) if c in b"*?[\\" else bytes([c]) for c in folder)
     start += b"/" if folder else b""
     text = pattern.pattern

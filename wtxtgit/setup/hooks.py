@@ -1,7 +1,7 @@
-"""Hooks: installed beside foreign ones, and removed exactly.
+"""Hooks: installed beside those of others, and removed without a trace.
 
-Each is a script of ours with an id line; a foreign hook of that name is kept
-beside it and runs first.
+Each hook is a script of ours with an id line; a foreign hook of the same name is kept beside it and
+runs first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = ("pre-commit", "pre-merge-commit", "pre-applypatch", "pre-push")
 
 @dataclass(frozen=True, slots=True)
 class _Hook:
-    """A hook of one name in a folder of hooks."""
+    """The hook of one name in a folder of hooks."""
 
     folder: Path
     name: str
@@ -34,12 +34,12 @@ class _Hook:
 
     @property
     def before(self) -> Path:
-        """Where a foreign hook is kept."""
+        """The path at which a foreign hook is kept."""
         return self.folder / f"{self.name}.before-wtxtgit"
 
     @property
     def ready(self) -> Path:
-        """What is about to become the hook."""
+        """The path at which a hook is written before it takes its place."""
         return self.folder / f"{self.name}.new-wtxtgit"
 
     @property
@@ -50,14 +50,14 @@ class _Hook:
         return os.path.lexists(self.file)
 
     def is_ours(self) -> bool:
-        """Tell whether it is one that wtxtgit installed, by its id line."""
+        """Tell whether the hook was installed by wtxtgit, by its id line."""
         try:
             return self.id_line in self.file.read_bytes()
         except OSError:
             return False
 
     def template(self) -> tuple[bytes, bytes]:
-        """Give what stands before and after the command in the script as it is shipped."""
+        """Return the parts of the shipped script before and after the command."""
         call = b"exec wtxtgit hook " + self.name.encode("ascii")
         start, found, end = _shipped(self.name).partition(call)
         if self.id_line not in start or not found:
@@ -65,7 +65,7 @@ class _Hook:
         return start, end
 
     def is_as_written(self) -> bool:
-        """Tell whether it differs from the shipped one in nothing but the command."""
+        """Tell whether the installed hook differs from the shipped one only in the command."""
         start, end = self.template()
         with failures(self.file):
             script = self.file.read_bytes()
@@ -77,7 +77,8 @@ class _Hook:
             words = shlex.split(call)
         except ValueError:
             return False
-        # Spelled as a launcher spells it: one command, whose words nothing can follow.
+        # Quoted exactly as a launcher quotes it, so it is one command, and nothing can follow its
+        # words.
         spelled = shlex.join(words) == call
         return words[:1] == ["exec"] and words[-2:] == ["hook", self.name] and spelled
 
@@ -92,7 +93,7 @@ class _Hook:
 
     def check_place(self) -> None:
         self.check_unedited()
-        # There is room for one foreign hook beside ours; a second one would be lost.
+        # There is room for only one foreign hook beside ours; a second one would be lost.
         if self.is_there() and not self.is_ours() and os.path.lexists(self.before):
             raise CheckError(
                 f"{_quoted(self.file)} is not from wtxtgit, and {_quoted(self.before)} already "
@@ -108,22 +109,25 @@ class _Hook:
             foreign = self.is_there() and not self.is_ours()
             try:
                 replace_file(self.ready, lambda descriptor: write_all(descriptor, (script,)))
-                # githooks(5): git passes over a hook that may not be executed.
+                # githooks(5): git ignores a hook that is not executable.
                 self.ready.chmod(0o755)
                 if foreign:
                     self.file.rename(self.before)
                 self.ready.replace(self.file)
             except BaseException:
-                # Whatever fails, the user's own hook is where it was.
+                # Whatever fails, the user's own hook is back in its place.
                 if foreign and not self.is_there():
                     self.before.rename(self.file)
                 self.ready.unlink(missing_ok=True)
                 raise
 
     def uninstall(self) -> bool:
-        """Remove it where it is ours, and put the one before it back; tell whether that was so."""
+        """Remove the hook if it is ours and restore the one before it.
+
+        Tell whether anything was done.
+        """
         kept = os.path.lexists(self.before)
-        # Ours may have been moved away, with the one before it still aside.
+        # Ours may have been moved away, while the earlier hook is still set aside.
         if not (self.is_ours() or (kept and not self.is_there())):
             return False
         with failures(self.file):
@@ -135,20 +139,24 @@ class _Hook:
 
 
 def installed(repo: Repository) -> tuple[str, ...]:
-    """Name our hooks that are installed."""
+    """Return the names of our hooks that are installed."""
     return tuple(hook.name for hook in _hooks(repo) if hook.is_ours())
 
 
 def check_unedited(repo: Repository) -> None:
-    """Raise CheckError where one of our hooks holds more than install writes."""
+    """Raise CheckError if one of our hooks is not as install writes it."""
     for hook in _hooks(repo):
         hook.check_unedited()
 
 
 def check_place(repo: Repository, *, force: bool = False) -> None:
-    """Raise CheckError where the hooks can't be installed politely."""
+    """Raise CheckError if installing the hooks would interfere with what others put there.
+
+    That is a hook of ours that was edited, a second foreign hook of one name, or, unless `force`, a
+    folder of hooks outside the repository.
+    """
     folder = repo.hooks_dir
-    # core.hooksPath may be shared by all of a user's repositories, or be under version control.
+    # core.hooksPath may be shared by all repositories of a user, or be under version control.
     if not force and not folder.is_relative_to(repo.common_dir):
         raise CheckError(
             f"core.hooksPath is {_quoted(folder)}, a folder outside this repository",
@@ -160,7 +168,10 @@ def check_place(repo: Repository, *, force: bool = False) -> None:
 
 
 def install(repo: Repository, launcher: Launcher, *, force: bool = False) -> tuple[Path, ...]:
-    """Install all hooks, or none; a foreign one is kept beside ours and runs first."""
+    """Install all hooks, or none, and return their paths.
+
+    A foreign hook is kept beside ours and runs first.
+    """
     check_place(repo, force=force)
     hooks = _hooks(repo)
     added: list[_Hook] = []
@@ -171,7 +182,7 @@ def install(repo: Repository, launcher: Launcher, *, force: bool = False) -> tup
             if is_new:
                 added.append(hook)
     except BaseException:
-        # All hooks or none: some alone would let through what the others stop.
+        # All hooks or none: a few alone would let through what the others stop.
         for hook in added:
             hook.uninstall()
         raise
@@ -179,9 +190,9 @@ def install(repo: Repository, launcher: Launcher, *, force: bool = False) -> tup
 
 
 def uninstall(repo: Repository) -> tuple[Path, ...]:
-    """Remove our hooks and put back those before them; names the places where that was done.
+    """Remove our hooks and restore those before them; return the paths of the hooks concerned.
 
-    Raises CheckError, with nothing removed, for a hook that was edited since.
+    Raises CheckError, with nothing removed, if a hook was edited.
     """
     check_unedited(repo)
     return tuple(hook.file for hook in _hooks(repo) if hook.uninstall())
@@ -193,9 +204,12 @@ def _hooks(repo: Repository) -> tuple[_Hook, ...]:
 
 
 def _shipped(name: str) -> bytes:
-    """Read a hook as it is shipped: in the package, or beside it in a source tree."""
+    """Read the shipped script of a hook.
+
+    Raises EnvironmentFailure if it is missing from the installation.
+    """
     package = files("wtxtgit")
-    # A wheel has them in the package, a source tree beside it.
+    # A wheel has the hooks in the package, a source tree beside it.
     for place in (package / "share" / "hooks" / name, Path(str(package)).parent / "hooks" / name):
         if place.is_file():
             return place.read_bytes()

@@ -1,7 +1,7 @@
-"""Install and uninstall: the driver's config, the hooks, and files that stand as text.
+"""Install and uninstall: the driver's config, the hooks, and files that are still text.
 
-Git does not smudge a file again when a driver appears: its stat still
-matches. So install has git write those files once more.
+Git does not smudge a file again when a driver is set up, since its stat still matches the index. So
+install writes those files again.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from wtxtgit.text import grammar
 
 @dataclass(frozen=True, slots=True)
 class Resmudged(JsonObject):
-    """What became of tracked files that stood as text in the work tree.
+    """What became of tracked files that were text in the work tree.
 
-    `written` are restored. `changed` were edited since, and `left` stay text
-    because smudge leaves them so (damaged, native, or not wanted).
+    `written` were converted to files. `changed` were edited, so they stay. `left` stay text because
+    smudge leaves them so (damaged, native, or not wanted).
     """
 
     written: tuple[bytes, ...] = ()
@@ -59,10 +59,10 @@ class Installed(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Uninstalled(JsonObject):
-    """What uninstall took back; `foreign` are values of other makers that stay.
+    """What uninstall removed; `foreign` are values set by others, which stay.
 
     `settings` are keys of this repository's config that doctor had set. `patterns` are those that
-    the repository tracks, and for which nothing is set up any more.
+    the repository still tracks although no filter is set up any more.
     """
 
     scope: str
@@ -81,11 +81,10 @@ def install(
     repo: Repository | None,
     settings: FilterSettings | None = None,
 ) -> Installed:
-    """Set the driver up, and write tracked files that stand as text.
+    """Set up the driver, and convert tracked files that are still text in the work tree.
 
-    `repo` is the repository around, None outside one: then only the global
-    config can be set. Raises CheckError where something of another maker is
-    in the way, with nothing changed.
+    `repo` is the current repository, None outside of one: then only the global config can be set.
+    Raises CheckError, with nothing changed, if something that others set is in the way.
     """
     if repo is None and (scope == "local" or with_hooks):
         raise EnvironmentFailure(
@@ -95,7 +94,7 @@ def install(
     cwd = repo.home if repo else None
     if repo is not None and with_hooks:
         hooks.check_place(repo, force=force)
-    # The filter first: hooks that judge texts are of no use without what makes them.
+    # The filter first: hooks that judge texts are useless without what makes the texts.
     changed = set_driver(launcher, scope=scope, force=force, cwd=cwd)
     placed: tuple[Path, ...] = ()
     if repo is not None and with_hooks:
@@ -106,16 +105,16 @@ def install(
 
 
 def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
-    """Take back what install set in one scope, and this repository's hooks and settings.
+    """Undo what install set in one scope, and remove this repository's hooks and settings.
 
-    Raises CheckError for a hook that was edited, with nothing changed.
+    Raises CheckError, with nothing changed, if a hook was edited.
     """
     if repo is None and scope == "local":
         raise EnvironmentFailure("not in a git repository")
     if repo is not None:
         hooks.check_unedited(repo)
         _refresh(repo)
-    # Nothing was changed up to here: a hook that was edited stops it all.
+    # Nothing has been changed up to here: an edited hook stops everything.
     changed = unset_driver(scope=scope, cwd=repo.home if repo else None)
     removed = hooks.uninstall(repo) if repo else ()
     undone = sizes.put_back(cwd=repo.home) if repo else ()
@@ -125,15 +124,18 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
 
 
 def _refresh(repo: Repository) -> None:
-    """Have git know of all files as they stand, in each work tree: later it can't clean them."""
+    """Have git note the current state of all files in each worktree: without a filter it can't
+    clean them.
+    """
     for folder in (os.fsdecode(one[b"worktree"]) for one in work_trees(repo)):
-        # Exit code 1 tells of files that did change; one that is gone, or bare, has no index.
+        # Exit code 1 means that files did change; 128 that a worktree is gone or bare, so it has no
+        # index.
         refresh = ("-C", folder, "update-index", "-q", "--refresh")
         repo.call(*refresh, ok=(0, 1, 128))
 
 
 def _tracked_still(repo: Repository) -> tuple[bytes, ...]:
-    """The patterns of a repository where no filter is set up."""
+    """Return the patterns that a repository tracks, if no filter is set up; otherwise nothing."""
     known = Config(repo.home)
     if known.get("filter.wtxt.process") or known.get("filter.wtxt.clean"):
         return ()
@@ -142,11 +144,12 @@ def _tracked_still(repo: Repository) -> tuple[bytes, ...]:
 
 
 def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmudged:
-    """Write tracked files again that stand as their blob's text.
+    """Convert tracked files that are their blob's text in the work tree.
 
-    Raises EnvironmentFailure, with nothing written, where the driver does not start.
+    Raises EnvironmentFailure, with nothing written, if the driver does not start, and later if a
+    file or the index can't be written.
     """
-    # Where no text is left nobody writes the index.
+    # If no text is left, nobody writes the index, and its leftovers would stay.
     index_file.sweep(repo)
     texts = [
         entry
@@ -162,7 +165,7 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
     unchanged: dict[bytes, TreeEntry] = {}
     changed: list[bytes] = []
     for entry in texts:
-        # Deleted or of another type for git: a link on the way leads elsewhere.
+        # To git, a path that leads through a symbolic link is deleted or of another type.
         is_gone = changes.get(entry.path) in (FileChange.DELETED, FileChange.TYPE)
         if not is_gone and work_tree.file_is_blob(repo.file(entry.path), entry.oid):
             unchanged[entry.path] = entry
@@ -170,13 +173,13 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
             changed.append(entry.path)
     if not unchanged:
         return Resmudged(changed=tuple(changed))
-    # With `filter.wtxt.required` git would refuse each file if the driver did not start.
+    # With `filter.wtxt.required`, git would refuse each file if the driver did not start.
     check_start(repo.config.get("filter.wtxt.process") or "")
     alone = filtered_alone(repo, unchanged)
     files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
-    # What is damaged stays text, which is told.
+    # A damaged text stays text, and is reported.
     outcome = write_files(repo, files, settings or FilterSettings(), lambda *_: None)
-    # What other conversions change on the way is git's to write.
+    # Files that other conversions change as well are left to git to write.
     ours = set(alone)
     others = [path for path in unchanged if path not in ours]
     staging.rewrite_files(repo, others)
@@ -199,20 +202,20 @@ _DRIVERS = r"^(filter|diff|merge)\.wtxt"
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What setting or unsetting did: keys set or unset, and foreign values."""
+    """What setting or unsetting the driver did: keys that were set or unset, and foreign values."""
 
     keys: tuple[str, ...]
     foreign: Mapping[str, str]
 
 
 def find_launcher() -> Launcher:
-    """Choose how git starts wtxtgit, by really starting it in an empty folder.
+    """Choose the command with which git starts wtxtgit, by actually starting it in an empty folder.
 
-    The interpreter with -E and -P is first choice: it takes no module from
-    the folder where git runs it, the untrusted work tree, and nothing from
-    PYTHONPATH. Raises EnvironmentFailure where nothing starts.
+    First choice is the interpreter with -E and -P: it loads no module from the folder in which git
+    runs it, the untrusted work tree, and nothing from PYTHONPATH. Raises EnvironmentFailure if
+    nothing starts.
     """
-    # The script that runs now is tried before others of the same name.
+    # The script that is running now is tried before others of the same name.
     script = Path(sys.argv[0]).absolute()
     candidates = [Launcher((sys.executable, "-E", "-P", "-m", "wtxtgit"))]
     folders = [Path(sys.executable).parent]
@@ -237,9 +240,10 @@ def find_launcher() -> Launcher:
 
 
 def check_start(command: str) -> None:
-    """Start a filter process as git would, and greet it; raises EnvironmentFailure.
+    """Start a filter process as git would, and exchange greetings with it.
 
-    It runs in an empty folder, so nothing that lies about can help it.
+    It runs in an empty folder, so it can't depend on files that happen to be in the current one.
+    Raises EnvironmentFailure if it does not start, answer, and exit with 0.
     """
     with temporary_folder() as empty:
         try:
@@ -261,7 +265,7 @@ def check_start(command: str) -> None:
     except ProtocolError as error:
         words = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
         raise EnvironmentFailure(f"{command}: {words or error.message}") from error
-    # A greeting alone does not tell that the process also ends well.
+    # The greeting alone does not show that the process also ends well.
     if done.returncode:
         raise EnvironmentFailure(f"{command}: exited with {done.returncode}")
 
@@ -271,19 +275,19 @@ def set_driver(
 ) -> Changed:
     """Set the driver's keys in one scope.
 
-    Raises CheckError, with nothing changed, where a value is not ours.
+    Raises CheckError, with nothing changed, if a value is not ours, unless `force`.
     """
     wanted = launcher.values()
     present = driver_values(scope=scope, cwd=cwd)
     foreign = _foreign(present)
-    # Before the first key is written: either all are ours, or nothing changes.
+    # Checked before the first key is written: either all are ours, or nothing changes.
     if foreign and not force:
         key, value = next(iter(foreign.items()))
         raise CheckError(
             f"{key} is set to {value!r} in the {scope} config, not by wtxtgit",
             hint=f"wtxtgit install --{scope} --force replaces it",
         )
-    # Only what differs is written: a second install leaves the file's bytes alone.
+    # Only what differs is written, so a second install leaves the file's bytes alone.
     stale = [key for key in KEYS if present[key] != [wanted[key]]]
     for key in stale:
         change_config(scope, "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
@@ -301,7 +305,7 @@ def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
 
 
 def driver_values(*, scope: str, cwd: Path | None = None) -> dict[str, list[str]]:
-    """The values of the driver's keys in one scope."""
+    """Return the values of each of the driver's keys in one scope."""
     found = values_like(_DRIVERS, scope=scope, cwd=cwd)
     return {key: found.get(key, []) for key in KEYS}
 

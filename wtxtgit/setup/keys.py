@@ -1,7 +1,7 @@
-"""The user's keys: made, imported, listed; and which of them signs.
+"""The user's keys: creating, importing and listing them, and choosing the one that signs.
 
-The key that signs is named by an option, by the environment, by git's config,
-or is the only one.
+The key that signs is named by an option, by the environment, or by git's config, or it is the only
+one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ from wtxtgit.trust.signing import AskPassphrase, SeedKey, SigningKey, agent_key,
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts(JsonObject):
-    """What may be told of a key; `public` is its line as a `.pub` file has it.
+    """What may be shown of a key; `public` is its line as in a `.pub` file.
 
-    `protected` tells of a passphrase, None where the secret file can't be
-    read.
+    `protected` tells whether it has a passphrase, None if the secret file can't be read.
     """
 
     name: str
@@ -53,16 +52,19 @@ class KeyFacts(JsonObject):
 
 
 def new(ring: Keyring, name: str, passphrase: str | None) -> KeyFacts:
-    """Make a key; None for no passphrase. Raises UsageError for a name that is taken.
+    """Create a key, without a passphrase if that is None; raises UsageError if the name is taken.
 
-    A key whose making was broken off is finished, where the passphrase is its own.
+    A key whose creation was interrupted is completed instead, if this is its passphrase.
     """
     check_free(ring, name)
     return _finish(ring, name, passphrase) or _add(ring, name, generate(name), passphrase)
 
 
 def check_free(ring: Keyring, name: str) -> None:
-    """Raise UsageError for a name that no key can have or one has, before anybody is asked."""
+    """Raise UsageError if no key can have this name, or one has it already.
+
+    For a check before a passphrase is asked for.
+    """
     check_name(name)
     with failures(ring.folder):
         if name in ring.names():
@@ -72,9 +74,9 @@ def check_free(ring: Keyring, name: str) -> None:
 
 
 def import_key(ring: Keyring, path: Path, name: str, passphrase: str | None) -> KeyFacts:
-    """Copy an OpenSSH private key file into the ring; what it holds is checked first.
+    """Copy an OpenSSH private key file into the ring, after checking its content.
 
-    A copy of it whose making was broken off is finished, where the passphrase is its own.
+    A copy that was interrupted is completed instead, if this is its passphrase.
     """
     check_free(ring, name)
     key = read_importable(path)
@@ -82,10 +84,13 @@ def import_key(ring: Keyring, path: Path, name: str, passphrase: str | None) -> 
 
 
 def read_importable(path: Path) -> SecretKey:
-    """The key of an unencrypted OpenSSH private key file; raises KeyFileError for others."""
+    """Read the key of an unencrypted OpenSSH private key file.
+
+    Raises KeyFileError for any other file.
+    """
     with failures(path):
         content = read_secret_file(path)
-    # Its .pub would be missing, and its passphrase would not be asked for.
+    # The .pub file would be missing, and nobody would be asked for the passphrase.
     if is_protected(content):
         raise KeyFileError(
             f"{shown(path)}: already a wtxtgit key: copy it together with its .pub file"
@@ -94,26 +99,32 @@ def read_importable(path: Path) -> SecretKey:
 
 
 def name_for(path: Path) -> str:
-    """The name that an imported file gives its key."""
+    """Return the name that a key gets from its imported file.
+
+    Raises UsageError if that can't be one.
+    """
     if not is_name(path.name):
         raise UsageError(f"cannot name the key after {shown(path)}", hint="--name NAME gives one")
     return path.name
 
 
 def list_keys(ring: Keyring) -> tuple[KeyFacts, ...]:
-    """All keys of the ring, by name."""
+    """Return all keys of the ring, by name."""
     with failures(ring.folder):
         return tuple(_facts(ring, name) for name in ring.names())
 
 
 def show(ring: Keyring, name: str | None) -> KeyFacts:
-    """One key; without a name the only one. Raises UsageError where there is no such key."""
+    """Return one key, the only one if no name is given.
+
+    Raises UsageError if there is no such key.
+    """
     with failures(ring.folder):
         return _facts(ring, only_name(ring) if name is None else name)
 
 
 def only_name(ring: Keyring) -> str:
-    """The name of the only key that there is; raises UsageError for none or several."""
+    """Return the name of the only key; raises UsageError if there are none or several."""
     names = ring.names()
     if not names:
         raise UsageError("no keys", hint="wtxtgit key new makes one")
@@ -126,7 +137,7 @@ def only_name(ring: Keyring) -> str:
 
 
 def _add(ring: Keyring, name: str, key: SecretKey, passphrase: str | None) -> KeyFacts:
-    # OpenSSH's own format: the key stays usable without wtxtgit.
+    # OpenSSH's own format, so the key is usable without wtxtgit.
     content = format_secret_key(key)
     if passphrase is not None:
         content = protect(content, passphrase)
@@ -139,10 +150,11 @@ def _add(ring: Keyring, name: str, key: SecretKey, passphrase: str | None) -> Ke
 def _finish(
     ring: Keyring, name: str, passphrase: str | None, wanted: SecretKey | None = None
 ) -> KeyFacts | None:
-    """Finish a key whose making was broken off; None where there is none that this opens.
+    """Complete a key whose creation was interrupted.
 
-    Nobody was told of it, so where no key is wanted it is as good as another; its secret is
-    never written over.
+    Returns None if there is none, the passphrase does not open it, or it is not the key `wanted`.
+    Without `wanted` any such key will do, as nobody has seen it yet. An existing secret is never
+    overwritten.
     """
     with failures(ring.folder):
         secret = ring.unfinished(name)
@@ -167,7 +179,7 @@ def _facts(ring: Keyring, name: str) -> KeyFacts:
     try:
         protected = is_protected(ring.secret(name))
     except (WtxtgitError, OSError):
-        # Who signs with it is told why; the public half is good for all that.
+        # Whoever signs with the key is told why; the public half is usable all the same.
         protected = None
     return _describe(name, public, protected)
 
@@ -185,9 +197,9 @@ AGENT_SOCKET = "SSH_AUTH_SOCK"
 
 
 def users_keyring(environment: Mapping[str, str]) -> Keyring:
-    """The user's keys: those in `wtxtgit/keys`, in the folder of configurations.
+    """Return the user's keys: those in `wtxtgit/keys` in the folder of configurations.
 
-    Raises EnvironmentFailure where there is no home.
+    Raises EnvironmentFailure if there is no home folder.
     """
     folder = user_folder("XDG_CONFIG_HOME", ".config", environment)
     if folder is None:
@@ -197,13 +209,12 @@ def users_keyring(environment: Mapping[str, str]) -> Keyring:
 
 @dataclass(frozen=True, slots=True)
 class KeySources:
-    """All that may say which key signs, strongest first.
+    """Everything that may say which key signs, strongest first.
 
-    `spec` is what an option says: the name of a key of the ring, a path (with
-    a slash in it), `agent:` and a fingerprint, or `agent:` alone. `content`
-    is that of a secret file, out of the environment; `configured` is git's
-    config, spelled as `spec`. `ask` gets the key's name and gives its
-    passphrase.
+    `spec` is the value of an option: the name of a key in the ring, a path (with a slash in it),
+    `agent:` and a fingerprint, or `agent:` alone. `content` is that of a secret file, given in the
+    environment; `configured` is the value in git's config, spelled like `spec`. `ask` is called
+    with the key's name and returns its passphrase.
     """
 
     ring: Keyring
@@ -215,11 +226,10 @@ class KeySources:
 
 
 def choose_key(sources: KeySources) -> SigningKey:
-    """The key that signs.
+    """Return the key that signs.
 
-    Raises UsageError where none is meant or it is not there, KeyFileError for
-    a file that is no key or stays closed, AgentError, and EnvironmentFailure
-    for files that others may read.
+    Raises UsageError if no key is meant or it does not exist, KeyFileError for a file that is not a
+    key or can't be opened, AgentError, and EnvironmentFailure for files that others may read.
     """
     if sources.spec is not None:
         return _named(sources, sources.spec)
@@ -235,14 +245,17 @@ def choose_key(sources: KeySources) -> SigningKey:
 
 
 def named_key(spec: str, environment: Mapping[str, str]) -> SigningKey:
-    """The key that a program names: as `spec` of `KeySources`; nobody is asked for a passphrase."""
+    """Return the key that a program names, spelled like `spec` of KeySources.
+
+    Nobody is asked for a passphrase.
+    """
     socket = environment.get(AGENT_SOCKET)
     agent = Path(socket) if socket else None
     return choose_key(KeySources(users_keyring(environment), spec, agent_socket=agent))
 
 
 def key_of_file(path: Path, ask: AskPassphrase | None) -> SeedKey:
-    """The key of a secret file; errors as those of `choose_key`."""
+    """Return the key in a secret file; raises what `choose_key` raises for one."""
     with failures(path):
         content = read_secret_file(path)
     return seed_key(content, shown(path), ask)
@@ -251,7 +264,7 @@ def key_of_file(path: Path, ask: AskPassphrase | None) -> SeedKey:
 def _named(sources: KeySources, spec: str) -> SigningKey:
     if spec.startswith(AGENT):
         return agent_key(sources.agent_socket, spec.removeprefix(AGENT) or None)
-    # No name of a key has a slash, so a path is never taken for one.
+    # The name of a key never has a slash, so a path is never taken for one.
     if "/" in spec:
         return key_of_file(Path(spec), sources.ask)
     return _of_ring(sources, spec)
@@ -267,7 +280,7 @@ def _of_ring(sources: KeySources, name: str) -> SeedKey:
             )
         public = ring.public(name)
         key = seed_key(ring.secret(name), name, sources.ask)
-    # Else signatures would carry a keyid that no list of signers has for this name.
+    # Otherwise signatures would carry a keyid that no list of signers has for this name.
     if key.public_key != public.key:
         raise KeyFileError(f"{name}: its .pub file belongs to another key")
     return key

@@ -1,4 +1,4 @@
-"""What wtxtgit's own processes left in a repository when they were killed."""
+"""What wtxtgit's own processes left behind in a repository when they were killed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _NAMES = (":(top,glob)**/.wtxtgit-*", ":(top,glob)**/.wtxtgit-*/**")
 
 
 def find(repo: Repository) -> list[Path]:
-    """Files and folders that were in the making, and the index's lock; those of running ones not.
+    """List unfinished files and folders, and the index's lock.
 
-    In the work tree only what is not tracked counts: names that a repository came with say nothing.
+    Those of running processes are left out. In the work tree only untracked paths count: a tracked
+    name of this kind came with the repository.
     """
     found = temporary.leftovers(temporary.aside_folder(repo.common_dir))
-    # Beside the index and the work tree's files, where git's own folder is on another disk.
+    # If git's own folder is on another disk, they are beside the index and the work tree's files.
     found += temporary.leftovers(repo.git_dir)
-    # Ignored or not: without --exclude-standard git lists both.
+    # Ignored files as well: without --exclude-standard git lists both kinds.
     listed = run.records(repo.git("ls-files", "--others", "-z", "--", *_NAMES))
     for path in dict.fromkeys(filter(None, map(_in_the_making, listed))):
         if temporary.left_behind(repo.file(path)):
@@ -31,7 +32,7 @@ def find(repo: Repository) -> list[Path]:
 
 
 def remove(repo: Repository) -> list[Path]:
-    """Take them away; gives those that are gone."""
+    """Remove what `find` lists; return what is gone."""
     removed = []
     for path in find(repo):
         with contextlib.suppress(OSError):
@@ -41,7 +42,7 @@ def remove(repo: Repository) -> list[Path]:
 
 
 def _in_the_making(path: bytes) -> bytes:
-    """The part of a path that ends with a name of ours, empty for one without."""
+    """Return the part of a path up to the first name of ours, empty if there is none."""
     parts = path.split(b"/")
     for count, part in enumerate(parts, 1):
         if temporary.NAME.fullmatch(part):
@@ -50,5 +51,5 @@ def _in_the_making(path: bytes) -> bytes:
 
 
 def shown_from(repo: Repository, path: Path) -> bytes:
-    """A leftover's path, as short as it is from the top level."""
+    """Return a leftover's path relative to the top level."""
     return os.fsencode(os.path.relpath(path, repo.home))

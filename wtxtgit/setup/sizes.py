@@ -1,13 +1,12 @@
-"""Large texts: what forges and git take, and the settings of git that suit them.
+"""Large texts: the limits of forges and of git, and the settings of git that suit them.
 
-What git needs was measured with git 2.39.5 (`docs/git.md`, "Limits"), in
-multiples of the largest text: repacking twelve versions holds 25 of them a
-thread, and less with a bound on the window, down to 5. With a window of four
-the pack is as small as without a bound, with a window of one it is half as
-large again, and without deltas ten times as large.
+Git's need of memory was measured with git 2.39.5 (`docs/git.md`, "Limits"), in multiples of the
+largest text: when twelve versions are repacked, each thread holds 25 of them, or fewer, down to 5,
+if the memory of the window is bounded. With a window of four texts the pack is as small as without
+a bound, with a window of one it is half as large again, and without deltas ten times as large.
 
-Settings are made for one repository, and can be taken back. Beside a value in
-the repository's config stands what was set, and what was there before:
+Settings are made for one repository, and can be undone. In the repository's config, beside a value,
+is noted what was set and what was there before:
 
     [core]
         bigFileThreshold = 2g
@@ -15,7 +14,7 @@ the repository's config stands what was set, and what was there before:
         set = 2g
         before = 512k
 
-A value that somebody has changed since is theirs, and stays.
+A value that somebody changed since then is theirs, and stays.
 """
 
 from __future__ import annotations
@@ -43,7 +42,10 @@ _MIB = 1024 * 1024
 
 
 def large_blob(size: int, limit: int) -> str | None:
-    """Say of a blob over the limit, or over half of it, how large it is; None of a smaller one."""
+    """Describe the size of a blob over the limit, or over half of it.
+
+    Returns None for a smaller one.
+    """
     if size > limit:
         return f"{_mib(size)} as text, over the limit of {_mib(limit)} for a blob"
     if 2 * size > limit:
@@ -52,7 +54,7 @@ def large_blob(size: int, limit: int) -> str | None:
 
 
 def max_blob(repo: Repository) -> int:
-    """The most bytes that a blob may have, as configured."""
+    """Return the configured limit of a blob, in bytes."""
     return repo.config.size(MAX_BLOB_KEY, MAX_FORGE_BLOB)
 
 
@@ -83,7 +85,7 @@ _UNITS = ((1024 * _MIB, "g"), (_MIB, "m"), (1024, "k"))
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Bytes of memory and number of processors that git has here."""
+    """What git has on this machine: bytes of memory, and processors."""
 
     memory: int
     cores: int
@@ -91,10 +93,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class TextSize:
-    """A tracked file's size in bytes as text, as it is staged or would be.
+    """The size of a tracked file in bytes as text, as it is staged or would be.
 
-    `binary` is the size of the file in the work tree, 0 where there is none. The text is a
-    detached one where `detached` says so.
+    `binary` is the size of the file in the work tree, 0 if there is none. `detached` tells whether
+    the text is a detached one.
     """
 
     path: bytes
@@ -104,14 +106,18 @@ class TextSize:
 
     @property
     def held(self) -> int:
-        """What git holds of it while it checks it out: the blob, and what smudge makes of it."""
+        """Bytes of it that git holds while it checks it out: the blob, and what smudge makes of
+        it.
+        """
         return self.text + self.binary if self.detached else CHECKOUT_TEXTS * self.text
 
 
 @dataclass(frozen=True, slots=True)
 class BlobSettings:
-    """Git's settings for large blobs: bytes of a blob up to which it makes deltas,
-    bytes of a thread's window (0 without a bound), and threads.
+    """Git's settings for large blobs.
+
+    `threshold` is the largest blob, in bytes, of which git makes deltas. `window` is the memory of
+    a thread's window in bytes, 0 if unbounded.
     """
 
     threshold: int
@@ -120,30 +126,30 @@ class BlobSettings:
 
 
 def machine() -> Machine:
-    """Ask how large this machine is."""
+    """Return the memory and the processors of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(memory, max(1, os.sysconf("SC_NPROCESSORS_ONLN")))
 
 
 def settings(repo: Repository, here: Machine) -> BlobSettings:
-    """Read the settings that git obeys in a repository."""
+    """Return the settings that git uses in a repository."""
     threshold = repo.config.size(BIG_FILE_THRESHOLD, DEFAULT_THRESHOLD)
     window = repo.config.size(WINDOW_MEMORY, 0)
     return BlobSettings(threshold, window, repo.config.size(THREADS, 0) or here.cores)
 
 
 def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]:
-    """Find the sizes of tracked files, largest text first.
+    """Return the sizes of tracked files, largest text first.
 
-    `entries` are those of the index that go through the filter; files that
-    `git add` would take up are looked for here.
+    `entries` are those of the index that go through the filter; files that `git add` would add are
+    found here.
     """
     present = [entry for entry in entries if not entry.skipped]
     stored = blobs.sizes(repo, {entry.oid for entry in present}) if present else {}
     texts: dict[bytes, int] = {}
     for entry in present:
         texts[entry.path] = max(texts.get(entry.path, 0), stored[entry.oid])
-    # What git add would take up is judged as well: after the commit it is too late.
+    # Files that git add would add are judged as well: after the commit it is too late.
     others = index.untracked_paths(repo)
     drivers = repo.attributes([*others, *texts], ("filter",))
     texts.update((path, 0) for path in others if drivers[path]["filter"] in FILTERS)
@@ -155,23 +161,24 @@ def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]
 
 
 def suited(sizes: Sequence[TextSize], now: BlobSettings, here: Machine) -> BlobSettings:
-    """Choose settings with which git packs these texts in the memory that is here.
+    """Choose settings with which git can pack these texts in the memory of this machine.
 
-    What is set stays as far as it does; deltas are for texts of which a
+    Existing values are kept as far as they serve. Deltas are meant for those texts for which a
     thread can hold what it needs.
     """
     most = min(here.memory // REPACK_LEAST, MAX_DELTA_TEXT)
     threshold = now.threshold
     wanted = max((size.text for size in sizes if size.text <= most), default=0)
     if wanted > threshold:
-        # Room to grow: a larger text would be stored whole again.
+        # With room to grow: a larger version would otherwise be stored whole again.
         threshold = min(next_power(wanted), max(wanted, most // _MIB * _MIB))
     largest = max((size.text for size in sizes if size.text <= threshold), default=0)
     room = here.memory // 2
-    # A bound that somebody set, or no need for one.
+    # Somebody has set a bound, or none is needed.
     if now.window or REPACK_UNBOUND * largest * now.threads <= room:
         return BlobSettings(threshold, now.window, now.threads)
-    # Fewer threads before smaller windows: a window below its text finds no delta at all.
+    # Fewer threads rather than smaller windows: a window smaller than its text finds no delta at
+    # all.
     threads = min(now.threads, max(1, room // (REPACK_LEAST * largest)))
     spare = room // threads - (REPACK_LEAST - 1) * largest
     window = min(max(spare, largest), FULL_WINDOW * largest)
@@ -179,7 +186,7 @@ def suited(sizes: Sequence[TextSize], now: BlobSettings, here: Machine) -> BlobS
 
 
 def tune(repo: Repository, entries: Iterable[TreeEntry]) -> list[str]:
-    """Give a repository's config the settings that suit it; say what was set."""
+    """Set the values that suit a repository in its config; return a line for each that was set."""
     here = machine()
     now = settings(repo, here)
     values = changes(now, suited(text_sizes(repo, entries), now, here))
@@ -188,7 +195,7 @@ def tune(repo: Repository, entries: Iterable[TreeEntry]) -> list[str]:
 
 
 def changes(now: BlobSettings, wanted: BlobSettings) -> dict[str, str]:
-    """The keys whose values differ, with those that are wanted, spelled for git."""
+    """Return the keys whose values differ, with the wanted values as git spells them."""
     pairs = (
         (BIG_FILE_THRESHOLD, now.threshold, wanted.threshold, spelled),
         (WINDOW_MEMORY, now.window, wanted.window, spelled),
@@ -198,7 +205,7 @@ def changes(now: BlobSettings, wanted: BlobSettings) -> dict[str, str]:
 
 
 def spelled(size: int) -> str:
-    """Spell a number of bytes as git does, exactly: 2g, 1536m."""
+    """Spell a number of bytes exactly, as git does: 2g, 1536m."""
     for unit, letter in _UNITS:
         if size and size % unit == 0:
             return f"{size // unit}{letter}"
@@ -206,7 +213,7 @@ def spelled(size: int) -> str:
 
 
 def told(size: int) -> str:
-    """Say a number of bytes to people: 368 MiB, 1.5 GiB."""
+    """Spell a number of bytes for people: 368 MiB, 1.5 GiB."""
     if size >= 1024 * _MIB:
         return f"{size / (1024 * _MIB):.3g} GiB"
     return f"{size // _MIB} MiB" if size >= _MIB else f"{size} bytes"
@@ -221,7 +228,7 @@ def _size(repo: Repository, path: bytes, blob: int, *, detached: bool) -> TextSi
 
 
 def next_power(size: int) -> int:
-    """The power of two above half as much again."""
+    """Return the power of two above one and a half times the size."""
     return 1 << (size + size // 2).bit_length()
 
 
@@ -234,10 +241,10 @@ _SCOPE = "local"
 
 
 def set_values(values: Mapping[str, str], *, cwd: Path) -> None:
-    """Set keys out of TUNED in the repository's config, and note what was there."""
+    """Set keys of TUNED in the repository's config, and note their earlier values."""
     for key, value in values.items():
         present = values_in(key, scope=_SCOPE, cwd=cwd)
-        # What was there before the first time is kept, not what we set since.
+        # The note keeps the value before the first time, not one that we set later.
         if present != _noted(key, "set", cwd):
             _put(_note(key, "before"), present, cwd)
         _put(_note(key, "set"), [value], cwd)
@@ -245,13 +252,13 @@ def set_values(values: Mapping[str, str], *, cwd: Path) -> None:
 
 
 def put_back(*, cwd: Path) -> tuple[str, ...]:
-    """Put back what was there before `tune`; give the keys that were put back."""
+    """Restore the values before `tune`; return the keys that were restored."""
     undone = []
     for key in TUNED:
         was_set = _noted(key, "set", cwd)
         if not was_set:
             continue
-        # Somebody's later value is theirs, and stays.
+        # A value that somebody set later is theirs, and stays.
         if values_in(key, scope=_SCOPE, cwd=cwd) == was_set:
             _put(key, _noted(key, "before", cwd), cwd)
             undone.append(key)
@@ -269,7 +276,7 @@ def _noted(key: str, name: str, cwd: Path) -> list[str]:
 
 
 def _put(key: str, values: list[str], cwd: Path) -> None:
-    """Make these all values of a key in the repository's config."""
+    """Make these the only values of a key in the repository's config."""
     if values_in(key, scope=_SCOPE, cwd=cwd):
         change_config(_SCOPE, "--unset-all", key, cwd=cwd)
     for value in values:

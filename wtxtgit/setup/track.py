@@ -1,7 +1,7 @@
-"""Track and untrack: pattern lines of a folder's gitattributes file.
+"""Track and untrack: the pattern lines of a folder's gitattributes file.
 
-`-text` stands on every line of ours: end-of-line conversion runs before
-smudge, and would change the text.
+Each of our lines has `-text`, since git would convert line endings before smudge, and change the
+text.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MEMORY_HINT_SIZE = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SizeWarning(JsonObject):
-    """A file that is large for git: `size` in bytes of binary, `message` says of what limit."""
+    """A file that is large for git: `size` is in bytes of binary, `message` names the limit."""
 
     path: bytes
     size: int
@@ -66,16 +66,14 @@ class SizeWarning(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Consequences:
-    """What follows for the files that are tracked now.
+    """What tracking or untracking means for existing files.
 
-    `raw` are committed raw binaries: they become text with
-    `git add --renormalize`. `pointers` are git-lfs's, not the files; `of_lfs` are the patterns
-    that a line of git-lfs has, which no longer counts. `sizes`
-    are those of files that are large, largest
-    first, `settings` the values of git's keys that suit them better. `long`
-    counts the files whose diff forges may not show, `over_forges` those that they may refuse.
-    `other_form` are committed in the form that they had: whole texts, or detached ones. Of files
-    that are no longer tracked `texts` are still that in git.
+    `raw` are committed as raw binary; `git add --renormalize` makes them text. `pointers` are
+    git-lfs pointers committed in place of files; `of_lfs` are patterns with a line of git-lfs that
+    no longer counts. `sizes` are warnings of large files, largest first; `settings` are values of
+    git's keys that suit them better. `long` counts the files whose diff forges may not show,
+    `over_forges` those that forges may refuse. `other_form` are committed in the other form, whole
+    or detached, than they are tracked in. `texts` are no longer tracked but still text in git.
     """
 
     raw: tuple[bytes, ...] = ()
@@ -91,7 +89,9 @@ class Consequences:
 
 @dataclass(frozen=True, slots=True)
 class Tracking(JsonObject):
-    """What track or untrack did to `file`; patterns that were as wanted are `unchanged`."""
+    """What track or untrack did to `file`; `unchanged` are the patterns that were already as
+    wanted.
+    """
 
     KEYS = (
         "file changed unchanged raw=consequences.raw sizes=consequences.sizes "
@@ -110,7 +110,7 @@ class Tracking(JsonObject):
 class Pattern(JsonObject):
     """A tracked pattern, and the gitattributes file (from the top level) that has it.
 
-    Of files that match a `detached` one the data are in the store.
+    The data of files that match a `detached` pattern are kept in the store.
     """
 
     KEYS = "pattern file detached=is_told?"
@@ -126,24 +126,24 @@ class Pattern(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Patterns(JsonObject):
-    """The patterns that the gitattributes files of a repository have."""
+    """The patterns in the gitattributes files of a repository."""
 
     patterns: tuple[Pattern, ...]
 
 
 def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False) -> Tracking:
-    """Track patterns in the folder that `repo` was found from, in one of the two forms.
+    """Track patterns in the folder that `repo` was found from, whole or detached.
 
     Raises UsageError for a pattern that git would not obey.
     """
     with turn(repo):
         file = _file(repo)
         content = _read(file)
-        # With the first pattern; who takes it out later does not want it.
+        # Only with the first pattern: whoever removes the line later does not want it.
         if not any(is_filter_line(line) or is_about(line) for line in attributes.parse(content)):
             content = attributes.append_comment(content, ABOUT)
         content, changed = _tracked(content, patterns, DETACHED if detached else FILTER)
-        # With the first pattern: texts that reach the work tree must keep their line ends.
+        # With the first pattern: texts that reach the work tree must keep their line endings.
         beside = dict(COMPANIONS)
         for line in attributes.parse(content):
             beside.pop(line.pattern or b"", None)
@@ -155,10 +155,11 @@ def track(repo: Repository, patterns: Sequence[bytes], *, detached: bool = False
 
 
 def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
-    """Take patterns back; with the last one go the lines for our text files, and what they are.
+    """Stop tracking patterns; with the last one, our other lines are removed too.
 
-    Raises CheckError, with nothing changed, where files that would lose their filter are not there:
-    nothing could be stored for them but the text.
+    Those are the lines for our text files and the line that explains them. Raises CheckError, with
+    nothing changed, if a file that would lose its filter is missing or still text in the work tree:
+    then only its text could be stored.
     """
     with turn(repo):
         file = _file(repo)
@@ -182,7 +183,10 @@ def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
 
 
 def _texts_left(repo: Repository, entries: Sequence[TreeEntry]) -> tuple[bytes, ...]:
-    """Of files that had a filter those that have none now, and are texts in git."""
+    """Return those files that lost their filter and are text in git.
+
+    Raises CheckError if one of them is outside a sparse checkout, or still text in the work tree.
+    """
     through = {entry.path for entry in filtered(repo, entries)}
     lost = [entry for entry in entries if entry.path not in through]
     if skipped := [entry.path for entry in lost if entry.skipped]:
@@ -202,13 +206,13 @@ def _texts_left(repo: Repository, entries: Sequence[TreeEntry]) -> tuple[bytes, 
 
 
 def list_patterns(repo: Repository) -> Patterns:
-    """List the tracked patterns of all gitattributes files of the work tree."""
+    """List the tracked patterns in all gitattributes files of the work tree."""
     repo.check_worktree()
     return Patterns(tuple(pattern for pattern, _ in _pattern_lines(repo)))
 
 
 def repair(repo: Repository) -> list[bytes]:
-    """Give every pattern line of ours the attributes that it lacks; list the files changed."""
+    """Complete the attributes of every pattern line of ours; return the files that were changed."""
     with turn(repo):
         repaired = []
         for path in attribute_files(repo):
@@ -225,12 +229,12 @@ def repair(repo: Repository) -> list[bytes]:
 
 
 def incomplete_lines(repo: Repository) -> list[Pattern]:
-    """Find the pattern lines of ours that lack an attribute."""
+    """Find those of our pattern lines that lack an attribute."""
     return [pattern for pattern, line in _pattern_lines(repo) if _complete(line) != line]
 
 
 def attribute_files(repo: Repository) -> list[bytes]:
-    """List the gitattributes files of the work tree, git's own or about to be."""
+    """List the gitattributes files of the work tree, in the index or untracked."""
     name = attributes.FILE_NAME.encode()
     known = {entry.path for entry in index.entries(repo)} | set(index.untracked_paths(repo))
     files = sorted(path for path in known if path.rpartition(b"/")[2] == name)
@@ -238,7 +242,9 @@ def attribute_files(repo: Repository) -> list[bytes]:
 
 
 def _were_lfs(content: bytes, patterns: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Those of which a line of ours comes next after one of git-lfs."""
+    """Return the patterns for which a line of ours follows one of git-lfs, with no other line
+    for it in between.
+    """
     is_lfs: dict[bytes, bool] = {}
     found = set()
     asked = dict.fromkeys(patterns)
@@ -268,11 +274,13 @@ def _tracking(
 def _tracked(
     content: bytes, patterns: Iterable[bytes], driver: bytes
 ) -> tuple[bytes, Container[bytes]]:
-    """A file with lines of ours for these patterns, and those for which it is another."""
+    """Return a file's content with lines of ours for these patterns, and the patterns that
+    changed.
+    """
     asked = dict.fromkeys(patterns)
     for pattern in asked:
         attributes.check_pattern(pattern)
-    # Of several the last one counts.
+    # If there are several lines for a pattern, the last one counts.
     counts: dict[bytes, int] = {}
     for number, line in enumerate(attributes.parse(content)):
         if line.pattern in asked and is_filter_line(line):
@@ -295,7 +303,9 @@ def _tracked(
 
 
 def _untracked(content: bytes, patterns: Iterable[bytes]) -> tuple[bytes, Container[bytes]]:
-    """A file without lines of ours for these patterns, and those that had one."""
+    """Return a file's content without lines of ours for these patterns, and the patterns that
+    had one.
+    """
     asked = frozenset(patterns)
     changed: set[bytes] = set()
 
@@ -312,8 +322,10 @@ def _untracked(content: bytes, patterns: Iterable[bytes]) -> tuple[bytes, Contai
 
 
 def _complete(line: Line, driver: bytes | None = None) -> Line:
-    """A line of ours with all attributes that it needs, for the driver that it has unless given."""
-    # gitattributes(5): of several the last one counts.
+    """Complete the attributes of a line of ours, for `driver` or else for the filter that it
+    names.
+    """
+    # gitattributes(5): of several values the last one counts.
     had = [name for name in line.attributes if name in _FILTERS]
     wanted = (driver or had[-1], *BESIDE)
     others = [
@@ -331,8 +343,8 @@ def _complete(line: Line, driver: bytes | None = None) -> Line:
 
 
 def _conflicts(name: bytes) -> bool:
-    """Tell whether an attribute on our own line takes back what ours say."""
-    # gitattributes(5): `-` unsets, `!` leaves unspecified, `=` gives a value.
+    """Tell whether an attribute on one of our lines contradicts our attributes."""
+    # gitattributes(5): `-` unsets, `!` makes unspecified, `=` gives a value.
     key = name.lstrip(b"-!").partition(b"=")[0]
     return key in (b"text", b"eol", b"crlf", b"binary") and name not in (b"-text", b"-eol")
 
@@ -345,22 +357,22 @@ def _pattern_lines(repo: Repository) -> Iterator[tuple[Pattern, Line]]:
 
 
 def is_filter_line(line: Line) -> bool:
-    """Whether a line has files kept as texts."""
+    """Tell whether a line makes git keep files as texts."""
     return line.pattern is not None and any(name in line.attributes for name in _FILTERS)
 
 
 def is_about(line: Line) -> bool:
-    """Whether a line is the one that says what this is."""
+    """Tell whether a line is the one that explains our lines."""
     return line.raw.rstrip(b"\r\n") == ABOUT
 
 
 def is_beside(line: Line) -> bool:
-    """Whether a line of ours goes with the last pattern."""
+    """Tell whether a line of ours is removed with the last pattern."""
     return is_about(line) or (line.pattern, line.attributes) in COMPANIONS
 
 
 def is_detached(line: Line) -> bool:
-    """Whether a line of ours keeps data in the store."""
+    """Tell whether a line of ours keeps data in the store."""
     return [name for name in line.attributes if name in _FILTERS][-1:] == [DETACHED]
 
 
@@ -370,7 +382,7 @@ def _file(repo: Repository) -> Path:
 
 def _read(file: Path) -> bytes:
     if file.is_symlink():
-        # Git does not follow it either, and a file elsewhere is not ours to change.
+        # Git does not follow the link either, and a file elsewhere is not ours to change.
         raise EnvironmentFailure(f"{os.fspath(file)!r} is a symbolic link, which git ignores")
     if not file.exists():
         return b""
@@ -379,11 +391,11 @@ def _read(file: Path) -> bytes:
 
 
 def _write(repo: Repository, file: Path, content: bytes) -> None:
-    # A file that is written again is a changed one for git, and for editors.
+    # A rewritten file would look changed to git and to editors.
     if content == _read(file):
         return
-    # Git goes on obeying the index's copy of a file that is gone, so one that
-    # is committed is left empty.
+    # If the file is gone, git goes on obeying the copy in the index, so one that is in the index is
+    # left empty.
     path = os.fsencode(file.relative_to(repo.worktree))
     if content or any(entry.path == path for entry in index.entries(repo)):
         replace_file(file, lambda descriptor: write_all(descriptor, (content,)))
@@ -392,7 +404,7 @@ def _write(repo: Repository, file: Path, content: bytes) -> None:
 
 
 def _consequences(repo: Repository, here: Machine) -> Consequences:
-    """Look at the files that are tracked now, staged or not."""
+    """Find out what tracking means for the files that are tracked now, staged or not."""
     entries = filtered(repo, index.entries(repo))
     forms = stored_forms(repo, entries)
     texts = sizes.text_sizes(repo, entries)
@@ -414,14 +426,14 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
 
 
 def pull_hint(repo: Repository, paths: Sequence[bytes]) -> str:
-    """The commands that make texts of files that git has pointers of git-lfs for."""
+    """Return the commands that turn git-lfs pointers committed in place of files into texts."""
     return f"git lfs pull, then git add --renormalize -- {arguments_here(repo, paths)}"
 
 
 def form_hint(repo: Repository, paths: Sequence[bytes]) -> str:
-    """The commands that store files in the form that they are tracked in."""
+    """Return the commands that store files in the form that they are tracked in."""
     command = f"git add --renormalize -- {arguments_here(repo, paths)}"
-    # What stands as a detached text is stored as that, whatever its attributes say.
+    # A file that is a detached text now is stored as that, whatever its attributes say.
     heads = (work_tree.file_head(repo.file(path)) or b"" for path in paths)
     if any(map(grammar.is_detached, heads)):
         return f"wtxtgit fetch, then {command}"
@@ -429,7 +441,7 @@ def form_hint(repo: Repository, paths: Sequence[bytes]) -> str:
 
 
 def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:
-    """Say what a file of this size meets as text; None where there is nothing to say."""
+    """Describe the limits that a file of this size meets as text; returns None if it meets none."""
     parts = []
     if size.text > now.threshold:
         parts.append(

@@ -1,9 +1,8 @@
-"""AEROSET: a model in several AERO files, listed in a JSON file beside them; read and checked.
+"""AEROSET: a model in several AERO files, listed in a JSON file beside them; reading and checking.
 
-The JSON names the parts, with the numbers of the weight shards in each, and an
-index, an AERO file whose TIDX has the tensors of all parts. In a part its
-shards are counted from 0. Files that are not at hand are at `base_url`.
-Spec: `docs/spec/aero.md`, "AEROSET".
+The JSON names the parts, with the numbers of the weight shards in each, and an index: an AERO file
+whose TIDX lists the tensors of all parts. Inside a part its shards are counted from 0. Files that
+are not in the folder are fetched from `base_url`. Spec: `docs/spec/aero.md`, "AEROSET".
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class SetFile:
     """A file of a set, by its path in the set's folder; `shards` are numbers in the set.
 
-    `sha256` is in hex, spelled as the index spells it.
+    `sha256` is in hex, spelled as in the index.
     """
 
     path: str
@@ -71,8 +70,8 @@ class SetFile:
 class AeroSet(FileSet):
     """A set that was read; its files are opened when they are needed.
 
-    `homes` has the part of each shard, and the shard's number in it; `listing` is what all files
-    together may list, of which the index in JSON took its part.
+    `homes` has, for each shard, its part and its number in that part. `listing` is what all files
+    together may still list after the JSON.
     """
 
     version: tuple[int, int]
@@ -87,8 +86,8 @@ class AeroSet(FileSet):
     def describe(self, options: ReadOptions) -> Description:
         """List the tensors of the index, with their bytes in the parts.
 
-        Tensors whose part can't be opened are absent. Raises FormatError
-        where the index can't be.
+        Tensors whose part can't be opened are absent. Raises FormatError if the index can't be
+        opened.
         """
         listing = self.listing.apart()
         index = self.open(self.index, listing)
@@ -120,7 +119,7 @@ class AeroSet(FileSet):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The paths of the set's files, the index first."""
+        """Return the paths of the set's files, the index first."""
         return (self.index.path, *(part.path for part in self.parts))
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
@@ -128,7 +127,7 @@ class AeroSet(FileSet):
         return map(SetCheck(self, options).member, paths)
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
-        """What was found in all files, in their order, is what was found in the set."""
+        """Join the findings of all files, in their order, to the findings of the set."""
         return Findings.of_members(members)[0]
 
     def open(self, member: SetFile, listing: ListingBudget) -> Aero:
@@ -136,7 +135,7 @@ class AeroSet(FileSet):
         return self.read(member, self.view(member), listing)
 
     def view(self, member: SetFile) -> ByteView:
-        """The bytes of a file of the set; raises FormatError where it can't be opened."""
+        """Return the bytes of a file of the set; raises FormatError if it can't be opened."""
         try:
             return self.open_member(member.path)
         except InputError as error:
@@ -151,7 +150,7 @@ class AeroSet(FileSet):
 
     @staticmethod
     def read(member: SetFile, data: ByteView, listing: ListingBudget) -> Aero:
-        """Read the bytes of a file of the set; raises FormatError.
+        """Parse the bytes of a file of the set; raises FormatError.
 
         What the file lists counts in the `listing` of the set.
         """
@@ -192,7 +191,7 @@ class _Readers:
                 entry.element,
                 absent=str(reader),
             )
-        # An offset would be one in another file.
+        # No offset: it would be a position in another file.
         return replace(reader.tensor(entry, home[1]), offset=None)
 
     def _reader(self, part: SetFile) -> TensorReader | str:
@@ -211,7 +210,7 @@ class _Readers:
 
 
 def is_index(data: ByteView) -> bool:
-    """Whether a JSON file is the index of a set, by its first bytes."""
+    """Whether a JSON file is the index of a set, judged by its first bytes."""
     return len(data) <= MAX_JSON and _NAMED.search(bytes(data[:SET_HEAD])) is not None
 
 
@@ -283,9 +282,9 @@ def _member(value: object, what: str, *, has_shards: bool) -> SetFile:
 
 
 class SetCheck:
-    """A check of a set under way: file by file, in any order.
+    """A check of a set in progress: file by file, in any order.
 
-    What is found in a file has the file's path before its message, and offsets there.
+    Findings in a file have the file's path before their message, and offsets in that file.
     """
 
     def __init__(self, aeroset: AeroSet, options: ReadOptions) -> None:
@@ -294,7 +293,7 @@ class SetCheck:
         self._parts = {part.path: part for part in aeroset.parts}
         self._listed: dict[str, list[IndexEntry]] | None = None
         self._is_listed = False
-        # What the index takes of it is kept; each part is looked at by itself.
+        # The index's share of the budget stays used; each part is checked by itself.
         self._listing = aeroset.listing.apart()
 
     def member(self, path: str) -> MemberFindings:
@@ -319,13 +318,13 @@ class SetCheck:
                     self._list(self._set.open(index, self._listing))
                 except FormatError:
                     self._list(None)
-            # Without an index that can be read there is nothing to agree with.
+            # Without a readable index there is nothing to compare with.
             if self._listed is not None:
                 self._check_agreement(member, aero, self._listed.get(path, []), findings)
         return findings.of_member()
 
     def _list(self, index: Aero | None) -> None:
-        """Keep what an index lists of each part, once for all of them."""
+        """Record what the index lists for each part, once for all parts."""
         self._is_listed = True
         if index is None:
             return
@@ -336,7 +335,7 @@ class SetCheck:
                 self._listed.setdefault(home[0].path, []).append(entry)
 
     def _check_file(self, member: SetFile, findings: Findings) -> Aero | None:
-        """Check one file; None where it can't be read."""
+        """Check one file; returns None if it can't be read."""
         try:
             data = self._set.view(member)
             _check_identity(member, data, findings)
@@ -388,7 +387,7 @@ class SetCheck:
                     part,
                 )
             wanted = entry.digest
-            # The part's own check has its hash; only another one is still to be made.
+            # The part's own check computes its hash; only a different one has to be checked here.
             if wanted is None or (there is not None and wanted == there.digest):
                 continue
             try:
@@ -408,7 +407,7 @@ class SetCheck:
 
 
 def _check_shards(part: SetFile, aero: Aero, findings: Findings) -> None:
-    """Check that the shards which the set lists of a part are those that it has."""
+    """Check that a part has exactly the shards that the set lists for it."""
     listed = {SHARD_NAME % number for number in range(len(part.shards))}
     for name in sorted(listed - aero.shards.keys()):
         message = f"{quoted(part.path)} lacks {name.decode()}, which the set lists"
@@ -431,7 +430,7 @@ def _check_identity(member: SetFile, data: ByteView, findings: Findings) -> None
         findings.error(f"{path} has no hash", "sha256", None, member, kind="sha256")
         return
     if member.sha256 != member.sha256.lower():
-        # The original reader compares texts.
+        # The original reader compares these as texts.
         findings.error(f"sha256 of {path} is not in lowercase", "sha256", None, member)
     got, wanted = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
     if got != wanted:

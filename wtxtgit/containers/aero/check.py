@@ -1,10 +1,9 @@
 """Checks of what an AERO file says of its own bytes: structure here, hashes in `hashes`.
 
-First the control region (file header, TOC, string table), then where payloads
-stand, what the MMSG says of chunks, and the TIDX's entries. What a writer never
-leaves so, and what keeps content from readers, is an error; what loses nothing
-is a warning.
-Spec: `docs/spec/aero.md`, "What is checked".
+First the control region (file header, TOC, string table), then the positions of payloads, what the
+MMSG says of chunks, and the TIDX's entries. An error is something that no writer produces, or that
+hides content from readers; a warning is something that loses nothing. Spec: `docs/spec/aero.md`,
+"What is checked".
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from wtxtgit.model.tensor import ReadOptions
 
 FILE_HEADER, TOC, NAMES = -3, -2, -1
 _CALLED = {FILE_HEADER: "file header", TOC: "TOC", NAMES: "string table"}
-# Bytes after a tensor's items that writers who align to 32 count as its own.
+# Padding after a tensor's items that some writers, which align to 32, include in its size.
 MOST_PADDING = 31
 
 Extent = tuple[int, int, int]
@@ -116,7 +115,7 @@ def _check_header(aero: Aero, findings: Findings) -> None:
         (header.names_offset, 28, "string_table_offset"),
         (header.names_length, 36, "string_table_length"),
     ):
-        # An empty string table stands nowhere, so its offset says nothing.
+        # The offset of an empty string table means nothing.
         if header.names_length and value % NAMES_ALIGNMENT:
             findings.error(f"{field} {value} is not a multiple of {NAMES_ALIGNMENT}", field, offset)
 
@@ -130,7 +129,7 @@ def _check_toc(aero: Aero, findings: Findings) -> None:
             findings.error(f"{name} is not 0", name, at)
     wiped = [chunk for chunk in aero.chunks if chunk.is_wiped]
     if wiped:
-        # A writer that died before it wrote the TOC leaves zeros, and the chunks can't be told.
+        # A writer that dies before it writes the TOC leaves zeros, and the chunks can't be found.
         findings.error(
             f"TOC entries filled with zeros: {len(wiped)} of {len(aero.chunks)}",
             "fourcc",
@@ -147,7 +146,7 @@ def _check_toc(aero: Aero, findings: Findings) -> None:
                 "no hash: the field is all zeros", "blake3_256", at + HASH_AT, chunk, kind="blake3"
             )
         if chunk.is_compressed and chunk.fourcc in NEVER_COMPRESSED:
-            # Weights are read all the same; what is to check others is not.
+            # Weights are still readable; chunks that serve to check others are not.
             (findings.warn if chunk.fourcc == SHARD else findings.error)(
                 f"{chunk.fourcc.decode()} is compressed, but must not be",
                 "chunk_flags",
@@ -186,7 +185,7 @@ def _check_names(aero: Aero, findings: Findings) -> None:
 
 
 def _is_whole_name(aero: Aero, chunk: AeroChunk) -> bool:
-    """Whether a chunk's name stands between NULs, or the ends of the string table."""
+    """Whether a chunk's name is delimited by NULs, or by the ends of the string table."""
     start, end = chunk.name_off, chunk.name_off + chunk.name_len
     table = aero.data[aero.header.names_offset :][: aero.header.names_length]
     around = (table[max(start - 1, 0) : start], table[end : end + 1])
@@ -214,7 +213,7 @@ def _check_placement(aero: Aero, findings: Findings) -> None:
     end, before = 0, FILE_HEADER
     for start, stop, what in sorted(extents(aero)):
         if start < end:
-            # Only a hash shows that shared bytes are those of both.
+            # Only a hash shows that shared bytes really belong to both.
             (findings.warn if _is_hashed(aero, what, before) else findings.error)(
                 f"{_called(aero, what)} overlaps {_called(aero, before)}", "chunk_offset", start
             )
@@ -226,7 +225,7 @@ def _check_placement(aero: Aero, findings: Findings) -> None:
 
 
 def extents(aero: Aero) -> Iterator[Extent]:
-    """Where header, TOC, string table and payloads stand; what is empty stands nowhere."""
+    """Yield where header, TOC, string table and payloads are, without empty ones."""
     header = aero.header
     yield 0, HEADER.size, FILE_HEADER
     yield header.toc_offset, header.toc_offset + header.toc_length, TOC
@@ -251,12 +250,12 @@ def _check_gap(data: ByteView, start: int, end: int, findings: Findings) -> None
 
 
 def lists_no_shards(aero: Aero) -> bool:
-    """Whether the file is the index of a set: no weight shards, and none are missed."""
+    """Whether the file is the index of a set: it has no weight shards, and should not have any."""
     return aero.first(SHARD) is None and mmsg(aero).get("shards") == []
 
 
 def _check_manifest(aero: Aero, findings: Findings) -> None:
-    """Check whether the manifest lists other chunks than the TOC."""
+    """Check that the manifest lists the same chunks as the TOC."""
     chunk = aero.first(MANIFEST)
     if chunk is None:
         return
@@ -276,7 +275,7 @@ def _check_manifest(aero: Aero, findings: Findings) -> None:
 
 
 def _disagreement(aero: Aero, key: str, item: dict[str, object]) -> str | None:
-    """How an item of the manifest's list `key` is wrong about the TOC, None where it is not."""
+    """Return how an item of the manifest's list `key` differs from the TOC, None if it does not."""
     place, fourcc = item.get("toc_index"), item.get("fourcc")
     is_there = type(place) is int and 0 <= place < len(aero.chunks)
     listed = aero.chunks[place] if is_there and isinstance(place, int) else None
@@ -299,7 +298,7 @@ def _check_index(aero: Aero, findings: Findings, *, shards_elsewhere: bool) -> N
     for entry in aero.entries:
         first = listed.setdefault(entry.name, entry)
         if first is not entry:
-            # Readers by name find one of them.
+            # Lookup by name finds only one of them.
             (findings.warn if first == entry else findings.error)(
                 f"tensor {quoted(entry.name)} appears twice", "name", chunk.offset, chunk
             )
@@ -320,7 +319,7 @@ def _check_index(aero: Aero, findings: Findings, *, shards_elsewhere: bool) -> N
 def _entry_problems(
     aero: Aero, entry: IndexEntry, findings: Findings, shards_elsewhere: bool
 ) -> Iterator[tuple[Callable[[str, str, int, AeroChunk], None], str, str]]:
-    """What is wrong with an entry by itself: how bad it is, the words, and the field."""
+    """Yield what is wrong with an entry by itself: severity, message, and field."""
     least = entry.least_size()
     if any(dim < 0 for dim in entry.shape):
         yield findings.error, "has a negative dimension", "shape"
@@ -330,7 +329,7 @@ def _entry_problems(
         yield findings.error, f"has {entry.data_len} bytes, fewer than its shape needs", "data_len"
     elif least is not None and entry.data_len - least > MOST_PADDING:
         yield findings.error, f"has {entry.data_len} bytes, its shape needs {least}", "data_len"
-    # Upstream readers take an empty hash for none.
+    # Upstream readers treat an empty hash as no hash.
     if entry.extra.get(HASH_KEY) and entry.digest is None:
         yield findings.error, "has a hash_b3 that is not a BLAKE3 hash in hex", HASH_KEY
     if shards_elsewhere:

@@ -1,8 +1,7 @@
-"""What chunks of an AERO file hide: one of a name or type behind another, one that nobody can read.
+"""Chunks of an AERO file that hide others of the same name or type, or that nothing can read.
 
-Readers take the first chunk of a name, and the first one of a metadata type.
-What the others hold is out of reach, unless it is the same once more.
-Spec: `docs/spec/aero.md`, "What is checked".
+Readers take the first chunk of a name, and the first one of a metadata type. The content of the
+others is out of reach, unless it is a copy. Spec: `docs/spec/aero.md`, "What is checked".
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ _LONGEST = 64
 
 
 def check_types(aero: Aero, findings: Findings) -> None:
-    """Check that metadata can be read, and that no type hides what a name says is there."""
+    """Check that metadata can be read, and that no chunk's type hides what its name promises."""
     for fourcc in (INDEX, JSON, MANIFEST):
         same = [chunk for chunk in aero.chunks if chunk.fourcc == fourcc]
         for chunk in same[1:2]:
             further = [one for one in same[1:] if _place(one) != _place(same[0])]
-            # An index may be as large as the file: of several none is looked into.
+            # An index may be as large as the file: if there are several, none is read.
             is_bounded = fourcc != INDEX or len(set(map(_place, further))) < 2
             adds = not is_bounded or any(_adds(aero, one) for one in further)
             (findings.error if adds else findings.warn)(
@@ -82,7 +81,7 @@ def check_types(aero: Aero, findings: Findings) -> None:
 
 
 def check_taken_names(aero: Aero, findings: Findings) -> None:
-    """Check chunks whose type and name another one has; readers find the first alone."""
+    """Check chunks whose type and name another one has: readers find only the first."""
     taken: dict[tuple[bytes, bytes], AeroChunk] = {}
     for chunk in aero.chunks:
         name = aero.name(chunk)
@@ -99,7 +98,7 @@ def check_taken_names(aero: Aero, findings: Findings) -> None:
 
 
 def usual_type(name: bytes) -> bytes | None:
-    """The type of chunks of this name, where writers use it for one type alone."""
+    """Return the type of chunks with this name, if writers use the name for only one type."""
     numbered = _NUMBERED.fullmatch(name)
     if numbered is not None:
         return SHARD if numbered[1] is None else PAGES
@@ -107,7 +106,7 @@ def usual_type(name: bytes) -> bytes | None:
 
 
 def _is_same(one: AeroChunk, other: AeroChunk) -> bool:
-    """Whether two chunks say of themselves that they hold the same; their hashes are checked."""
+    """Whether two chunks claim to hold the same content; their hashes are checked elsewhere."""
     if one.digest != NO_HASH and (one.ulen, one.digest) == (other.ulen, other.digest):
         return True
     return _place(one) == _place(other)
@@ -118,7 +117,7 @@ def _place(chunk: AeroChunk) -> tuple[int, int, int]:
 
 
 def _adds(aero: Aero, chunk: AeroChunk) -> bool:
-    """Whether a chunk behind the first of its type holds what that has not."""
+    """Whether a chunk after the first of its type holds anything that the first does not."""
     first = aero.first(chunk.fourcc)
     if first is None or _is_same(first, chunk):
         return False
@@ -150,7 +149,7 @@ def _check_metadata(aero: Aero, findings: Findings) -> None:
         except FormatError as error:
             if chunk.digest == NO_HASH and error.kind != "limit":
                 findings.refuse(error, chunk)
-            # What is too long may be whole; a hash shows that it is as its writer left it.
+            # Content that is too long to parse may be intact; a hash shows that it is unchanged.
             elif chunk.digest == NO_HASH or error.kind != "limit":
                 findings.warn(
                     f"{word} can't be read: {error.message}", "chunk", chunk.offset, chunk

@@ -1,9 +1,8 @@
-"""The chunks of an AERO file that is written, and how they are put together.
+"""The chunks of an AERO file being written, and assembling the file.
 
-Tensors are laid out in weight shards; metadata, index and shards become
-payloads, and payloads a file. Tensors' bytes are gone through twice, once to
-hash them and once to write them: no shard is held in memory.
-Spec: `docs/spec/aero.md`, "What is written".
+Tensors are laid out in weight shards; metadata, index and shards become payloads, and payloads a
+file. Tensors' bytes are read twice, once to hash them and once to write them: no shard is held in
+memory. Spec: `docs/spec/aero.md`, "What is written".
 """
 
 from __future__ import annotations
@@ -73,9 +72,9 @@ INTEGRITY_NAME = b"control.integrity"
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A chunk to be written: `length` bytes as stored, `ulen` and `digest` of its content.
+    """A chunk to be written: `length` bytes as stored; `ulen` and `digest` are of its content.
 
-    `blocks` gives the stored bytes.
+    `blocks` yields the stored bytes.
     """
 
     fourcc: bytes
@@ -88,14 +87,14 @@ class Payload:
 
     @staticmethod
     def of(fourcc: bytes, name: bytes, flags: int, raw: bytes, *, stored: bytes) -> Payload:
-        """A chunk whose content is at hand."""
+        """Return a chunk whose content is in memory."""
         return Payload(
             fourcc, name, flags, len(stored), len(raw), digest(raw), lambda: iter((stored,))
         )
 
 
 def stored_payload(aero: Aero, chunk: AeroChunk) -> Payload:
-    """A chunk as it stands in a file, whose hashes were checked; of the first IHSH its place."""
+    """Return a chunk of a file whose hashes were checked; for the first IHSH a placeholder."""
     name = aero.name(chunk)
     if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
         return integrity_payload(name, chunk.flags & ~COMPRESSED)
@@ -105,16 +104,15 @@ def stored_payload(aero: Aero, chunk: AeroChunk) -> Payload:
 
 
 def integrity_payload(name: bytes = INTEGRITY_NAME, flags: int = OPTIONAL) -> Payload:
-    """The place of the IHSH chunk, whose content `assemble` makes."""
+    """Return a placeholder for the IHSH chunk, whose content `assemble` computes."""
     return Payload(INTEGRITY, name, flags, PAYLOAD_SIZE, PAYLOAD_SIZE, NO_HASH, lambda: iter(()))
 
 
 def assemble(payloads: Sequence[Payload], uuid: bytes | None = None) -> Iterator[Buffer]:
-    """The bytes of a file of these chunks, in this order.
+    """Yield the bytes of a file of these chunks, in this order.
 
-    The first payload of type IHSH is made here. Without a `uuid` the file has
-    one that follows from what its chunks hold. Raises FormatError (limit)
-    before the first piece.
+    The first payload of type IHSH is computed here. Without a `uuid` one is derived from the
+    content of the chunks. Raises FormatError (limit) before the first piece.
     """
     refuse_many(len(payloads), MAX_TENSORS, "chunks", "entry_count")
     if sum(len(payload.name) + 1 for payload in payloads) > MAX_STRING_TABLE:
@@ -144,7 +142,7 @@ def _pieces(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
         name_off += len(one.name) + 1
     control += names.ljust(start - names_at, b"\0")
     seal = b""
-    # The IHSH covers header, TOC and names, so it comes after them ("IHSH").
+    # The IHSH covers header, TOC and names, so it is computed after them ("IHSH").
     sealed = next((n for n, payload in enumerate(payloads) if payload.fourcc == INTEGRITY), None)
     if sealed is not None:
         seal = _seal(control, len(payloads))
@@ -160,7 +158,7 @@ def _pieces(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
 
 
 def _seal(control: bytearray, entries: int) -> bytes:
-    """The content of the IHSH chunk for this control region."""
+    """Return the content of the IHSH chunk for this control region."""
     span = (0, len(control))
     sealed = hashes.control_digest(memoryview(control), HEADER.size, entries, [span])
     packed: bytes = msgpack.packb(
@@ -181,8 +179,7 @@ Segment = tuple[int, int, Callable[[], Iterator[Buffer]]]
 class ShardContent:
     """A weight shard to be written: its segments in order, with zeros between them.
 
-    `hashed` are spans that digests are wanted of besides those of the whole
-    shard and its pages.
+    `hashed` are spans to be hashed in addition to the whole shard and its pages.
     """
 
     segments: tuple[Segment, ...]
@@ -195,7 +192,9 @@ class ShardContent:
         return [] if self.page_size is None else page_spans(self.size, self.page_size)
 
     def blocks(self) -> Iterator[Buffer]:
-        """The shard's bytes; raises FormatError where a tensor gives more or fewer than it says."""
+        """Yield the shard's bytes; raises FormatError if a tensor has more or fewer than it
+        says.
+        """
         end = 0
         for offset, nbytes, blocks in self.segments:
             yield bytes(offset - end)
@@ -205,30 +204,30 @@ class ShardContent:
 
     @property
     def spans(self) -> frozenset[Span]:
-        """All that is hashed."""
+        """Return everything that is hashed."""
         return self.hashed | {(0, self.size), *self.pages}
 
     @cached_property
     def digests(self) -> dict[Span, bytes]:
-        """BLAKE3 of the shard, its pages, and what else is `hashed`."""
+        """Return the BLAKE3 of the shard, of its pages, and of what else is `hashed`."""
         return digest_spans(self.blocks(), self.spans)
 
     def payload(self, name: bytes) -> Payload:
-        """The shard as a new chunk, as it is."""
+        """Return the shard as a new chunk, uncompressed."""
         whole = self.digests[0, self.size]
         return Payload(SHARD, name, MMAP_CRITICAL, self.size, self.size, whole, self.blocks)
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A weight shard of tensors that are given, each with its offset."""
+    """A weight shard of given tensors, each with its offset."""
 
     number: int
     tensors: tuple[tuple[int, TensorSource], ...]
     content: ShardContent
 
     def entries(self, number: int, *, tensor_hash: bool) -> list[dict[str, object]]:
-        """The shard's tensors as the index lists them, in the shard of that number."""
+        """Return the shard's tensors as the index lists them, for a shard of that number."""
         listed: list[dict[str, object]] = []
         for offset, source in self.tensors:
             entry: dict[str, object] = {
@@ -262,7 +261,7 @@ class Shard:
 
 
 def check_tensors(tensors: Sequence[TensorSource]) -> None:
-    """Refuse tensors that the format can't hold; raises FormatError."""
+    """Raise FormatError for tensors that the format can't hold."""
     refuse_many(len(tensors), MAX_TENSORS, "tensors", "tensors")
     json_text.refuse_repeated((source.name for source in tensors), "two tensors are named {}")
     for source in tensors:
@@ -283,14 +282,14 @@ def check_tensors(tensors: Sequence[TensorSource]) -> None:
 def plan(
     tensors: Sequence[TensorSource], max_shard: int | None, *, page_size: int | None = None
 ) -> list[Shard]:
-    """Give the tensors places in shards, in their order."""
+    """Assign tensors to places in shards, in their order."""
     shards: list[list[tuple[int, TensorSource]]] = []
     end = 0
     for source in tensors:
         offset = aligned(end, PAYLOAD_ALIGNMENT)
         if not shards or (max_shard is not None and end and offset + source.nbytes > max_shard):
             shards.append([])
-            # Offsets count from the start of the shard.
+            # Offsets are relative to the start of the shard.
             offset = 0
         shards[-1].append((offset, source))
         end = offset + source.nbytes
@@ -326,7 +325,7 @@ ROLES = {
 def metadata_payload(
     fourcc: bytes, name: bytes, raw: bytes, *, flags: int = 0, compress: bool
 ) -> Payload:
-    """A metadata chunk of this content; raises FormatError where no reader would take it."""
+    """Return a metadata chunk with this content; raises FormatError if readers would refuse it."""
     refuse_long(len(raw), MAX_JSON, fourcc.decode(), "chunk_ulen")
     if not compress:
         return Payload.of(fourcc, name, flags & ~COMPRESSED, raw, stored=raw)
@@ -342,9 +341,9 @@ def file_payloads(
     ihsh: bool,
     compress_metadata: bool,
 ) -> list[Payload]:
-    """All chunks of a file: control, metadata, the index of these entries, shards."""
+    """Return all chunks of a file: control, metadata, the index with these entries, shards."""
     texts = {key: value for key, value in tags.items() if key != SOURCE_KEY}
-    # JSON can spell a lone surrogate, which no reader could print.
+    # JSON can spell a lone surrogate, which no reader can print.
     for text in (*texts.keys(), *texts.values()):
         json_text.check_name(text, "metadata", offset=0)
     first = [integrity_payload()] if ihsh else []
@@ -393,7 +392,7 @@ def file_payloads(
 def _with_codecs(
     entries: Sequence[dict[str, object]],
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Entries with the places of their codecs, and these as an MJSN lists them."""
+    """Return entries with the numbers of their codecs, and these codecs as an MJSN lists them."""
     used = [
         ({TYPE_KEY: number}, ggml_type.name)
         for number, ggml_type in QUANTISED.values()
@@ -411,7 +410,7 @@ def _with_codecs(
 
 
 def shard_item(number: int, place: int, size: int, tensors: int) -> dict[str, object]:
-    """What a manifest says of a weight shard in this place of the TOC."""
+    """Return what a manifest says of a weight shard at this place of the TOC."""
     return {
         "shard_id": number,
         "toc_index": place,
@@ -422,5 +421,5 @@ def shard_item(number: int, place: int, size: int, tensors: int) -> dict[str, ob
 
 
 def model(tags: Mapping[str, str]) -> dict[str, str]:
-    """The model as manifests and sets name it; empty where the tags say nothing."""
+    """Return the model's description for manifests and sets; empty if the tags have none."""
     return {"name": tags.get(NAME_TAG, ""), "architecture": tags.get(ARCHITECTURE_TAG, "")}

@@ -1,10 +1,9 @@
-"""The content of chunks, decoded where it is compressed, within bounds, and its BLAKE3.
+"""The content of chunks, decompressed within bounds, and its BLAKE3 hashes.
 
-TOC entries may share bytes, and compressed ones may hold far more than their
-bytes: what a whole file is worth decoding and hashing is counted. A chunk, its
-pages and its tensors are hashed in one pass, block by block, while the block
-is in the processor's cache.
-Spec: `docs/spec/aero.md`, "Limits".
+TOC entries may share bytes, and compressed ones may hold far more than their stored bytes: what is
+decoded and hashed of a whole file is bounded. A chunk, its pages and its tensors are hashed in one
+pass, block by block, while the block is in the processor's cache. Spec: `docs/spec/aero.md`,
+"Limits".
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from wtxtgit.io.view import Buffer, ByteView, Windowed, hashed, pieces
 from wtxtgit.io.workers import blake3_hasher
 from wtxtgit.model.tensor import ReadOptions
 
-# Bytes of content looked at together: all hashes of a block are taken while it is in the
-# processor's cache, and it is enough for several threads.
+# Bytes of content in a block: all hashes of a block are computed while it is in the processor's
+# cache, and it is enough for several threads.
 BLOCK = 4 * 2**20
-# Bytes hashed of a file may be so many times its own. Each byte of a usual file is hashed three
-# times: as part of a chunk, a page, a tensor. Entries of a hostile one share bytes.
+# How many times a file's size may be hashed. Each byte of a usual file is hashed three times: as
+# part of a chunk, a page, a tensor. Entries of a hostile file share bytes.
 MOST_PASSES = 8
-# Bytes that may be hashed however small the file is.
+# This many bytes may be hashed however small the file is.
 LEAST_HASHED = 2**20
 MAX_NAMES = MAX_JSON
-# Bytes of all chunk names together for each byte of the file, and MAX_NAMES at most: names may
-# share bytes of the string table, so a small file can claim long ones.
+# Bytes of all chunk names per byte of the file, up to MAX_NAMES: names may share bytes of the
+# string table, so a small file can claim long ones.
 NAMES_A_BYTE = 8
 # Bytes of a file that are read and hashed at a time.
 STEP = 2**23
@@ -56,25 +55,25 @@ class Allowance:
         self._parsing = Budget(size, message, "chunk_offset")
 
     def decode(self, chunk: AeroChunk) -> None:
-        """Take what decoding the chunk costs, as its `chunk_ulen` says; nothing for a plain one."""
+        """Spend what decoding the chunk costs, by its `chunk_ulen`; nothing for a plain chunk."""
         if not chunk.is_compressed:
             return
         refuse_over(chunk, self._max_chunk)
         self._decoding.take(chunk.ulen, chunk.offset)
-        # What is decoded is hashed as often as what stands in the file.
+        # Decoded bytes are hashed as often as bytes in the file.
         self._hashing.left += MOST_PASSES * chunk.ulen
 
     def parse(self, chunk: AeroChunk) -> None:
-        """Take what parsing a chunk that is not compressed costs."""
+        """Spend what parsing an uncompressed chunk costs."""
         self._parsing.take(chunk.length, chunk.offset)
 
     def hash(self, count: int, offset: int) -> None:
-        """Take `count` bytes."""
+        """Spend `count` bytes."""
         self._hashing.take(count, offset)
 
 
 def check_length(chunk: AeroChunk) -> None:
-    """Refuse a metadata chunk over 2 GB, and one whose `chunk_ulen` shows to be wrong."""
+    """Refuse a metadata chunk over 2 GB, and one whose `chunk_ulen` is evidently wrong."""
     if chunk.fourcc in METADATA:
         refuse_over(chunk, MAX_METADATA_ULEN)
     if not chunk.is_compressed and chunk.length != chunk.ulen:
@@ -82,11 +81,10 @@ def check_length(chunk: AeroChunk) -> None:
 
 
 class ChunkContent:
-    """The content of a chunk in blocks, `chunk_ulen` bytes together.
+    """The content of a chunk in blocks, `chunk_ulen` bytes in total.
 
-    To be gone through once. `unused` is at last how many stored bytes stand
-    after a compressed chunk's frame. Raises FormatError where the content
-    can't be decoded or has another length.
+    To be iterated once. In the end `unused` is the number of stored bytes after a compressed
+    chunk's frame. Raises FormatError if the content can't be decoded or has another length.
     """
 
     def __init__(self, aero: Aero, chunk: AeroChunk) -> None:
@@ -106,7 +104,7 @@ class ChunkContent:
 
 
 def content(aero: Aero, chunk: AeroChunk, limit: int = MAX_JSON) -> ByteView:
-    """The whole content; raises FormatError, with kind "limit" where it is over `limit` bytes."""
+    """Return the whole content; raises FormatError, kind "limit" if it is over `limit` bytes."""
     refuse_over(chunk, limit)
     if not chunk.is_compressed:
         return aero.stored(chunk)[: chunk.ulen]
@@ -114,7 +112,7 @@ def content(aero: Aero, chunk: AeroChunk, limit: int = MAX_JSON) -> ByteView:
 
 
 def refuse_over(chunk: AeroChunk, limit: int) -> None:
-    """Raise FormatError (limit) for a chunk whose content has over `limit` bytes."""
+    """Raise FormatError (limit) if a chunk's content has over `limit` bytes."""
     if chunk.ulen > limit:
         fail(
             f"chunk_ulen is {chunk.ulen}, over {limit}",
@@ -143,14 +141,14 @@ def short(value: bytes) -> str:
 
 
 def page_spans(size: int, page_size: int) -> list[Span]:
-    """The pages of a content of `size` bytes; the last one may be shorter."""
+    """Return the pages of a content of `size` bytes; the last one may be shorter."""
     return [(start, min(start + page_size, size)) for start in range(0, size, page_size)]
 
 
 def digest_spans(blocks: Iterable[Buffer], spans: Iterable[Span]) -> dict[Span, bytes]:
-    """The digest of each span of the stream that `blocks` are; spans may overlap.
+    """Return the digest of each span of the stream in `blocks`; spans may overlap.
 
-    Spans end within the stream.
+    Spans must end within the stream.
     """
     waiting = sorted(set(spans), reverse=True)
     digests: dict[Span, bytes] = {}
@@ -171,6 +169,6 @@ def digest_spans(blocks: Iterable[Buffer], spans: Iterable[Span]) -> dict[Span, 
         digests.update((span, one.digest()) for span, one in running if span[1] <= end)
         running = [(span, one) for span, one in running if span[1] > end]
         start = end
-    # Empty ones where the stream ends.
+    # Empty spans at the end of the stream.
     digests.update((span, digest(b"")) for span in waiting if span[0] == span[1])
     return digests

@@ -1,7 +1,7 @@
-"""What an AERO file says of itself: tensors, and what its metadata chunks hold.
+"""What an AERO file says of itself: its tensors and its metadata chunks.
 
-Nothing here judges: a metadata chunk that can't be read is left out.
-Spec: `docs/spec/aero.md`, "Tensors and metadata".
+Nothing is judged here: a metadata chunk that can't be read is left out. Spec: `docs/spec/aero.md`,
+"Tensors and metadata".
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from wtxtgit.model.tensor import (
     Tensor,
 )
 
-# Bytes of a metadata chunk's content that are listed: a report holds all of it at once. What is
-# larger is named, not shown.
+# The largest metadata chunk that is listed with its content: a report holds all of it at once.
+# Larger ones are named, not shown.
 MAX_SHOWN = 2**22
-# Tensors whose further index keys are listed.
+# Number of tensors whose additional index keys are listed.
 MOST_EXTRA = 1000
-# Characters of a tag: other formats hold short texts.
+# Longest tag in characters: other formats hold short texts.
 MAX_TAG = 1000
 
 OTHER_FILE = "its shard is in another file"
@@ -62,7 +62,7 @@ MANIFEST_KEYS = frozenset({"format", "model", "chunks", "shards"})
 
 
 class TensorReader:
-    """Tensors of a file's index; compressed shards are decoded when they are read."""
+    """The tensors of a file's index; compressed shards are decoded when they are read."""
 
     def __init__(self, aero: Aero, options: ReadOptions, decoded: DecodedParts) -> None:
         self._aero = aero
@@ -73,7 +73,7 @@ class TensorReader:
         self._codecs = _codecs(held)
 
     def tensor(self, entry: IndexEntry, shard_id: int) -> Tensor:
-        """The tensor that `entry` describes, in the shard of that number."""
+        """Return the tensor that `entry` describes, in the shard of that number."""
         absent = None
         offset = None
         content: ByteView | PackedBytes = self._aero.data[:0]
@@ -108,10 +108,10 @@ class TensorReader:
         )
 
     def content(self, shard: AeroChunk) -> ByteView:
-        """The content of a shard; raises FormatError where it can't be decoded."""
+        """Return the content of a shard; raises FormatError if it can't be decoded."""
         if not shard.is_compressed:
             return self._aero.stored(shard)
-        # Sets read several files with one store of decoded parts.
+        # The files of a set share one cache of decoded parts.
         key = (self._aero, shard)
         return self._decoded.open(key, shard.ulen, partial(self._decode, shard))
 
@@ -128,14 +128,14 @@ class TensorReader:
 
 
 def _codecs(json: dict[str, object]) -> dict[int, dict[str, object]]:
-    """What an MJSN says of codecs, by the number that entries of the index have for them."""
+    """Return what an MJSN says of codecs, by the number that entries of the index use for them."""
     listed = json.get(CODECS_KEY)
     found = (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ()
     return {one["id"]: one for one in found if type(one.get("id")) is int}
 
 
 def packing_of(entry: IndexEntry, codecs: dict[int, dict[str, object]]) -> str | None:
-    """The quantised type of ggml that a packed tensor is of; None where nothing tells one."""
+    """Return the ggml type of a packed tensor; None if nothing says it."""
     if entry.dtype != PACKED:
         return None
     number = entry.extra.get(CODEC_KEY)
@@ -149,14 +149,14 @@ def packing_of(entry: IndexEntry, codecs: dict[int, dict[str, object]]) -> str |
 
 
 def refuse_long_names(aero: Aero) -> None:
-    """Raise FormatError (limit) where chunk names are too long to be listed."""
+    """Raise FormatError (limit) if chunk names are too long to be listed."""
     # Entries may share bytes of the string table, so a small file can claim long names.
     if aero.names_length > min(MAX_NAMES, NAMES_A_BYTE * len(aero.data)):
         fail("chunk names are too long", offset=0, field="name_len", kind="limit")
 
 
 def describe(aero: Aero, options: ReadOptions) -> Description:
-    """List tensors and metadata; raises FormatError where chunk names are too long."""
+    """List tensors and metadata; raises FormatError if chunk names are too long."""
     refuse_long_names(aero)
     reader = TensorReader(aero, options, DecodedParts(options).of_file(len(aero.data)))
     metadata: dict[str, object] = {
@@ -179,7 +179,7 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
 
 
 def named_parts(aero: Aero, options: ReadOptions) -> Iterator[NamedPart]:
-    """The chunks, weight shards among them."""
+    """Yield the chunks, including weight shards."""
     for chunk in aero.chunks:
         name = aero.name(chunk).decode("utf-8", "backslashreplace")
         nbytes = chunk.end - chunk.offset if chunk.length else 0
@@ -187,7 +187,7 @@ def named_parts(aero: Aero, options: ReadOptions) -> Iterator[NamedPart]:
 
 
 def _content(aero: Aero, chunk: AeroChunk, options: ReadOptions) -> Iterator[Buffer]:
-    # What is not compressed is as long as it stands in the file.
+    # The size of an uncompressed chunk is its stored size.
     most = options.max_chunk if chunk.is_compressed else chunk.length
     yield from pieces(content(aero, chunk, most))
 
@@ -196,12 +196,12 @@ def _part(aero: Aero, chunk: AeroChunk) -> PartNote:
     words = aero.label(chunk)
     if chunk.is_compressed:
         words += f", zstd, {chunk.ulen} bytes decoded"
-    # Metadata are small; a shard that is compressed changes as a whole.
+    # Metadata are small; but in a compressed shard any change affects the whole shard.
     return PartNote(chunk.offset, words, chunk.is_compressed and chunk.fourcc == SHARD)
 
 
 def mjsn(aero: Aero) -> dict[str, object]:
-    """The object in the first MJSN chunk; empty where there is none to be read."""
+    """Return the object in the first MJSN chunk; empty if there is none or it can't be read."""
     try:
         return json_object(_shown(aero, JSON))
     except FormatError:
@@ -209,7 +209,7 @@ def mjsn(aero: Aero) -> dict[str, object]:
 
 
 def json_object(raw: ByteView) -> dict[str, object]:
-    """The object in the content of an MJSN; empty where there is none to be read."""
+    """Return the object in the content of an MJSN; empty if it can't be read."""
     try:
         value = json_text.parse(raw[: MAX_SHOWN + 1], "mjsn")
     except FormatError:
@@ -218,12 +218,12 @@ def json_object(raw: ByteView) -> dict[str, object]:
 
 
 def shape_order(json: dict[str, object]) -> str:
-    """The order of shapes in a file with this object in its MJSN."""
+    """Return the order of dimensions in shapes, in a file with this object in its MJSN."""
     return "reversed" if json.get(SOURCE_KEY) == GGUF else "C"
 
 
 def mmsg(aero: Aero) -> dict[str, object]:
-    """The map in the first MMSG chunk, bytes as hex; empty where there is none to be read."""
+    """Return the map in the first MMSG chunk, bytes as hex; empty if there is none to be read."""
     try:
         value = _hexed(msgpack_limits.parse(bytes(_shown(aero, MANIFEST)), "mmsg"))
     except FormatError:
@@ -232,12 +232,12 @@ def mmsg(aero: Aero) -> dict[str, object]:
 
 
 def is_tag(value: object) -> bool:
-    """Whether it is a short text that UTF-8 can hold."""
+    """Whether a value is a short text that UTF-8 can hold."""
     return isinstance(value, str) and len(value) <= MAX_TAG and is_text(value)
 
 
 def model_tags(aero: Aero) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Texts that a file of another format can keep, and what it would lack."""
+    """Return texts that a file of another format can hold, and what it would lack."""
     return _tags(aero, mjsn(aero), mmsg(aero))
 
 
@@ -251,7 +251,7 @@ def _tags(
     apart, told = {SOURCE_KEY}, {HASH_KEY, FLAGS_KEY}
     codecs = _codecs(json)
     packed = [entry for entry in aero.entries if entry.dtype == PACKED]
-    # What these say goes along with the tensors.
+    # What these say is carried by the tensors.
     if packed and all(packing_of(entry, codecs) is not None for entry in packed):
         apart.add(CODECS_KEY)
         told |= {CODEC_KEY, PARAMS_KEY}
@@ -261,7 +261,7 @@ def _tags(
         **{key: value for key, value in json.items() if key not in apart},
     }
     for key, value in texts.items():
-        # Later ones win: what the MJSN says of the model goes before the manifest.
+        # Later ones win: for the model the MJSN takes precedence over the manifest.
         if is_tag(key) and is_tag(value):
             tags[key] = str(value)
         elif value is not None:
@@ -285,7 +285,7 @@ def _shown(aero: Aero, fourcc: bytes) -> ByteView:
 
 
 def _extras(aero: Aero) -> dict[str, object]:
-    """What the index says of tensors beside where they are; hashes are left out."""
+    """Return what the index says of tensors besides their place, without hashes."""
     further = ((entry, _further(entry)) for entry in aero.entries)
     return {
         entry.name: extra for entry, extra in islice(filter(lambda t: t[1], further), MOST_EXTRA)
@@ -301,7 +301,7 @@ def _further(entry: IndexEntry) -> dict[str, object]:
 
 
 def _hexed(value: object) -> object:
-    """MessagePack's values as those of JSON, changed in place: a copy may take much memory."""
+    """Convert MessagePack's values to JSON's, in place: a copy may take much memory."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list):

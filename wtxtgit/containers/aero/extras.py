@@ -1,7 +1,7 @@
 """What an AERO file holds beyond its tensors and the metadata that are merged.
 
-A merge takes all of it from one file, the skeleton of the one that is written.
-Spec: `docs/spec/aero.md`, "Resealing".
+A merge takes all of it from one file, the skeleton of the result. Spec: `docs/spec/aero.md`,
+"Resealing".
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ OF_THE_PAGES = frozenset({"shard_name", "digests"})
 
 
 def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
-    """What is unusual in header and TOC, a hash of bytes in no chunk, and of each chunk its rest.
+    """Return what is unusual in header and TOC, a hash of bytes in no chunk, and chunks' rests.
 
-    Of a chunk that is told in `entries` or `values`, that is what these leave
-    out; of any other a hash of all of it. Raises FormatError (limit) where
-    names are too long, or chunks share bytes too often.
+    For a chunk that `entries` or `values` cover, the rest is what these leave out; for any other it
+    is a hash of the whole chunk. Raises FormatError (limit) if names are too long, or chunks share
+    bytes too often.
     """
-    # Labels below are made of names.
+    # The labels below contain names.
     refuse_long_names(aero)
     toc_reserved = unpack_at(TOC_HEADER, aero.data, aero.header.toc_offset)[1:]
     reserved = bytes(aero.data[RESERVED_OFFSET : HEADER.size])
@@ -91,7 +91,7 @@ def _spans(aero: Aero) -> Iterator[Span]:
 
 
 class _Extras:
-    """What is left of each chunk; the bytes that are hashed for it are counted."""
+    """Determines the rest of each chunk; bytes that are hashed for it are counted."""
 
     def __init__(self, aero: Aero, options: ReadOptions) -> None:
         self._aero = aero
@@ -108,14 +108,14 @@ class _Extras:
                 self._tensors.setdefault(shard, []).append(entry.span)
 
     def unusual(self) -> Iterator[tuple[str, object]]:
-        """What is to be told of each chunk, under its type, its name and, of several, a number."""
+        """Yield the rest of each chunk, labelled with type, name and, if needed, a number."""
         taken: dict[str, int] = {}
         for chunk in self._aero.chunks:
             name = self._aero.name(chunk)
             label = (chunk.fourcc + b":" + name).decode("utf-8", "backslashreplace")
             if chunk in self._first:
                 label = chunk.fourcc.decode()
-            # Names need not be unique; the order in the TOC tells equal ones apart.
+            # Names need not be unique; equal ones are distinguished by their order in the TOC.
             taken[label] = taken.get(label, 0) + 1
             label += "" if taken[label] == 1 else f":{taken[label]}"
             said = self._said(chunk, name)
@@ -137,19 +137,19 @@ class _Extras:
             if chunk.fourcc == PAGES:
                 return self._pages(chunk, name)
         except FormatError as error:
-            # What can't be decoded is in nobody's entries or values.
+            # A chunk that can't be decoded is not covered by entries or values.
             if error.kind == "limit" and not chunk.is_compressed:
                 raise
         return self._whole(chunk)
 
     def _whole(self, chunk: AeroChunk) -> dict[str, object]:
-        """The chunk as it is stored."""
+        """Describe the whole chunk as it is stored."""
         self._allowance.hash(chunk.length, chunk.offset)
         digest = hashed(hashlib.sha256(), pieces(self._aero.stored(chunk))).digest()
         return {"flags": chunk.flags, "stored": digest}
 
     def _only(self, chunk: AeroChunk) -> dict[str, object]:
-        """What a chunk that there is one of says beside what is told or made anew."""
+        """Return what a chunk of a unique type says besides what is merged or computed anew."""
         if chunk.fourcc == INDEX:
             return self._index(chunk)
         raw = metadata.content_of(self._aero, chunk.fourcc, self._options)
@@ -160,7 +160,7 @@ class _Extras:
         if chunk.fourcc == INTEGRITY:
             return _further(msgpack_limits.parse(raw, "ihsh"), OF_THE_SEAL)
         value = metadata.manifest_map(raw)
-        # Where it is no map, all of it is a value.
+        # If it is not a map, all of it is a value.
         return {} if value is None else _lists(value)
 
     def _index(self, chunk: AeroChunk) -> dict[str, object]:
@@ -177,7 +177,7 @@ class _Extras:
         return said
 
     def _pages(self, chunk: AeroChunk, name: bytes) -> dict[str, object]:
-        """How page hashes are made; of one that is not used, all of it."""
+        """Return the parameters of page hashes; for an unused chunk, all of it."""
         if chunk.is_compressed:
             return self._whole(chunk)
         self._allowance.parse(chunk)
@@ -190,7 +190,7 @@ class _Extras:
         return _further(value, OF_THE_PAGES) | _unusual(chunk, name, OPTIONAL, usual)
 
     def _shard(self, chunk: AeroChunk) -> dict[str, object]:
-        """A hash of what a shard has between its tensors."""
+        """Return a hash of what a shard has between its tensors."""
         size = chunk.ulen if chunk.is_compressed else chunk.length
         places = intervals.gaps(self._tensors.get(chunk, ()), size)
         if not places:
@@ -220,7 +220,7 @@ def _further(value: object, known: frozenset[str]) -> dict[str, object]:
 
 
 def _lists(manifest: dict[str, object]) -> dict[str, object]:
-    """What the lists of a manifest have that does not follow from the chunks."""
+    """Return what the lists of a manifest have that does not follow from the chunks."""
     said: dict[str, object] = {}
     for key in metadata.LISTS:
         items = manifest.get(key)

@@ -1,8 +1,7 @@
-"""BLAKE3 that an AERO file has: of the control region, of chunks, pages and tensors.
+"""The BLAKE3 hashes in an AERO file: of the control region, of chunks, pages and tensors.
 
-The IHSH has that of the control region, with the TOC's own hashes zeroed. A
-chunk is gone through once, for all of its hashes.
-Spec: `docs/spec/aero.md`, "IHSH" and "What is checked".
+The IHSH has the hash of the control region, computed with the TOC's own hashes set to zero. Each
+chunk is read once for all of its hashes. Spec: `docs/spec/aero.md`, "IHSH" and "What is checked".
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ from wtxtgit.model.findings import Findings
 ALGORITHM = "blake3-256"
 # The map of an IHSH is padded with zeros to this length ("IHSH").
 PAYLOAD_SIZE = 256
-# Page hashes of one shard: a page may be one byte, so a shard could have as many as bytes.
+# The most page hashes of one shard: a page may be a single byte.
 MAX_PAGES = MAX_TENSORS
 
 
 def check_seal(aero: Aero, findings: Findings, allowance: Allowance) -> None:
-    """Check the digest in the first IHSH chunk; a file needs none."""
+    """Check the digest in the first IHSH chunk, if the file has one."""
     chunk = aero.first(INTEGRITY)
     if chunk is None:
         return
@@ -80,7 +79,7 @@ def _check_seal_digest(
             kind="blake3",
         )
         return
-    # A seal says itself what it covers: one that leaves something out proves less, and holds.
+    # A seal says itself what it covers: one that covers less proves less, but holds.
     spans = _covered(value.get("covered_ranges"), chunk, len(aero.data))
     wanted = value.get("digest")
     if not isinstance(wanted, bytes) or len(wanted) != DIGEST_SIZE:
@@ -105,9 +104,9 @@ def _check_seal_digest(
 
 
 def sealed_spans(aero: Aero) -> list[Span]:
-    """What the digest of the first IHSH is of, nothing where there is none.
+    """Return what the digest of the first IHSH covers, [] if there is no IHSH.
 
-    Raises FormatError where it can't be read or its algorithm is not known.
+    Raises FormatError if it can't be read or its algorithm is not known.
     """
     chunk = aero.first(INTEGRITY)
     if chunk is None:
@@ -119,9 +118,9 @@ def sealed_spans(aero: Aero) -> list[Span]:
 
 
 def control_digest(data: ByteView, toc_offset: int, entries: int, spans: Sequence[Span]) -> bytes:
-    """BLAKE3 of the spans of a file one after another, its TOC's hashes zeroed.
+    """Return the BLAKE3 of the concatenated spans of a file, with the TOC's hashes set to zero.
 
-    The IHSH's own hash stands in the TOC, and so would have to be in what it is of.
+    The hash of the IHSH itself is in the TOC, and so can't be part of what the IHSH covers.
     """
     one = blake3_hasher(sum(end - start for start, end in spans))
     parts = list(_zeroed(data, toc_offset, entries))
@@ -133,7 +132,7 @@ def control_digest(data: ByteView, toc_offset: int, entries: int, spans: Sequenc
 
 
 def _parsed_seal(aero: Aero, chunk: AeroChunk) -> dict[str, object]:
-    """The map in an IHSH, with a text as `algo`."""
+    """Parse the map in an IHSH; its `algo` is a text."""
     raw, listing = bytes(content(aero, chunk)), aero.listing.apart()
     value = msgpack_limits.parse(raw, "ihsh", offset=chunk.offset, listing=listing)
     if not isinstance(value, dict):
@@ -144,10 +143,10 @@ def _parsed_seal(aero: Aero, chunk: AeroChunk) -> dict[str, object]:
 
 
 def _zeroed(data: ByteView, toc_offset: int, entries: int) -> Iterator[tuple[int, ByteView]]:
-    """The file in three parts, each with where it starts, its TOC's hashes zeroed."""
+    """Yield the file in three parts, each with its start, with the TOC's hashes set to zero."""
     start = toc_offset + TOC_HEADER.size
     end = start + TOC_ENTRY.size * entries
-    # The TOC has the hash of the IHSH itself, which therefore can't be in its digest.
+    # The TOC contains the hash of the IHSH itself, so that can't be part of its digest.
     toc = bytearray(bytes(data[start:end]))
     for place in range(HASH_AT, HASH_AT + DIGEST_SIZE):
         toc[place :: TOC_ENTRY.size] = bytes(entries)
@@ -171,7 +170,7 @@ def _covered(value: object, chunk: AeroChunk, size: int) -> list[Span]:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A hash that the file has of part of a chunk's content, and who has it where."""
+    """A hash that the file claims for part of a chunk's content, and where the claim is."""
 
     span: Span
     digest: bytes
@@ -187,7 +186,7 @@ class Claim:
         return f"page {self.of}" if isinstance(self.of, int) else f"tensor {quoted(self.of.name)}"
 
 
-# What a page counts of which a hash is known, until all pages of its shard are hashed.
+# Memory counted per hashed page, until all pages of its shard are hashed.
 CLAIM = 700
 Claims = dict[AeroChunk, list[Claim]]
 """What is said of each shard's content."""
@@ -195,7 +194,7 @@ Claims = dict[AeroChunk, list[Claim]]
 
 @dataclass(frozen=True, slots=True)
 class PageHashes:
-    """What a PHSH chunk says."""
+    """The content of a PHSH chunk."""
 
     shard_name: str
     page_size: int
@@ -203,7 +202,7 @@ class PageHashes:
 
 
 def parse_pages(aero: Aero, chunk: AeroChunk, listing: ListingBudget | None = None) -> PageHashes:
-    """Read a PHSH chunk, whose pages count in a `listing`; raises FormatError."""
+    """Read a PHSH chunk, counting its pages in a `listing`; raises FormatError."""
     listing = listing or aero.listing.apart()
     value = msgpack_limits.parse(
         bytes(content(aero, chunk)), "phsh", offset=chunk.offset, listing=listing.apart()
@@ -245,7 +244,7 @@ def check_contents(aero: Aero, findings: Findings, allowance: Allowance) -> None
     looked_at: set[tuple[object, ...]] = set()
     for chunk in aero.chunks:
         said = claims.pop(chunk, []) if chunk.fourcc == SHARD else []
-        # Chunks of the same bytes, length and hash need no second look.
+        # Chunks with the same bytes, length and hash are checked only once.
         key = (chunk.is_compressed, chunk.offset, chunk.length, chunk.ulen, chunk.digest)
         if chunk.is_wiped or (key in looked_at and not said):
             continue
@@ -265,7 +264,7 @@ def _check_content(
 ) -> None:
     check_length(chunk)
     allowance.decode(chunk)
-    # All zeros say that there is no hash.
+    # All zeros mean that there is no hash.
     if chunk.digest != NO_HASH:
         claims.insert(0, Claim((0, chunk.ulen), chunk.digest, None, "TOC", "blake3_256"))
     spans = {claim.span for claim in claims}
@@ -276,7 +275,7 @@ def _check_content(
         got = short(digests[claim.span])
         if digests[claim.span] != claim.digest:
             message = f"BLAKE3 of {claim.what} is {got}, {claim.source} has {short(claim.digest)}"
-            # Content that is compressed stands nowhere in the file byte for byte.
+            # Compressed content has no offsets in the file.
             at = chunk.offset + (0 if chunk.is_compressed else claim.span[0])
             findings.error(message, claim.field, at, chunk, kind="blake3")
     if blocks.unused:
@@ -297,7 +296,7 @@ def _add_pages(
     paged: set[AeroChunk],
     findings: Findings,
 ) -> None:
-    """Take the digests of a PHSH chunk as claims on its shard, of the first one for it."""
+    """Add the digests of the first PHSH chunk of a shard as claims on that shard."""
     name, digests = quoted(pages.shard_name), pages.digests
     shard = aero.shards.get(pages.shard_name.encode())
     if shard is None:
@@ -314,7 +313,7 @@ def _add_pages(
         )
         return
     paged.add(shard)
-    # Checked before the pages are listed: a page may be one byte ("Limits").
+    # Checked before the pages are listed: a page may be a single byte ("Limits").
     if len(digests) > MAX_PAGES:
         fail(f"phsh has {len(digests)} digests", offset=chunk.offset, field="digests", kind="limit")
     count = -(-shard.ulen // pages.page_size)

@@ -1,8 +1,7 @@
 """Metadata of an AERO file that are merged value by value: MJSN, MMSG, small unknown chunks.
 
-What a chunk says of other chunks is no such value: the lists of chunks and
-shards in an MMSG are made anew for another table of contents.
-Spec: `docs/spec/aero.md`, "Resealing".
+What a chunk says of other chunks is not such a value: the lists of chunks and shards in an MMSG are
+made anew for a new table of contents. Spec: `docs/spec/aero.md`, "Resealing".
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ CHUNKS = "chunks"
 """The key of unknown chunks; MJSN and MMSG are called as their chunks are."""
 LISTS = ("chunks", "shards")
 """Keys of a manifest that say what the file's chunks say as well."""
-# Bytes of an unknown chunk that are a value; of larger ones their hash is, as the values of both
-# sides of a merge are held in memory ("Resealing").
+# Up to this size an unknown chunk's bytes are a value; for larger ones their hash is, since a merge
+# holds the values of both sides in memory ("Resealing").
 SMALL = 2**16
-# Bytes of all of them together.
+# The same for all of them together.
 MAX_SMALL = 2**24
 # Names of at most 255 bytes are part of a key ("Resealing").
 MAX_NAME = 255
@@ -59,12 +58,11 @@ PLACE, ROLE = "toc_index", "role"
 
 @dataclass(slots=True)
 class NewMetadata:
-    """What becomes of chunks, by their places in the TOC.
+    """What chunks become, by their places in the TOC.
 
-    `json` and `manifest` are the contents of MJSN and MMSG, None where there
-    is none to be read. The MMSG is not among the payloads, unless it is
-    added: what it says of chunks is not known here; `manifest_before` is what
-    it was. Chunks that are `added` come behind all others.
+    `json` and `manifest` are the contents of MJSN and MMSG, None if there is none to be read. The
+    MMSG is not among the payloads, unless it is added, since what it says of chunks is not known
+    yet; `manifest_before` is its former content. Chunks that are `added` come after all others.
     """
 
     replaced: dict[int, Payload] = field(default_factory=dict)
@@ -81,17 +79,16 @@ class NewMetadata:
 
     @staticmethod
     def unchanged(aero: Aero, options: ReadOptions) -> NewMetadata:
-        """The metadata that the file has."""
+        """Return the metadata that the file has."""
         json, manifest = (content_of(aero, fourcc, options) for fourcc in (JSON, MANIFEST))
         return NewMetadata(json=json, manifest=manifest, manifest_before=manifest)
 
 
 def values(aero: Aero, options: ReadOptions) -> dict[str, object]:
-    """The values by chunk; chunks that can't be decoded have none.
+    """Return the values by chunk; chunks that can't be decoded have none.
 
-    An MJSN that is no object with each key once, or over MAX_SHOWN, is bytes,
-    as is an MMSG that is no map. Raises FormatError (limit) where unknown
-    chunks hold too much.
+    An MJSN is bytes if it is not an object with unique keys, or is over MAX_SHOWN; so is an MMSG
+    that is not a map. Raises FormatError (limit) if unknown chunks hold too much.
     """
     by_chunk: dict[str, object] = {}
     for fourcc, parse in ((JSON, _json), (MANIFEST, _manifest)):
@@ -105,10 +102,10 @@ def values(aero: Aero, options: ReadOptions) -> dict[str, object]:
 def changes(
     aero: Aero, own: Mapping[str, object], values: Mapping[str, object], options: ReadOptions
 ) -> NewMetadata:
-    """What makes the values those of the file, whose own ones are `own`.
+    """Return the changes that give the file these values; `own` are its present values.
 
-    Raises FormatError for what is no value as `values` gives it, and for large
-    unknown chunks of another file.
+    Raises FormatError for values that `values` could not have returned, and for large unknown
+    chunks of another file.
     """
     new = NewMetadata.unchanged(aero, options)
     new.json = _changed(aero, JSON, JSON_NAME, new, own, values)
@@ -125,12 +122,12 @@ def _changed(
     own: Mapping[str, object],
     values: Mapping[str, object],
 ) -> bytes | None:
-    """The content that a chunk is to have, which is put among the payloads."""
+    """Return the new content of a chunk, after adding it to the payloads."""
     key = fourcc.decode()
     before = new.json if fourcc == JSON else new.manifest
     chunk = aero.first(fourcc)
     if key not in values:
-        # A chunk that can't be read is no value, so nobody has taken it away.
+        # A chunk that can't be read has no value, so its absence does not mean removal.
         if chunk is not None and before is not None:
             new.removed.add(chunk.place)
         return None
@@ -146,17 +143,17 @@ def _changed(
 
 
 def like(aero: Aero, chunk: AeroChunk, raw: bytes) -> Payload:
-    """The chunk with another content: compressed and hashed where it was before."""
+    """Return the chunk with new content, compressed and hashed if it was before."""
     name = aero.name(chunk)
     payload = metadata_payload(
         chunk.fourcc, name, raw, flags=chunk.flags, compress=chunk.is_compressed
     )
-    # Who wrote a chunk without a hash wanted none.
+    # A writer that left out the hash wanted none.
     return replace(payload, digest=NO_HASH) if chunk.digest == NO_HASH else payload
 
 
 def content_of(aero: Aero, fourcc: bytes, options: ReadOptions) -> bytes | None:
-    """The content of the first chunk of a type; None where there is none to be decoded."""
+    """Return the content of the first chunk of a type; None if none can be decoded."""
     chunk = aero.first(fourcc)
     if chunk is None:
         return None
@@ -176,7 +173,7 @@ def _json(raw: bytes) -> object:
 
 
 def manifest_map(raw: bytes) -> dict[str, object] | None:
-    """The map that is the content of an MMSG; None where it is none, or can't be read."""
+    """Parse the map in the content of an MMSG; None if it is not a map, or can't be read."""
     try:
         value = msgpack_limits.parse(raw, "mmsg")
     except FormatError:
@@ -193,7 +190,7 @@ def _new_json(before: bytes | None, own: object, value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     raw = _dumped(value)
-    # The file's own spelling stays where the value does.
+    # An unchanged value keeps the file's own spelling.
     return before if before is not None and isinstance(own, dict) and _dumped(own) == raw else raw
 
 
@@ -228,7 +225,7 @@ def _packed_values(value: object) -> dict[str, bytes]:
 
 
 def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[str, AeroChunk, object]]:
-    """Chunks of unknown types, each with its key and its value."""
+    """Yield chunks of unknown types with their keys and values."""
     allowance = Allowance(len(aero.data), options)
     small = Budget(MAX_SMALL, f"unknown chunks have over {MAX_SMALL} bytes in total", "chunk_ulen")
     for key, chunk in named(aero).items():
@@ -243,10 +240,10 @@ def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[str, AeroChunk,
 
 
 def named(aero: Aero) -> dict[str, AeroChunk]:
-    """Chunks of unknown types that are values, by key.
+    """Return chunks of unknown types that are values, by key.
 
-    Those whose type or name can't be told in a key are none, and of several
-    with the same key all but the first.
+    A chunk whose type or name can't be expressed in a key is not included; of several with the same
+    key only the first is.
     """
     chunks: dict[str, AeroChunk] = {}
     for chunk in aero.chunks:
@@ -257,8 +254,8 @@ def named(aero: Aero) -> dict[str, AeroChunk]:
 
 
 def _key(aero: Aero, chunk: AeroChunk) -> str | None:
-    """Type, flags and name of a chunk of an unknown type: `NOTE:0x8:name`."""
-    # Known types are merged by what is in them, or made anew.
+    """Return the key of a chunk of an unknown type: type, flags and name, as in `NOTE:0x8:name`."""
+    # Known types are merged by their content, or made anew.
     is_known = chunk.fourcc in METADATA or chunk.fourcc == SHARD
     if is_known or not chunk.fourcc.isalnum() or chunk.name_len > MAX_NAME:
         return None
@@ -313,12 +310,11 @@ def renewed(
     shards: Mapping[int, ShardFacts],
     added: Sequence[tuple[bytes, ShardFacts | None]],
 ) -> bytes:
-    """The content of an MMSG, its lists of chunks and shards those of another TOC.
+    """Return the content of an MMSG with its lists of chunks and shards updated for a new TOC.
 
-    `places` are the new places of the chunks that stay, by their old ones;
-    `shards`, by their old places, are those that become others; `added` are
-    types of chunks that follow behind all. What it does not list stays unlisted.
-    Raises FormatError (limit) for a map with too many keys.
+    `places` maps old to new places of the chunks that stay; `shards` has changed ones, by their old
+    places; `added` are types of chunks that come after all others. What it did not list stays
+    unlisted. Raises FormatError (limit) for a map with too many keys.
     """
     value = manifest_map(raw) or {}
     lists = {key: items for key in LISTS if isinstance(items := value.get(key), list)}
@@ -343,7 +339,7 @@ def renewed(
 def _moved(
     items: list[object], places: Mapping[int, int], removed: Collection[int]
 ) -> list[object]:
-    """Items with their new places, copied; those of removed chunks are left out."""
+    """Return copies of the items with their new places, without those of removed chunks."""
     moved: list[object] = []
     for item in items:
         place = item.get(PLACE) if isinstance(item, dict) else None

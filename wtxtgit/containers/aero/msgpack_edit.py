@@ -1,9 +1,8 @@
-"""MessagePack maps changed in their own spelling: all that is not changed keeps its bytes.
+"""Editing MessagePack maps in place: whatever is not changed keeps its bytes.
 
-Keys that are no strings, extension values and other widths of lengths stay
-as they were written. The bytes given here were read by `msgpack_limits.parse`
-before, or are part of such; after the value there may be more, which stays.
-Spec: `docs/spec/aero.md`, "Resealing".
+Keys that are not strings, extension values and unusual widths of lengths stay as they were written.
+The bytes given here were parsed by `msgpack_limits.parse` before, or are part of such bytes; there
+may be more after the value, which stays. Spec: `docs/spec/aero.md`, "Resealing".
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from wtxtgit.containers.aero.read import TENSORS_KEY
 from wtxtgit.containers.msgpack_limits import FIXSTR, NIL
 from wtxtgit.errors import FormatError
 
-# Keys of a map that is changed: each becomes an object in memory ("Resealing", what is refused).
+# The most keys of a map to be changed: each becomes an object in memory ("Resealing", what is
+# refused).
 MAX_FIELDS = 10_000
 _STR_HEADS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 """Bytes before the text of a string, by its first byte; 1 for those that are not here."""
@@ -25,7 +25,7 @@ _STR_HEADS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A key and its value in a map; `key` is None where it is no string."""
+    """A key and its value in a map; `key` is None if it is not a string."""
 
     key: str | None
     start: int
@@ -34,9 +34,9 @@ class Field:
 
 
 def fields(raw: bytes) -> list[Field]:
-    """The fields of the map that `raw` starts with, in order; a key may be there twice.
+    """Return the fields of the map with which `raw` starts, in order; a key may be repeated.
 
-    Raises FormatError (limit) where there are too many.
+    Raises FormatError (limit) if there are too many.
     """
     unpacker = _unpacker(raw)
     count = unpacker.read_map_header()
@@ -55,11 +55,10 @@ def fields(raw: bytes) -> list[Field]:
 
 
 def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
-    """The map with these values, packed, instead of its own; None takes a key away.
+    """Return the map with these packed values in place of its own; None removes a key.
 
-    Keys that it does not have come behind those that it has. Of equal keys
-    that are changed the last one stays, as it is the one that counts.
-    Raises FormatError as `fields` does.
+    New keys come after the existing ones. If a changed key is repeated, the last one stays, since
+    that is the one that counts. Raises FormatError as `fields` does.
     """
     own = fields(raw)
     last = {field.key: field for field in own}
@@ -75,20 +74,20 @@ def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
         if key not in last and value is not None:
             pieces.append(packed(key) + value)
     first, end = (own[0].start, own[-1].end) if own else (_head(raw), _head(raw))
-    # The width of the count stays as it was spelled where the count does.
+    # If the count does not change, neither does the width of its spelling.
     head = raw[:first] if len(pieces) == len(own) else msgpack.Packer().pack_map_header(len(pieces))
     return b"".join((head, *pieces, raw[end:]))
 
 
 def packed(value: object) -> bytes:
-    """A value as MessagePack."""
+    """Encode a value as MessagePack."""
     raw: bytes = msgpack.packb(value)
     return raw
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMaps:
-    """The content of a TIDX chunk; `ends` are where the tensors' maps end, one at the other.
+    """The content of a TIDX chunk; `ends` are where the tensors' maps end, which are contiguous.
 
     `start` is where their array starts, `first` where its first map does.
     """
@@ -100,7 +99,7 @@ class TensorMaps:
 
     @staticmethod
     def of(raw: bytes) -> TensorMaps:
-        """The maps of a TIDX that `index.parse` has read; raises FormatError as `fields` does."""
+        """Return the maps of a TIDX that `index.parse` has read; raises as `fields` does."""
         tensors = [field for field in fields(raw) if field.key == TENSORS_KEY][-1]
         unpacker = _unpacker(raw[tensors.value : tensors.end])
         count = unpacker.read_array_header()
@@ -112,12 +111,12 @@ class TensorMaps:
         return TensorMaps(raw, tensors.value, first, ends)
 
     def map(self, number: int) -> bytes:
-        """The map of tensor `number`."""
+        """Return the map of tensor `number`."""
         start = self.ends[number - 1] if number else self.first
         return self.raw[start : self.ends[number]]
 
     def with_maps(self, maps: Sequence[bytes]) -> bytes:
-        """The content with these maps instead of its own."""
+        """Return the content with these maps in place of its own."""
         if len(maps) == len(self.ends):
             head = self.raw[self.start : self.first]
         else:
@@ -134,7 +133,7 @@ def _text(raw: bytes) -> str | None:
 
 
 def _head(raw: bytes) -> int:
-    """Where the items of an empty map would start."""
+    """Return where the items of an empty map would start."""
     unpacker = _unpacker(raw)
     unpacker.read_map_header()
     end: int = unpacker.tell()
@@ -142,7 +141,7 @@ def _head(raw: bytes) -> int:
 
 
 def _unpacker(raw: bytes) -> msgpack.Unpacker:
-    # Lengths were checked when the bytes were read; 0 means no limit of the library's own.
+    # Lengths were checked when the bytes were read; 0 disables the library's own limit.
     unpacker = msgpack.Unpacker(read_size=max(len(raw), 1), max_buffer_size=0)
     unpacker.feed(raw)
     return unpacker

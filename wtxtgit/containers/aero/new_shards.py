@@ -1,10 +1,9 @@
-"""Weight shards of a file that is written again, and the files that tensors are taken from.
+"""Weight shards of a file being rewritten, and the files from which tensors are taken.
 
-A shard is made of regions: bytes of a shard that was read, with new ones in
-the places of some tensors. One region of all of it keeps every offset; where
-tensors come or go there is one for each tensor, or for tensors that share
-bytes and go on sharing them.
-Spec: `docs/spec/aero.md`, "Resealing".
+A shard consists of regions: bytes of a shard that was read, with new bytes in the places of some
+tensors. If one region covers the whole shard, every offset stays. If tensors are added or removed,
+there is a region for each tensor, or for each group of tensors that share bytes, which continue to
+share them. Spec: `docs/spec/aero.md`, "Resealing".
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ PLACED = NAMED | {"shard_id", "data_off", "data_len", HASH_KEY}
 
 
 class Source:
-    """A file that was read, its tensors by their numbers in the index."""
+    """A file that was read; its tensors are known by their numbers in the index."""
 
     def __init__(self, aero: Aero, options: ReadOptions) -> None:
         self.aero = aero
@@ -51,20 +50,20 @@ class Source:
 
     @property
     def order(self) -> str:
-        """The order of all shapes."""
+        """The order of dimensions in all shapes."""
         return self._reader.order
 
     @cached_property
     def index(self) -> TensorMaps | None:
-        """The index's own bytes; None where the file has none. Raises FormatError (limit)."""
+        """The index's own bytes; None if the file has none. Raises FormatError (limit)."""
         chunk = self.aero.first(INDEX)
         return None if chunk is None else TensorMaps.of(index_content(self.aero.data, chunk))
 
     @cached_property
     def pages(self) -> dict[int, list[tuple[AeroChunk, int]]]:
-        """PHSH chunks and their page sizes, by the place of the shard that they are of.
+        """PHSH chunks and their page sizes, by the place of the shard that they are about.
 
-        Raises FormatError where any is compressed: no check has looked at these.
+        Raises FormatError if any is compressed: no check examines those.
         """
         pages: dict[int, list[tuple[AeroChunk, int]]] = {}
         for chunk in self.aero.chunks:
@@ -78,7 +77,7 @@ class Source:
         return pages
 
     def map(self, number: int) -> bytes:
-        """The tensor's map in the index; raises FormatError as `index` does."""
+        """Return the tensor's map in the index; raises FormatError as `index` does."""
         return b"" if self.index is None else self.index.map(number)
 
     def tensor(self, number: int) -> Tensor:
@@ -86,24 +85,24 @@ class Source:
         return self._reader.tensor(entry, entry.shard_id)
 
     def form(self, number: int, tensor: Tensor) -> Hashable:
-        """What the index says of a tensor beside its place, in its own spelling.
+        """Return what the index says of a tensor besides its place, in its own spelling.
 
-        Of a tensor that is absent its place and hash are all there is of its
-        bytes, so they are part of it. Raises FormatError as `index` does.
+        For an absent tensor, place and hash are all that is known of its bytes, so they are
+        included. Raises FormatError as `index` does.
         """
         raw = self.map(number)
-        # The form decides whether two tensors can stand for one another in a merge.
+        # The form decides whether one tensor can replace another in a merge.
         left = PLACED if tensor.absent is None else NAMED
         further = (raw[one.start : one.end] for one in fields(raw) if one.key not in left)
         return self.order, tuple(sorted(further))
 
     def blocks(self, shard: AeroChunk | None, start: int, end: int) -> Iterator[Buffer]:
-        """Bytes [start, end) of a shard's content; raises FormatError if they can't be decoded."""
+        """Yield bytes [start, end) of a shard's content; raises FormatError if decoding fails."""
         if shard is not None and start < end:
             yield from pieces(self._reader.content(shard)[start:end], BLOCK)
 
     def content(self, number: int) -> NewContent | None:
-        """The bytes of a tensor; None where it is in another file."""
+        """Return the bytes of a tensor; None if it is in another file."""
         entry = self.aero.entries[number]
         shard = self.aero.shard(entry.shard_id)
         if shard is None:
@@ -113,7 +112,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """A tensor that is written: `number` of `source`, with new bytes where it has `content`.
+    """A tensor to be written: `number` of `source`, with new bytes if it has `content`.
 
     `place` is its number among all that are written.
     """
@@ -129,16 +128,16 @@ class Item:
 
     @property
     def shard(self) -> AeroChunk | None:
-        """The shard of its file that has it; None where it is in another file."""
+        """The shard of its file that has it; None if it is in another file."""
         return self.source.aero.shard(self.entry.shard_id)
 
     @property
     def is_given(self) -> bool:
-        """Whether it has bytes, and new ones."""
+        """Whether it has bytes, and these are new."""
         return self.content is not None and self.entry.data_len > 0
 
     def blocks(self) -> Iterator[Buffer]:
-        """Its bytes; raises FormatError where there are more or fewer than it says."""
+        """Yield its bytes; raises FormatError if there are more or fewer than it claims."""
         content = self.content or self.source.content(self.number)
         if content is None:
             return iter(())
@@ -150,7 +149,7 @@ class Item:
 def _region(
     source: Source, shard: AeroChunk | None, start: int, end: int, parts: Sequence[Item]
 ) -> Iterator[Buffer]:
-    """Bytes [start, end) of a shard that was read, with `parts`, by offset, given anew."""
+    """Yield bytes [start, end) of a shard that was read, with `parts`, by offset, replaced."""
     pos = start
     for part in parts:
         if part.entry.data_end > pos:
@@ -162,19 +161,19 @@ def _region(
 
 @dataclass(frozen=True)
 class NewShard(ShardContent):
-    """A shard that is written again.
+    """A shard that is rewritten.
 
-    `offsets` are where tensors stand, by their place among all; `sharing` are
-    tensors that share bytes.
+    `offsets` are the positions of tensors, by their place among all; `sharing` are tensors that
+    share bytes.
     """
 
     offsets: dict[int, int]
     sharing: tuple[Item, ...]
 
     def check(self, allowance: Allowance) -> None:
-        """Refuse tensors that share bytes and are to have different ones; raises FormatError.
+        """Raise FormatError for tensors that share bytes but are to have different ones.
 
-        Of kind "limit" where they share them so often that hashing takes too long.
+        The kind is "limit" if they share them so often that hashing would take too long.
         """
         allowance.hash(sum(end - start for start, end in self.spans), 0)
         for part in self.sharing:
@@ -191,7 +190,7 @@ class NewShard(ShardContent):
 def as_it_was(
     source: Source, shard: AeroChunk, parts: Sequence[Item], page_size: int | None
 ) -> NewShard:
-    """A shard with the same tensors as before, each in its place."""
+    """Return a shard with the same tensors as before, each in its place."""
     given = _given(parts)
     blocks = partial(_region, source, shard, 0, shard.ulen, given)
     segments = [(0, shard.ulen, blocks)]
@@ -200,16 +199,16 @@ def as_it_was(
 
 
 def laid_out(parts: Sequence[Item], page_size: int | None) -> NewShard:
-    """A shard of these tensors, aligned, in their order.
+    """Return a shard of these tensors, aligned, in their order.
 
-    Those that shared bytes come with the first of them, as far apart as they were.
+    Tensors that shared bytes follow the first of them, at the same distances as before.
     """
     by_shard: dict[tuple[int, AeroChunk | None], list[Item]] = {}
     for part in parts:
         by_shard.setdefault((id(part.source), part.shard), []).append(part)
     sharing = [group for inside in by_shard.values() for group in _groups(inside)]
     ordered = [*sharing, *([part] for part in parts if not part.entry.data_len)]
-    # By what is written first, so that the same merge gives the same bytes.
+    # Ordered by what is written first, so that the same merge gives the same bytes.
     ordered.sort(key=lambda group: min(part.place for part in group))
     segments: list[Segment] = []
     offsets: dict[int, int] = {}
@@ -234,7 +233,7 @@ def _new_shard(
     given: Sequence[Item],
     grouped: Iterable[list[Item]],
 ) -> NewShard:
-    # Tensors that share bytes are compared where one of them is given anew.
+    # Tensors that share bytes are compared if one of them has new bytes.
     shared = [group for group in grouped if len(group) > 1 and _given(group)]
     sharing = tuple(chain.from_iterable(shared))
     spans = frozenset(_span(part, offsets) for part in chain(given, sharing))
@@ -242,7 +241,7 @@ def _new_shard(
 
 
 def _span(part: Item, offsets: dict[int, int]) -> Span:
-    """Where a tensor stands in the shard that is written."""
+    """Return where a tensor is in the shard being written."""
     start = offsets[part.place]
     return start, start + part.entry.data_len
 
@@ -252,13 +251,13 @@ def _given(parts: Sequence[Item]) -> list[Item]:
 
 
 def _groups(parts: Sequence[Item]) -> Iterator[list[Item]]:
-    """Tensors of one shard that have bytes, by offset, those that share bytes together."""
+    """Yield the tensors of one shard that have bytes, by offset, grouped by shared bytes."""
     with_bytes = (part for part in parts if part.entry.data_len)
     return groups(with_bytes, lambda part: part.entry.span)
 
 
 def _without(blocks: Iterator[Buffer], count: int) -> Iterator[Buffer]:
-    """The blocks without their first `count` bytes."""
+    """Yield the blocks without their first `count` bytes."""
     for block in blocks:
         left = max(count - len(block), 0)
         if count < len(block):

@@ -1,9 +1,8 @@
-"""AERO 0.1: chunks behind a table of contents. Little-endian.
+"""AERO 0.1: chunks after a table of contents. Little-endian.
 
-File header (96 bytes), TOC (16 bytes, then 80 for each chunk), string table,
-payloads. The first TIDX chunk says where in the weight shards tensors stand.
-Spec: `docs/spec/aero.md`, "Layout" and "TIDX"; `docs/spec/containers.md`,
-"AERO", for how a file is cut.
+File header (96 bytes), TOC (16 bytes, then 80 for each chunk), string table, payloads. The first
+TIDX chunk says where tensors are in the weight shards. Spec: `docs/spec/aero.md`, "Layout" and
+"TIDX"; `docs/spec/containers.md`, "AERO", for how a file is cut.
 """
 
 from __future__ import annotations
@@ -59,11 +58,11 @@ METADATA = frozenset({INTEGRITY, JSON, MANIFEST, PAGES, INDEX})
 """Chunks that MAX_METADATA_ULEN holds for."""
 NEVER_COMPRESSED = frozenset({INTEGRITY, PAGES, SHARD})
 SHARD_NAME = b"weights.shard%d"
-# An index can say any integer of MessagePack; a longer name is no shard's.
+# An index can contain any MessagePack integer; no shard has a longer name.
 MAX_SHARD_NAME = len(SHARD_NAME % -(2**64))
 PAGES_SUFFIX = b".phsh"
 
-# Payloads start at multiples of it, with zeros between ("Layout").
+# Payloads start at multiples of this, with zeros between them ("Layout").
 PAYLOAD_ALIGNMENT = 16
 NAMES_ALIGNMENT = 8
 # These two are limits of the format ("Limits").
@@ -95,7 +94,7 @@ _HASH = re.compile(r"[0-9a-fA-F]{64}")
 _INTEGERS = ("dtype", "shard_id", "data_off", "data_len")
 _KNOWN = frozenset({"name", "shape", *_INTEGERS})
 CONTROL_ROLE = "_control"
-# What a byte of a TIDX counts beside its value that was decoded: it stands in the decoder as well.
+# What a byte of a TIDX counts in addition to its decoded value: the decoder holds it as well.
 DECODED = 2
 
 
@@ -112,25 +111,25 @@ class FileHeader:
 
     @property
     def control_end(self) -> int:
-        """Where TOC and string table end; an empty string table stands nowhere."""
+        """Where TOC and string table end, not counting an empty string table."""
         toc_end = self.toc_offset + self.toc_length
         names_end = self.names_offset + self.names_length if self.names_length else 0
         return max(toc_end, names_end)
 
     def name(self, data: ByteView, chunk: AeroChunk, most: int | None = None) -> bytes:
-        """A chunk's name in the file `data`, or its first `most` bytes."""
+        """Return a chunk's name in the file `data`, or its first `most` bytes."""
         start = self.names_offset + chunk.name_off
         length = chunk.name_len if most is None else min(chunk.name_len, most)
         return bytes(data[start : start + length])
 
     def entry_offset(self, place: int) -> int:
-        """Where in the file the TOC entry number `place` stands."""
+        """Return where in the file the TOC entry number `place` is."""
         return self.toc_offset + TOC_HEADER.size + place * TOC_ENTRY.size
 
 
 @dataclass(frozen=True, slots=True)
 class AeroChunk:
-    """Entry `place` of the TOC; `name_off` counts from the string table's start."""
+    """Entry `place` of the TOC; `name_off` is relative to the string table."""
 
     place: int
     fourcc: bytes
@@ -157,8 +156,8 @@ class AeroChunk:
 
     @property
     def is_wiped(self) -> bool:
-        """Whether nothing but zeros was left of the entry."""
-        # Most entries differ here: the other fields are only looked at where these do not.
+        """Whether the entry consists only of zeros."""
+        # Most entries differ in these fields: others are only compared if these are equal.
         if self.fourcc != NO_FOURCC or self.digest != NO_HASH:
             return False
         numbers = (self.flags, self.offset, self.length, self.ulen, self.name_off, self.name_len)
@@ -166,13 +165,13 @@ class AeroChunk:
 
     @property
     def role(self) -> str:
-        # isalnum of bytes is that of ASCII.
+        # bytes.isalnum only accepts ASCII.
         return "_" + self.fourcc.decode().lower() if self.fourcc.isalnum() else "_chunk"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A tensor of the TIDX; `data_off` counts from the shard's start.
+    """A tensor of the TIDX; `data_off` is relative to the shard's start.
 
     `extra` has the keys that do not say where the tensor is.
     """
@@ -191,17 +190,17 @@ class IndexEntry:
 
     @property
     def digest(self) -> bytes | None:
-        """The BLAKE3 that the index has of the tensor's bytes; None where it has none."""
+        """The BLAKE3 that the index has for the tensor's bytes; None if it has none."""
         value = self.extra.get(HASH_KEY)
         return bytes.fromhex(value) if isinstance(value, str) and _HASH.fullmatch(value) else None
 
     @property
     def span(self) -> Span:
-        """Where in its shard's content the tensor stands."""
+        """Where the tensor is in its shard's content."""
         return self.data_off, self.data_end
 
     def is_inside(self, shard: AeroChunk) -> bool:
-        """Whether the shard's content has the tensor's bytes."""
+        """Whether the shard's content contains the tensor's bytes."""
         return self.data_len == 0 or 0 <= self.data_off < self.data_end <= shard.ulen
 
     @property
@@ -213,9 +212,9 @@ class IndexEntry:
         return DTYPES.get(self.dtype)
 
     def least_size(self) -> int | None:
-        """Bytes that dtype and shape need, None for dtypes without a size.
+        """The number of bytes that dtype and shape need, None for dtypes of unknown size.
 
-        Where they need more than `data_len` it is any number over that.
+        If they need more than `data_len`, it is some number over that.
         """
         if self.element is None or any(dim < 0 for dim in self.shape):
             return None
@@ -223,7 +222,7 @@ class IndexEntry:
 
 
 def parse_index(raw: bytes, offset: int, listing: ListingBudget | None = None) -> list[IndexEntry]:
-    """The entries of a TIDX whose chunk stands at `offset`; raises FormatError."""
+    """Return the entries of a TIDX whose chunk is at `offset`; raises FormatError."""
     listing = listing or ListingBudget(len(raw))
     index = msgpack_limits.parse(raw, "tidx", offset=offset, listing=listing)
     tensors = index.get(TENSORS_KEY) if isinstance(index, dict) else None
@@ -260,10 +259,9 @@ def _index_entry(number: int, item: object, offset: int) -> IndexEntry:
 class Aero:
     """An AERO file that was read.
 
-    `shards` are the first weight shards of each name; `entries` are the
-    index's, and `tensors` the same where they stand in the file as they are:
-    those in no shard of the file, or in a compressed one, are empty there.
-    `listing` is what is left for what else the file lists.
+    `shards` are the first weight shards of each name. `entries` are the index's, and `tensors` the
+    same where they stand in the file uncompressed; those in no shard of the file, or in a
+    compressed one, are empty there. `listing` is what the file may still list.
     """
 
     data: ByteView
@@ -289,7 +287,7 @@ class Aero:
         return next((chunk for chunk in self.chunks if chunk.fourcc == fourcc), None)
 
     def stored(self, chunk: AeroChunk) -> ByteView:
-        """The chunk's bytes as they stand in the file."""
+        """Return the chunk's bytes as they are in the file."""
         return self.data[chunk.offset : chunk.end] if chunk.length else self.data[:0]
 
     def name(self, chunk: AeroChunk) -> bytes:
@@ -297,11 +295,11 @@ class Aero:
 
     @property
     def names_length(self) -> int:
-        """Bytes of all chunk names together; they may share bytes of the string table."""
+        """The length of all chunk names together; they may share bytes of the string table."""
         return sum(chunk.name_len for chunk in self.chunks)
 
     def label(self, chunk: AeroChunk) -> str:
-        """The chunk as findings call it: its name, or its type where it has none."""
+        """Return what findings call the chunk: its name, or its type if it has none."""
         raw = self.header.name(self.data, chunk, 4 * MAX_QUOTED)
         name = raw.decode("utf-8", "backslashreplace")[:MAX_QUOTED]
         name = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name)
@@ -328,9 +326,9 @@ def read(data: ByteView, listing: ListingBudget | None = None) -> Aero:
 
 
 def index_content(data: ByteView, chunk: AeroChunk, listing: ListingBudget | None = None) -> bytes:
-    """The content of a TIDX of the file `data`, a byte over MAX_JSON at most.
+    """Return the content of a TIDX of the file `data`, but at most MAX_JSON bytes plus one.
 
-    Raises FormatError where it can't be decoded, or would be too long for the `listing`.
+    Raises FormatError if it can't be decoded, or would be too long for the `listing`.
     """
     listing = listing or ListingBudget(len(data))
     most = min(MAX_JSON, listing.left // (TEXT + chunk.is_compressed * DECODED))
@@ -339,7 +337,7 @@ def index_content(data: ByteView, chunk: AeroChunk, listing: ListingBudget | Non
         raw = zstd_limits.decode(payload, most, "tidx", offset=chunk.offset)
         listing.count(DECODED * len(raw), chunk.offset, "tidx")
         return raw
-    # One byte more than is read shows that it is too long; copying all could take gigabytes.
+    # One byte over the limit shows that it is too long; copying all could take gigabytes.
     return bytes(payload[: most + 1])
 
 
@@ -366,7 +364,7 @@ def _read_toc(data: ByteView, header: FileHeader, listing: ListingBudget) -> tup
     entries = TOC_ENTRY.iter_unpack(mapped(toc.take(TOC_ENTRY.size * count, "toc")))
     chunks = tuple(AeroChunk(place, *fields) for place, fields in enumerate(entries))
     for place, chunk in enumerate(chunks):
-        # Payloads may overlap, and names as well: only where they reach is looked at here.
+        # Payloads may overlap, as may names: only their ends are checked here.
         name, at = f"name of chunk {place}", header.entry_offset(place)
         check_inside(chunk.name_off, chunk.name_len, header.names_length, name, at)
         check_inside(chunk.offset, chunk.length, len(data), f"chunk {place}")
@@ -374,9 +372,9 @@ def _read_toc(data: ByteView, header: FileHeader, listing: ListingBudget) -> tup
 
 
 def _locate(shard: AeroChunk | None, entry: IndexEntry) -> Stored:
-    """The tensor where it stands in the file, empty where it does not."""
+    """Return the tensor's place in the file, empty if it is not there."""
     start = end = 0
-    # Only what stands in the file as it is decides how it is cut: nothing is decoded for that.
+    # Only uncompressed content decides how the file is cut: nothing is decoded for that.
     if shard is not None and not shard.is_compressed:
         name = f"tensor {quoted(entry.name)}"
         check_inside(entry.data_off, entry.data_len, shard.length, name, shard.offset)

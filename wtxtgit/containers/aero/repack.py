@@ -1,9 +1,8 @@
-"""Writing an AERO file again: its chunks compressed or not, or some with other contents.
+"""Rewriting an AERO file: with its chunks compressed or not, or some with other contents.
 
-Where every chunk keeps its length, the file keeps every byte but the changed
-chunks and their hashes. Else it is put together anew: chunks keep their order,
-names and other flags; lengths, hashes and the IHSH are made anew.
-Spec: `docs/spec/aero.md`, "Repacking" and "Resealing".
+If every chunk keeps its length, the file keeps every byte except the changed chunks and their
+hashes. Otherwise it is assembled anew: chunks keep their order, names and other flags; lengths,
+hashes and the IHSH are computed anew. Spec: `docs/spec/aero.md`, "Repacking" and "Resealing".
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ COMPRESSIBLE = frozenset({INDEX, JSON, MANIFEST})
 
 
 def repack(container: Aero, compression: str, options: ReadOptions) -> Iterator[Buffer]:
-    """The bytes of the same file, compressed as `compression` says.
+    """Yield the bytes of the same file, compressed as `compression` says.
 
-    "none": no chunk is. "zstd": metadata chunks are, weight shards, page
-    hashes and the IHSH never; what is compressed and chunks of unknown types
-    stay as they are.
+    With "none" no chunk is compressed. With "zstd" metadata chunks are; weight shards, page hashes
+    and the IHSH never are; chunks that are already compressed and those of unknown types stay as
+    they are.
 
-    Raises FormatError, before anything is given, where what would be hashed
-    anew does not hold: hashes must not make damage look whole.
+    Raises FormatError, before yielding anything, if bytes do not match hashes that would be
+    computed anew: new hashes must not make damage look intact.
     """
     if compression not in COMPRESSIONS:
         raise FormatError(f"compression {compression!r} is not one of {', '.join(COMPRESSIONS)}")
@@ -74,7 +73,7 @@ def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
     hashes.check_seal(aero, findings, allowance)
     for chunk in aero.chunks:
         if chunk.fourcc == PAGES and chunk.is_compressed:
-            # No check reads them, and what is not compressed is checked.
+            # No check reads compressed ones, while uncompressed ones are checked.
             fail("page hashes are compressed", offset=chunk.offset, field="chunk_flags")
     replacing.refuse_errors(findings)
 
@@ -95,7 +94,7 @@ def _repacked(aero: Aero, chunk: AeroChunk, compression: str, allowance: Allowan
     stored = stored_payload(aero, chunk)
     if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
         return stored
-    # Weights stay plain, so that they can be mapped and a changed tensor is a small change.
+    # Weights stay uncompressed, so that they can be mapped and a changed tensor is a small change.
     if compression == "zstd" and not chunk.is_compressed and chunk.fourcc in COMPRESSIBLE:
         raw = bytes(aero.stored(chunk))
         return metadata_payload(chunk.fourcc, stored.name, raw, flags=chunk.flags, compress=True)
@@ -118,11 +117,10 @@ def written(
     added: Sequence[Payload],
     allowance: Allowance,
 ) -> Iterator[Buffer]:
-    """The file's bytes with other payloads in some places of the TOC.
+    """Yield the file's bytes with other payloads in some places of the TOC.
 
-    Hashes of chunks that stay were checked before, and the IHSH. Raises
-    FormatError, before the first piece, for an IHSH of an unknown algorithm
-    and what is over the limits of the format.
+    The caller has checked the IHSH and the hashes of chunks that stay. Raises FormatError, before
+    the first piece, for an IHSH of an unknown algorithm and if limits of the format are exceeded.
     """
     sealed = hashes.sealed_spans(aero)
     if not removed and not added and _keep_places(aero, replaced, sealed):
@@ -133,7 +131,7 @@ def written(
             edits.append((at, at + DIGEST_SIZE, partial(iter, (payload.digest,))))
             if chunk.length:
                 edits.append((chunk.offset, chunk.end, payload.blocks))
-        # Bytes that no chunk has stay only here: they are in no payload.
+        # Only this way keeps bytes that are in no chunk: no payload has them.
         return spliced(aero.data, sorted(edits, key=lambda edit: edit[:2]))
     payloads = []
     for chunk in aero.chunks:
@@ -147,15 +145,15 @@ def written(
 
 
 def _keep_places(aero: Aero, replaced: Mapping[int, Payload], sealed: Sequence[Span]) -> bool:
-    """Whether the payloads can be written over those that are there, and nothing else."""
+    """Whether the payloads can be written over the existing ones, and nothing else changes."""
     for place, payload in replaced.items():
         chunk = aero.chunks[place]
         if (payload.length, payload.ulen) != (chunk.length, chunk.ulen):
             return False
-        # What a seal covers beside the TOC's hashes must not change.
+        # What a seal covers, except the TOC's hashes, must not change.
         if any(start < chunk.end and chunk.offset < end for start, end in sealed):
             return False
-    # The TOC changes as well: it has the hashes.
+    # The TOC changes too: it contains the hashes.
     changing = {TOC, *replaced}
     return not any(
         len(group) > 1 and any(what in changing for _, _, what in group)

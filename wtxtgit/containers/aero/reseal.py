@@ -1,9 +1,8 @@
-"""Writing an AERO file again with other tensors or metadata.
+"""Rewriting an AERO file with other tensors or metadata.
 
-A tensor stays in its shard; one of another file goes to the shard with the
-number that it had there, or to the last one. A shard that keeps its tensors
-keeps their places, any other one is laid out anew.
-Spec: `docs/spec/aero.md`, "Resealing".
+A tensor stays in its shard; one from another file goes to the shard with the number that it had
+there, or to the last one. A shard with unchanged tensors keeps their places, any other is laid out
+anew. Spec: `docs/spec/aero.md`, "Resealing".
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ __all__ = ["entries", "reseal", "rest", "values"]
 
 
 def entries(container: Aero, options: ReadOptions) -> list[Entry]:
-    """The tensors, in the index's order; raises FormatError (limit) for too long maps in it."""
+    """Return the tensors, in the index's order; raises FormatError (limit) for too long maps."""
     source = Source(container, options)
     entries = []
     for number in range(len(container.entries)):
@@ -71,12 +70,11 @@ def reseal(
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
-    """The file with these tensors and, where not None, these values, in pieces.
+    """Yield the file with these tensors and, unless None, these values.
 
-    Raises FormatError, before the first piece: for files with errors, a name
-    that is there twice, contents of another length, tensors that share bytes
-    and are to have different ones or have none, shapes in another order than
-    the file's, hashes that no check looks at, what is over the limits.
+    Raises FormatError, before the first piece: for files with errors, repeated names, contents of
+    another length, tensors that share bytes but are to have different ones or none, shapes in
+    another order than the file's, hashes that no check covers, and exceeded limits.
     """
     sources = {id(container): Source(container, options)}
     for each in placed:
@@ -90,10 +88,10 @@ def reseal(
     stays = len(items) == len(container.entries) and all(
         item.source is own and item.number == item.place for item in items
     )
-    # A file of which nothing changes stays byte for byte, also one with errors.
+    # If nothing changes the file stays byte for byte the same, even with errors.
     if stays and not any(item.content for item in items) and not new.is_change:
         return pieces(container.data)
-    # Hashes are made anew below: they must not make damage look whole.
+    # Hashes are computed anew below: they must not make damage look intact.
     for source in sources.values():
         replacing.refuse_errors(check(source.aero, options))
     _check_items(items, new)
@@ -110,9 +108,9 @@ def reseal(
 def _items(
     own: Source, sources: Mapping[int, Source], placed: Sequence[PlacedEntry]
 ) -> Iterator[Item]:
-    """The tensors; those that differ from one of the file in their bytes alone are that one.
+    """Return the tensors; one that differs from the file's own only in its bytes is taken as that.
 
-    So they keep its place and what else the file says of it.
+    So it keeps its place and whatever else the file says of it.
     """
     counts = Counter(entry.name for entry in own.aero.entries)
     numbers = {entry.name: n for n, entry in enumerate(own.aero.entries)}
@@ -128,7 +126,7 @@ def _items(
 
 
 def _is_like(a: Item, b: Item) -> bool:
-    """Whether nothing but bytes, their place and their hash can differ."""
+    """Whether only bytes, their place and their hash can differ."""
     if (a.entry.shape, a.entry.data_len) != (b.entry.shape, b.entry.data_len):
         return False
     forms = {item.source.form(item.number, item.source.tensor(item.number)) for item in (a, b)}
@@ -136,7 +134,7 @@ def _is_like(a: Item, b: Item) -> bool:
 
 
 def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
-    """Refuse what can't be written; also shapes that would be read otherwise than they were."""
+    """Refuse what can't be written, and shapes that would be read differently than before."""
     refuse_many(len(items), MAX_TENSORS, "tensors", "entries")
     order = shape_order({} if new.json is None else json_object(memoryview(new.json)))
     for item in items:
@@ -157,7 +155,7 @@ def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
 
 
 def _index(own: Source, items: Sequence[Item], shards: Resharded) -> dict[int, Payload]:
-    """The index, where it changes, by its place in the TOC."""
+    """Return the new index, if it changes, by its place in the TOC."""
     chunk = own.aero.first(INDEX)
     if chunk is None or own.index is None:
         if items:
@@ -172,7 +170,7 @@ def _index(own: Source, items: Sequence[Item], shards: Resharded) -> dict[int, P
 
 
 def _manifest(container: Aero, new: NewMetadata, shards: Resharded) -> dict[int, Payload]:
-    """The manifest, where it changes, by its place in the TOC."""
+    """Return the new manifest, if it changes, by its place in the TOC."""
     chunk = container.first(MANIFEST)
     if new.manifest is None or chunk is None:
         return {}
@@ -192,12 +190,10 @@ _NUMBERED = re.compile(rb"weights\.shard(0|[1-9][0-9]{0,18})")
 class Resharded:
     """What becomes of the shards of a file, and where tensors are then.
 
-    `homes` are the numbers of the tensors' shards, None where that is in
-    another file, by their places among all that is written; `shards` are
-    those that are written, by number. `replaced` are the payloads of these and
-    of their page hashes by their places in the TOC, `facts` what a manifest
-    says of those whose tensors came or went. `added` has a first shard, where
-    the file had none.
+    `homes` are the numbers of the tensors' shards by their places among all that is written, None
+    for a shard in another file. `shards` are those that are written, by number. `replaced` are the
+    payloads of these and of their page hashes by their places in the TOC, `facts` what a manifest
+    says of those with added or removed tensors. `added` has a first shard, if the file had none.
     """
 
     homes: list[int | None]
@@ -207,7 +203,7 @@ class Resharded:
     added: list[tuple[Payload, ShardFacts]] = field(default_factory=list)
 
     def edits(self, item: Item) -> dict[str, bytes]:
-        """What changes of a tensor's map in the index."""
+        """Return what changes in a tensor's map in the index."""
         entry, home = item.entry, self.homes[item.place]
         if home is None:
             return {}
@@ -226,13 +222,12 @@ class Resharded:
 
 
 def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Resharded:
-    """Put the tensors into the shards of the file `own`.
+    """Distribute the tensors to the shards of the file `own`.
 
-    Its hashes and those of the other files were checked before. Raises
-    FormatError: for a tensor that has no bytes and would be taken for one of
-    a shard of the file, or the other way round; for tensors that share bytes
-    and are to have different ones; for page hashes that no check looks at;
-    (limit) for what takes too long to hash.
+    Its hashes and those of the other files were checked before. Raises FormatError: if a tensor
+    without bytes would be taken for one in a shard of the file, or vice versa; for tensors that
+    share bytes but are to have different ones; for page hashes that no check covers; (limit) if
+    hashing would take too long.
     """
     numbered = _numbered(own)
     resharded = Resharded(list(_homes(own, items, numbered)))
@@ -248,7 +243,7 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     before: dict[int, list[int]] = {}
     for number, entry in enumerate(own.aero.entries):
         before.setdefault(entry.shard_id, []).append(number)
-    # In the order of their numbers, so that the same merge gives the same bytes.
+    # Ordered by number, so that the same merge gives the same bytes.
     for number in sorted(numbered.keys() | parts.keys()):
         inside = parts.get(number, [])
         numbers = sorted(part.number for part in inside if part.source is own)
@@ -264,7 +259,7 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
             shard = as_it_was(own, chunk, inside, page_size)
         else:
             shard = laid_out(inside, page_size)
-        # A page may be one byte: the count is refused before the pages are listed.
+        # A page may be a single byte: the count is checked before the pages are listed.
         if page_size is not None and -(-shard.size // page_size) > MAX_PAGES:
             raise FormatError("a shard would have too many pages", kind="limit", field="digests")
         shard.check(allowance)
@@ -284,7 +279,7 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
 
 
 def _numbered(own: Source) -> dict[int, AeroChunk]:
-    """The shards that an index can name, by number."""
+    """Return the shards that an index can refer to, by number."""
     ids = {entry.shard_id for entry in own.aero.entries}
     matches = map(_NUMBERED.fullmatch, own.aero.shards)
     ids.update(int(match[1]) for match in matches if match is not None)
@@ -295,7 +290,7 @@ def _numbered(own: Source) -> dict[int, AeroChunk]:
 def _homes(
     own: Source, items: Sequence[Item], numbered: dict[int, AeroChunk]
 ) -> Iterator[int | None]:
-    """The number of each tensor's shard, None where it is in another file."""
+    """Yield the number of each tensor's shard, None if it is in another file."""
     elsewhere = next(
         (entry for entry in own.aero.entries if own.aero.shard(entry.shard_id) is None), None
     )
@@ -328,7 +323,7 @@ def _payload(own: Source, chunk: AeroChunk, shard: NewShard) -> Payload:
     name = own.aero.name(chunk)
     digest = NO_HASH if chunk.digest == NO_HASH else shard.digests[0, shard.size]
     blocks = partial(_compressed, shard) if chunk.is_compressed else shard.blocks
-    # What it is compressed to is not held: it is made once for its length.
+    # The compressed bytes are not kept: they are made once for their length.
     length = sum(map(len, blocks())) if chunk.is_compressed else shard.size
     return Payload(SHARD, name, chunk.flags, length, shard.size, digest, blocks)
 

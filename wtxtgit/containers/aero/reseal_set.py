@@ -1,7 +1,7 @@
-"""The index of an AEROSET made anew from its parts, once these were changed one by one.
+"""Rebuilding the index of an AEROSET from its parts, after these were changed one by one.
 
-Which parts there are, in which order, and which numbers their shards have stays as the JSON has it.
-Spec: `docs/spec/aero.md`, "AEROSET".
+The parts, their order, and the numbers of their shards stay as in the JSON. Spec:
+`docs/spec/aero.md`, "AEROSET".
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from wtxtgit.io.view import ByteView, hashed, mapped, pieces
 
 
 def reseal_set(data: ByteView, open_member: OpenMember) -> tuple[str, bytes, bytes]:
-    """The path of the set's index, its bytes, and those of the JSON, of the parts as they are.
+    """Return the path of the set's index, its new bytes, and those of the JSON.
 
-    Raises FormatError for a set that can't be read, and for a part whose shards are not as many as
-    the JSON lists.
+    Raises FormatError for a set that can't be read, and for a part that does not have as many
+    shards as the JSON lists.
     """
     from hashlib import sha256
 
@@ -51,7 +51,7 @@ def reseal_set(data: ByteView, open_member: OpenMember) -> tuple[str, bytes, byt
             entries[entry.name] = (entry, aero, _shard_of(part, entry))
         whole = hashed(sha256(), pieces(aero.data)).hexdigest()
         edits |= _identity(("parts", number), part, whole, len(aero.data))
-    # Tensors keep their place in the index, those that came go behind.
+    # Tensors keep their place in the index, added ones come last.
     order = [name for name in before if name in entries]
     order += [name for name in places if name not in before]
     listed = [_listed(*entries[name], before.get(name)) for name in order]
@@ -65,7 +65,7 @@ def reseal_set(data: ByteView, open_member: OpenMember) -> tuple[str, bytes, byt
 
 
 def listed_files(data: ByteView, open_member: OpenMember) -> tuple[ListedFile, ...]:
-    """The files of a set, the index first; raises FormatError."""
+    """Return the files of a set, the index first; raises FormatError."""
     opened = aeroset.read(data, open_member)
     return tuple(
         ListedFile(file.path, file.size, bytes.fromhex(file.sha256) if file.sha256 else None)
@@ -95,7 +95,7 @@ def _shard_of(part: SetFile, entry: IndexEntry) -> int:
 def _identity(
     path: json_text.Path, file: SetFile, sha256: str, size: int
 ) -> dict[json_text.Path, object]:
-    """What the JSON says of a file, as far as it says it."""
+    """Return the new values for what the JSON says of a file."""
     edits: dict[json_text.Path, object] = {}
     if file.sha256 is not None:
         edits[*path, "sha256"] = sha256
@@ -107,8 +107,9 @@ def _identity(
 def _listed(
     entry: IndexEntry, aero: Aero, shard_id: int, before: IndexEntry | None
 ) -> dict[str, object]:
-    """A tensor as the index lists it: what its part says, and the hash where one was there."""
-    # The number of a codec is one in the file that has it: of a new tensor its parameters tell.
+    """Return a tensor as the index lists it: as its part does, with a hash if there was one."""
+    # The number of a codec is only valid in its own file: a new tensor's is found by its
+    # parameters.
     extra = {key: value for key, value in entry.extra.items() if key != CODEC_KEY}
     if before is not None:
         extra = {**extra, **before.extra}
@@ -132,7 +133,7 @@ def _as_listed(entry: IndexEntry, shard_id: int, extra: dict[str, object]) -> di
 
 
 def _with_index(opened: AeroSet, index: Aero, listed: Sequence[dict[str, object]]) -> bytes:
-    """The index's file with other tensors in its first TIDX; all else of it stays."""
+    """Return the index's file with other tensors in its first TIDX, and otherwise unchanged."""
     first = index.first(INDEX)
     if first is None:
         fail(f"{quoted(opened.index.path)} has no TIDX chunk", offset=0, field="tidx")

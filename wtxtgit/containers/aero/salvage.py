@@ -1,9 +1,9 @@
-"""What is left of a damaged AERO file: tensors that a BLAKE3 of the file proves.
+"""Salvaging a damaged AERO file: tensors that a BLAKE3 in the file proves.
 
-Header, TOC and names stand first, so a file that was cut off has them. A tensor is proved by its
-own hash in the index, by that of its shard, or by those of the pages that it is in. Where the TOC
-leads nowhere the index is looked for, and shards where the hashes of their tensors hold.
-Spec: `docs/spec/aero.md`, "Salvage".
+Header, TOC and names come first, so a truncated file has them. A tensor is proved by its own hash
+in the index, by that of its shard, or by those of its pages. If the TOC is unusable, the file is
+searched for the index, and for shards by the hashes of their tensors. Spec: `docs/spec/aero.md`,
+"Salvage".
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ _SOURCES = ("gguf", "safetensors")
 _SHARD_START = b"weights."
 _INDEX_START = b"\xa7tensors"
 """How the key starts that an index has, behind the byte of its map."""
-# Bytes that are gone through while an index and shards are looked for, in times of the file's.
+# How many bytes are read in the search for an index and shards, as a multiple of the file's size.
 _PASSES = 8
 _LEAST = 1 << 20
-# What it costs to look for a shard at one place, in bytes that are gone through.
+# What searching for a shard at one place costs, in bytes.
 _LOOK = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Toc:
-    """A table of contents as far as it can be read; chunks may reach past the end of the file."""
+    """A table of contents so far as it can be read; chunks may reach beyond the end of the file."""
 
     header: FileHeader
     chunks: tuple[AeroChunk, ...]
@@ -83,14 +83,14 @@ class _FoundIndex:
 
 
 def salvage(data: ByteView, options: ReadOptions) -> Salvage:
-    """The tensors that the index lists; raises FormatError where none can be found."""
+    """Return the tensors that the index lists; raises FormatError if no index can be found."""
     search = _IndexSearch(data, options)
     toc, index = search.index()
     return _FoundShards(search, toc, index).salvage()
 
 
 def _tocs(data: ByteView) -> Iterator[_Toc]:
-    """The TOC where the header says it is, then where all writers put it."""
+    """Yield the TOC at the place that the header says, then at the place that all writers use."""
     if len(data) < HEADER.size:
         fail("file header is cut short", offset=0, field="file header")
     _, _, _, _, *rest, _ = unpack_at(HEADER, data, 0)
@@ -110,7 +110,7 @@ def _tocs(data: ByteView) -> Iterator[_Toc]:
 
 
 class _IndexSearch:
-    """What is looked for in a file, within a bound."""
+    """The bounded search for an index in a file."""
 
     def __init__(self, data: ByteView, options: ReadOptions) -> None:
         self.data = data
@@ -120,7 +120,7 @@ class _IndexSearch:
         self.work = Budget(max(_PASSES * len(data), _LEAST), "", "chunk_offset")
 
     def index(self) -> tuple[_Toc | None, _FoundIndex]:
-        """The index, that of a TOC where it leads to one, and the TOC that does."""
+        """Return the index, found through a TOC if possible, and that TOC."""
         found: tuple[_Toc | None, _FoundIndex] | None = None
         first: _Toc | None = None
         digests: set[bytes] = set()
@@ -174,7 +174,7 @@ class _IndexSearch:
         return _FoundIndex(entries, chunk.end, doubt)
 
     def _scanned(self) -> Iterator[tuple[bytes, int]]:
-        """What may be an index, and where it ends: what starts as one, compressed or not."""
+        """Yield what may be an index, compressed or not, by its first bytes; and where it ends."""
         for at in _places(self.data, _INDEX_START):
             start = at - 1
             length = min(MAX_JSON, len(self.data) - start)
@@ -190,7 +190,7 @@ class _IndexSearch:
                 yield from self._framed(start)
 
     def _framed(self, start: int) -> Iterator[tuple[bytes, int]]:
-        """The index in the frame at `start`, where it is one."""
+        """Yield the index in the frame at `start`, if it is one."""
         try:
             frame = Frame(self.data[start:], "tidx", offset=start)
             content = bytearray()
@@ -221,7 +221,7 @@ class _FoundShards:
         self.is_listed = toc is not None and all(
             self._is_usual(chunk, is_sound=chunk.place in places) for chunk in self.chunks
         )
-        # Names stand behind the TOC, whatever a damaged header says.
+        # Names follow the TOC, whatever a damaged header says.
         usual = replace(header, names_offset=header.toc_offset + header.toc_length)
         self.named = self._named(header) or self._named(usual)
         ends = (header.control_end, *(chunk.end for chunk in self.chunks))
@@ -229,7 +229,7 @@ class _FoundShards:
         self.ends = tuple(dict.fromkeys(start for start in starts if start < len(self.data)))
 
     def _named(self, header: FileHeader) -> dict[bytes, list[AeroChunk]]:
-        """The shards by their names."""
+        """Return the shards by their names."""
         named: dict[bytes, list[AeroChunk]] = {}
         for chunk in self.chunks:
             if chunk.fourcc == SHARD and chunk.name_len <= MAX_SHARD_NAME:
@@ -239,13 +239,13 @@ class _FoundShards:
         return named
 
     def _is_usual(self, chunk: AeroChunk, *, is_sound: bool) -> bool:
-        """Whether nothing shows that the TOC's entry of a chunk is damaged."""
+        """Whether nothing indicates that the TOC's entry of a chunk is damaged."""
         name = self.aero.header.name(self.data, chunk, MAX_SHARD_NAME)
         is_known = chunk.fourcc in METADATA | {SHARD} or is_sound
         return is_known and usual_type(name) in (None, chunk.fourcc)
 
     def _is_sound(self, chunk: AeroChunk) -> bool:
-        """Whether a chunk that is no shard is there with its hash; others are told as missing."""
+        """Whether a chunk that is not a shard matches its hash; others are reported as missing."""
         if chunk.fourcc == SHARD or chunk.is_wiped:
             return False
         why = WRONG
@@ -261,7 +261,7 @@ class _FoundShards:
                     return True
             except FormatError as error:
                 why = error.message
-        # What index and hashes prove is told with the tensors.
+        # What index and hashes prove is reported with the tensors.
         if chunk.fourcc in (JSON, MANIFEST) or chunk.fourcc not in METADATA:
             kind = chunk.fourcc.decode("ascii", "backslashreplace")
             self.missing.append(f"chunk {chunk.place} of type {kind}: {why}")
@@ -290,7 +290,7 @@ class _FoundShards:
     def _shard(
         self, shard_id: int, entries: list[IndexEntry], before: int
     ) -> tuple[AeroChunk | None, str | None]:
-        """The chunk of a shard, as long as it is there, or why there is none."""
+        """Return the chunk of a shard, so far as it exists, or why there is none."""
         named = self.named.get(SHARD_NAME % shard_id, [])
         places = {(chunk.offset, chunk.length, chunk.flags) for chunk in named}
         fits = [chunk for chunk in named[:1] if chunk.is_compressed or chunk.length == chunk.ulen]
@@ -302,7 +302,7 @@ class _FoundShards:
         return None, TWO_SHARDS if len(places) > 1 else NOWHERE
 
     def _by_hash(self, entries: list[IndexEntry], before: int) -> AeroChunk | None:
-        """The shard where the hash of one of its tensors holds, behind a chunk or the TOC."""
+        """Find a shard by the hash of one of its tensors, after another chunk or the TOC."""
         hashed = [entry for entry in entries if entry.digest is not None and entry.data_len > 0]
         first = aligned(before, PAYLOAD_ALIGNMENT)
         for entry in sorted(hashed, key=lambda entry: entry.data_len)[:2]:
@@ -336,7 +336,7 @@ class _FoundShards:
         search = self.search
         parts = (entries, search.allowance, search.options)
         proofs = ShardProofs(self.data, self.aero, chunk, *parts)
-        # Tensors are read from what is there of the shard.
+        # Tensors are read from the part of the shard that exists.
         self.aero.shards[SHARD_NAME % entries[0].shard_id] = proofs.there
         doubt = self._doubt()
         for entry in entries:
@@ -352,20 +352,20 @@ class _FoundShards:
                 yield SalvagedTensor(tensor, state, told)
 
     def _doubt(self) -> tuple[str | None, str | None]:
-        """What nothing proves of all tensors, and of those of several dimensions."""
+        """Return what is not proved for any tensor, and for tensors of several dimensions."""
         told = None if self.index.doubt is None else f"nothing proves {self.index.doubt}"
         if told is None and not self._is_order_known():
             return None, "nothing proves the order of its dimensions: it is stated in MJSN"
         return told, told
 
     def _is_order_known(self) -> bool:
-        """Whether it is known which way shapes are to be read: MJSN says so, if there is one."""
+        """Whether the order of dimensions in shapes is known: MJSN says it, if there is one."""
         chunk = self.aero.first(JSON)
         if chunk is None:
             return self.is_listed and not any(chunk.fourcc == JSON for chunk in self.chunks)
         if chunk.digest != NO_HASH:
             return True
-        # Writers leave the hash out: a key or a word that is nearly another one was damaged.
+        # Writers leave the hash out. A key or word that nearly equals the expected one is damaged.
         said = mjsn(self.aero)
         if SOURCE_KEY in said:
             return said[SOURCE_KEY] in _SOURCES
@@ -378,7 +378,7 @@ def _is_nearly(key: str, wanted: str) -> bool:
 
 
 def _places(data: ByteView, magic: bytes) -> Iterator[int]:
-    """Where the magic stands in a file."""
+    """Yield where the magic occurs in a file."""
     step = 1 << 20
     for start in range(0, len(data), step):
         piece = bytes(data[start : start + step + len(magic) - 1])

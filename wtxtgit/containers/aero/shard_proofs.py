@@ -1,8 +1,8 @@
-"""What the hashes of a damaged AERO file prove of the tensors in a weight shard.
+"""What the hashes of a damaged AERO file prove for the tensors in a weight shard.
 
-A tensor has a hash of its own, or that of its shard proves it, or those of the pages that it is in.
-A shard may reach past the end of the file: its own hash says nothing then.
-Spec: `docs/spec/aero.md`, "Salvage".
+A tensor is proved by its own hash, by that of its shard, or by those of its pages. A shard may
+reach beyond the end of the file: then its own hash proves nothing. Spec: `docs/spec/aero.md`,
+"Salvage".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_HASHES = "the file has no hash of it"
 
 
 class ShardProofs:
-    """What the hashes of a shard prove of its tensors; `there` is the shard as far as it is."""
+    """What the hashes of a shard prove for its tensors; `there` is what exists of the shard."""
 
     def __init__(
         self,
@@ -65,20 +65,20 @@ class ShardProofs:
         self.is_whole = chunk.digest != NO_HASH and self.spans.get((0, chunk.ulen)) == chunk.digest
 
     def lost(self, entry: IndexEntry) -> tuple[str | None, list[Span]]:
-        """Why a tensor is lost, and which of its bytes are known to be; None where it is not."""
+        """Return why a tensor is lost, and which bytes are known to be; None if it is not lost."""
         needed = entry.least_size()
         if self.why is not None:
             return self.why, []
         if entry.data_len < 0 or entry.data_off < 0:
             return "its place is not known", []
-        # Some writers count padding in.
+        # Some writers include padding in the size.
         if needed is not None and not 0 <= needed <= entry.data_len:
             return "it has fewer bytes than its dtype and shape need", []
         if not entry.data_len:
             return None, []
         if entry.data_end > self.chunk.ulen:
             return "it reaches past the end of its shard", []
-        # A hash of its own goes before that of the shard: the index may be what is damaged.
+        # Its own hash takes precedence over the shard's: the index may be what is damaged.
         has_hash = entry.digest is not None
         if self._holds(entry) or (self.is_whole and not has_hash):
             return None, []
@@ -86,7 +86,7 @@ class ShardProofs:
         damaged = self._damaged(entry)
         if cut or damaged:
             return (CUT_OFF if cut else WRONG), damaged + cut
-        # Of a shard that was cut off the hash can't be taken.
+        # The hash of a truncated shard can't be computed.
         is_free = self.pages or self.is_cut or self.chunk.digest == NO_HASH
         return (None if is_free and not has_hash else WRONG), []
 
@@ -94,7 +94,7 @@ class ShardProofs:
         return entry.digest is not None and self.spans.get(entry.span) == entry.digest
 
     def doubt(self, entry: IndexEntry) -> str | None:
-        """What is not proved of a tensor that is not lost."""
+        """Return what is not proved of a tensor that is not lost."""
         if not entry.data_len or self.is_whole or self._holds(entry) or self.pages:
             return None
         return shared.CUT_SHORT if self.is_cut else NO_HASHES
@@ -103,7 +103,7 @@ class ShardProofs:
         return max(self.there.ulen - entry.data_off, 0), entry.data_len
 
     def _damaged(self, entry: IndexEntry) -> list[Span]:
-        """Which of a tensor's bytes are in pages whose hash does not hold."""
+        """Return which of a tensor's bytes are in pages whose hash does not hold."""
         start, end = entry.span
         spans: list[Span] = []
         for (first, last), wanted in self.pages:
@@ -119,7 +119,7 @@ class ShardProofs:
 
 
 def _pages(aero: Aero, shard: AeroChunk) -> list[tuple[Span, bytes]]:
-    """The pages of a shard and their hashes, where a PHSH that holds has them."""
+    """Return the pages of a shard and their hashes, from a PHSH that holds."""
     name = aero.name(shard) if shard.name_len else None
     for chunk in aero.chunks:
         if chunk.fourcc != PAGES or chunk.is_compressed or name is None:

@@ -1,4 +1,4 @@
-"""Writing AERO files and sets: parts, their common index, and the JSON file that lists them.
+"""Writing AERO files and sets: parts, their common index, and the JSON that lists them.
 
 Spec: `docs/spec/aero.md`, "What is written" and "AEROSET".
 """
@@ -47,15 +47,14 @@ def build(
     tensor_hash: bool = False,
     compress_metadata: bool = True,
 ) -> Iterator[Buffer]:
-    """The bytes of an AERO file, in order; the same tensors and options give the same.
+    """Yield the bytes of an AERO file, in order; a pure function of tensors and options.
 
-    A shard takes tensors up to `max_shard` bytes, or one larger one; without
-    it there is one shard. `uuid` (16 bytes) follows from the content where it
-    is not given. `ihsh` seals the control region, `phsh` is the size of pages
-    that are hashed, `tensor_hash` puts a hash of each tensor in the index.
-    Compressed metadata depends on the version of zstd.
+    A shard takes tensors up to `max_shard` bytes, or a single larger one; without it there is one
+    shard. `uuid` (16 bytes) is derived from the content unless given. `ihsh` seals the control
+    region, `phsh` is the size of pages to be hashed, `tensor_hash` puts a hash of each tensor in
+    the index. Compressed metadata depends on the version of zstd.
 
-    Raises FormatError for what the format can't hold, before anything is given.
+    Raises FormatError for what the format can't hold, before yielding anything.
     """
     if uuid is not None and len(uuid) != UUID_SIZE:
         raise FormatError(f"uuid has {len(uuid)} bytes, not {UUID_SIZE}", field="uuid")
@@ -79,11 +78,11 @@ def build_model(
     tensor_hashes: bool = False,
     page_size: int | None = None,
 ) -> Iterator[Buffer]:
-    """The bytes of a file with hashes of chunks and control region, its metadata plain.
+    """Yield the bytes of a file with hashes of chunks and control region, with plain metadata.
 
-    So a change of a tensor is a small change of the file, whatever zstd is
-    installed. `tensor_hashes` and `page_size` add hashes of tensors and pages.
-    Raises FormatError as `build` does.
+    So a change of a tensor is a small change of the file, whichever zstd is installed.
+    `tensor_hashes` and `page_size` add hashes of tensors and pages. Raises FormatError as `build`
+    does.
     """
     return build(
         tensors,
@@ -98,8 +97,8 @@ def build_model(
 class _NewFile:
     """A file of a set to be written.
 
-    What was gone through to its end is known by size and SHA-256: where a
-    set's files are written in order, each is made once.
+    Its size and SHA-256 are known after it was iterated to its end: if a set's files are written in
+    order, each is made only once.
     """
 
     def __init__(self, name: str, make: Callable[[], Iterator[Buffer]]) -> None:
@@ -108,17 +107,17 @@ class _NewFile:
         self._known: tuple[int, str] | None = None
 
     def pieces(self) -> Iterator[Buffer]:
-        """The file's bytes, in order; the same each time."""
+        """Yield the file's bytes, in order; the same each time."""
         hasher, size = sha256(), 0
         for piece in self._make():
             hasher.update(piece)
             size += len(piece)
             yield piece
-        # Only now: whoever stops early has not seen the whole file.
+        # Only now: a caller that stops early has not read the whole file.
         self._known = size, hasher.hexdigest()
 
     def identity(self) -> tuple[int, str]:
-        """Size and SHA-256 in hex."""
+        """Return size and SHA-256 in hex."""
         while self._known is None:
             for _ in self.pieces():
                 pass
@@ -134,17 +133,16 @@ def build_set(
     tensor_hashes: bool = True,
     page_size: int | None = None,
 ) -> Iterator[tuple[str, Iterator[Buffer]]]:
-    """The files of a set: their names in its folder, which start with `stem`, and their bytes.
+    """Yield the files of a set: their names in its folder, starting with `stem`, and bytes.
 
-    The parts come first, then their index, then the JSON that lists them: it
-    has their SHA-256, so what was not gone through before is made once more.
-    A part has one weight shard, of up to `max_part` bytes or one larger
-    tensor. Chunks are as `build_model` writes them, with a hash of each tensor
-    unless it is told otherwise.
-    Raises FormatError for what the format can't hold, before anything is given.
+    The parts come first, then their index, then the JSON that lists them. The JSON has their
+    SHA-256, so files that were not iterated before are made once more. A part has one weight shard,
+    of up to `max_part` bytes or a single larger tensor. Chunks are as `build_model` writes them,
+    with a hash of each tensor unless `tensor_hashes` is false. Raises FormatError for what the
+    format can't hold, before yielding anything.
     """
     check_tensors(tensors)
-    # In its part each shard is the first one.
+    # In its own part each shard is the first one.
     planned = plan(tensors, max_part, page_size=page_size)
     shards = [replace(shard, number=0) for shard in planned]
     refuse_many(len(shards), MAX_SET_FILES, "parts", "parts")
@@ -167,7 +165,7 @@ def _file(
     tags: Mapping[str, str],
     tensor_hashes: bool,
 ) -> Iterator[Buffer]:
-    """A part, which has its `own` shards, or the index, which has none and lists those of all."""
+    """Yield a part, which has its `own` shards, or the index, which lists those of all parts."""
     entries = [
         entry
         for number, shard in enumerate(shards)
