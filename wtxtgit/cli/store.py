@@ -101,7 +101,7 @@ def verify(as_json: bool) -> int:
         if verdict.damaged:
             complain(
                 f"{counted(len(verdict.damaged), 'pack')} of {verdict.packs} damaged",
-                "wtxtgit store repack sets them aside, wtxtgit fetch fetches lost chunks",
+                "wtxtgit store repack sets them aside, then wtxtgit fetch fetches lost chunks",
             )
         else:
             print_line(
