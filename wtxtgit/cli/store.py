@@ -101,7 +101,7 @@ def verify(as_json: bool) -> int:
         if verdict.damaged:
             complain(
                 f"{counted(len(verdict.damaged), 'pack')} of {verdict.packs} damaged",
-                "wtxtgit store repack sets them aside, wtxtgit fetch fetches lost chunks",
+                "wtxtgit store repack sets them aside, then wtxtgit fetch fetches lost chunks",
             )
         else:
             print_line(
@@ -315,7 +315,7 @@ def import_from(words: tuple[str, ...], with_history: bool, dry_run: bool, as_js
 
     repo = discover()
     revisions, paths = revisions_and_paths(repo, words)
-    with progress("import", None) as advance:
+    with progress("importing", None) as advance:
         done = import_objects(
             repo,
             revisions or ["HEAD"],

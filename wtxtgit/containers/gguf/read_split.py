@@ -125,9 +125,7 @@ class SplitModel(FileSet):
             yield findings.of_member(count)
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
-        """Join the findings of all files, and compare their number of tensors with the
-        stated one.
-        """
+        """Join the findings of all files, and compare the number of tensors with the stated one."""
         findings, count = Findings.of_members(members)
         if findings.errors:
             return findings

@@ -53,9 +53,7 @@ class StatedTensor:
 
 
 def merged_values(container: Mlcp) -> dict[str, object]:
-    """Return the metadata without versions, time, and what follows from records; shards by
-    number.
-    """
+    """Return the metadata but versions, time, and what follows from records; shards by number."""
     metadata = container.metadata
     if not isinstance(metadata, dict):
         return {WHOLE: metadata}
@@ -259,9 +257,7 @@ class _Update:
         where: str,
         said: Callable[[StatedTensor], Json | None],
     ) -> object:
-        """Return a list of tensors for these rows; `old` if they are unchanged, or it is no
-        list.
-        """
+        """Return a list of tensors for these rows; `old` if they are unchanged or it is no list."""
         if not isinstance(old, list) or _are_same(was, rows):
             return old
         items = [said(row.listed) for row in was]
