@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import fsspec
 import pytest
+from fsspec import AbstractFileSystem
 
 from tests.cluster.stores import HTTP, USER, http_store
+from tests.docs.pages import tables
 from wtxtgit.checkpoint.members import members
 from wtxtgit.checkpoint.open import read
 from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
 from wtxtgit.io.spool import IN_MEMORY
+from wtxtgit.io.view import write_all
 from wtxtgit.remotes import urls
 
 CONTENT = bytes(range(256)) * 10
@@ -27,6 +33,46 @@ def url(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "file").write_bytes(CONTENT)
     with http_store(tmp_path) as host:
         yield f"{HTTP}{USER}@{host}"
+
+
+class Least(AbstractFileSystem):
+    """A store with the methods alone that CONTRIBUTING asks for."""
+
+    protocol = "least"
+    store: ClassVar[dict[str, bytes]] = {}
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        if path not in self.store:
+            raise FileNotFoundError(path)
+        return {"name": path, "size": len(self.store[path]), "type": "file"}
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        names = [name for name in self.store if name.startswith(f"{path}/")]
+        return [self.info(name) for name in names] if detail else names
+
+    def open(self, path: str, mode: str = "rb", **_: Any) -> io.BytesIO:
+        return io.BytesIO(self.store[self._strip_protocol(path)])
+
+    def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
+        self.store[rpath] = Path(lpath).read_bytes()
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        self.store[path2] = self.store[path1]
+
+    def rm_file(self, path: str) -> None:
+        del self.store[path]
+
+
+def test_a_store_needs_no_more_than_contributing_asks_for() -> None:
+    (row,) = [row for row in tables("CONTRIBUTING.md", "Adding a remote")[0] if "store's" in row[0]]
+    asked = {span for span in re.findall(r"`(\w+)`", row[1]) if hasattr(AbstractFileSystem, span)}
+    assert asked == {name for name, one in vars(Least).items() if callable(one)}
+    fsspec.register_implementation(Least.protocol, Least, clobber=True)
+    urls.write_url("least://run/x", lambda descriptor: write_all(descriptor, (CONTENT,)))
+    assert bytes(urls.read_url("least://run/x")) == CONTENT
+    assert Least.store.keys() == {"run/x"}
+    assert urls.files_below("least://run") == [("x", len(CONTENT))]
+    assert isinstance(refused("least://run/gone"), InputError)
 
 
 def refused(url: str) -> WtxtgitError:

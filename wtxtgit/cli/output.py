@@ -21,7 +21,15 @@ from threading import Lock
 from typing import Any
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.environment import BAD, LOOK, WORDS, coloured, has_colours, with_first_word
+from wtxtgit.cli.environment import (
+    BAD,
+    BOLD,
+    LOOK,
+    WORDS,
+    coloured,
+    has_colours,
+    with_first_word,
+)
 from wtxtgit.errors import clipped, escaped
 from wtxtgit.io.progress import Progress
 from wtxtgit.model.plain import JsonObject
@@ -33,8 +41,8 @@ _GAP = 3
 """Characters that a column takes beside its cells, for whether a table is split."""
 _MOST_PADDED = 200
 """Characters up to which a column is padded."""
-_MOST_FOLDED = 500
-"""Rows up to which a terminal's table is folded, which takes milliseconds a row."""
+_MOST_FOLDED = 20_000
+"""Rows up to which a terminal's table is folded; of more, nobody reads them there."""
 _MOST_WORD = 200
 """Characters of a word that a screen shows."""
 _ENDLESS = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
@@ -69,13 +77,15 @@ def print_table(
     rows: Sequence[Sequence[str]],
     *,
     right: Sequence[str] = (),
+    whole: Sequence[str] = (),
     split: int | None = None,
 ) -> None:
     """Print rows under `columns`; those named in `right` are aligned to the right.
 
-    On a screen too narrow for all columns those from number `split` on
-    follow in tables of their own, as many to each as fit, with the first
-    column again.
+    On a screen, columns in which nothing stands are left out. Where it is too
+    narrow for all columns, those from number `split` on follow in tables of
+    their own, as many to each as fit, with the first column again; what is
+    in the columns named in `whole` is not folded.
     """
     # Before widths are taken: what is escaped is longer.
     cells = [[escaped(cell) for cell in row] for row in rows]
@@ -83,11 +93,25 @@ def print_table(
     is_shown = is_terminal or environment.pager_in_use()
     if is_shown:
         cells = [[_ENDLESS.sub(_clipped, cell) for cell in row] for row in cells]
+        told = [n for n in range(len(columns)) if n == 0 or any(row[n] for row in cells)]
+        split = None if split is None else sum(n < split for n in told)
+        columns = [columns[n] for n in told]
+        split = None if split == len(columns) else split
+        cells = [[row[n] for n in told] for row in cells]
     if is_terminal and len(rows) <= _MOST_FOLDED:
-        # In a pipe nobody needs rich.
+        # In a pipe nobody needs it.
         from wtxtgit.cli.terminal_table import print_folded
 
-        print_folded(columns, cells, right, split, _colours_of(columns))
+        print_folded(
+            columns,
+            cells,
+            right=right,
+            whole=whole,
+            split=split,
+            room=_screen(),
+            titles=BOLD if has_colours(sys.stdout) else None,
+            colour_of=_colours_of(columns),
+        )
         return
     # Lines of the longest names are wrapped by who shows them.
     name = max(_LEAST_NAME, _screen() // 2)
@@ -146,25 +170,26 @@ def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[
         ]
         aligned[-1] = aligned[-1].rstrip()
         # After cells are padded: colours take no room.
-        shown = aligned if n == 0 else [colour_of(c, cell) for c, cell in enumerate(aligned)]
-        print("  ".join(shown).rstrip())
+        if n:
+            aligned = [coloured(cell, colour_of(c, cell)) for c, cell in enumerate(aligned)]
+        print("  ".join(aligned).rstrip())
 
 
-def _colours_of(columns: Sequence[str]) -> Callable[[int, str], str]:
-    """What gives a cell of a column its colour, where there are colours."""
+def _colours_of(columns: Sequence[str]) -> Callable[[int, str], str | None]:
+    """The colour of a column's cell, where there are colours and it has one."""
     if not has_colours(sys.stdout):
-        return lambda _column, cell: cell
+        return lambda _column, _cell: None
     severe: frozenset[str] = frozenset()
     if "risk" in columns:
         from wtxtgit.report.review import SEVERE
 
         severe = frozenset(map(str, SEVERE))
 
-    def colour_of(column: int, cell: str) -> str:
+    def colour_of(column: int, cell: str) -> str | None:
         word = cell.strip()
         if columns[column] == "risk" and word:
-            return coloured(cell, BAD if word in severe else LOOK)
-        return coloured(cell, WORDS.get(word))
+            return BAD if word in severe else LOOK
+        return WORDS.get(word)
 
     return colour_of
 

@@ -2,8 +2,9 @@
 
 Public keys are the single line of a `.pub` file; secret keys are unencrypted OpenSSH private key
 files (PROTOCOL.key of OpenSSH). Only ed25519 is supported; other keys and options are refused by
-name (`docs/keys.md`, section "What is not taken"). Strings are those of RFC 4251, section 5, keys
-those of RFC 8709, section 4. Secret material is never part of an error, a repr or a log.
+name (`docs/keys.md`, section "Keys and options that are refused"). Strings are those of RFC 4251,
+section 5, keys those of RFC 8709, section 4. Secret material is never part of an error, a repr or a
+log.
 
 Signers are lines of allowed_signers (ssh-keygen(1), "ALLOWED SIGNERS"). `.wtxt/signers`, which
 `parse` reads, has stricter rules:
