@@ -368,10 +368,9 @@ class PackFolder:
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
-        """Prevent that chunks are dropped meanwhile, since those being added may be decoded from
-        them.
+        """Keep chunks from being dropped within the block; a context manager.
 
-        Packs that were dropped before are known. Any number of processes may add at once.
+        Those being added may be decoded from them. Packs that were dropped before are known. Any number of processes may add at once.
         """
         with contextlib.ExitStack() as closing:
             # On a file system without locks nobody drops chunks: see `dropping`.
